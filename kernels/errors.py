@@ -1,0 +1,47 @@
+"""The errors of `kernels`: one root, and a class per thing a caller can act on."""
+
+
+class KernelsError(Exception):
+    """Root of every error that `kernels` raises on purpose."""
+
+
+class ProblemError(KernelsError):
+    """A problem that cannot be read or makes no sense.
+
+    Args:
+        message: names the key, its value and the way out.
+        field: the offending key, for callers that point at it (HTTP 422).
+    """
+
+    def __init__(self, message: str, field: str = "problem") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class TargetError(KernelsError):
+    """A target string that cannot be read, or that this machine is not."""
+
+
+class ScheduleError(KernelsError):
+    """A step that cannot be applied; the message names the step and what it met."""
+
+
+class UnsupportedError(KernelsError):
+    """A valid problem that no lowering covers yet; the message names the key.
+
+    Args:
+        message: names the key, its value and what is covered.
+        field: the key of the problem that stands in the way.
+    """
+
+    def __init__(self, message: str, field: str = "problem") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class LoweringError(KernelsError):
+    """Code generation or compilation of a legal schedule failed."""
+
+
+class ProofError(KernelsError):
+    """A transform script did not apply, compile, run or match the reference."""

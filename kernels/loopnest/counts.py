@@ -1,0 +1,108 @@
+"""How often each thing happens: visits of loops, packs, micro-kernel calls, bytes moved.
+
+Dims are independent, so an entry's visits are a product over dims of how many
+blocks that dim has been cut into by the loops outside the entry. Remainders make
+blocks of different lengths; a multiset of lengths per dim keeps the count exact.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+
+from kernels.loopnest.nest import Copy, Loop, Nest
+from kernels.problem.model import Conv2d, Problem
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Exact counts for one execution of the nest.
+
+    Attributes:
+        micro_kernels: calls of the micro-kernel, edge tiles included.
+        packs: executions of the pack of each operand.
+        stream_steps: chunks of the reduction (1 when it is not streamed).
+        packed_bytes: bytes written by the packs of each operand, padding included.
+        c_reads, c_writes: bytes of C loaded and stored by the micro-kernels.
+        streamed_bytes: bytes that the micro-kernels load from A and from B.
+    """
+
+    micro_kernels: int
+    packs: dict[str, int]
+    stream_steps: int
+    packed_bytes: dict[str, int]
+    c_reads: int
+    c_writes: int
+    streamed_bytes: dict[str, int]
+
+
+Lengths = Counter[int]
+
+
+def _cut(lengths: Lengths, step: int) -> Lengths:
+    out: Lengths = Counter()
+    for length, times in lengths.items():
+        whole, rest = divmod(length, step)
+        if whole:
+            out[step] += whole * times
+        if rest:
+            out[rest] += times
+    return out
+
+
+def count(problem: Problem, nest: Nest) -> Counts:
+    """Count one execution of `nest`."""
+    blocks: dict[str, Lengths] = {d: Counter({e: 1}) for d, e in nest.space.extents}
+    packs: dict[str, int] = {}
+    packed_bytes: dict[str, int] = {}
+    for entry in nest.entries:
+        if isinstance(entry, Loop):
+            blocks[entry.dim] = _cut(blocks[entry.dim], entry.step)
+        elif isinstance(entry, Copy):
+            packs[entry.operand] = _visits(blocks)
+            packed_bytes[entry.operand] = _packed_bytes(problem, nest, blocks, entry.operand)
+    calls = _visits(blocks)
+    chunks = blocks[nest.space.stream].total()
+    result = problem.element.accumulator_bytes * prod(problem.operand_shapes["C"])
+    accumulates = getattr(problem, "init", "zero") == "accumulate"
+    return Counts(
+        micro_kernels=calls,
+        packs=packs,
+        stream_steps=chunks,
+        packed_bytes=packed_bytes,
+        c_reads=result * (chunks - (not accumulates)),
+        c_writes=result * chunks,
+        streamed_bytes=_streamed(problem, nest, calls // chunks),
+    )
+
+
+def _visits(blocks: dict[str, Lengths]) -> int:
+    return prod(lengths.total() for lengths in blocks.values())
+
+
+def _packed_bytes(
+    problem: Problem, nest: Nest, blocks: dict[str, Lengths], operand: str
+) -> int:
+    """Sum of block sizes over the operand's dims, times visits through the other dims."""
+    space, kernel = nest.space, nest.kernel
+    total = problem.element.bytes * (space.taps if operand == "B" else 1)
+    for dim, lengths in blocks.items():
+        if dim not in space.operand_dims[operand]:
+            total *= lengths.total()
+        elif dim == space.col:
+            total *= sum(-(-n // kernel.cols) * kernel.cols * t for n, t in lengths.items())
+        elif isinstance(problem, Conv2d) and dim in ("oh", "ow"):
+            taps = problem.kh if dim == "oh" else problem.kw
+            reach = problem.dilation * (taps - 1) + 1
+            total *= sum(((n - 1) * problem.stride + reach) * t for n, t in lengths.items())
+        else:
+            total *= sum(n * t for n, t in lengths.items())
+    return total
+
+
+def _streamed(problem: Problem, nest: Nest, tiles: int) -> dict[str, int]:
+    """Bytes of A and B that enter registers: a whole reduction for each tile of C."""
+    depth = nest.space.extent(nest.space.stream) * nest.space.taps * problem.element.bytes
+    return {
+        "A": tiles * nest.kernel.rows * depth,
+        "B": tiles * nest.kernel.cols * depth,
+    }

@@ -1,0 +1,156 @@
+"""Steps into a loop nest. Both lowerings, the printer and the counts read it from here."""
+
+from dataclasses import dataclass
+
+from kernels.problem.iteration import IterationSpace, iteration_space
+from kernels.problem.model import Conv2d, Problem
+from kernels.schedule.legality import check_legal
+from kernels.schedule.model import Schedule
+from kernels.schedule.steps import Pack, Register, Stream, Tile
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over `dim` in steps of `step`.
+
+    Attributes:
+        kind: `tile` and `stream` come from steps; `micro` walks the micro-tiles of a block.
+        trips: most iterations of one execution (a last block can have fewer).
+    """
+
+    dim: str
+    step: int
+    trips: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A pack of the current block of `operand`; `shape` is that of the largest block.
+
+    B: [panels, taps, depth, cols of a panel]; A of a matmul: [rows, depth];
+    A of a convolution: [image rows with halo, image columns with halo, depth].
+    """
+
+    operand: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The micro-kernel: rows x cols of C over `depth` elements at each of `taps`."""
+
+    rows: int
+    cols: int
+    depth: int
+    taps: int
+    unroll: int
+
+
+Entry = Loop | Copy | Kernel
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The entries, outermost first; every entry lies inside all loops before it."""
+
+    space: IterationSpace
+    entries: tuple[Entry, ...]
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops, outermost first."""
+        return tuple(e for e in self.entries if isinstance(e, Loop))
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """The packs, in the order in which they happen."""
+        return tuple(e for e in self.entries if isinstance(e, Copy))
+
+    @property
+    def kernel(self) -> Kernel:
+        """The micro-kernel, always the last entry."""
+        last = self.entries[-1]
+        assert isinstance(last, Kernel)
+        return last
+
+    def __str__(self) -> str:
+        lines, indent = [], 0
+        for entry in self.entries:
+            lines.append("  " * indent + _line(entry))
+            indent += isinstance(entry, Loop)
+        return "\n".join(lines)
+
+
+def _line(entry: Entry) -> str:
+    if isinstance(entry, Loop):
+        return f"for {entry.dim} step {entry.step}  # {entry.kind}, {entry.trips} trips"
+    if isinstance(entry, Copy):
+        return f"pack {entry.operand} to {'x'.join(map(str, entry.shape))}"
+    taps = f" x {entry.taps} taps" if entry.taps > 1 else ""
+    return (
+        f"micro-kernel {entry.rows}x{entry.cols} over {entry.depth}{taps}, unrolled {entry.unroll}"
+    )
+
+
+def build(problem: Problem, schedule: Schedule) -> Nest:
+    """The loop nest of a schedule.
+
+    Raises:
+        ScheduleError: the schedule cannot be applied to the problem.
+    """
+    check_legal(problem, schedule)
+    space = iteration_space(problem)
+    register = schedule.register
+    blocks = dict(space.extents)
+    entries: list[Entry] = []
+    for step in schedule.steps:
+        if isinstance(step, Tile | Stream):
+            size = step.size if isinstance(step, Tile) else step.depth
+            entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
+            blocks[step.dim] = min(size, blocks[step.dim])
+        elif isinstance(step, Pack):
+            entries.append(Copy(step.operand, _packed_shape(problem, space, register, blocks, step)))
+        elif isinstance(step, Register):
+            entries.extend(_micro_loops(space, register, blocks))
+    depth = blocks[space.stream]
+    entries.append(Kernel(register.rows, register.cols, depth, space.taps, schedule.unroll))
+    return Nest(space, tuple(entries))
+
+
+def _micro_loops(
+    space: IterationSpace, register: Register, blocks: dict[str, int]
+) -> list[Entry]:
+    """The loops over micro-tiles that are left inside the innermost block."""
+    rows: list[Entry] = []
+    for dim in space.row_dims:
+        step = register.rows if dim == space.row else 1
+        rows.append(Loop(dim, step, -(-blocks[dim] // step), "micro"))
+    cols: list[Entry] = [
+        Loop(space.col, register.cols, -(-blocks[space.col] // register.cols), "micro")
+    ]
+    return cols + rows if register.outer == "cols" else rows + cols
+
+
+def _packed_shape(
+    problem: Problem,
+    space: IterationSpace,
+    register: Register,
+    blocks: dict[str, int],
+    step: Pack,
+) -> tuple[int, ...]:
+    depth = blocks[space.stream]
+    if step.operand == "B":
+        return (-(-blocks[space.col] // register.cols), space.taps, depth, register.cols)
+    if isinstance(problem, Conv2d):
+        return (
+            _reach(blocks["oh"], problem.kh, problem),
+            _reach(blocks["ow"], problem.kw, problem),
+            depth,
+        )
+    return (blocks[space.row], depth)
+
+
+def _reach(outputs: int, taps: int, problem: Conv2d) -> int:
+    """Image extent that `outputs` neighbouring outputs read, halo included."""
+    return (outputs - 1) * problem.stride + problem.dilation * (taps - 1) + 1

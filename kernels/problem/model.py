@@ -1,0 +1,258 @@
+"""`Matmul` and `Conv2d`: frozen, validated, with flops and bytes.
+
+Validation happens on construction, so a `Problem` in hand is a sensible one.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from kernels.errors import ProblemError
+from kernels.problem.dtypes import DTYPES, DType
+
+LARGEST_DIM = 2**31 - 1
+
+JsonValue = str | int | bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(ABC):
+    """What both operations share: canonical string, key, and derived sizes.
+
+    Field order is the canonical key order; a field at its default is left out.
+    """
+
+    op: ClassVar[str]
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in self.choices:
+                self._check_choice(field.name, value)
+            elif field.type is bool:
+                self._check_flag(field.name, value)
+            else:
+                self._check_size(field.name, value)
+
+    def _check_choice(self, name: str, value: object) -> None:
+        if value not in self.choices[name]:
+            allowed = ", ".join(self.choices[name])
+            raise ProblemError(f"{self.op}: {name}={value!r} is not one of {allowed}", name)
+
+    def _check_flag(self, name: str, value: object) -> None:
+        if not isinstance(value, bool):
+            raise ProblemError(f"{self.op}: {name}={value!r} is not true or false", name)
+
+    def _check_size(self, name: str, value: object) -> None:
+        least = 0 if name == "pad" else 1
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ProblemError(f"{self.op}: {name}={value!r} is not a whole number", name)
+        if not least <= value <= LARGEST_DIM:
+            raise ProblemError(
+                f"{self.op}: {name}={value} is out of range; give {least} to {LARGEST_DIM}", name
+            )
+
+    @property
+    def element(self) -> DType:
+        """The input's element type."""
+        return DTYPES[self._dtype_name]
+
+    @property
+    @abstractmethod
+    def _dtype_name(self) -> str: ...
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The JSON form: `op` and every key that is not at its default."""
+        out: dict[str, JsonValue] = {"op": self.op}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                out[field.name] = value
+        return out
+
+    @property
+    def canonical(self) -> str:
+        """The one string of this problem, such as `matmul:m=4,n=4,k=4,dtype=f32`."""
+        pairs = [
+            key if value is True else f"{key}={value}"
+            for key, value in self.to_json().items()
+            if key != "op"
+        ]
+        return f"{self.op}:{','.join(pairs)}"
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the canonical string, hex."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return self.canonical
+
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """Multiplications and additions, also for integers; bias and relu not counted."""
+
+    @property
+    @abstractmethod
+    def operand_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of `A` (or the image), `B` (or the filter), `C`, and `bias` where there is one."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all operands and the result, each counted once."""
+        element, total = self.element, 0
+        for name, shape in self.operand_shapes.items():
+            size = element.bytes if name in ("A", "B") else element.accumulator_bytes
+            for extent in shape:
+                size *= extent
+            total += size
+        return total
+
+
+_EPILOGUES = ("none", "relu")
+_WEIGHTS = ("variable", "constant")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matmul(Problem):
+    """C[m,n] = A[m,k] B[k,n], for each of `batch`; bias[n] is added, then the epilogue applied.
+
+    With `transpose_a` A is stored as [k,m], with `transpose_b` B as [n,k];
+    `init=accumulate` adds to what C holds.
+    """
+
+    op: ClassVar[str] = "matmul"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "dtype": tuple(DTYPES),
+        "init": ("zero", "accumulate"),
+        "epilogue": _EPILOGUES,
+        "weights": _WEIGHTS,
+    }
+
+    batch: int = 1
+    m: int
+    n: int
+    k: int
+    dtype: str
+    transpose_a: bool = False
+    transpose_b: bool = False
+    init: str = "zero"
+    bias: bool = False
+    epilogue: str = "none"
+    weights: str = "variable"
+
+    @property
+    def _dtype_name(self) -> str:
+        return self.dtype
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def operand_shapes(self) -> dict[str, tuple[int, ...]]:
+        lead = (self.batch,) if self.batch > 1 else ()
+        shapes = {
+            "A": lead + ((self.k, self.m) if self.transpose_a else (self.m, self.k)),
+            "B": lead + ((self.n, self.k) if self.transpose_b else (self.k, self.n)),
+            "C": (*lead, self.m, self.n),
+        }
+        if self.bias:
+            shapes["bias"] = (self.n,)
+        return shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv2d(Problem):
+    """Two-dimensional convolution (cross-correlation, as in every framework).
+
+    `h`, `w` are the image without padding. In `nhwc_hwcf` the image is
+    [n,h,w,ci], the filter [kh,kw,ci/groups,co], the result [n,oh,ow,co];
+    in `nchw_fchw` they are [n,ci,h,w], [co,ci/groups,kh,kw], [n,co,oh,ow].
+    """
+
+    op: ClassVar[str] = "conv2d"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "layout": ("nhwc_hwcf", "nchw_fchw"),
+        "dtype": tuple(DTYPES),
+        "epilogue": _EPILOGUES,
+        "weights": _WEIGHTS,
+    }
+
+    n: int
+    h: int
+    w: int
+    ci: int
+    co: int
+    kh: int
+    kw: int
+    stride: int = 1
+    dilation: int = 1
+    pad: int = 0
+    groups: int = 1
+    layout: str = "nhwc_hwcf"
+    dtype: str
+    bias: bool = False
+    epilogue: str = "none"
+    weights: str = "variable"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for channels in ("ci", "co"):
+            if getattr(self, channels) % self.groups:
+                raise ProblemError(
+                    f"conv2d: groups={self.groups} does not divide "
+                    f"{channels}={getattr(self, channels)}",
+                    "groups",
+                )
+        for image, kernel in (("h", "kh"), ("w", "kw")):
+            padded = getattr(self, image) + 2 * self.pad
+            reach = self.dilation * (getattr(self, kernel) - 1) + 1
+            if reach > padded:
+                raise ProblemError(
+                    f"conv2d: {kernel}={getattr(self, kernel)} with dilation={self.dilation} "
+                    f"spans {reach}, but {image}={getattr(self, image)} with pad={self.pad} "
+                    f"has only {padded}",
+                    kernel,
+                )
+
+    @property
+    def _dtype_name(self) -> str:
+        return self.dtype
+
+    @property
+    def oh(self) -> int:
+        """Output height."""
+        return (self.h + 2 * self.pad - self.dilation * (self.kh - 1) - 1) // self.stride + 1
+
+    @property
+    def ow(self) -> int:
+        """Output width."""
+        return (self.w + 2 * self.pad - self.dilation * (self.kw - 1) - 1) // self.stride + 1
+
+    @property
+    def flops(self) -> int:
+        taps = self.kh * self.kw * self.ci // self.groups
+        return 2 * self.n * self.oh * self.ow * self.co * taps
+
+    @property
+    def operand_shapes(self) -> dict[str, tuple[int, ...]]:
+        ci = self.ci // self.groups
+        if self.layout == "nhwc_hwcf":
+            shapes: dict[str, tuple[int, ...]] = {
+                "A": (self.n, self.h, self.w, self.ci),
+                "B": (self.kh, self.kw, ci, self.co),
+                "C": (self.n, self.oh, self.ow, self.co),
+            }
+        else:
+            shapes = {
+                "A": (self.n, self.ci, self.h, self.w),
+                "B": (self.co, ci, self.kh, self.kw),
+                "C": (self.n, self.co, self.oh, self.ow),
+            }
+        if self.bias:
+            shapes["bias"] = (self.co,)
+        return shapes

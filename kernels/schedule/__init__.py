@@ -1,0 +1,16 @@
+"""Schedules: short tuples of frozen steps, outermost first, independent of the target."""
+
+from kernels.schedule.legality import check_legal
+from kernels.schedule.model import Schedule
+from kernels.schedule.steps import Pack, Register, Step, Stream, Tile, Unroll
+
+__all__ = [
+    "Pack",
+    "Register",
+    "Schedule",
+    "Step",
+    "Stream",
+    "Tile",
+    "Unroll",
+    "check_legal",
+]

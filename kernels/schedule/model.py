@@ -1,0 +1,58 @@
+"""`Schedule`: the tuple of steps with JSON, text and a stable hash."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kernels.errors import ScheduleError
+from kernels.schedule.steps import Pack, Register, Step, StepJson, Stream, Unroll, step_from_json
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps, outermost first. Equal steps mean equal schedules, whatever made them."""
+
+    steps: tuple[Step, ...]
+
+    def to_json(self) -> list[StepJson]:
+        """The steps as a JSON array."""
+        return [step.to_json() for step in self.steps]
+
+    @classmethod
+    def from_json(cls, source: object) -> "Schedule":
+        """Read an array of steps; ScheduleError when it is not one."""
+        if not isinstance(source, Iterable) or isinstance(source, str | bytes | dict):
+            raise ScheduleError(f"a schedule is an array of steps, not {type(source).__name__}")
+        return cls(tuple(step_from_json(item) for item in source))
+
+    @property
+    def hash(self) -> str:
+        """First 16 hex digits of the SHA-256 of the compact JSON; stable across runs."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return "\n".join(str(step) for step in self.steps)
+
+    @property
+    def register(self) -> Register:
+        """The register step; ScheduleError when there is none."""
+        for step in self.steps:
+            if isinstance(step, Register):
+                return step
+        raise ScheduleError("schedule has no register step")
+
+    @property
+    def unroll(self) -> int:
+        """The unroll factor, 1 when the schedule has no unroll step."""
+        return next((s.factor for s in self.steps if isinstance(s, Unroll)), 1)
+
+    @property
+    def depth(self) -> int | None:
+        """The K-streaming depth, None when the reduction is not streamed."""
+        return next((s.depth for s in self.steps if isinstance(s, Stream)), None)
+
+    def packs(self, operand: str) -> bool:
+        """Whether the schedule packs `operand` (else the micro-kernel reads it in place)."""
+        return any(isinstance(s, Pack) and s.operand == operand for s in self.steps)

@@ -1,0 +1,72 @@
+"""What this machine is: LLVM's view of the processor, and the kernel's view of its caches."""
+
+import functools
+import os
+from pathlib import Path
+
+from kernels.errors import TargetError
+from kernels.target.model import KIB, Target, parse_target
+
+CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": KIB, "M": KIB * KIB, "G": KIB**3}
+
+
+def resolve(text: str) -> Target:
+    """The target that `text` names, if this machine can serve it.
+
+    Raises:
+        TargetError: malformed, another processor, or more threads than the lowering covers.
+    """
+    name, threads = parse_target(text)
+    here = detect()
+    if name not in ("host", here.cpu):
+        raise TargetError(f"target {text!r}: this machine is a {here.cpu}; use host")
+    if threads != 1:
+        raise TargetError(f"target {text!r}: kernels run on one thread; give threads=1")
+    return here
+
+
+@functools.cache
+def detect() -> Target:
+    """This machine as a one-thread target."""
+    import llvmlite.binding as llvm
+
+    features = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+    vector_bytes, registers = vector_unit(features)
+    caches = _cache_sizes()
+    return Target(
+        cpu=llvm.get_host_cpu_name(),
+        features=features,
+        vector_bytes=vector_bytes,
+        vector_registers=registers,
+        l1_bytes=caches.get(1, 32 * KIB),
+        l2_bytes=caches.get(2, 256 * KIB),
+        l3_bytes=caches.get(3, 0),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+    )
+
+
+def vector_unit(features: frozenset[str]) -> tuple[int, int]:
+    """Register width in bytes and register count that a feature set gives."""
+    if "avx512f" in features:
+        return 64, 32
+    if "avx2" in features:
+        return 32, 16
+    if features & {"neon", "fp-armv8"}:
+        return 16, 32
+    return 16, 16
+
+
+def _cache_sizes() -> dict[int, int]:
+    """Bytes of each data or unified cache level, from sysfs; empty where there is none."""
+    sizes: dict[int, int] = {}
+    for index in sorted(CACHE_ROOT.glob("index*")):
+        try:
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            level = int((index / "level").read_text())
+            text = (index / "size").read_text().strip()
+            sizes[level] = int(text.rstrip("KMG")) * _UNITS.get(text[-1], 1)
+        except (OSError, ValueError):
+            continue
+    return sizes

@@ -1,0 +1,68 @@
+"""`Target`: a processor and a number of threads, as a frozen value."""
+
+from dataclasses import dataclass, field, replace
+
+from kernels.errors import TargetError
+from kernels.problem.dtypes import DTYPES
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor as the code generator and the analytical prior see it.
+
+    Attributes:
+        cpu: LLVM's name of the processor.
+        threads: cores that one kernel uses.
+        features: LLVM names of the instruction-set extensions present.
+        vector_bytes: width of a vector register.
+        vector_registers: architectural vector registers.
+        l1_bytes, l2_bytes, l3_bytes: data cache sizes as one core sees them; 0 is absent.
+        cores: cores of the machine.
+    """
+
+    cpu: str
+    threads: int = 1
+    features: frozenset[str] = field(default=frozenset(), repr=False)
+    vector_bytes: int = 16
+    vector_registers: int = 16
+    l1_bytes: int = 32 * KIB
+    l2_bytes: int = 256 * KIB
+    l3_bytes: int = 0
+    cores: int = 1
+
+    @property
+    def canonical(self) -> str:
+        """The contract's string, such as `cpu:znver4,threads=1`."""
+        return f"cpu:{self.cpu},threads={self.threads}"
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether a fused multiply-add is one instruction (else it would be a library call)."""
+        return bool(self.features & {"fma", "neon", "fp-armv8"})
+
+    def lanes(self, dtype: str) -> int:
+        """Accumulator lanes of one vector register for a problem's dtype."""
+        return self.vector_bytes // DTYPES[dtype].accumulator_bytes
+
+    def with_threads(self, threads: int) -> "Target":
+        """The same processor using `threads` cores."""
+        return replace(self, threads=threads)
+
+
+def parse_target(text: str) -> tuple[str, int]:
+    """Split `cpu:NAME,threads=N` (or `host`) into the processor's name and the threads.
+
+    Raises:
+        TargetError: anything that is neither form.
+    """
+    if text == "host":
+        return "host", 1
+    kind, _, rest = text.partition(":")
+    name, comma, threads = rest.partition(",threads=")
+    if kind != "cpu" or not name or "," in name or (comma and not threads.isdecimal()):
+        raise TargetError(f"target {text!r} is neither 'host' nor cpu:NAME,threads=N")
+    if comma and not 1 <= int(threads) <= 1024:
+        raise TargetError(f"target {text!r}: threads={threads} is out of range; give 1 to 1024")
+    return name, int(threads) if comma else 1

@@ -1,0 +1,1 @@
+"""Finding the best schedule: space, prior, sampling, measurement, and the loop over them."""

@@ -1,0 +1,17 @@
+"""The errors of `search`: one root, and a class per thing a caller can act on."""
+
+
+class SearchError(Exception):
+    """Root of every error that `search` raises on purpose."""
+
+
+class BudgetError(SearchError):
+    """A budget, seed or sampler that makes no sense; `field` names it."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class RunnerError(SearchError):
+    """The runner itself (not a candidate) could not be started or kept alive."""

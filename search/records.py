@@ -1,0 +1,142 @@
+"""What a search produces: trials, measurements and the result, as frozen values.
+
+Nothing here imports numba or optuna, so that the service and the client stay light.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kernels.schedule import Schedule
+from search.errors import BudgetError
+
+SAMPLERS = ("tpe", "gp", "cmaes", "random", "grid")
+MOST_TRIALS = 100_000
+
+TrialState = Literal["timed", "pruned", "failed"]
+FailureClass = Literal["constraint", "compile", "timeout", "crash", "memory", "wrong", "runtime"]
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """How much to search and how.
+
+    Attributes:
+        trials: candidates to try, the prior's included.
+        seconds: wall-clock bound on the search, or None.
+        seed: seed of the sampler and of the random inputs.
+        sampler: one of `SAMPLERS`.
+        peers: whether to time other libraries beside the best schedule.
+    """
+
+    trials: int = 64
+    seconds: float | None = None
+    seed: int = 0
+    sampler: str = "tpe"
+    peers: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.trials <= MOST_TRIALS:
+            raise BudgetError(
+                f"trials={self.trials} is out of range; give 1 to {MOST_TRIALS}", "trials"
+            )
+        if self.seconds is not None and not 0 < self.seconds <= 7 * 86400:
+            raise BudgetError(
+                f"seconds={self.seconds} is out of range; give above 0 and up to a week", "seconds"
+            )
+        if not 0 <= self.seed < 2**32:
+            raise BudgetError(f"seed={self.seed} is out of range; give 0 to 2**32-1", "seed")
+        if self.sampler not in SAMPLERS:
+            raise BudgetError(
+                f"sampler={self.sampler!r} is not one of {', '.join(SAMPLERS)}", "sampler"
+            )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A speed with its 95% interval.
+
+    Attributes:
+        gflops: from the median time.
+        interval: gflops at the ends of the 95% interval of the median.
+        time_us: median wall time of one execution, microseconds.
+    """
+
+    gflops: float
+    interval: tuple[float, float]
+    time_us: float
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One finished trial, as it is stored.
+
+    Attributes:
+        number: 0, 1, ... within the job.
+        schedule: what was tried.
+        params: the point of the search space that gave the schedule.
+        state: timed (to the end), pruned (stopped early, clearly slower), or failed.
+        origin: `prior` or the sampler's name.
+        failure: class of the failure, None unless failed.
+        message: what happened, for failures.
+        measurement: None for failures.
+        samples: every wall time kept, in seconds.
+        rejected: samples thrown away because wall and thread time parted.
+        compile_s: seconds until the candidate could run.
+        max_error: largest deviation from the reference, as a fraction of the tolerance.
+    """
+
+    number: int
+    schedule: Schedule
+    params: dict[str, int | str | bool]
+    state: TrialState
+    origin: str
+    failure: FailureClass | None = None
+    message: str = ""
+    measurement: Measurement | None = None
+    samples: tuple[float, ...] = ()
+    rejected: int = 0
+    compile_s: float = 0.0
+    max_error: float | None = None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The winner after the finalists were timed again in interleaved rounds.
+
+    Attributes:
+        peak_gflops: the FMA (or multiply-add) peak measured in the same run.
+        runners_up: the other finalists, best first, each with its measurement.
+    """
+
+    schedule: Schedule
+    measurement: Measurement
+    peak_gflops: float
+    runners_up: tuple[tuple[Schedule, Measurement], ...] = ()
+
+    @property
+    def peak_fraction(self) -> float:
+        """Speed over the measured peak."""
+        return self.measurement.gflops / self.peak_gflops
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What `search.tune.tune` returns.
+
+    Attributes:
+        best: None when no candidate ran.
+        peers: speed of each peer asked for and present, timed in the same rounds.
+        trials: every finished trial of the job, the resumed ones included.
+        elapsed_s: wall time of this call.
+        complete: whether the whole budget was spent.
+    """
+
+    best: Best | None
+    trials: tuple[TrialRecord, ...]
+    elapsed_s: float
+    complete: bool
+    peers: dict[str, Measurement] = field(default_factory=dict)
+
+    def count(self, state: TrialState) -> int:
+        """Number of trials that ended in `state`."""
+        return sum(t.state == state for t in self.trials)

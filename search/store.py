@@ -1,0 +1,34 @@
+"""Where the trials of a job are kept; the search needs no more of a store than this."""
+
+from typing import Protocol
+
+from search.records import TrialRecord
+
+
+class TrialStore(Protocol):
+    """The trials of one job. A trial counts once `add` has returned."""
+
+    def trials(self) -> list[TrialRecord]:
+        """Every finished trial, by number."""
+        ...
+
+    def add(self, trial: TrialRecord) -> None:
+        """Keep one finished trial durably."""
+        ...
+
+
+class MemoryStore:
+    """Trials in memory, for searches that nobody resumes."""
+
+    def __init__(self) -> None:
+        self._trials: dict[int, TrialRecord] = {}
+
+    def trials(self) -> list[TrialRecord]:
+        """Every finished trial, by number."""
+        return [self._trials[number] for number in sorted(self._trials)]
+
+    def add(self, trial: TrialRecord) -> None:
+        """Keep one trial; ValueError when its number is taken."""
+        if trial.number in self._trials:
+            raise ValueError(f"trial {trial.number} is stored already")
+        self._trials[trial.number] = trial
