@@ -79,9 +79,7 @@ def _visits(blocks: dict[str, Lengths]) -> int:
     return prod(lengths.total() for lengths in blocks.values())
 
 
-def _packed_bytes(
-    problem: Problem, nest: Nest, blocks: dict[str, Lengths], operand: str
-) -> int:
+def _packed_bytes(problem: Problem, nest: Nest, blocks: dict[str, Lengths], operand: str) -> int:
     """Sum of block sizes over the operand's dims, times visits through the other dims."""
     space, kernel = nest.space, nest.kernel
     total = problem.element.bytes * (space.taps if operand == "B" else 1)

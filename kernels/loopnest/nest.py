@@ -110,7 +110,9 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
             entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
             blocks[step.dim] = min(size, blocks[step.dim])
         elif isinstance(step, Pack):
-            entries.append(Copy(step.operand, _packed_shape(problem, space, register, blocks, step)))
+            entries.append(
+                Copy(step.operand, _packed_shape(problem, space, register, blocks, step))
+            )
         elif isinstance(step, Register):
             entries.extend(_micro_loops(space, register, blocks))
     depth = blocks[space.stream]
@@ -118,9 +120,7 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
     return Nest(space, tuple(entries))
 
 
-def _micro_loops(
-    space: IterationSpace, register: Register, blocks: dict[str, int]
-) -> list[Entry]:
+def _micro_loops(space: IterationSpace, register: Register, blocks: dict[str, int]) -> list[Entry]:
     """The loops over micro-tiles that are left inside the innermost block."""
     rows: list[Entry] = []
     for dim in space.row_dims:

@@ -150,10 +150,12 @@ class Matmul(Problem):
 
     @property
     def flops(self) -> int:
+        """Multiplications and additions; bias and epilogue not counted."""
         return 2 * self.batch * self.m * self.n * self.k
 
     @property
     def operand_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes as stored."""
         lead = (self.batch,) if self.batch > 1 else ()
         shapes = {
             "A": lead + ((self.k, self.m) if self.transpose_a else (self.m, self.k)),
@@ -235,11 +237,13 @@ class Conv2d(Problem):
 
     @property
     def flops(self) -> int:
+        """Multiplications and additions; bias and epilogue not counted."""
         taps = self.kh * self.kw * self.ci // self.groups
         return 2 * self.n * self.oh * self.ow * self.co * taps
 
     @property
     def operand_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes as stored."""
         ci = self.ci // self.groups
         if self.layout == "nhwc_hwcf":
             shapes: dict[str, tuple[int, ...]] = {

@@ -49,9 +49,7 @@ def _check_ending(problem: Problem, schedule: Schedule) -> None:
     if tail not in ([], [Unroll]) or Unroll in kinds[: kinds.index(Register)]:
         raise ScheduleError(f"{problem}: only one unroll step may follow the register step")
     if schedule.unroll > LARGEST_UNROLL:
-        raise ScheduleError(
-            f"{problem}: unroll factor={schedule.unroll} is above {LARGEST_UNROLL}"
-        )
+        raise ScheduleError(f"{problem}: unroll factor={schedule.unroll} is above {LARGEST_UNROLL}")
 
 
 def _check_tile(
@@ -107,9 +105,13 @@ def _check_pack(
     lead = space.batch or (space.row_dims[0] if len(space.row_dims) > 1 else None)
     moved = lead in space.operand_dims[step.operand] if lead else False
     if lead and moved and blocks[lead] != 1:
-        raise _refuse(problem, step, f"one {lead} is packed at a time; put tile dim={lead} size=1 first")
+        raise _refuse(
+            problem, step, f"one {lead} is packed at a time; put tile dim={lead} size=1 first"
+        )
 
 
 def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:
     if space.batch and Tile(space.batch, 1) not in schedule.steps:
-        raise ScheduleError(f"{problem}: every operand is batched; start with tile dim=batch size=1")
+        raise ScheduleError(
+            f"{problem}: every operand is batched; start with tile dim=batch size=1"
+        )

@@ -1,0 +1,5 @@
+"""A schedule as native code: explicit vector micro-kernels under a run-time driver."""
+
+from kernels.native.executable import Executable, lower
+
+__all__ = ["Executable", "lower"]

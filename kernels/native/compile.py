@@ -1,0 +1,97 @@
+"""Emitted functions into machine code, through Numba, as addresses a driver can call.
+
+One `cfunc` per micro-kernel returns the addresses of the functions that its
+intrinsic added to the module: 0.06-0.09 s each, and nothing but the micro-kernel's
+own spec decides its code, so schedules that share it share the compilation.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+from numba import cfunc, types
+from numba.extending import intrinsic
+
+from kernels.errors import LoweringError
+from kernels.native.copies import emit_copy_rows, emit_pack_panel
+from kernels.native.microkernel import MicroKernelSpec, emit_microkernel
+from kernels.native.vector_ir import I64
+
+_FULL, _EDGE, _PACK_PANEL, _COPY_ROWS = range(4)
+
+
+@dataclass(frozen=True)
+class CompiledKernels:
+    """Addresses of a micro-kernel and of its packs; valid while this object lives.
+
+    Attributes:
+        full: the micro-kernel for whole tiles.
+        edge: the micro-kernel for tiles that C cuts off.
+        pack_panel: packs one panel of B.
+        copy_rows: packs rows of A.
+        assembly: the machine code of all four, as text.
+    """
+
+    full: int
+    edge: int
+    pack_panel: int
+    copy_rows: int
+    _owner: Any
+
+    @property
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return str(self._owner._library.get_asm_str())
+
+
+@functools.lru_cache(maxsize=512)
+def compile_kernels(spec: MicroKernelSpec) -> CompiledKernels:
+    """Compile a micro-kernel and its packs.
+
+    Raises:
+        LoweringError: code generation failed.
+    """
+    try:
+        owner = cfunc(types.int64(types.int64))(_address_function(spec))
+    except Exception as error:
+        raise LoweringError(f"compiling {spec} failed: {error}") from error
+    address = owner.ctypes
+    return CompiledKernels(
+        full=address(_FULL),
+        edge=address(_EDGE),
+        pack_panel=address(_PACK_PANEL),
+        copy_rows=address(_COPY_ROWS),
+        _owner=owner,
+    )
+
+
+def _emit_all(module: ir.Module, spec: MicroKernelSpec) -> list[ir.Function]:
+    return [
+        emit_microkernel(module, spec, edge=False),
+        emit_microkernel(module, spec, edge=True),
+        emit_pack_panel(module, spec.dtype, spec.lanes, spec.vectors),
+        emit_copy_rows(module, spec.dtype, spec.lanes),
+    ]
+
+
+def _address_function(spec: MicroKernelSpec) -> Callable[[int], int]:
+    """A function which Numba compiles to `which -> address of the function in this module`."""
+
+    @intrinsic
+    def address_of(_typing: Any, which: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            chosen = ir.Constant(I64, 0)
+            for index, function in enumerate(_emit_all(builder.module, spec)):
+                hit = builder.icmp_signed("==", args[0], ir.Constant(I64, index))
+                chosen = builder.select(hit, builder.ptrtoint(function, I64), chosen)
+            return chosen
+
+        return types.int64(types.int64), codegen
+
+    def address(which: int) -> int:
+        chosen: int = address_of(which)
+        return chosen
+
+    return address

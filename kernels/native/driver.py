@@ -1,0 +1,240 @@
+"""The driver around the micro-kernel: Python source printed from the loop nest, one per structure.
+
+Which loops there are, in which order, and where the packs happen decide the source;
+every size is a run-time parameter. So a new size costs no compilation, and a new
+structure costs one, once, kept on disk. Everything in a driver is an i64.
+"""
+
+import functools
+import hashlib
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.loopnest import Copy, Loop, Nest
+from kernels.native.microkernel import ADD_BIAS, LOAD_C, RELU
+from kernels.paths import cache_dir
+from kernels.problem import Conv2d, Problem
+from kernels.schedule import Schedule
+from kernels.toolchain import generator_hash
+
+_HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver.py."""
+from numba import njit
+
+from kernels.native.runtime import call_address, pack_b, pack_image
+
+
+@njit("void(int64[::1])", nogil=True, cache=True)
+def driver(p):
+'''
+
+_FIXED = (
+    "a", "b", "c", "bias", "a_panels", "b_panels",
+    "full", "edge", "pack_panel", "copy_rows", "count",
+    "size", "out_size", "taps", "tap_rows", "tap_cols", "depth_factor",
+    "a_tap_row", "a_tap_col", "b_tap_source", "b_row_source", "a_row_source",
+    "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
+)  # fmt: skip
+_CONV = ("height", "width", "channels", "conv_stride", "pad", "row_reach", "packed_cols")
+
+
+@dataclass(frozen=True)
+class DriverSource:
+    """The source of a driver and the names of its parameters, in order."""
+
+    text: str
+    parameters: tuple[str, ...]
+
+
+def print_driver(problem: Problem, schedule: Schedule, nest: Nest) -> DriverSource:
+    """Print the driver for the structure of `nest`; with no size in it."""
+    return _Printer(isinstance(problem, Conv2d), schedule, nest).print()
+
+
+class _Printer:
+    def __init__(self, is_conv: bool, schedule: Schedule, nest: Nest) -> None:
+        self.is_conv, self.schedule, self.nest = is_conv, schedule, nest
+        self.space = nest.space
+        self.lines: list[str] = []
+        self.indent = 1
+        self.parameters = list(_FIXED + (_CONV if is_conv else ()))
+        # The names of the current block's start and end, per dim.
+        self.start = dict.fromkeys(self.space.dims, "0")
+        self.end = {d: self.parameter(f"{d}_extent") for d in self.space.dims}
+        self.packed_from: dict[str, dict[str, str]] = {}
+
+    def parameter(self, name: str) -> str:
+        self.parameters.append(name)
+        return name
+
+    def put(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def print(self) -> DriverSource:
+        for entry in self.nest.entries:
+            if isinstance(entry, Loop):
+                self.loop(entry)
+            elif isinstance(entry, Copy):
+                self.pack(entry.operand)
+            else:
+                self.kernel()
+        reads = "".join(f"    {name} = p[{i}]\n" for i, name in enumerate(self.parameters))
+        body = "\n".join(self.lines)
+        return DriverSource(f"{_HEADER}{reads}{body}\n", tuple(self.parameters))
+
+    def loop(self, loop: Loop) -> None:
+        level = sum(name.startswith(f"{loop.dim}_step") for name in self.parameters)
+        step = self.parameter(f"{loop.dim}_step{level}")
+        start, end = f"{loop.dim}{level}", f"{loop.dim}{level}_end"
+        self.put(f"for {start} in range({self.start[loop.dim]}, {self.end[loop.dim]}, {step}):")
+        self.indent += 1
+        self.put(f"{end} = min({start} + {step}, {self.end[loop.dim]})")
+        self.start[loop.dim], self.end[loop.dim] = start, end
+
+    def _offset(self, operand: str, dims: tuple[str, ...], base: dict[str, str]) -> str:
+        """Sum of (start - base) * stride over the dims that the operand has."""
+        terms = []
+        for dim in dims:
+            if self.start[dim] == base.get(dim, "0"):
+                continue
+            distance = (
+                self.start[dim]
+                if base.get(dim, "0") == "0"
+                else (f"({self.start[dim]} - {base[dim]})")
+            )
+            stride = f"{operand}_{dim}"
+            if stride not in self.parameters:
+                self.parameter(stride)
+            terms.append(f"{distance} * {stride}")
+        return " + ".join(terms) or "0"
+
+    def pack(self, operand: str) -> None:
+        self.packed_from[operand] = dict(self.start)
+        depth = f"({self.end[self.space.stream]} - {self.start[self.space.stream]})"
+        if operand == "B":
+            self.pack_b(depth)
+        elif self.is_conv:
+            self.pack_image(depth)
+        else:
+            self.pack_rows(depth)
+        self.put(f"if count: p[{self.parameters.index('count')}] += {_PACKED[operand]}")
+
+    def _lead(self) -> tuple[str, ...]:
+        return (self.space.batch,) if self.space.batch else ()
+
+    def pack_b(self, depth: str) -> None:
+        col, stream = self.space.col, self.space.stream
+        source = self._offset("b", (*self._lead(), col), {})
+        self.put(
+            "pack_b(pack_panel, b_panels,"
+            f" b + ({self.start[stream]} * b_row_source + {source}) * size, {self.end[col]} - {self.start[col]}, register_cols, taps, b_tap_source,"
+            f" {depth}, b_row_source, size)"
+        )
+
+    def pack_rows(self, depth: str) -> None:
+        row, stream = self.space.row, self.space.stream
+        source = self._offset("a", (*self._lead(), row), {})
+        self.put(
+            f"call_address(copy_rows, a_panels, a + ({self.start[stream]} + {source}) * size,"
+            f" packed_row, a_row_source, {self.end[row]} - {self.start[row]}, {depth})"
+        )
+
+    def pack_image(self, depth: str) -> None:
+        rows = f"({self.end['oh']} - {self.start['oh']} - 1) * conv_stride + row_reach"
+        source = self._offset("a", ("n",), {})
+        self.put(
+            f"pack_image(copy_rows, a_panels, a + ({source} + {self.start['ci']}) * size,"
+            f" {self.start['oh']} * conv_stride - pad, {self.start['ow']} * conv_stride - pad,"
+            f" {rows}, packed_cols, height, width, channels, {depth},"
+            " packed_row, size)"
+        )
+
+    def kernel(self) -> None:
+        space = self.space
+        row, col, stream = space.row, space.col, space.stream
+        self.put(f"rows = {self.end[row]} - {self.start[row]}")
+        self.put(f"cols = {self.end[col]} - {self.start[col]}")
+        self.put(f"depth = {self.end[stream]} - {self.start[stream]}")
+        self.put(f"flags = flags_first if {self.start[stream]} == 0 else flags_later")
+        self.put(f"if {self.end[stream]} == {stream}_extent: flags |= flags_last")
+        self.put(f"a_tile = {self._a_tile()}")
+        self.put(f"b_tile = {self._b_tile()}")
+        self.put(
+            f"c_tile = c + ({self._offset('c', (*self._lead(), *space.row_dims, col), {})}) * out_size"
+        )
+        self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
+        for name in ("register_rows", "register_cols"):
+            self.parameter(name)
+        b_tap = "depth * register_cols" if self.schedule.packs("B") else "b_tap_source"
+        if self.is_conv:
+            b_tap += " * depth_factor"
+        self.put(
+            f"call_address(kernel, a_tile, b_tile, c_tile, bias + {self.start[col]} * out_size,"
+            f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, depth * depth_factor,"
+            " flags, rows, cols)"
+        )
+        self.put(f"if count: p[{self.parameters.index('count')}] += 1")
+
+    def _a_tile(self) -> str:
+        dims = self.space.row_dims
+        if not self.schedule.packs("A"):
+            offset = self._offset("a", (*self._lead(), *dims), {})
+            return f"a + ({self.start[self.space.stream]} + {offset}) * size"
+        moving = tuple(d for d in dims if d in ("m", "oh", "ow"))
+        return f"a_panels + ({self._offset('ap', moving, self.packed_from['A'])}) * size"
+
+    def _b_tile(self) -> str:
+        col, stream = self.space.col, self.space.stream
+        if not self.schedule.packs("B"):
+            offset = self._offset("b", (*self._lead(), col), {})
+            return f"b + ({self.start[stream]} * b_row_source + {offset}) * size"
+        # A panel is taps * depth * NR elements, so a column of its first moves by taps * depth.
+        return (
+            f"b_panels + ({self.start[col]} - {self.packed_from['B'][col]}) * taps * depth * size"
+        )
+
+
+# Counters share one i64: micro-kernel calls in the low bits, packs above them.
+PACK_A_SHIFT, PACK_B_SHIFT = 32, 48
+_PACKED = {"A": f"{1 << PACK_A_SHIFT}", "B": f"{1 << PACK_B_SHIFT}"}
+
+
+def flags(load_first: bool, bias: bool, relu: bool) -> dict[str, int]:
+    """The micro-kernel's flags on the first chunk of the reduction, later ones, and the last."""
+    return {
+        "flags_first": LOAD_C * load_first | ADD_BIAS * bias,
+        "flags_later": LOAD_C,
+        "flags_last": RELU * relu,
+    }
+
+
+Driver = Callable[[Any], None]
+
+
+@functools.lru_cache(maxsize=64)
+def load_driver(text: str) -> Driver:
+    """Compile a driver's source, or load it from the cache folder.
+
+    The file's name carries the generator's hash: Numba's own cache does not notice
+    when a module that the driver uses has changed.
+    """
+    name = "driver_" + hashlib.sha256((generator_hash() + text).encode()).hexdigest()[:20]
+    path = cache_dir() / "drivers" / f"{name}.py"
+    if not path.exists():
+        _write_atomically(path, text)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    driver: Driver = module.driver
+    return driver
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    draft.write_text(text)
+    draft.replace(path)

@@ -1,0 +1,224 @@
+"""Problem + Schedule + Target -> something that runs: micro-kernel, driver, scratch."""
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernels.errors import LoweringError
+from kernels.loopnest import Nest, build
+from kernels.native.compile import CompiledKernels, compile_kernels
+from kernels.native.driver import (
+    PACK_A_SHIFT,
+    PACK_B_SHIFT,
+    Driver,
+    flags,
+    load_driver,
+    print_driver,
+)
+from kernels.native.geometry import Geometry, geometry
+from kernels.native.microkernel import MicroKernelSpec
+from kernels.problem import Conv2d, Problem
+from kernels.reference import NUMPY_TYPES, Array, Operands, check_supported, empty_aligned
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class Call:
+    """An executable bound to its operands: calling it computes C.
+
+    The parameters hold addresses, so the call keeps every array alive.
+    """
+
+    driver: Driver
+    parameters: Array
+    kept: tuple[Any, ...] = field(repr=False)
+
+    def __call__(self) -> None:
+        """Compute C once."""
+        self.driver(self.parameters)
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A schedule's native code, for any operands of its problem."""
+
+    problem: Problem
+    nest: Nest
+    kernels: CompiledKernels
+    driver: Driver
+    _names: tuple[str, ...]
+    _sizes: dict[str, int]
+
+    @property
+    def scratch_elements(self) -> dict[str, int]:
+        """Elements of scratch that each packed operand needs (1 for one read in place)."""
+        return {"A": self._sizes["scratch_a"], "B": self._sizes["scratch_b"]}
+
+    def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
+        """Bind operands; without `scratch` it is allocated here.
+
+        Raises:
+            LoweringError: an operand of another shape or type, or not contiguous.
+        """
+        self._check(operands)
+        dtype = NUMPY_TYPES[self.problem.element.name]
+        if scratch is None:
+            scratch = {n: empty_aligned((s,), dtype) for n, s in self.scratch_elements.items()}
+        values = self._sizes | {
+            "a": operands["A"].ctypes.data,
+            "b": operands["B"].ctypes.data,
+            "c": operands["C"].ctypes.data,
+            "bias": operands["bias"].ctypes.data if "bias" in operands else 0,
+            "a_panels": scratch["A"].ctypes.data,
+            "b_panels": scratch["B"].ctypes.data,
+        }
+        parameters = np.array([values[name] for name in self._names], np.int64)
+        return Call(self.driver, parameters, (operands, scratch, self.kernels))
+
+    def run(self, operands: Operands) -> None:
+        """Compute C once."""
+        self.bind(operands)()
+
+    def counted_run(self, operands: Operands) -> dict[str, int]:
+        """Compute C once and count: micro-kernel calls and packs of A and B."""
+        call = self.bind(operands)
+        counter = self._names.index("count")
+        call.parameters[counter] = 1
+        call()
+        total = int(call.parameters[counter]) - 1
+        return {
+            "micro_kernels": total % (1 << PACK_A_SHIFT),
+            "A": (total >> PACK_A_SHIFT) % (1 << (PACK_B_SHIFT - PACK_A_SHIFT)),
+            "B": total >> PACK_B_SHIFT,
+        }
+
+    def _check(self, operands: Operands) -> None:
+        dtype = NUMPY_TYPES[self.problem.element.name]
+        for name, shape in self.problem.operand_shapes.items():
+            array = operands.get(name)
+            if array is None or array.shape != shape or array.dtype != dtype:
+                found = "absent" if array is None else f"{array.dtype}{list(array.shape)}"
+                wanted = f"{np.dtype(dtype)}{list(shape)}"
+                raise LoweringError(f"{self.problem}: operand {name} is {found}, not {wanted}")
+            if not array.flags.c_contiguous:
+                raise LoweringError(f"{self.problem}: operand {name} is not contiguous")
+
+
+def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
+    """Compile a schedule for this machine.
+
+    Raises:
+        UnsupportedError: no lowering covers the problem.
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: it asks for what the target has not, or compilation failed.
+    """
+    check_supported(problem)
+    nest = build(problem, schedule)
+    strides = geometry(problem, schedule, nest)
+    spec = microkernel_spec(problem, schedule, target, strides)
+    source = print_driver(problem, schedule, nest)
+    kernels = compile_kernels(spec)
+    sizes = _sizes(problem, schedule, nest, strides) | {
+        "full": kernels.full,
+        "edge": kernels.edge,
+        "pack_panel": kernels.pack_panel,
+        "copy_rows": kernels.copy_rows,
+    }
+    return Executable(problem, nest, kernels, load_driver(source.text), source.parameters, sizes)
+
+
+def microkernel_spec(
+    problem: Problem, schedule: Schedule, target: Target, strides: Geometry
+) -> MicroKernelSpec:
+    """The micro-kernel that a schedule asks for.
+
+    Raises:
+        LoweringError: register columns that are no whole vectors of the target.
+    """
+    register, lanes = schedule.register, target.lanes(problem.element.name)
+    if register.cols % lanes:
+        raise LoweringError(
+            f"step '{register}': cols={register.cols} is not a multiple of the "
+            f"{lanes} {problem.element.name} lanes of {target.cpu}"
+        )
+    return MicroKernelSpec(
+        dtype=problem.element.name,
+        rows=register.rows,
+        vectors=register.cols // lanes,
+        lanes=lanes,
+        unroll=schedule.unroll,
+        a_row=strides.a_row,
+        b_row=strides.b_row,
+        b_packed=schedule.packs("B"),
+        taps=strides.tap_rows * strides.tap_cols > 1,
+        fma=target.has_fma,
+    )
+
+
+def _sizes(problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry) -> dict[str, int]:
+    """Every parameter of the driver that is not an address."""
+    space, element = nest.space, problem.element
+    row = space.row
+    sizes = {
+        "size": element.bytes,
+        "out_size": element.accumulator_bytes,
+        "taps": space.taps,
+        "tap_rows": strides.tap_rows,
+        "tap_cols": strides.tap_cols,
+        "depth_factor": strides.depth_factor,
+        "a_tap_row": strides.a_tap_row,
+        "a_tap_col": strides.a_tap_col,
+        "b_tap_source": strides.b_tap_source,
+        "b_row_source": problem.operand_shapes["C"][-1],
+        "a_row_source": strides.a_dims[row],
+        "packed_row": strides.packed_row,
+        "c_row": strides.c_dims[row],
+        "register_rows": nest.kernel.rows,
+        "register_cols": nest.kernel.cols,
+        "count": 0,
+        **flags(
+            load_first=getattr(problem, "init", "zero") == "accumulate",
+            bias="bias" in problem.operand_shapes,
+            relu=getattr(problem, "epilogue", "none") == "relu",
+        ),
+        **{f"{dim}_extent": extent for dim, extent in space.extents},
+        **{f"a_{dim}": stride for dim, stride in strides.a_dims.items()},
+        **{f"b_{dim}": stride for dim, stride in strides.b_dims.items()},
+        **{f"c_{dim}": stride for dim, stride in strides.c_dims.items()},
+        **{f"ap_{dim}": stride for dim, stride in strides.packed_a_dims.items()},
+    }
+    levels: dict[str, int] = {}
+    for loop in nest.loops:
+        level = levels.get(loop.dim, 0)
+        sizes[f"{loop.dim}_step{level}"] = loop.step
+        levels[loop.dim] = level + 1
+    if isinstance(problem, Conv2d):
+        sizes |= _image_sizes(problem, nest)
+    return sizes | _scratch(nest, strides)
+
+
+def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
+    packed = next((c.shape for c in nest.copies if c.operand == "A"), (0, 0, 0))
+    return {
+        "height": problem.h,
+        "width": problem.w,
+        "channels": problem.ci,
+        "conv_stride": problem.stride,
+        "pad": problem.pad,
+        "row_reach": problem.dilation * (problem.kh - 1) + 1,
+        "packed_cols": packed[1],
+    }
+
+
+def _scratch(nest: Nest, strides: Geometry) -> dict[str, int]:
+    """Elements of scratch for each packed operand."""
+    scratch = {"scratch_a": 1, "scratch_b": 1}
+    for copy in nest.copies:
+        shape = copy.shape
+        if copy.operand == "A" and len(shape) == 2:
+            shape = (shape[0], strides.packed_row)
+        scratch[f"scratch_{copy.operand.lower()}"] = prod(shape)
+    return scratch

@@ -1,0 +1,254 @@
+"""The micro-kernel: a tile of C in registers over a chunk of the reduction.
+
+    C[rows, cols] = relu?( (C | 0) + bias? + sum over taps, k of A[rows, tap, k] * B[tap, k, cols] )
+
+Outer products of a column of A (broadcast, one element at a time) with a row of B
+(vectors), as in Goto and van de Geijn, Anatomy of High-Performance Matrix
+Multiplication (ACM TOMS 34(3), 2008). The accumulators are phis over the reduction
+loop, so they never leave registers; C is written once, and read only to accumulate.
+A matmul has one tap; a convolution reads the image in place, tap by tap.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from kernels.native.vector_ir import (
+    ELEMENTS,
+    Loop,
+    Value,
+    Vectors,
+    const,
+    internal_function,
+)
+
+LOAD_C, ADD_BIAS, RELU = 1, 2, 4
+
+Transform = Callable[[list[Value]], list[Value]]
+
+# Positions of the i64 arguments: addresses, then strides in elements, then sizes.
+ARGUMENTS = (
+    "a", "b", "c", "bias",
+    "c_row", "a_tap_row", "a_tap_col", "b_tap",
+    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MicroKernelSpec:
+    """All that a micro-kernel's code depends on.
+
+    Attributes:
+        dtype: a key of `ELEMENTS`.
+        rows: register rows MR.
+        vectors: register columns NV, in vectors.
+        lanes: elements of a vector.
+        unroll: steps of the reduction in one iteration.
+        a_row: elements between rows of A (constant: it folds into addresses).
+        b_row: elements between steps of B: a panel's row if packed, else a row of B itself.
+        b_packed: whether B is in zero-filled panels, so that loads need no mask at an edge.
+        taps: whether there is a loop over filter taps.
+        fma: whether the target fuses multiply and add.
+    """
+
+    dtype: str
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int
+    a_row: int
+    b_row: int
+    b_packed: bool
+    taps: bool
+    fma: bool = True
+
+    @property
+    def cols(self) -> int:
+        """Register columns NR in elements."""
+        return self.vectors * self.lanes
+
+    @property
+    def registers(self) -> int:
+        """Vector registers that one step needs: accumulators, a row of B, a splat of A."""
+        return self.rows * self.vectors + self.vectors + 1
+
+
+def emit_microkernel(module: ir.Module, spec: MicroKernelSpec, edge: bool) -> ir.Function:
+    """Add the micro-kernel to `module`; with `edge` it takes any rows <= MR, cols <= NR."""
+    name = "edge" if edge else "full"
+    fn = internal_function(module, f"tilewise_kernel_{name}", len(ARGUMENTS))
+    return _Emitter(fn, spec, edge).emit()
+
+
+class _Emitter:
+    """One emission; holds the builder, the arguments by name, and the masks."""
+
+    def __init__(self, fn: ir.Function, spec: MicroKernelSpec, edge: bool) -> None:
+        self.fn, self.spec, self.edge = fn, spec, edge
+        self.arg: dict[str, Value] = dict(zip(ARGUMENTS, fn.args, strict=True))
+        self.builder = ir.IRBuilder(fn.append_basic_block("entry"))
+        self.v = Vectors(self.builder, ELEMENTS[spec.dtype], spec.lanes, spec.fma)
+        self.col_masks: list[Value | None] = [None] * spec.vectors
+        self.row_on: list[Value] = []
+        self.a_offsets: list[Value] = []
+
+    def emit(self) -> ir.Function:
+        self._prepare_rows()
+        c_rows = self._c_rows()
+        accumulators = self._initial(c_rows)
+        accumulators = self._reduce(accumulators)
+        self._finish(accumulators, c_rows)
+        self.builder.ret_void()
+        return self.fn
+
+    def _prepare_rows(self) -> None:
+        """Masks, and row offsets of A; an edge tile reads its last row again, never beyond."""
+        b, spec = self.builder, self.spec
+        if not self.edge:
+            self.a_offsets = [const(i * spec.a_row) for i in range(spec.rows)]
+            return
+        self.col_masks = [
+            self.v.first_lanes(self.arg["cols"], j * spec.lanes) for j in range(spec.vectors)
+        ]
+        last = b.sub(self.arg["rows"], const(1))
+        for i in range(spec.rows):
+            inside = b.icmp_signed("<", const(i), self.arg["rows"])
+            self.row_on.append(inside)
+            self.a_offsets.append(b.mul(b.select(inside, const(i), last), const(spec.a_row)))
+
+    def _c_rows(self) -> list[Value]:
+        rows = [
+            self.v.offset(self.arg["c"], self.builder.mul(self.arg["c_row"], const(i)))
+            for i in range(self.spec.rows)
+        ]
+        if not self.edge:
+            for row in rows:
+                for j in range(self.spec.vectors):
+                    self.v.prefetch_for_write(self.v.at(row, j * self.spec.lanes))
+        return rows
+
+    def _mask(self, i: int, j: int) -> Value | None:
+        if not self.edge:
+            return None
+        return self.builder.and_(self.col_masks[j], self.v.splat(self.row_on[i]))
+
+    def _tiles(self) -> list[tuple[int, int]]:
+        return [(i, j) for i in range(self.spec.rows) for j in range(self.spec.vectors)]
+
+    def _initial(self, c_rows: list[Value]) -> list[Value]:
+        """Zero or C, plus the bias: what the accumulators start from."""
+
+        def loaded(_: list[Value]) -> list[Value]:
+            return [
+                self.v.load(self.v.at(c_rows[i], j * self.spec.lanes), self._mask(i, j))
+                for i, j in self._tiles()
+            ]
+
+        def biased(values: list[Value]) -> list[Value]:
+            bias = [
+                self.v.load(self.v.at(self.arg["bias"], j * self.spec.lanes), self.col_masks[j])
+                for j in range(self.spec.vectors)
+            ]
+            return [self.v.add(x, bias[j]) for x, (_, j) in zip(values, self._tiles(), strict=True)]
+
+        zeros = [self.v.zero] * len(self._tiles())
+        return self._when(ADD_BIAS, biased, self._when(LOAD_C, loaded, zeros))
+
+    def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
+        """`then(values)` where the flag is set, else `values`."""
+        b = self.builder
+        is_set = b.icmp_signed("!=", b.and_(self.arg["flags"], const(flag)), const(0))
+        return self._guarded(is_set, then, values)
+
+    def _guarded(self, condition: Value, then: Transform, values: list[Value]) -> list[Value]:
+        """`then(values)` under the condition, else `values`: one branch, merged by phis."""
+        b = self.builder
+        before = b.block
+        taken, after = b.append_basic_block("then"), b.append_basic_block("merge")
+        b.cbranch(condition, taken, after)
+        b.position_at_end(taken)
+        changed = then(values)
+        b.branch(after)
+        taken = b.block
+        b.position_at_end(after)
+        merged = []
+        for old, new in zip(values, changed, strict=True):
+            phi = b.phi(new.type)
+            phi.add_incoming(old, before)
+            phi.add_incoming(new, taken)
+            merged.append(phi)
+        return merged
+
+    def _reduce(self, accumulators: list[Value]) -> list[Value]:
+        if not self.spec.taps:
+            return self._reduce_depth(accumulators, self.arg["a"], self.arg["b"])
+        b, v = self.builder, self.v
+        rows = Loop(b, accumulators, "tap.row")
+        a_row = v.offset(self.arg["a"], b.mul(rows.index, self.arg["a_tap_row"]))
+        first_tap = b.mul(rows.index, self.arg["tap_cols"])
+        cols = Loop(b, rows.carried, "tap.col")
+        a = v.offset(a_row, b.mul(cols.index, self.arg["a_tap_col"]))
+        tap = b.add(first_tap, cols.index)
+        weights = v.offset(self.arg["b"], b.mul(tap, self.arg["b_tap"]))
+        done = self._reduce_depth(cols.carried, a, weights)
+        done = cols.close(done, self.arg["tap_cols"], 1)
+        return rows.close(done, self.arg["tap_rows"], 1)
+
+    def _reduce_depth(self, accumulators: list[Value], a: Value, weights: Value) -> list[Value]:
+        """The unrolled loop over the chunk's depth, then the steps that are left one by one."""
+        b, unroll, depth = self.builder, self.spec.unroll, self.arg["depth"]
+        if unroll == 1:
+            return self._depth_loop(accumulators, a, weights, const(0), depth, 1)
+        whole = b.sub(depth, b.srem(depth, const(unroll)))
+        main = self._guarded(
+            b.icmp_signed(">", whole, const(0)),
+            lambda acc: self._depth_loop(acc, a, weights, const(0), whole, unroll),
+            accumulators,
+        )
+        left = b.sub(depth, whole)
+        return self._guarded(
+            b.icmp_signed(">", left, const(0)),
+            lambda acc: self._depth_loop(acc, a, weights, whole, left, 1),
+            main,
+        )
+
+    def _depth_loop(
+        self,
+        accumulators: list[Value],
+        a: Value,
+        weights: Value,
+        start: Value,
+        count: Value,
+        unroll: int,
+    ) -> list[Value]:
+        b = self.builder
+        loop = Loop(b, accumulators, f"depth.by{unroll}")
+        step = b.add(start, loop.index)
+        a_step = self.v.offset(a, step)
+        b_step = self.v.offset(weights, b.mul(step, const(self.spec.b_row)))
+        current = loop.carried
+        for u in range(unroll):
+            current = self._outer_product(current, a_step, b_step, u)
+        return loop.close(current, count, unroll)
+
+    def _outer_product(self, acc: list[Value], a_step: Value, b_step: Value, u: int) -> list[Value]:
+        spec, v = self.spec, self.v
+        masks = [None] * spec.vectors if spec.b_packed else self.col_masks
+        row = [
+            v.load(v.at(b_step, u * spec.b_row + j * spec.lanes), masks[j])
+            for j in range(spec.vectors)
+        ]
+        out: list[Value] = []
+        for i in range(spec.rows):
+            column = v.load_splat(v.at(v.offset(a_step, self.a_offsets[i]), u))
+            out += [
+                v.multiply_add(column, row[j], acc[i * spec.vectors + j])
+                for j in range(spec.vectors)
+            ]
+        return out
+
+    def _finish(self, accumulators: list[Value], c_rows: list[Value]) -> None:
+        values = self._when(RELU, lambda xs: [self.v.relu(x) for x in xs], accumulators)
+        for value, (i, j) in zip(values, self._tiles(), strict=True):
+            self.v.store(value, self.v.at(c_rows[i], j * self.spec.lanes), self._mask(i, j))

@@ -1,0 +1,217 @@
+"""The oracle: random operands, exact or float64 results, and how far off is still right.
+
+Floating point: the bound on a dot product of length K computed in any order is
+gamma_K |A||B| with gamma_K = K u / (1 - K u) (Higham, Accuracy and Stability of
+Numerical Algorithms, 2nd ed., section 3.1). It is far too forgiving for large K;
+Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis (SIAM J.
+Sci. Comput. 41(5), 2019) show that lambda sqrt(K) u holds with a probability that
+tends to one fast in lambda. The smaller of the two is the tolerance here, scaled
+element by element with |A||B|.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.errors import UnsupportedError
+from kernels.problem import Conv2d, Matmul, Problem
+
+Array = NDArray[Any]
+Operands = dict[str, Array]
+NUMPY_TYPES: dict[str, type] = {"f32": np.float32, "f64": np.float64, "i32": np.int32}
+ALIGNMENT = 64
+CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
+POISON_BYTE = 0xC5
+_HALF = 16
+_MASK = (1 << _HALF) - 1
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a right result looks like.
+
+    Attributes:
+        value: the result: float64 for floats, exact for integers.
+        tolerance: the deviation allowed for each element, or None when it must be exact.
+    """
+
+    value: Array
+    tolerance: Array | None
+
+
+def check_supported(problem: Problem) -> None:
+    """Raise UnsupportedError, naming the key, for problems that nothing lowers yet."""
+    if problem.element.name not in NUMPY_TYPES:
+        raise UnsupportedError(
+            f"{problem}: dtype={problem.element.name} is not lowered; {', '.join(NUMPY_TYPES)} are",
+            "dtype",
+        )
+    if isinstance(problem, Matmul):
+        wrong = {"transpose_a": problem.transpose_a, "transpose_b": problem.transpose_b}
+    elif isinstance(problem, Conv2d):
+        wrong = {
+            "dtype": problem.dtype != "f32",
+            "groups": problem.groups != 1,
+            "layout": problem.layout != "nhwc_hwcf",
+        }
+    else:
+        raise TypeError(f"no reference for {type(problem).__name__}")
+    wrong["weights"] = getattr(problem, "weights", "variable") == "constant"
+    for field, is_wrong in wrong.items():
+        if is_wrong:
+            value = getattr(problem, field)
+            raise UnsupportedError(f"{problem}: {field}={value} is not lowered", field)
+
+
+def empty_aligned(shape: tuple[int, ...], dtype: type) -> Array:
+    """An uninitialised array that starts on a cache line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def poison(array: Array) -> None:
+    """Fill with a byte pattern that no right result has, so that unwritten elements show."""
+    array.view(np.uint8).fill(POISON_BYTE)
+
+
+def make_operands(problem: Problem, seed: int = 0) -> Operands:
+    """Random `A`, `B`, `C` and, where the problem has one, `bias`.
+
+    Floats are uniform in [-1, 1); i32 takes its whole range, so that sums wrap.
+    C is random where the problem accumulates and poisoned where it does not.
+
+    Raises:
+        UnsupportedError: no lowering covers the problem.
+    """
+    check_supported(problem)
+    rng = np.random.default_rng(seed)
+    dtype = NUMPY_TYPES[problem.element.name]
+    operands: Operands = {}
+    for name, shape in problem.operand_shapes.items():
+        operands[name] = empty_aligned(shape, dtype)
+        if name == "C" and getattr(problem, "init", "zero") == "zero":
+            poison(operands[name])
+        elif problem.element.is_float:
+            operands[name][...] = rng.random(shape, dtype=dtype) * 2 - 1
+        else:
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+            operands[name][...] = rng.integers(low, high, shape, dtype=dtype, endpoint=True)
+    return operands
+
+
+def reference(problem: Problem, operands: Operands) -> Expected:
+    """The expected result of `problem` on `operands`; C is read where it accumulates."""
+    if problem.element.is_float:
+        return _float_reference(problem, operands)
+    return Expected(_wrapped_reference(problem, operands), None)
+
+
+def compare(problem: Problem, result: Array, expected: Expected) -> tuple[float, float]:
+    """The largest deviation and the tolerance at that element.
+
+    The deviation is over the tolerance exactly when some element is wrong; a NaN
+    where none belongs gives infinity. Integers: the number of wrong elements, and 0.
+    """
+    if expected.tolerance is None:
+        return float(np.count_nonzero(result != expected.value)), 0.0
+    error = np.abs(result.astype(np.float64) - expected.value)
+    ratio = error / expected.tolerance
+    worst = np.unravel_index(np.argmax(np.nan_to_num(ratio, nan=np.inf)), ratio.shape)
+    deviation = float(error[worst])
+    return (np.inf if np.isnan(deviation) else deviation), float(expected.tolerance[worst])
+
+
+def _float_reference(problem: Problem, operands: Operands) -> Expected:
+    wide = {name: array.astype(np.float64) for name, array in operands.items()}
+    value = _contract(problem, wide["A"], wide["B"], np.matmul)
+    size = _contract(problem, np.abs(wide["A"]), np.abs(wide["B"]), np.matmul)
+    for extra in _initial(problem, wide):
+        value, size = value + extra, size + np.abs(extra)
+    if getattr(problem, "epilogue", "none") == "relu":
+        value = np.maximum(value, 0.0)
+    length = problem.flops // (2 * int(np.prod(problem.operand_shapes["C"]))) + 2
+    return Expected(value, error_bound(length, problem.element.accumulator) * size + _TINY)
+
+
+_TINY = 1e-30
+
+
+def error_bound(length: int, accumulator: str) -> float:
+    """Relative error allowed for a sum of `length` products, as a fraction of |A||B|.
+
+    The reference itself is computed in float64, so f64 results get twice the bound.
+    """
+    dtype = np.dtype(NUMPY_TYPES[accumulator])
+    unit = float(np.finfo(dtype).eps) / 2
+    worst = length * unit / (1 - length * unit)
+    likely = CONFIDENCE * float(np.sqrt(length)) * unit
+    return min(worst, likely) * (2 if accumulator == "f64" else 1)
+
+
+def _initial(problem: Problem, operands: Operands) -> list[Array]:
+    """What the accumulator starts from besides zero."""
+    extra = [operands["bias"]] if "bias" in operands else []
+    if getattr(problem, "init", "zero") == "accumulate":
+        extra.append(operands["C"])
+    return extra
+
+
+Product = Callable[[Array, Array], Array]
+
+
+def _contract(problem: Problem, a: Array, b: Array, product: Product) -> Array:
+    if isinstance(problem, Matmul):
+        return product(a, b)
+    assert isinstance(problem, Conv2d)
+    return _convolve(problem, a, b, product)
+
+
+def _convolve(problem: Conv2d, image: Array, weights: Array, product: Product) -> Array:
+    """Sum over filter taps of (shifted image) x (tap's matrix): plain, and no im2col."""
+    pad, stride, dilation = problem.pad, problem.stride, problem.dilation
+    padded = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    out = np.zeros(problem.operand_shapes["C"], image.dtype)
+    for i in range(problem.kh):
+        for j in range(problem.kw):
+            rows = slice(i * dilation, i * dilation + (problem.oh - 1) * stride + 1, stride)
+            cols = slice(j * dilation, j * dilation + (problem.ow - 1) * stride + 1, stride)
+            out += product(padded[:, rows, cols, :], weights[i, j])
+    return out
+
+
+def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
+    """i32 arithmetic modulo 2**32, exactly, at the speed of float64 matrix products."""
+    total = _contract(problem, operands["A"], operands["B"], _wrapped_product).astype(np.uint32)
+    for extra in _initial(problem, operands):
+        total = total + extra.view(np.uint32)
+    result = total.view(np.int32)
+    if getattr(problem, "epilogue", "none") == "relu":
+        result = np.maximum(result, 0)
+    return result
+
+
+def _wrapped_product(a: Array, b: Array) -> Array:
+    """The product modulo 2**32: 16-bit halves, whose float64 sums stay below 2**53.
+
+    Each product of halves is below 2**32, so sums are exact up to a depth of 2**21;
+    the high halves' product is a multiple of 2**32 and vanishes.
+    """
+    out = np.zeros((*a.shape[:-1], b.shape[-1]), np.uint32)
+    for start in range(0, a.shape[-1], 1 << 21):
+        chunk = slice(start, start + (1 << 21))
+        a_low, a_high = _halves(a[..., chunk])
+        b_low, b_high = _halves(b[..., chunk, :])
+        low = (a_low @ b_low).astype(np.uint64)
+        cross = (a_high @ b_low).astype(np.uint64) + (a_low @ b_high).astype(np.uint64)
+        out += ((low + (cross << np.uint64(_HALF))) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    return out
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    return (bits & _MASK).astype(np.float64), (bits >> _HALF).astype(np.float64)

@@ -1,0 +1,145 @@
+"""The first schedules to try, from the target's registers, latencies and caches alone.
+
+After Low, Igual, Smith and Quintana-Orti, Analytical Modeling Is Enough for
+High-Performance BLIS (ACM TOMS 43(2), 2016): the register tile covers the latency of
+the multiply-add units and loads as little as possible per multiply-add; a panel of B
+stays in L1, a block of A in L2, a block of B in L3. Two things differ here and widen
+the list: L2 is often large and fast enough to stream panels of B from it, so deeper
+chunks (fewer visits to C) are tried too; and packing is a choice, since a small A
+read in place costs nothing.
+"""
+
+from collections.abc import Iterator
+from itertools import islice, product
+
+from search.space import WHOLE, Point, Space, Value
+
+TILES_TRIED = 4
+HALF = 2  # a cache is shared with what streams by, so half of it is counted on
+
+
+def prior_points(space: Space, most: int) -> list[Point]:
+    """Up to `most` points of different schedules, the most promising first."""
+    seen: set[str] = set()
+    chosen: list[Point] = []
+    for point in _candidates(space):
+        schedule = space.schedule(point)
+        if schedule.hash in seen or space.why_illegal(schedule):
+            continue
+        seen.add(schedule.hash)
+        chosen.append(point)
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def _candidates(space: Space) -> Iterator[Point]:
+    """Model's own choice for each good register tile, then one change at a time."""
+    tiles = list(islice(iter(best_tiles(space)), TILES_TRIED))
+    unrolls = _unrolls(space)
+    for unroll, tile in product(unrolls[:1], tiles):
+        yield _model_point(space, tile, unroll)
+    for tile in tiles[:2]:
+        base = _model_point(space, tile, unrolls[0])
+        for change in _changes(space, base):
+            yield base | change
+    for unroll, tile in product(unrolls[1:], tiles):
+        yield _model_point(space, tile, unroll)
+
+
+def _unrolls(space: Space) -> list[int]:
+    """Floats hide the loop's overhead by unrolling; integer products then spill sooner."""
+    wanted = (4, 1, 2) if space.problem.element.is_float else (1, 2, 4)
+    return [u for u in wanted if u in _values(space, "unroll")]
+
+
+def best_tiles(space: Space) -> list[tuple[int, int]]:
+    """Register tiles by loads per multiply-add and by what the problem's edges waste."""
+    rows_extent = space.dims.extent(space.dims.row)
+    cols_extent = space.dims.extent(space.dims.col)
+
+    def cost(tile: tuple[int, int]) -> float:
+        rows, vectors = tile
+        cols = vectors * space.lanes
+        loads = (rows + vectors) / (rows * vectors)
+        latency = max(1.0, 10 / (rows * vectors))
+        waste = (
+            -(-rows_extent // rows) * rows / rows_extent
+            * -(-cols_extent // cols) * cols / cols_extent
+        )  # fmt: skip
+        return (1 + loads / 2) * latency * waste
+
+    return sorted(space.register_tiles, key=cost)
+
+
+def _model_point(space: Space, tile: tuple[int, int], unroll: int) -> Point:
+    rows, vectors = tile
+    size = space.problem.element.bytes
+    target, cols = space.target, vectors * space.lanes
+    panel_row = cols * size * space.dims.taps
+    depth = target.l2_bytes // HALF // HALF // panel_row
+    depth = max(depth, target.l1_bytes // HALF // (cols * size))
+    point: Point = {
+        "tile": f"{rows}x{vectors}",
+        "unroll": unroll,
+        "outer": "cols",
+        "pack_a": _pack_a(space),
+        "pack_b": _pack_b(space, rows),
+        "depth": _nearest(space, "depth", depth, space.dims.stream),
+        "cols": _nearest(
+            space,
+            "cols",
+            target.l3_bytes // HALF // (size * depth * space.dims.taps),
+            space.dims.col,
+        ),
+    }
+    block_rows = max(rows, target.l2_bytes // HALF // (size * depth))
+    if "image_rows" in _names(space):
+        pixels = space.dims.extent("ow")
+        point["image_rows"] = _nearest(space, "image_rows", max(1, block_rows // pixels), "oh")
+    else:
+        point["rows"] = _nearest(space, "rows", block_rows, space.dims.row)
+    return point
+
+
+def _pack_a(space: Space) -> bool:
+    """In place unless it must be packed: rows of A stream well, and few share a cache set."""
+    return _values(space, "pack_a") == (True,)
+
+
+def _pack_b(space: Space, rows: int) -> bool:
+    """Packing B pays once its panels are used by several tiles of rows."""
+    used = space.dims.extent(space.dims.row)
+    for dim in space.dims.row_dims[:-1]:
+        used *= space.dims.extent(dim)
+    return used > 4 * rows
+
+
+def _changes(space: Space, base: Point) -> Iterator[Point]:
+    """Single departures from the model, the most often worthwhile first."""
+    yield {"depth": WHOLE}
+    yield {"pack_a": not base["pack_a"]} if len(_values(space, "pack_a")) > 1 else {}
+    yield {"pack_b": not base["pack_b"]}
+    yield {"outer": "rows"}
+    for name in ("depth", "rows", "image_rows", "cols"):
+        if name in _names(space):
+            parameter = next(p for p in space.parameters if p.name == name)
+            for value in parameter.neighbours(base[name]):
+                yield {name: value}
+
+
+def _names(space: Space) -> set[str]:
+    return {p.name for p in space.parameters}
+
+
+def _values(space: Space, name: str) -> tuple[Value, ...]:
+    return next(p.values for p in space.parameters if p.name == name)
+
+
+def _nearest(space: Space, name: str, wanted: int, dim: str) -> int:
+    """The parameter's value nearest to `wanted`, on a scale of ratios."""
+    extent = space.dims.extent(dim)
+    if wanted >= extent:
+        return WHOLE
+    sizes = [(int(v) or extent, int(v)) for v in _values(space, name)]
+    return min(sizes, key=lambda s: max(s[0], wanted) / max(1, min(s[0], wanted)))[1]

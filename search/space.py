@@ -1,0 +1,182 @@
+"""Problem + Target -> the parameters of a search; a point of them -> a Schedule.
+
+Block sizes are asked for as targets (about this many columns, this deep) and snapped
+to sizes that cut the problem into equal parts: panels into equal blocks, the reduction
+into balanced chunks. So no block is a sliver, and a script needs no padding to speak of.
+Many points then mean the same schedule; a search tells them apart by the schedule's hash.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import log, prod
+
+from kernels.loopnest import build
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import IterationSpace, iteration_space
+from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.target.model import KIB, Target
+
+Value = int | str | bool
+Point = dict[str, Value]
+
+UNROLLS = (1, 2, 4, 8)
+MOST_ROWS, MOST_VECTORS = 16, 6
+LEAST_DEPTH = 64
+WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
+WANTED_COLS = (64, 128, 256, 512, 1024, 2048, 4096)
+WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
+WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
+LEAST_SCRATCH = 32 * KIB * KIB
+WHOLE = 0  # "do not cut this dim"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One dimension of the search: its name and its values, in their natural order."""
+
+    name: str
+    values: tuple[Value, ...]
+
+    def neighbours(self, value: Value) -> tuple[Value, ...]:
+        """The values next to `value` in the natural order."""
+        at = self.values.index(value)
+        return tuple(self.values[i] for i in (at - 1, at + 1) if 0 <= i < len(self.values))
+
+
+@dataclass(frozen=True)
+class Space:
+    """Every schedule that a search for `problem` on `target` may try."""
+
+    problem: Problem
+    target: Target
+
+    @cached_property
+    def dims(self) -> IterationSpace:
+        """The problem's iteration space."""
+        return iteration_space(self.problem)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Lanes of a vector of the accumulator."""
+        return self.target.lanes(self.problem.element.name)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters; one with a single value is left out of a sampler's view."""
+        depth, cols = self._extent(self.dims.stream), self._extent(self.dims.col)
+        chosen = [
+            Parameter("tile", tuple(f"{r}x{v}" for r, v in self.register_tiles)),
+            Parameter("unroll", tuple(u for u in UNROLLS if u <= depth)),
+            Parameter("outer", ("cols", "rows")),
+            Parameter("pack_a", (True,) if self._must_pack_a else (False, True)),
+            Parameter("pack_b", (False, True)),
+            Parameter("depth", self._wanted(WANTED_DEPTHS, depth)),
+            Parameter("cols", self._wanted(WANTED_COLS, cols)),
+        ]
+        if isinstance(self.problem, Conv2d):
+            oh = self._extent("oh")
+            chosen.append(Parameter("image_rows", self._wanted(WANTED_IMAGE_ROWS, oh)))
+        else:
+            rows = self._extent(self.dims.row)
+            chosen.append(Parameter("rows", self._wanted(WANTED_ROWS, rows)))
+        return tuple(chosen)
+
+    @cached_property
+    def register_tiles(self) -> tuple[tuple[int, int], ...]:
+        """(rows, vectors) that fit the registers, narrow tiles first.
+
+        A step needs its accumulators, one row of B and one splat of A; integers one
+        more for the product that is added. Wider than the problem makes no sense,
+        and neither does a tile with fewer accumulators than hide a multiply-add's
+        latency, unless the problem is that small.
+        """
+        extra = 1 if self.problem.element.is_float else 2
+        most_rows = min(MOST_ROWS, self._extent(self.dims.row))
+        most_vectors = min(MOST_VECTORS, -(-self._extent(self.dims.col) // self.lanes))
+        least = min(8, most_rows * most_vectors)
+        return tuple(
+            (rows, vectors)
+            for vectors in range(1, most_vectors + 1)
+            for rows in range(1, most_rows + 1)
+            if rows * vectors >= least
+            and rows * vectors + vectors + extra <= self.target.vector_registers
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of points (several can mean one schedule)."""
+        return prod(len(p.values) for p in self.parameters)
+
+    @property
+    def _must_pack_a(self) -> bool:
+        return isinstance(self.problem, Conv2d) and self.problem.pad > 0
+
+    def _extent(self, dim: str) -> int:
+        return self.dims.extent(dim)
+
+    @staticmethod
+    def _wanted(sizes: tuple[int, ...], extent: int) -> tuple[Value, ...]:
+        return (*(s for s in sizes if s < extent), WHOLE)
+
+    def schedule(self, point: Point) -> Schedule:
+        """The schedule that a point means; steps without effect are left out."""
+        rows, vectors = (int(x) for x in str(point["tile"]).split("x"))
+        register = Register(
+            rows, vectors * self.lanes, "cols" if point["outer"] == "cols" else "rows"
+        )
+        steps = [*self._outer_steps(point, register), register]
+        if int(point["unroll"]) > 1:
+            steps.append(Unroll(int(point["unroll"])))
+        return Schedule(tuple(steps))
+
+    def _outer_steps(self, point: Point, register: Register) -> list[Step]:
+        steps: list[Step] = []
+        if self.dims.batch:
+            steps.append(Tile(self.dims.batch, 1))
+        steps += self._block(self.dims.col, int(point["cols"]), register.cols)
+        depth = balanced_chunk(self._extent(self.dims.stream), int(point["depth"]))
+        if depth < self._extent(self.dims.stream):
+            steps.append(Stream(self.dims.stream, depth))
+        if point["pack_b"]:
+            steps.append(Pack("B"))
+        if isinstance(self.problem, Conv2d):
+            steps.append(Tile("n", 1))
+            steps += self._block("oh", int(point["image_rows"]), 1)
+        else:
+            steps += self._block(self.dims.row, int(point["rows"]), register.rows)
+        if point["pack_a"]:
+            steps.append(Pack("A"))
+        return steps
+
+    def _block(self, dim: str, wanted: int, unit: int) -> list[Step]:
+        size = equal_block(self._extent(dim), wanted, unit)
+        return [Tile(dim, size)] if size < self._extent(dim) else []
+
+    def why_illegal(self, schedule: Schedule) -> str | None:
+        """Why the target cannot take a schedule that the problem can; None when it can."""
+        limit = max(self.target.l3_bytes, LEAST_SCRATCH)
+        for copy in build(self.problem, schedule).copies:
+            size = prod(copy.shape) * self.problem.element.bytes
+            if size > limit:
+                return (
+                    f"the packed block of {copy.operand} takes {size >> 20} MiB, "
+                    f"more than the {limit >> 20} MiB of the last cache"
+                )
+        return None
+
+
+def balanced_chunk(extent: int, wanted: int) -> int:
+    """The depth near `wanted` that cuts `extent` into equal chunks, the last a little shorter."""
+    if wanted == WHOLE or wanted >= extent:
+        return extent
+    chunks = max(1, round(extent / wanted))
+    return -(-extent // chunks)
+
+
+def equal_block(extent: int, wanted: int, unit: int) -> int:
+    """The multiple of `unit` near `wanted` that cuts the panels of `extent` into equal blocks."""
+    panels = -(-extent // unit)
+    if wanted == WHOLE or wanted >= extent:
+        return panels * unit
+    divisors = [d for d in range(1, panels + 1) if panels % d == 0]
+    return unit * min(divisors, key=lambda d: abs(log(d * unit / wanted)))
