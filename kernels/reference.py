@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.errors import UnsupportedError
 from kernels.problem import Conv2d, Matmul, Problem
+from kernels.support import check_supported
 
 Array = NDArray[Any]
 Operands = dict[str, Array]
@@ -40,30 +40,6 @@ class Expected:
 
     value: Array
     tolerance: Array | None
-
-
-def check_supported(problem: Problem) -> None:
-    """Raise UnsupportedError, naming the key, for problems that nothing lowers yet."""
-    if problem.element.name not in NUMPY_TYPES:
-        raise UnsupportedError(
-            f"{problem}: dtype={problem.element.name} is not lowered; {', '.join(NUMPY_TYPES)} are",
-            "dtype",
-        )
-    if isinstance(problem, Matmul):
-        wrong = {"transpose_a": problem.transpose_a, "transpose_b": problem.transpose_b}
-    elif isinstance(problem, Conv2d):
-        wrong = {
-            "dtype": problem.dtype != "f32",
-            "groups": problem.groups != 1,
-            "layout": problem.layout != "nhwc_hwcf",
-        }
-    else:
-        raise TypeError(f"no reference for {type(problem).__name__}")
-    wrong["weights"] = getattr(problem, "weights", "variable") == "constant"
-    for field, is_wrong in wrong.items():
-        if is_wrong:
-            value = getattr(problem, field)
-            raise UnsupportedError(f"{problem}: {field}={value} is not lowered", field)
 
 
 def empty_aligned(shape: tuple[int, ...], dtype: type) -> Array:

@@ -33,7 +33,7 @@ def driver(p):
 
 _FIXED = (
     "a", "b", "c", "bias", "a_panels", "b_panels",
-    "full", "edge", "pack_panel", "copy_rows", "count",
+    "full", "edge", "pack_panel", "copy_rows", "count", "repeat",
     "size", "out_size", "taps", "tap_rows", "tap_cols", "depth_factor",
     "a_tap_row", "a_tap_col", "b_tap_source", "b_row_source", "a_row_source",
     "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
@@ -60,6 +60,8 @@ class _Printer:
         self.space = nest.space
         self.lines: list[str] = []
         self.indent = 1
+        self.put("for _ in range(repeat):")
+        self.indent += 1
         self.parameters = list(_FIXED + (_CONV if is_conv else ()))
         # The names of the current block's start and end, per dim.
         self.start = dict.fromkeys(self.space.dims, "0")
@@ -100,11 +102,9 @@ class _Printer:
         for dim in dims:
             if self.start[dim] == base.get(dim, "0"):
                 continue
-            distance = (
-                self.start[dim]
-                if base.get(dim, "0") == "0"
-                else (f"({self.start[dim]} - {base[dim]})")
-            )
+            origin = base.get(dim, "0")
+            here = self.start[dim]
+            distance = here if origin == "0" else f"({here} - {origin})"
             stride = f"{operand}_{dim}"
             if stride not in self.parameters:
                 self.parameter(stride)
@@ -126,12 +126,14 @@ class _Printer:
         return (self.space.batch,) if self.space.batch else ()
 
     def pack_b(self, depth: str) -> None:
+        """B's block to panels; the source is where its first row and column lie."""
         col, stream = self.space.col, self.space.stream
         source = self._offset("b", (*self._lead(), col), {})
+        cols = f"{self.end[col]} - {self.start[col]}"
         self.put(
             "pack_b(pack_panel, b_panels,"
-            f" b + ({self.start[stream]} * b_row_source + {source}) * size, {self.end[col]} - {self.start[col]}, register_cols, taps, b_tap_source,"
-            f" {depth}, b_row_source, size)"
+            f" b + ({self.start[stream]} * b_row_source + {source}) * size, {cols},"
+            f" register_cols, taps, b_tap_source, {depth}, b_row_source, size)"
         )
 
     def pack_rows(self, depth: str) -> None:
@@ -162,9 +164,8 @@ class _Printer:
         self.put(f"if {self.end[stream]} == {stream}_extent: flags |= flags_last")
         self.put(f"a_tile = {self._a_tile()}")
         self.put(f"b_tile = {self._b_tile()}")
-        self.put(
-            f"c_tile = c + ({self._offset('c', (*self._lead(), *space.row_dims, col), {})}) * out_size"
-        )
+        c_dims = (*self._lead(), *space.row_dims, col)
+        self.put(f"c_tile = c + ({self._offset('c', c_dims, {})}) * out_size")
         self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         for name in ("register_rows", "register_cols"):
             self.parameter(name)

@@ -20,8 +20,9 @@ from kernels.native.driver import (
 from kernels.native.geometry import Geometry, geometry
 from kernels.native.microkernel import MicroKernelSpec
 from kernels.problem import Conv2d, Problem
-from kernels.reference import NUMPY_TYPES, Array, Operands, check_supported, empty_aligned
+from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned
 from kernels.schedule import Schedule
+from kernels.support import check_supported
 from kernels.target.model import Target
 
 
@@ -34,10 +35,12 @@ class Call:
 
     driver: Driver
     parameters: Array
+    repeat_at: int
     kept: tuple[Any, ...] = field(repr=False)
 
-    def __call__(self) -> None:
-        """Compute C once."""
+    def __call__(self, repeat: int = 1) -> None:
+        """Compute C, `repeat` times in one entry so that short runs can be timed."""
+        self.parameters[self.repeat_at] = repeat
         self.driver(self.parameters)
 
 
@@ -76,7 +79,8 @@ class Executable:
             "b_panels": scratch["B"].ctypes.data,
         }
         parameters = np.array([values[name] for name in self._names], np.int64)
-        return Call(self.driver, parameters, (operands, scratch, self.kernels))
+        kept = (operands, scratch, self.kernels)
+        return Call(self.driver, parameters, self._names.index("repeat"), kept)
 
     def run(self, operands: Operands) -> None:
         """Compute C once."""
@@ -179,6 +183,7 @@ def _sizes(problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry) 
         "register_rows": nest.kernel.rows,
         "register_cols": nest.kernel.cols,
         "count": 0,
+        "repeat": 1,
         **flags(
             load_first=getattr(problem, "init", "zero") == "accumulate",
             bias="bias" in problem.operand_shapes,

@@ -1,0 +1,156 @@
+"""The child process of a runner: compiles, checks and times candidates on request.
+
+It may hang, crash or be killed at any moment without harm to the search. It dies with
+its parent: at the end of its input, and at once through the kernel where Linux runs.
+"""
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+import time
+from typing import Any, BinaryIO
+
+from kernels.errors import KernelsError, LoweringError, ScheduleError
+from kernels.native import lower
+from kernels.native.executable import Call
+from kernels.problem import parse_problem
+from kernels.reference import compare, empty_aligned, make_operands, poison, reference
+from kernels.schedule import Schedule
+from kernels.target import resolve
+from kernels.target.microbench import peak_gflops
+from search.measure import Run, interleave, measure
+from search.peers import available_peers
+from search.protocol import Message, read_message, write_message
+
+PR_SET_PDEATHSIG = 1
+TRIAL_BUDGET_S = 0.08
+CLEARLY_SLOWER = 1.25
+
+
+class FailureError(Exception):
+    """A candidate's failure with its class."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Session:
+    """One problem's operands, reference and scratch, made once and used by every trial."""
+
+    def __init__(self, problem: str, target: str, seed: int) -> None:
+        self.problem = parse_problem(problem)
+        self.target = resolve(target)
+        self.operands = make_operands(self.problem, seed)
+        self.initial = self.operands["C"].copy()
+        self.expected = reference(self.problem, self.operands)
+        self.arena: dict[str, Any] = {}
+        gc.collect()
+
+    def call(self, steps: Any) -> Call:
+        """Compile a schedule and bind it to the operands and the arena."""
+        schedule = Schedule.from_json(steps)
+        executable = lower(self.problem, schedule, self.target)
+        for name, elements in executable.scratch_elements.items():
+            held = self.arena.get(name)
+            if held is None or held.size < elements:
+                self.arena[name] = empty_aligned((elements,), self.operands["A"].dtype.type)
+        return executable.bind(self.operands, self.arena)
+
+    def check(self, run: Run) -> tuple[float, float]:
+        """Run once on poisoned (or initial) C and compare; FailureError when it is wrong."""
+        result = self.operands["C"]
+        if getattr(self.problem, "init", "zero") == "accumulate":
+            result[...] = self.initial
+        else:
+            poison(result)
+        run(1)
+        error, tolerance = compare(self.problem, result, self.expected)
+        if not error <= tolerance:
+            raise FailureError("wrong", f"largest deviation {error:.3g}, tolerance {tolerance:.3g}")
+        return error, tolerance
+
+    def trial(self, steps: Any, best_s: float | None) -> Message:
+        """Compile, check and time one schedule."""
+        begin = time.perf_counter()
+        call = self.call(steps)
+        compiled = time.perf_counter() - begin
+        error, tolerance = self.check(call)
+        limit = best_s * CLEARLY_SLOWER if best_s else None
+        samples, stopped = measure(call, TRIAL_BUDGET_S, limit)
+        return {
+            "times": samples.times,
+            "rejected": samples.rejected,
+            "pruned": stopped,
+            "compile_s": compiled,
+            "max_error": error,
+            "tolerance": tolerance,
+        }
+
+    def finals(self, schedules: list[Any], rounds: int, with_peers: bool) -> Message:
+        """Time the finalists again, and the peers with them, in interleaved rounds."""
+        runs: list[Run] = [self.call(steps) for steps in schedules]
+        for run in runs:
+            self.check(run)
+        peers = available_peers(self.problem, self.operands) if with_peers else {}
+        peaks = [peak_gflops(self.target, self.problem.element.name)]
+        samples = interleave([*runs, *peers.values()], rounds)
+        peaks.append(peak_gflops(self.target, self.problem.element.name))
+        times = [s.times for s in samples]
+        return {
+            "times": times[: len(runs)],
+            "peers": dict(zip(peers, times[len(runs) :], strict=True)),
+            "peak_gflops": max(peaks),
+        }
+
+
+def answer(session: Session | None, request: Message) -> tuple[Session | None, Message]:
+    """Do what one request asks; failures of candidates become answers, not exceptions."""
+    try:
+        what = request["do"]
+        if what == "setup":
+            session = Session(request["problem"], request["target"], request["seed"])
+            return session, {"ok": True}
+        assert session is not None, "setup comes first"
+        if what == "trial":
+            return session, session.trial(request["steps"], request["best_s"])
+        return session, session.finals(request["schedules"], request["rounds"], request["peers"])
+    except FailureError as failure:
+        return session, {"failure": failure.kind, "message": str(failure)}
+    except ScheduleError as error:
+        return session, {"failure": "constraint", "message": str(error)}
+    except LoweringError as error:
+        return session, {"failure": "compile", "message": str(error)}
+    except MemoryError as error:
+        return session, {"failure": "memory", "message": str(error) or "out of memory"}
+    except (KernelsError, ArithmeticError, ValueError, RuntimeError) as error:
+        return session, {"failure": "runtime", "message": f"{type(error).__name__}: {error}"}
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def private_output() -> BinaryIO:
+    """The real stdout for answers alone; whatever else prints goes to stderr."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return out
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    die_with_parent()
+    out = private_output()
+    session: Session | None = None
+    for line in sys.stdin.buffer:
+        session, reply = answer(session, read_message(line))
+        write_message(out, reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The killable child process from the outside: time and memory limits, failure classes.
+
+A candidate can hang, segfault, eat memory or be wrong; each costs one trial. The child
+is started again for the next one.
+"""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernels.problem import Problem
+from search.errors import RunnerError
+from search.protocol import Message, read_message, write_message
+from search.records import FailureClass
+
+CHILD = (sys.executable, "-m", "search.child")
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+WATCH_S = 0.05
+SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
+BASE_LIMIT_S = 20.0
+SETUP_LIMIT_S = 120.0
+BASE_MEMORY = 1 << 30
+
+
+class CandidateFailureError(Exception):
+    """A candidate failed; `kind` is its class."""
+
+    def __init__(self, kind: FailureClass, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds and bytes that one request may take."""
+
+    trial_s: float
+    setup_s: float
+    memory_bytes: int
+
+    @classmethod
+    def for_problem(cls, problem: Problem) -> "Limits":
+        """Generous for a sane candidate of `problem`, final for any other."""
+        work_s = problem.flops / SLOWEST_FLOPS
+        # Operands, a result, float64 copies of both for the reference and the tolerance.
+        return cls(
+            trial_s=BASE_LIMIT_S + 10 * work_s,
+            setup_s=SETUP_LIMIT_S + 10 * work_s,
+            memory_bytes=BASE_MEMORY + 12 * problem.bytes,
+        )
+
+
+@dataclass
+class Runner:
+    """Runs candidates of one problem in a child process; a context manager.
+
+    Attributes:
+        problem: what to run.
+        target: the target's canonical string.
+        seed: of the random operands.
+        limits: see `Limits`.
+        command: what to start; tests put a misbehaving child here.
+    """
+
+    problem: Problem
+    target: str
+    seed: int = 0
+    limits: Limits | None = None
+    command: Sequence[str] = CHILD
+    environment: Mapping[str, str] = field(default_factory=dict)
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False, repr=False)
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _limits(self) -> Limits:
+        return self.limits or Limits.for_problem(self.problem)
+
+    def trial(self, steps: list[Any], best_s: float | None) -> Message:
+        """Compile, check and time one schedule.
+
+        Raises:
+            CandidateFailureError: the candidate failed, with its class.
+            RunnerError: the child cannot be started or set up.
+        """
+        return self._ask({"do": "trial", "steps": steps, "best_s": best_s}, self._limits.trial_s)
+
+    def finals(self, schedules: list[list[Any]], rounds: int, peers: bool) -> Message:
+        """Time finalists (and peers) again in interleaved rounds; errors as for `trial`."""
+        request = {"do": "finals", "schedules": schedules, "rounds": rounds, "peers": peers}
+        return self._ask(request, self._limits.trial_s * (len(schedules) + 1))
+
+    def close(self) -> None:
+        """End the child."""
+        if self._process is not None:
+            self._kill()
+
+    def _ask(self, request: Message, limit_s: float) -> Message:
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        return self._exchange(request, limit_s)
+
+    def _start(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **ONE_THREAD, **self.environment},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RunnerError(f"the runner's child cannot be started: {error}") from error
+        setup = {
+            "do": "setup",
+            "problem": self.problem.canonical,
+            "target": self.target,
+            "seed": self.seed,
+        }
+        try:
+            self._exchange(setup, self._limits.setup_s)
+        except CandidateFailureError as failure:
+            self._kill()
+            raise RunnerError(f"the runner's child cannot be set up: {failure}") from failure
+
+    def _exchange(self, request: Message, limit_s: float) -> Message:
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            write_message(self._process.stdin, request)
+            reply = read_message(self._wait_for_line(limit_s))
+        except BrokenPipeError:
+            raise self._died() from None
+        if "failure" in reply:
+            raise CandidateFailureError(reply["failure"], reply["message"])
+        return reply
+
+    def _wait_for_line(self, limit_s: float) -> bytes:
+        """One line of the child's output, while its time and memory are watched."""
+        assert self._process is not None and self._process.stdout is not None
+        deadline = time.monotonic() + limit_s
+        received = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not received.endswith(b"\n"):
+                if selector.select(WATCH_S):
+                    chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+                    if not chunk:
+                        raise self._died()
+                    received += chunk
+                else:
+                    self._watch(deadline, limit_s)
+        return received
+
+    def _watch(self, deadline: float, limit_s: float) -> None:
+        assert self._process is not None
+        if time.monotonic() > deadline:
+            self._kill()
+            raise CandidateFailureError("timeout", f"no answer within {limit_s:.0f} s")
+        used, limit = resident_bytes(self._process.pid), self._limits.memory_bytes
+        if used > limit:
+            self._kill()
+            raise CandidateFailureError(
+                "memory", f"{used >> 20} MiB resident, limit {limit >> 20} MiB"
+            )
+
+    def _died(self) -> CandidateFailureError:
+        assert self._process is not None
+        code = self._process.wait()
+        self._kill()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return CandidateFailureError("crash", f"the process ended with {how}")
+
+    def _kill(self) -> None:
+        process, self._process = self._process, None
+        assert process is not None
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    continue
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 where it cannot be read."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
