@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any, BinaryIO
 
-from kernels.errors import KernelsError, LoweringError, ScheduleError
+from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
 from kernels.native.executable import Call
 from kernels.problem import parse_problem
@@ -125,7 +125,8 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
         return session, {"failure": "compile", "message": str(error)}
     except MemoryError as error:
         return session, {"failure": "memory", "message": str(error) or "out of memory"}
-    except (KernelsError, ArithmeticError, ValueError, RuntimeError) as error:
+    except Exception as error:
+        # The boundary between a candidate and the search: whatever it raises is its own.
         return session, {"failure": "runtime", "message": f"{type(error).__name__}: {error}"}
 
 

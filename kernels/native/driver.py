@@ -9,6 +9,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,6 +230,8 @@ def load_driver(text: str) -> Driver:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Numba stores and finds a cached function by the name of an importable module.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     driver: Driver = module.driver
     return driver

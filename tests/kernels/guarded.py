@@ -1,0 +1,34 @@
+"""Arrays between canaries and against unreadable pages: a stray access shows."""
+
+import ctypes
+import mmap
+
+import numpy as np
+
+from kernels.reference import Array
+
+PAGE = mmap.PAGESIZE
+PROT_NONE = 0
+CANARY = 0xA7
+
+
+class GuardedArray:
+    """An array whose last byte touches a page that may not be read or written."""
+
+    def __init__(self, source: Array) -> None:
+        size = source.nbytes
+        pages = -(-size // PAGE) + 1
+        self._map = mmap.mmap(-1, (pages + 1) * PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        libc = ctypes.CDLL(None, use_errno=True)
+        guard = ctypes.c_void_p(base + pages * PAGE)
+        assert libc.mprotect(guard, ctypes.c_size_t(PAGE), PROT_NONE) == 0
+        self._all = np.frombuffer(self._map, np.uint8, pages * PAGE)
+        self._all[:] = CANARY
+        self._start = pages * PAGE - size
+        self.array = self._all[self._start :].view(source.dtype).reshape(source.shape)
+        self.array[...] = source
+
+    def is_intact(self) -> bool:
+        """Whether nothing was written in front of the array."""
+        return bool((self._all[: self._start] == CANARY).all())

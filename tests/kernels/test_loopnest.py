@@ -1,0 +1,77 @@
+import pytest
+
+from kernels.loopnest import Copy, Loop, build, count
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
+
+GOTO = Schedule(
+    (
+        Tile("n", 480),
+        Stream("k", 501),
+        Pack("B"),
+        Tile("m", 96),
+        Pack("A"),
+        Register(8, 48),
+        Unroll(4),
+    )
+)
+ODD = parse_problem("matmul:m=1000,n=999,k=1001,dtype=f32")
+CONV = parse_problem("conv2d:n=5,h=82,w=102,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32")
+
+
+def test_printed_nest() -> None:
+    assert str(build(ODD, GOTO)) == (
+        "for n step 480  # tile, 3 trips\n"
+        "  for k step 501  # stream, 2 trips\n"
+        "    pack B to 10x1x501x48\n"
+        "    for m step 96  # tile, 11 trips\n"
+        "      pack A to 96x501\n"
+        "      for n step 48  # micro, 10 trips\n"
+        "        for m step 8  # micro, 12 trips\n"
+        "          micro-kernel 8x48 over 501, unrolled 4"
+    )
+
+
+def test_counts_with_remainders_everywhere() -> None:
+    counts = count(ODD, build(ODD, GOTO))
+    panels, tiles = 21, 125  # of 48 columns and 8 rows; 960 and 992 are whole
+    assert counts.micro_kernels == panels * tiles * 2
+    assert counts.packs == {"B": 3 * 2, "A": 3 * 2 * 11}
+    assert counts.stream_steps == 2
+    assert counts.packed_bytes == {"B": 21 * 48 * 1001 * 4, "A": 3 * 1000 * 1001 * 4}
+    assert counts.c_writes == 2 * 1000 * 999 * 4
+    assert counts.c_reads == 1 * 1000 * 999 * 4
+
+
+def test_accumulating_reads_c_once_more() -> None:
+    problem = parse_problem("matmul:m=1000,n=999,k=1001,dtype=f32,init=accumulate")
+    counts = count(problem, build(problem, GOTO))
+    assert counts.c_reads == counts.c_writes
+
+
+def test_convolution_packs_the_halo() -> None:
+    schedule = Schedule(
+        (Tile("co", 64), Pack("B"), Tile("n", 1), Tile("oh", 4), Pack("A"), Register(10, 32))
+    )
+    nest = build(CONV, schedule)
+    assert [c.shape for c in nest.copies] == [(2, 9, 128, 32), (6, 104, 128)]
+    counts = count(CONV, nest)
+    assert counts.packs == {"B": 2, "A": 2 * 5 * 21}
+    # 82 output rows in blocks of 4 (the last of 2) read two halo rows each.
+    assert counts.packed_bytes["A"] == 4 * 2 * 5 * (82 + 21 * 2) * 104 * 128
+    assert counts.micro_kernels == 5 * 82 * 11 * 4
+
+
+@pytest.mark.parametrize("outer", ["rows", "cols"])
+def test_outer_says_which_micro_loop_comes_first(outer: str) -> None:
+    schedule = Schedule((Register(8, 48, outer),))  # type: ignore[arg-type]
+    micro = [e.dim for e in build(ODD, schedule).loops]
+    assert micro == (["n", "m"] if outer == "cols" else ["m", "n"])
+
+
+def test_size_one_everywhere() -> None:
+    problem = parse_problem("matmul:m=1,n=1,k=1,dtype=f32")
+    nest = build(problem, Schedule((Pack("B"), Register(1, 16))))
+    assert count(problem, nest).micro_kernels == 1
+    assert nest.entries[0] == Copy("B", (1, 1, 1, 16))
+    assert nest.loops == (Loop("n", 16, 1, "micro"), Loop("m", 1, 1, "micro"))

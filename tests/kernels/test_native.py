@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.errors import LoweringError, ScheduleError, UnsupportedError
+from kernels.loopnest import build, count
+from kernels.native import lower
+from kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from kernels.reference import compare, make_operands, reference
+from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
+from kernels.target import Target, detect
+from tests.kernels.guarded import GuardedArray
+from tests.kernels.strategies import problems, schedules
+
+AVX2 = frozenset({"avx2", "fma"})
+
+
+def lowered_targets() -> list[Target]:
+    """This machine, and the same with fewer features handed to the code generator."""
+    host = detect()
+    narrow = Target(host.cpu, features=AVX2, vector_bytes=32, vector_registers=16)
+    portable = Target(host.cpu, features=frozenset(), vector_bytes=16, vector_registers=16)
+    return [host, narrow, portable]
+
+
+TARGETS = lowered_targets()
+
+
+def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> None:
+    """The result is right, nothing outside the operands is touched, and the counts hold."""
+    operands = make_operands(problem, seed)
+    expected = reference(problem, operands)
+    guarded = {name: GuardedArray(array) for name, array in operands.items()}
+    executable = lower(problem, schedule, target)
+    counts = executable.counted_run({name: g.array for name, g in guarded.items()})
+    error, tolerance = compare(problem, guarded["C"].array, expected)
+    assert error <= tolerance, (problem, schedule)
+    assert all(g.is_intact() for g in guarded.values())
+    for name in ("A", "B"):
+        assert np.array_equal(guarded[name].array, operands[name])
+    meant = count(problem, build(problem, schedule))
+    assert counts["micro_kernels"] == meant.micro_kernels
+    assert {k: v for k, v in counts.items() if k in meant.packs} == meant.packs
+
+
+@settings(
+    max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(st.data())
+def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
+    problem = data.draw(problems)
+    target = data.draw(st.sampled_from(TARGETS))
+    schedule = data.draw(schedules(problem, target))
+    check(problem, schedule, target, data.draw(st.integers(0, 1000)))
+
+
+ONES = Matmul(m=1, n=1, k=1, dtype="f32")
+WHOLE = Schedule((Pack("B"), Pack("A"), Register(4, 16), Unroll(4)))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_size_one(dtype: str, in_place: bool, host: Target) -> None:
+    schedule = Schedule((Register(1, 16),)) if in_place else WHOLE
+    check(Matmul(m=1, n=1, k=1, dtype=dtype), schedule, host, 1)
+
+
+def test_odd_sizes_through_the_whole_goto_nest(host: Target) -> None:
+    problem = parse_problem("matmul:m=251,n=509,k=127,dtype=f32,bias,epilogue=relu")
+    schedule = Schedule(
+        (
+            Tile("n", 192),
+            Stream("k", 50),
+            Pack("B"),
+            Tile("m", 40),
+            Pack("A"),
+            Register(8, 48),
+            Unroll(4),
+        )
+    )
+    check(problem, schedule, host, 3)
+
+
+def test_first_layer_folds_width_and_channels_into_one_reduction(host: Target) -> None:
+    problem = parse_problem("conv2d:n=1,h=23,w=29,ci=3,co=20,kh=7,kw=7,stride=2,pad=3,dtype=f32")
+    schedule = Schedule((Pack("B"), Tile("n", 1), Tile("oh", 4), Pack("A"), Register(6, 32)))
+    check(problem, schedule, host, 5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_reach_exactly_what_they_touch(value: float, host: Target) -> None:
+    problem = parse_problem("matmul:m=9,n=21,k=5,dtype=f32,epilogue=relu")
+    operands = make_operands(problem, 0)
+    operands["A"][3, 2] = value
+    with np.errstate(invalid="ignore"):
+        expected = np.maximum(operands["A"] @ operands["B"], 0)
+    lower(problem, WHOLE, host).run(operands)
+    np.testing.assert_allclose(operands["C"], expected, rtol=1e-4)
+    assert np.isfinite(np.delete(operands["C"], 3, axis=0)).all()
+
+
+def test_padding_of_an_image_full_of_infinity_stays_zero(host: Target) -> None:
+    problem = parse_problem("conv2d:n=1,h=3,w=3,ci=2,co=2,kh=3,kw=3,pad=1,dtype=f32")
+    operands = make_operands(problem, 0)
+    operands["A"][...] = np.inf
+    operands["B"][...] = 1.0
+    schedule = Schedule((Pack("B"), Tile("n", 1), Pack("A"), Register(2, 16)))
+    lower(problem, schedule, host).run(operands)
+    assert np.isposinf(operands["C"]).all()
+
+
+def test_short_runs_repeat_inside_one_call(host: Target) -> None:
+    problem = parse_problem("matmul:m=8,n=16,k=4,dtype=i32,init=accumulate")
+    operands = make_operands(problem, 0)
+    start = operands["C"].copy()
+    product = operands["A"] @ operands["B"]
+    lower(problem, WHOLE, host).bind(operands)(3)
+    assert np.array_equal(operands["C"], start + 3 * product)
+
+
+def test_refusals(host: Target) -> None:
+    with pytest.raises(UnsupportedError, match="dtype=bf16") as caught:
+        lower(Matmul(m=4, n=4, k=4, dtype="bf16"), WHOLE, host)
+    assert caught.value.field == "dtype"
+    with pytest.raises(UnsupportedError, match="transpose_b"):
+        lower(Matmul(m=4, n=4, k=4, dtype="f32", transpose_b=True), WHOLE, host)
+    with pytest.raises(UnsupportedError, match="groups=2"):
+        conv = Conv2d(n=1, h=4, w=4, ci=2, co=2, kh=1, kw=1, groups=2, dtype="f32")
+        lower(conv, WHOLE, host)
+    with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
+        lower(ONES, Schedule((Register(1, 17),)), host)
+    with pytest.raises(ScheduleError):
+        lower(ONES, Schedule(()), host)
+
+
+def test_operands_are_checked_before_any_address_is_used(host: Target) -> None:
+    problem = parse_problem("matmul:m=4,n=8,k=4,dtype=f32")
+    executable = lower(problem, WHOLE, host)
+    good = make_operands(problem, 0)
+    for wrong in (
+        {"A": good["A"].T.copy()[:2]},
+        {"B": good["B"].astype(np.float64)},
+        {"A": np.asfortranarray(good["A"])},
+    ):
+        with pytest.raises(LoweringError, match="operand"):
+            executable.run(good | wrong)
+    with pytest.raises(LoweringError, match="operand C is absent"):
+        executable.run({k: v for k, v in good.items() if k != "C"})

@@ -1,0 +1,120 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.errors import ScheduleError
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll, check_legal
+
+MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
+BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")
+CONV = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
+PADDED = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32")
+REGISTER = Register(4, 16)
+GOTO = Schedule(
+    (
+        Tile("n", 64),
+        Stream("k", 100),
+        Pack("B"),
+        Tile("m", 32),
+        Pack("A"),
+        REGISTER,
+        Unroll(4),
+    )
+)
+
+counts = st.integers(1, 4096)
+dims = st.sampled_from(["m", "n", "oh", "co"])
+steps = st.one_of(
+    st.builds(Tile, dim=dims, size=counts),
+    st.builds(Stream, dim=st.sampled_from(["k", "ci"]), depth=counts),
+    st.builds(Pack, operand=st.sampled_from(["A", "B"])),
+    st.builds(Register, rows=counts, cols=counts, outer=st.sampled_from(["rows", "cols"])),
+    st.builds(Unroll, factor=counts),
+)
+
+
+@given(st.lists(steps, max_size=8).map(lambda s: Schedule(tuple(s))))
+def test_json_round_trip_and_stable_hash(schedule: Schedule) -> None:
+    again = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
+    assert again == schedule
+    assert again.hash == schedule.hash
+
+
+def test_hash_is_the_same_in_every_process_and_version() -> None:
+    assert GOTO.hash == "a0c77abbef13ad37"
+
+
+def test_hash_depends_on_every_field() -> None:
+    changed = [
+        Schedule((*GOTO.steps[:-1], Unroll(2))),
+        Schedule((Tile("n", 128), *GOTO.steps[1:])),
+        Schedule(tuple(s for s in GOTO.steps if s != Pack("A"))),
+        Schedule((*GOTO.steps[:-2], Register(4, 16, "rows"), Unroll(4))),
+    ]
+    assert len({s.hash for s in [GOTO, *changed]}) == 5
+
+
+def test_text_reads_from_the_top() -> None:
+    assert str(GOTO).splitlines()[:3] == ["tile dim=n size=64", "stream dim=k depth=100",
+                                          "pack operand=B"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        None,
+        "tile",
+        {"step": "tile"},
+        [3],
+        [{"step": "fuse"}],
+        [{"step": "tile", "dim": "n"}],
+        [{"step": "tile", "dim": "n", "size": 0}],
+        [{"step": "tile", "dim": "n", "size": True}],
+        [{"step": "tile", "dim": 4, "size": 4}],
+        [{"step": "tile", "dim": "n", "size": 4, "colour": 1}],
+        [{"step": "pack", "operand": "C"}],
+        [{"step": "register", "rows": 4, "cols": 4, "outer": "up"}],
+    ],
+)
+def test_bad_json_is_refused(source: object) -> None:
+    with pytest.raises(ScheduleError):
+        Schedule.from_json(source)
+
+
+def test_legal_schedules() -> None:
+    check_legal(MATMUL, GOTO)
+    check_legal(BATCHED, Schedule((Tile("batch", 1), Pack("B"), REGISTER)))
+    check_legal(CONV, Schedule((Pack("B"), Tile("n", 1), Tile("oh", 3), Pack("A"), REGISTER)))
+    check_legal(CONV, Schedule((REGISTER,)))
+
+
+@pytest.mark.parametrize(
+    ("problem", "steps", "says"),
+    [
+        (MATMUL, (), "exactly one register"),
+        (MATMUL, (REGISTER, REGISTER), "exactly one register"),
+        (MATMUL, (REGISTER, Pack("B")), "only one unroll"),
+        (MATMUL, (Unroll(2), REGISTER), "only one unroll"),
+        (MATMUL, (REGISTER, Unroll(17)), "above 16"),
+        (MATMUL, (Tile("oh", 4), REGISTER), "'tile dim=oh size=4'.*one of the dims m, n"),
+        (MATMUL, (Tile("k", 4), REGISTER), "one of the dims"),
+        (MATMUL, (Tile("n", 40), REGISTER), "not a multiple of the register tile's 16"),
+        (MATMUL, (Tile("n", 64), Tile("n", 64), REGISTER), "enclosing block is only 64"),
+        (MATMUL, (Stream("n", 4), REGISTER), "reduction k"),
+        (MATMUL, (Stream("k", 301), REGISTER), "only 300 deep"),
+        (MATMUL, (Stream("k", 10), Stream("k", 5), REGISTER), "one level"),
+        (MATMUL, (Pack("B"), Stream("k", 10), REGISTER), "stream before packing"),
+        (MATMUL, (Pack("B"), Pack("B"), REGISTER), "already packed"),
+        (BATCHED, (Pack("B"), REGISTER), "one batch is packed at a time"),
+        (BATCHED, (REGISTER,), "start with tile dim=batch"),
+        (CONV, (Pack("A"), REGISTER), "one n is packed at a time"),
+        (CONV, (Tile("n", 2), REGISTER), "give size=1"),
+        (PADDED, (REGISTER,), "pad=1 needs the image packed"),
+    ],
+)
+def test_illegal_schedules_say_which_step_and_why(problem, steps, says) -> None:
+    with pytest.raises(ScheduleError, match=says):
+        check_legal(problem, Schedule(steps))

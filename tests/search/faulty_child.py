@@ -1,0 +1,41 @@
+"""A runner's child that misbehaves for chosen register tiles, as real candidates might.
+
+The rows of the register step choose the fault; any other schedule runs as it should.
+"""
+
+import ctypes
+import time
+from typing import Any
+
+from kernels.schedule import Schedule
+from search import child
+
+HANG, CRASH, EAT, WRONG, RAISE, EXIT = 2, 3, 4, 5, 6, 7
+
+
+class FaultySession(child.Session):
+    """A session whose candidates fail by their register rows."""
+
+    def call(self, steps: Any) -> Any:
+        rows = Schedule.from_json(steps).register.rows
+        if rows == HANG:
+            time.sleep(3600)
+        if rows == CRASH:
+            ctypes.string_at(0)
+        if rows == EAT:
+            hoard = []
+            while True:
+                hoard.append(b"x" * (64 << 20))
+        if rows == RAISE:
+            raise RuntimeError("no such luck")
+        if rows == EXIT:
+            raise SystemExit(7)
+        call = super().call(steps)
+        if rows == WRONG:
+            self.operands["B"][0, 0] += 1
+        return call
+
+
+if __name__ == "__main__":
+    child.Session = FaultySession  # type: ignore[misc]
+    child.main()

@@ -1,0 +1,85 @@
+import random
+import time
+from itertools import pairwise
+from statistics import median
+
+import pytest
+
+from search import measure
+from search.measure import Samples, interleave, median_interval, summarise
+
+
+def busy(seconds: float):
+    def run(repeat: int) -> None:
+        end = time.thread_time() + seconds * repeat
+        while time.thread_time() < end:
+            pass
+
+    return run
+
+
+@pytest.mark.parametrize("count", [6, 9, 15, 25, 60])
+def test_interval_holds_the_median_as_often_as_it_says(count: int) -> None:
+    rng = random.Random(count)
+    low, high = median_interval(count)
+    held = 0
+    for _ in range(4000):
+        ordered = sorted(rng.expovariate(1.0) for _ in range(count))
+        held += ordered[low] <= 0.6931471805599453 <= ordered[high]
+    assert 0.94 <= held / 4000 <= 0.999
+
+
+def test_interval_of_few_samples_is_their_range() -> None:
+    assert [median_interval(n) for n in (1, 2, 5)] == [(0, 0), (0, 1), (0, 4)]
+
+
+def test_intervals_narrow_with_more_samples() -> None:
+    widths = [(h - lo) / n for n in (6, 15, 60) for lo, h in [median_interval(n)]]
+    assert all(a > b for a, b in pairwise(widths))
+
+
+def test_summary_in_the_units_it_promises() -> None:
+    times = [2e-3, 1e-3, 4e-3, 2e-3, 2e-3, 3e-3, 1e-3]
+    summary = summarise(times, 2_000_000)
+    assert summary.time_us == pytest.approx(median(times) * 1e6)
+    assert summary.gflops == pytest.approx(1.0)
+    assert summary.interval[0] <= summary.gflops <= summary.interval[1]
+    with pytest.raises(ValueError, match="no times"):
+        summarise([], 1)
+
+
+def test_preempted_samples_are_rejected() -> None:
+    samples = Samples(1)
+    samples.take(lambda _: time.sleep(0.005))
+    assert (samples.times, samples.rejected) == ([], 1)
+    samples.take(busy(0.005))
+    assert len(samples.times) + samples.rejected == 2
+
+
+def test_a_run_that_always_sleeps_still_gets_a_number() -> None:
+    samples, stopped = measure.measure(lambda _: time.sleep(0.002), budget_s=0.02)
+    assert samples.times
+    assert samples.rejected >= 5
+    assert not stopped
+
+
+def test_slow_candidates_stop_early_and_fast_ones_do_not() -> None:
+    _, stopped = measure.measure(busy(0.004), 0.1, stop_above_s=0.001)
+    assert stopped
+    samples, stopped = measure.measure(busy(0.0005), 0.05, stop_above_s=1.0)
+    assert not stopped
+    assert len(samples.times) >= measure.LEAST_SAMPLES
+
+
+def test_short_runs_are_repeated_within_a_sample() -> None:
+    assert measure.start(busy(2e-6)).repeat > 20
+    assert measure.start(busy(2e-3)).repeat == 1
+
+
+def test_interleaving_alternates_the_order() -> None:
+    calls: list[str] = []
+    spin = busy(1e-3)
+    runs = [lambda r, n=n: calls.append(n) or spin(r) for n in "ab"]
+    all_samples = interleave(runs, 4)
+    assert all(s.times for s in all_samples)
+    assert "".join(calls[-8:]) == "abbaabba"

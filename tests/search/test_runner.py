@@ -1,0 +1,131 @@
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from kernels.problem import Matmul
+from kernels.schedule import Pack, Register, Schedule
+from kernels.target import detect
+from search.errors import RunnerError
+from search.runner import CandidateFailureError, Limits, Runner
+from tests.search import faulty_child
+
+PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
+COMMAND = (sys.executable, "-m", "tests.search.faulty_child")
+LIMITS = Limits(trial_s=4.0, setup_s=60.0, memory_bytes=900 << 20)
+
+
+def steps(rows: int) -> list[object]:
+    return list(Schedule((Pack("B"), Register(rows, detect().lanes("f32")))).to_json())
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, command=COMMAND) as one:
+        yield one
+
+
+def test_a_good_candidate_is_timed_and_checked(runner: Runner) -> None:
+    reply = runner.trial(steps(1), None)
+    assert len(reply["times"]) >= 5
+    assert all(t > 0 for t in reply["times"])
+    assert 0 < reply["max_error"] <= reply["tolerance"]
+    assert not reply["pruned"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "says"),
+    [
+        (faulty_child.HANG, "timeout", "no answer within 4 s"),
+        (faulty_child.CRASH, "crash", "SIGSEGV"),
+        (faulty_child.EAT, "memory", "limit 900 MiB"),
+        (faulty_child.WRONG, "wrong", "deviation"),
+        (faulty_child.RAISE, "runtime", "no such luck"),
+        (faulty_child.EXIT, "crash", "exit code 7"),
+    ],
+)
+def test_each_fault_has_its_class_and_the_next_candidate_runs(
+    runner: Runner, rows: int, kind: str, says: str
+) -> None:
+    with pytest.raises(CandidateFailureError, match=says) as caught:
+        runner.trial(steps(rows), None)
+    assert caught.value.kind == kind
+    if kind == "wrong":  # the injected change of B lasts as long as the child
+        runner.close()
+    assert runner.trial(steps(1), None)["times"]
+
+
+def test_an_illegal_schedule_is_a_constraint_failure(runner: Runner) -> None:
+    with pytest.raises(CandidateFailureError, match="only 16 deep") as caught:
+        runner.trial([{"step": "stream", "dim": "k", "depth": 17}, *steps(1)], None)
+    assert caught.value.kind == "constraint"
+
+
+def test_columns_that_are_no_vectors_are_a_compile_failure(runner: Runner) -> None:
+    bad = [{"step": "register", "rows": 1, "cols": 3, "outer": "rows"}]
+    with pytest.raises(CandidateFailureError, match="lanes") as caught:
+        runner.trial(bad, None)
+    assert caught.value.kind == "compile"
+
+
+def test_a_clearly_slower_candidate_is_stopped_early(runner: Runner) -> None:
+    reply = runner.trial(steps(1), 1e-12)
+    assert reply["pruned"]
+    assert len(reply["times"]) == 2
+
+
+def test_finals_time_everything_in_the_same_rounds(runner: Runner) -> None:
+    reply = runner.finals([steps(1), steps(8)], 5, peers=True)
+    assert len(reply["times"]) == 2
+    assert all(times for times in reply["times"])
+    assert reply["peers"]["openblas"]
+    assert reply["peak_gflops"] > 0
+
+
+def test_a_child_that_cannot_start_is_the_runners_error() -> None:
+    with (
+        Runner(PROBLEM, detect().canonical, command=("/no/such/program",)) as one,
+        pytest.raises(RunnerError, match="cannot be started"),
+    ):
+        one.trial(steps(1), None)
+
+
+def test_a_setup_that_fails_is_the_runners_error() -> None:
+    with (
+        Runner(PROBLEM, "cpu:not-this-one,threads=1") as one,
+        pytest.raises(RunnerError, match="cannot be set up.*this machine is"),
+    ):
+        one.trial(steps(1), None)
+
+
+def test_the_child_dies_with_its_parent(tmp_path) -> None:
+    note = tmp_path / "pid"
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from search.runner import Runner; from kernels.problem import Matmul\n"
+        "from tests.search.test_runner import *\n"
+        "one = Runner(PROBLEM, detect().canonical, limits=LIMITS, command=COMMAND)\n"
+        "one.trial(steps(1), None)\n"
+        f"Path({str(note)!r}).write_text(str(one._process.pid)); time.sleep(60)\n"
+    )
+    pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", program])
+    deadline = time.monotonic() + 60
+    while not note.exists() or not note.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    child = int(note.read_text())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    while _alive(child):
+        assert time.monotonic() < deadline, "the child outlived its parent"
+        time.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

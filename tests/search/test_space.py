@@ -1,0 +1,104 @@
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.problem import parse_problem
+from kernels.schedule import check_legal
+from kernels.target import Target
+from search.prior import best_tiles, prior_points
+from search.samplers import GridWalk, step_aside
+from search.space import Space, balanced_chunk, equal_block
+from tests.kernels.strategies import problems
+
+WIDE = Target("big", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20,
+              l3_bytes=32 << 20)  # fmt: skip
+NARROW = Target("small", vector_bytes=16, vector_registers=16)
+SQUARE = parse_problem("matmul:m=1024,n=1024,k=1024,dtype=f32")
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(problems, st.sampled_from([WIDE, NARROW]), st.integers(0, 2**31))
+def test_every_point_of_every_space_is_a_legal_schedule(problem, target, seed) -> None:
+    space = Space(problem, target)
+    random = Random(seed)
+    for _ in range(5):
+        point = {p.name: random.choice(p.values) for p in space.parameters}
+        check_legal(problem, space.schedule(point))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(problems, st.sampled_from([WIDE, NARROW]))
+def test_the_prior_proposes_different_points_of_the_space(problem, target) -> None:
+    space = Space(problem, target)
+    points = prior_points(space, 16)
+    assert points
+    hashes = [space.schedule(p).hash for p in points]
+    assert len(set(hashes)) == len(hashes)
+    for point in points:
+        assert all(point[p.name] in p.values for p in space.parameters)
+
+
+@given(st.integers(1, 5000), st.sampled_from([0, 64, 100, 512, 6000]))
+def test_chunks_are_balanced(extent: int, wanted: int) -> None:
+    chunk = balanced_chunk(extent, wanted)
+    chunks = -(-extent // chunk)
+    assert chunk * chunks - extent < chunks
+    assert 1 <= chunk <= extent
+
+
+@given(st.integers(1, 5000), st.sampled_from([0, 16, 200, 512]), st.integers(1, 80))
+def test_blocks_are_equal_counted_in_panels(extent: int, wanted: int, unit: int) -> None:
+    block = equal_block(extent, wanted, unit)
+    assert block % unit == 0
+    assert -(-extent // unit) % (block // unit) == 0
+
+
+def test_register_tiles_fit_the_registers() -> None:
+    for target in (WIDE, NARROW):
+        space = Space(SQUARE, target)
+        assert space.register_tiles
+        for rows, vectors in space.register_tiles:
+            assert rows * vectors + vectors + 1 <= target.vector_registers
+    rows, vectors = best_tiles(Space(SQUARE, WIDE))[0]
+    assert rows * vectors >= 20  # the registers are there to be used
+
+
+def test_size_counts_the_points() -> None:
+    space = Space(parse_problem("matmul:m=2,n=20,k=3,dtype=f32"), WIDE)
+    seen = {tuple(sorted(_point(space, i).items())) for i in range(space.size)}
+    assert len(seen) == space.size
+
+
+def _point(space: Space, index: int) -> dict[str, object]:
+    point = {}
+    for p in space.parameters:
+        index, digit = divmod(index, len(p.values))
+        point[p.name] = p.values[digit]
+    return point
+
+
+def test_the_grid_walk_visits_every_point_once() -> None:
+    space = Space(parse_problem("matmul:m=2,n=20,k=70,dtype=f32"), WIDE)
+    walk = GridWalk(space, 3)
+    points = [tuple(walk.propose().items()) for _ in range(space.size)]
+    assert len(set(points)) == space.size
+
+
+def test_scratch_beyond_the_last_cache_is_turned_away() -> None:
+    space = Space(parse_problem("matmul:m=64,n=20000,k=20000,dtype=f64"), NARROW)
+    point = {p.name: p.values[-1] for p in space.parameters} | {"cols": 0, "depth": 0}
+    reason = space.why_illegal(space.schedule(point | {"pack_b": True}))
+    assert reason is not None
+    assert "MiB" in reason
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_step_aside_changes_one_parameter_to_a_neighbour(seed: int) -> None:
+    space = Space(SQUARE, WIDE)
+    point = prior_points(space, 1)[0]
+    moved = step_aside(space.parameters, point, Random(seed))
+    (name,) = [n for n in point if point[n] != moved[n]]
+    values = next(p.values for p in space.parameters if p.name == name)
+    assert abs(values.index(point[name]) - values.index(moved[name])) == 1

@@ -1,0 +1,214 @@
+import dataclasses
+
+import pytest
+
+from kernels.errors import UnsupportedError
+from kernels.problem import Matmul, parse_problem
+from kernels.schedule import Schedule
+from kernels.target import Target, detect
+from search.errors import BudgetError
+from search.records import TrialRecord, TuneRequest
+from search.runner import CandidateFailureError
+from search.store import MemoryStore
+from search.tune import FINALISTS, tune
+
+TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
+                l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip
+SQUARE = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
+
+
+class FakeRunner:
+    """Times that depend on the schedule alone; one register tile fails."""
+
+    def __init__(self) -> None:
+        self.hashes: list[str] = []
+        self.failing_rows = -1
+        self.finals_fail = 0
+
+    def __enter__(self) -> "FakeRunner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def trial(self, steps, best_s):
+        schedule = Schedule.from_json(steps)
+        self.hashes.append(schedule.hash)
+        if schedule.register.rows == self.failing_rows:
+            raise CandidateFailureError("crash", "SIGSEGV")
+        seconds = self.seconds(schedule)
+        pruned = best_s is not None and seconds > 1.25 * best_s
+        return {
+            "times": [seconds] * 6,
+            "rejected": 0,
+            "pruned": pruned,
+            "compile_s": 0.1,
+            "max_error": 0.0,
+        }
+
+    @staticmethod
+    def seconds(schedule: Schedule) -> float:
+        register = schedule.register
+        return 1e-3 * (1 + abs(register.rows - 7) + abs(register.cols - 48) / 16)
+
+    def finals(self, schedules, rounds, peers):
+        if self.finals_fail:
+            self.finals_fail -= 1
+            raise CandidateFailureError("wrong", "now and then")
+        times = [[self.seconds(Schedule.from_json(s))] * rounds for s in schedules]
+        named = {"openblas": [2e-3] * rounds} if peers else {}
+        return {"times": times, "peers": named, "peak_gflops": 1e3}
+
+
+def run(request: TuneRequest, store=None, runner=None, problem=SQUARE, **options):
+    runner = runner or FakeRunner()
+    store = store or MemoryStore()
+    result = tune(problem, TARGET, request, store, make_runner=lambda *_: runner, **options)
+    return result, runner, store
+
+
+def test_spends_the_budget_and_times_nothing_twice() -> None:
+    result, runner, _ = run(TuneRequest(trials=80))
+    assert len(result.trials) == 80
+    assert len(set(runner.hashes)) == 80
+    assert [t.number for t in result.trials] == list(range(80))
+    assert {t.origin for t in result.trials} == {"prior", "tpe"}
+    assert result.complete
+    assert result.best is not None
+    fastest = min(runner.seconds(t.schedule) for t in result.trials)
+    assert result.best.measurement.time_us == pytest.approx(fastest * 1e6)
+    assert len(result.best.runners_up) == FINALISTS - 1
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random", "grid"])
+def test_every_sampler_finds_untried_schedules(sampler: str) -> None:
+    result, runner, _ = run(TuneRequest(trials=40, sampler=sampler))
+    assert len(set(runner.hashes)) == 40
+    assert result.trials[-1].origin == sampler
+
+
+def test_same_seed_same_trials() -> None:
+    first, *_ = run(TuneRequest(trials=40, seed=3))
+    again, *_ = run(TuneRequest(trials=40, seed=3))
+    other, *_ = run(TuneRequest(trials=40, seed=4))
+    hashes = [[t.schedule.hash for t in r.trials] for r in (first, again, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_failure_costs_one_trial_and_is_kept_with_its_class() -> None:
+    runner = FakeRunner()
+    runner.failing_rows = 6
+    result, *_ = run(TuneRequest(trials=40), runner=runner)
+    failed = [t for t in result.trials if t.state == "failed"]
+    assert failed
+    assert {(t.failure, t.message) for t in failed} == {("crash", "SIGSEGV")}
+    assert len(result.trials) == 40
+    assert result.best is not None
+    assert result.best.schedule.register.rows != 6
+
+
+def test_stored_trials_count_and_are_not_timed_again() -> None:
+    store = MemoryStore()
+    run(TuneRequest(trials=25), store=store)
+    result, runner, _ = run(TuneRequest(trials=40), store=store)
+    assert len(runner.hashes) == 15
+    assert len({t.schedule.hash for t in result.trials}) == 40
+    assert [t.number for t in store.trials()] == list(range(40))
+
+
+def test_an_interrupted_search_says_so_and_resumes_where_it_was() -> None:
+    store = MemoryStore()
+    short, *_ = run(
+        TuneRequest(trials=30), store=store, should_stop=lambda: len(store.trials()) > 9
+    )
+    assert not short.complete
+    assert len(short.trials) == 10
+    assert short.best is not None
+    full, runner, _ = run(TuneRequest(trials=30), store=store)
+    assert full.complete
+    assert len(runner.hashes) == 20
+
+
+def test_seconds_end_the_search() -> None:
+    result, *_ = run(TuneRequest(trials=1000, seconds=1e-9))
+    assert not result.complete
+    assert result.trials == ()
+    assert result.best is None
+
+
+def test_a_small_space_runs_dry_and_is_complete() -> None:
+    tiny = Matmul(m=1, n=1, k=1, dtype="f32")
+    result, runner, _ = run(TuneRequest(trials=5000), problem=tiny)
+    assert result.complete
+    assert len(runner.hashes) == len(set(runner.hashes)) < 100
+
+
+def test_finalists_that_fail_leave_the_rest() -> None:
+    runner = FakeRunner()
+    runner.finals_fail = 2
+    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    assert result.best is not None
+    assert len(result.best.runners_up) == FINALISTS - 3
+
+
+def test_no_candidate_that_runs_means_no_best() -> None:
+    runner = FakeRunner()
+    runner.trial = lambda *_: (_ for _ in ()).throw(  # type: ignore[method-assign]
+        CandidateFailureError("compile", "nothing compiles")
+    )
+    result, *_ = run(TuneRequest(trials=5), runner=runner)
+    assert result.best is None
+    assert result.count("failed") == 5
+
+
+def test_callbacks_see_each_trial_after_it_is_stored() -> None:
+    store = MemoryStore()
+    seen: list[tuple[int, int]] = []
+
+    def on_trial(trial: TrialRecord, best: TrialRecord | None) -> None:
+        seen.append((trial.number, len(store.trials())))
+        assert best is not None
+
+    run(TuneRequest(trials=14), store=store, on_trial=on_trial)
+    assert seen == [(n, n + 1) for n in range(14)]
+
+
+def test_trials_of_another_space_are_kept_but_teach_nothing() -> None:
+    store = MemoryStore()
+    result, *_ = run(TuneRequest(trials=3), store=store)
+    strange = dataclasses.replace(result.trials[0], number=7, params={"colour": "red"})
+    store.add(strange)
+    again, *_ = run(TuneRequest(trials=20), store=store)
+    assert [t.number for t in again.trials][:4] == [0, 1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"trials": 0}, "trials"),
+        ({"trials": 10**9}, "trials"),
+        ({"seconds": 0.0}, "seconds"),
+        ({"seconds": float("nan")}, "seconds"),
+        ({"seed": -1}, "seed"),
+        ({"sampler": "magic"}, "sampler"),
+    ],
+)
+def test_bad_budgets_name_the_field(options, field: str) -> None:
+    with pytest.raises(BudgetError) as caught:
+        TuneRequest(**options)
+    assert caught.value.field == field
+
+
+def test_unsupported_problems_are_refused_before_anything_starts() -> None:
+    with pytest.raises(UnsupportedError):
+        run(TuneRequest(), problem=Matmul(m=4, n=4, k=4, dtype="bf16"))
+
+
+def test_a_real_search_beats_its_own_first_guess_or_keeps_it() -> None:
+    problem = parse_problem("matmul:m=96,n=112,k=80,dtype=f32")
+    result = tune(problem, detect(), TuneRequest(trials=20, peers=True), MemoryStore())
+    assert result.best is not None
+    assert result.count("failed") == 0
+    assert 0.05 < result.best.peak_fraction <= 1.1
+    assert result.peers["openblas"].gflops > 0
+    assert all(t.max_error is not None and t.samples for t in result.trials)
