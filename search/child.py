@@ -4,10 +4,8 @@ It may hang, crash or be killed at any moment without harm to the search. It die
 its parent: at the end of its input, and at once through the kernel where Linux runs.
 """
 
-import ctypes
 import gc
 import os
-import signal
 import sys
 import time
 from typing import Any, BinaryIO
@@ -16,6 +14,7 @@ from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
 from kernels.native.executable import Call
 from kernels.problem import parse_problem
+from kernels.process import die_with_parent
 from kernels.reference import compare, empty_aligned, make_operands, poison, reference
 from kernels.schedule import Schedule
 from kernels.target import resolve
@@ -24,7 +23,6 @@ from search.measure import Run, interleave, measure
 from search.peers import available_peers
 from search.protocol import Message, read_message, write_message
 
-PR_SET_PDEATHSIG = 1
 TRIAL_BUDGET_S = 0.08
 CLEARLY_SLOWER = 1.25
 
@@ -128,12 +126,6 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
     except Exception as error:
         # The boundary between a candidate and the search: whatever it raises is its own.
         return session, {"failure": "runtime", "message": f"{type(error).__name__}: {error}"}
-
-
-def die_with_parent() -> None:
-    """Ask Linux to kill this process when its parent dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def private_output() -> BinaryIO:

@@ -8,19 +8,18 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kernels.problem import Problem
+from kernels.process import child_command, child_environment
 from search.errors import RunnerError
 from search.protocol import Message, read_message, write_message
 from search.records import FailureClass
 
-CHILD = (sys.executable, "-m", "search.child")
+CHILD = "search.child"
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 WATCH_S = 0.05
 SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
@@ -66,15 +65,14 @@ class Runner:
         target: the target's canonical string.
         seed: of the random operands.
         limits: see `Limits`.
-        command: what to start; tests put a misbehaving child here.
+        child: the module that the child process runs; tests name a misbehaving one.
     """
 
     problem: Problem
     target: str
     seed: int = 0
     limits: Limits | None = None
-    command: Sequence[str] = CHILD
-    environment: Mapping[str, str] = field(default_factory=dict)
+    child: str = CHILD
     _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False, repr=False)
 
     def __enter__(self) -> "Runner":
@@ -114,10 +112,10 @@ class Runner:
     def _start(self) -> None:
         try:
             self._process = subprocess.Popen(
-                self.command,
+                child_command(self.child),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, **ONE_THREAD, **self.environment},
+                env=child_environment(**ONE_THREAD),
                 start_new_session=True,
             )
         except OSError as error:

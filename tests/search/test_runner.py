@@ -2,6 +2,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from search.runner import CandidateFailureError, Limits, Runner
 from tests.search import faulty_child
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
-COMMAND = (sys.executable, "-m", "tests.search.faulty_child")
+CHILD = "tests.search.faulty_child"
 LIMITS = Limits(trial_s=4.0, setup_s=60.0, memory_bytes=900 << 20)
 
 
@@ -23,7 +24,7 @@ def steps(rows: int) -> list[object]:
 
 @pytest.fixture(scope="module")
 def runner():
-    with Runner(PROBLEM, detect().canonical, limits=LIMITS, command=COMMAND) as one:
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, child=CHILD) as one:
         yield one
 
 
@@ -86,8 +87,8 @@ def test_finals_time_everything_in_the_same_rounds(runner: Runner) -> None:
 
 def test_a_child_that_cannot_start_is_the_runners_error() -> None:
     with (
-        Runner(PROBLEM, detect().canonical, command=("/no/such/program",)) as one,
-        pytest.raises(RunnerError, match="cannot be started"),
+        Runner(PROBLEM, detect().canonical, child="no.such.module") as one,
+        pytest.raises(RunnerError, match="cannot be set up"),
     ):
         one.trial(steps(1), None)
 
@@ -95,7 +96,7 @@ def test_a_child_that_cannot_start_is_the_runners_error() -> None:
 def test_a_setup_that_fails_is_the_runners_error() -> None:
     with (
         Runner(PROBLEM, "cpu:not-this-one,threads=1") as one,
-        pytest.raises(RunnerError, match="cannot be set up.*this machine is"),
+        pytest.raises(RunnerError, match=r"cannot be set up.*this machine is"),
     ):
         one.trial(steps(1), None)
 
@@ -106,7 +107,7 @@ def test_the_child_dies_with_its_parent(tmp_path) -> None:
         "import sys, time; from pathlib import Path\n"
         "from search.runner import Runner; from kernels.problem import Matmul\n"
         "from tests.search.test_runner import *\n"
-        "one = Runner(PROBLEM, detect().canonical, limits=LIMITS, command=COMMAND)\n"
+        "one = Runner(PROBLEM, detect().canonical, limits=LIMITS, child=CHILD)\n"
         "one.trial(steps(1), None)\n"
         f"Path({str(note)!r}).write_text(str(one._process.pid)); time.sleep(60)\n"
     )
@@ -125,7 +126,6 @@ def test_the_child_dies_with_its_parent(tmp_path) -> None:
 
 def _alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False

@@ -1,0 +1,44 @@
+# `make run` and `make test` each set up everything they need; nothing comes first.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
+
+.PHONY: run test check format serve bench clean
+
+run: .venv/installed-service
+	$(BIN)/tilewise tune $(EXAMPLE) --peers
+	@echo
+	$(BIN)/tilewise script $(EXAMPLE)
+
+serve: .venv/installed-service
+	$(BIN)/tilewise serve
+
+test: .venv/installed-dev
+	$(BIN)/python -m pytest
+
+check: .venv/installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/installed-dev
+	$(BIN)/python -m benchmarks.main_job
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "tilewise needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed-%: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP_INSTALL) --editable '.[$*]'
+	@touch $@

@@ -1,0 +1,46 @@
+"""How this code starts processes of its own, and how those end with it."""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+import kernels
+
+_PR_SET_PDEATHSIG = 1
+
+
+def child_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of this code in a new interpreter.
+
+    `-P` keeps the working folder out of the path, so that a user's own folder named
+    `search` is not taken for ours; `child_environment` names where ours is.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def child_environment(**extra: str) -> dict[str, str]:
+    """This process's environment, with this code first in the path."""
+    root = str(Path(kernels.__file__).parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([root, inherited] if inherited else [root])
+    return {**os.environ, "PYTHONPATH": path, **extra}
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """End this process when its parent ends, however that ends.
+
+    Linux kills it with the thread that started it. Elsewhere a child has to notice the
+    end of its input.
+
+    Args:
+        parent: the pid that the parent should have; None takes whatever it is.
+
+    Raises:
+        SystemExit: the parent is gone already.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:  # it ended before the call above
+        raise SystemExit(f"the process {parent} that started this one is gone")

@@ -1,0 +1,41 @@
+"""The command `tilewise`."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from kernels.errors import KernelsError
+from search.errors import BudgetError
+from tilewise.cli.parser import make_parser
+from tilewise.errors import TilewiseError
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 on success, 2 for bad input, 3 when what was asked for does not exist, 1 for
+        anything else; an error is one line on stderr.
+    """
+    options = make_parser().parse_args(arguments)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except TilewiseError as error:
+        return _say(error, error.exit_code)
+    except (KernelsError, BudgetError) as error:
+        return _say(error, BAD_INPUT)
+    except KeyboardInterrupt:
+        return _say("interrupted; the finished trials are stored", INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read the output has gone; leave nothing for the interpreter to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return OK
+
+
+def _say(error: object, code: int) -> int:
+    sys.stderr.write(f"tilewise: {' '.join(str(error).split())}\n")
+    return code

@@ -1,0 +1,99 @@
+"""Where a command runs: here, or at a service. Both give the same objects."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from search.records import TuneRequest
+from tilewise.client import Client
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+Json = dict[str, Any]
+Report = Callable[[int, float | None], None]
+"""Told of the number of finished trials and the best speed in GFLOP/s so far."""
+
+
+class Backend(ABC):
+    """What commands need; a context manager."""
+
+    def __enter__(self) -> "Backend":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections."""
+
+    @abstractmethod
+    def tune(self, problem: str, target: str, request: TuneRequest, report: Report) -> Json:
+        """Search and store; the contract's result object."""
+
+    @abstractmethod
+    def show(self, problem: str, target: str) -> Json:
+        """The stored result; MissingError when there is none."""
+
+    @abstractmethod
+    def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
+        """The proven script; MissingError when there is none."""
+
+    @abstractmethod
+    def trials(self, problem: str, target: str) -> list[Json]:
+        """Every stored trial of the problem; MissingError when there is none."""
+
+
+def local_backend(database: str | None) -> Backend:
+    """A backend on this machine; TilewiseError when the extras are not installed."""
+    try:
+        from tilewise.cli.local import LocalBackend
+    except ModuleNotFoundError as error:
+        raise TilewiseError(
+            f"running here needs {error.name}; install tilewise[service], or give --server URL"
+        ) from error
+    return LocalBackend(database)
+
+
+class RemoteBackend(Backend):
+    """A backend at a service."""
+
+    def __init__(self, url: str) -> None:
+        self._client = Client(url)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def tune(self, problem: str, target: str, request: TuneRequest, report: Report) -> Json:
+        """Post a job, wait for it, and fetch the result."""
+
+        def on_progress(job: Json) -> None:
+            counts = job["trials"]
+            done = counts["timed"] + counts["pruned"] + counts["failed"]
+            report(done, job["best"]["gflops"] if job["best"] else None)
+
+        return self._client.tune(problem, on_progress, target=target, **asdict(request))
+
+    def show(self, problem: str, target: str) -> Json:
+        """Fetch the stored result."""
+        return self._client.schedule(problem, target)
+
+    def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
+        """Fetch the script."""
+        if with_payload:
+            raise BadInputError("--with-payload is made here; leave out --server")
+        return self._client.script(problem, target, flavor)
+
+    def trials(self, problem: str, target: str) -> list[Json]:
+        """Fetch the trials of every job of this problem and target, the oldest job first."""
+        shown = self.show(problem, target)
+        jobs = [
+            job
+            for job in self._client.jobs()
+            if job["problem"] == shown["problem"] and job["target"] == shown["target"]
+        ]
+        found = [t for job in reversed(jobs) for t in self._client.trials(job["id"])]
+        if not found:
+            raise MissingError(f"no trials of {problem} are stored")
+        return found

@@ -1,0 +1,118 @@
+"""One function per command: choose where it runs, run it, print what came back."""
+
+import argparse
+import json
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from search.records import TuneRequest
+from tilewise.cli.backend import Backend, RemoteBackend, local_backend
+from tilewise.cli.progress import progress
+from tilewise.errors import BadInputError, TilewiseError
+
+
+def version() -> str:
+    """Such as `tilewise 0.1.0`."""
+    return f"tilewise {metadata.version('tilewise')}"
+
+
+def tune(options: argparse.Namespace) -> None:
+    """Search for the best schedule, store it, and print it."""
+    request = TuneRequest(
+        options.trials, options.seconds, options.seed, options.sampler, options.peers
+    )
+    with _backend(options) as backend, progress(request.trials) as report:
+        result = backend.tune(options.problem, options.target, request, report)
+    _print_result(result, options.json)
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print the stored best, its measurements and its proof."""
+    with _backend(options) as backend:
+        result = backend.show(options.problem, options.target)
+    _print_result(result, options.json)
+
+
+def script(options: argparse.Namespace) -> None:
+    """Print the proven transform script."""
+    with _backend(options) as backend:
+        text = backend.script(options.problem, options.target, options.flavor, options.with_payload)
+    if options.json:
+        named = {"problem": options.problem, "flavor": options.flavor, "script": text}
+        text = json.dumps(named, indent=2) + "\n"
+    _write(text, options.output)
+
+
+def trials(options: argparse.Namespace) -> None:
+    """Print every trial of a problem."""
+    from tilewise.cli import render
+
+    with _backend(options) as backend:
+        rows = backend.trials(options.problem, options.target)
+    kind = "json" if options.json else options.format
+    sys.stdout.write(render.trials(rows, kind))
+
+
+def serve(options: argparse.Namespace) -> None:
+    """Serve the HTTP API with embedded workers."""
+    if not 0 <= options.port <= 65535:
+        raise BadInputError(f"port={options.port} is out of range; give 0 to 65535")
+    if not 0 <= options.workers <= 64:
+        raise BadInputError(f"workers={options.workers} is out of range; give 0 to 64")
+    local = _local_module()
+    local.serve(options.host, options.port, options.workers, options.db)
+
+
+def database(options: argparse.Namespace) -> None:
+    """Bring the database to this version's schema, or check that it is."""
+    state = _local_module().database(options.action, options.db)
+    _print_mapping(state, options.json)
+
+
+def doctor(options: argparse.Namespace) -> None:
+    """Say what this machine is and what is missing."""
+    from tilewise.cli.doctor import examine
+
+    _print_mapping(examine(), options.json)
+
+
+def _backend(options: argparse.Namespace) -> Backend:
+    server = options.server or os.environ.get("TILEWISE_SERVER")
+    if server and options.db:
+        raise BadInputError("give --db or --server, not both: a service has its own database")
+    return RemoteBackend(server) if server else local_backend(options.db)
+
+
+def _local_module() -> Any:
+    try:
+        from tilewise.cli import local
+    except ModuleNotFoundError as error:
+        raise TilewiseError(
+            f"this command needs {error.name}; install tilewise[service], or give --server URL"
+        ) from error
+    return local
+
+
+def _print_result(result: dict[str, Any], as_json: bool) -> None:
+    from tilewise.cli import render
+
+    sys.stdout.write(json.dumps(result, indent=2) + "\n" if as_json else render.result(result))
+
+
+def _print_mapping(mapping: dict[str, Any], as_json: bool) -> None:
+    from tilewise.cli import render
+
+    sys.stdout.write(json.dumps(mapping, indent=2) + "\n" if as_json else render.mapping(mapping))
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        Path(output).write_text(text)
+    except OSError as error:
+        raise TilewiseError(f"cannot write {output}: {error.strerror}") from error

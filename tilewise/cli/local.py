@@ -1,0 +1,211 @@
+"""Commands on this machine and its database, through the service's own functions."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pydantic import ValidationError
+
+from kernels.problem import Problem, parse_problem
+from kernels.support import check_supported
+from kernels.toolchain import identity
+from search.records import TuneRequest
+from service import jobs, lease, queries
+from service.db import models, schema
+from service.db.session import Sessions, make_engine, make_sessions, reading, writing
+from service.errors import DatabaseError, NotFoundError, ServiceError
+from service.limits import check_memory
+from service.machine import examine_here
+from service.owner import me
+from service.results import result_json, trials_json
+from service.settings import Settings
+from service.tuning import Event, JobOutcome, TrialEnded, run_job
+from tilewise.cli.backend import Backend, Report
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+Json = dict[str, Any]
+POLL_S = 0.5
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """The service's errors as the command line's: a bad database is bad input."""
+    try:
+        yield
+    except (DatabaseError, ValidationError) as error:
+        raise BadInputError(str(error)) from error
+    except NotFoundError as error:
+        raise MissingError(str(error)) from error
+    except ServiceError as error:
+        raise TilewiseError(str(error)) from error
+
+
+def settings(database_url: str | None) -> Settings:
+    """The environment's settings, with `--db` winning."""
+    return Settings(db=database_url) if database_url else Settings()
+
+
+def serve(host: str, port: int, workers: int, database_url: str | None) -> None:
+    """Serve until interrupted."""
+    from service.run import serve as run
+
+    with told():
+        run(host, port, workers, settings(database_url))
+
+
+def database(action: str, database_url: str | None) -> Json:
+    """Upgrade or check; BadInputError when the database is not as it must be."""
+    with told():
+        url = settings(database_url).db
+        if action == "upgrade":
+            schema.upgrade(url)
+        engine = make_engine(url)
+        try:
+            schema.check(engine)
+        finally:
+            engine.dispose()
+        return {"database": make_engine(url).url.render_as_string(), "schema": schema.head()}
+
+
+class LocalBackend(Backend):
+    """Searches here and keeps the results in this machine's database."""
+
+    def __init__(self, database_url: str | None) -> None:
+        self._url = database_url
+        self._machine = examine_here()
+
+    def close(self) -> None:
+        """Nothing is held between commands."""
+
+    def tune(self, problem: str, target: str, request: TuneRequest, report: Report) -> Json:
+        """Answer from the store, wait for a running job, or run one."""
+        wanted = parse_problem(problem)
+        check_supported(wanted)
+        check_memory(wanted)
+        canonical = self._machine.require_served(target)
+        with self._sessions() as sessions:
+            with writing(sessions) as session:
+                made = jobs.create_or_join(session, wanted, canonical, request, identity())
+                job_id = made.job.id if made.job else None
+            if job_id is None:
+                sys.stderr.write("tilewise: answered from the store\n")
+            else:
+                self._finish(sessions, job_id, report)
+            return self._result(sessions, wanted, canonical)
+
+    def show(self, problem: str, target: str) -> Json:
+        """The stored result."""
+        wanted = parse_problem(problem)
+        with self._sessions() as sessions:
+            return self._result(sessions, wanted, self._machine.canonical_target(target))
+
+    def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
+        """The proven script, with its payload if asked."""
+        wanted = parse_problem(problem)
+        canonical = self._machine.canonical_target(target)
+        with self._sessions() as sessions, reading(sessions) as session:
+            found = queries.find_script(session, wanted, canonical, flavor)
+            if found is None:
+                raise MissingError(
+                    f"no proven {flavor} script of {wanted} is stored for {canonical}; "
+                    "tilewise tune makes one"
+                )
+            text = found.text
+        if with_payload:
+            from kernels.mlir import with_payload as joined
+
+            return joined(wanted, text)
+        return text
+
+    def trials(self, problem: str, target: str) -> list[Json]:
+        """Every stored trial of the problem."""
+        wanted = parse_problem(problem)
+        canonical = self._machine.canonical_target(target)
+        with self._sessions() as sessions, reading(sessions) as session:
+            rows = [trial_json(t) for t in queries.list_trials(session, wanted, canonical)]
+        if not rows:
+            raise MissingError(f"no trials of {wanted} are stored for {canonical}")
+        return rows
+
+    @contextmanager
+    def _sessions(self) -> Iterator[Sessions]:
+        with told():
+            url = settings(self._url).db
+            schema.prepare(url)
+            engine = make_engine(url)
+            try:
+                yield make_sessions(engine)
+            finally:
+                engine.dispose()
+
+    def _finish(self, sessions: Sessions, job_id: int, report: Report) -> None:
+        """Run the job here, or wait while another process runs it."""
+        while True:
+            owner = me()
+            with writing(sessions) as session:
+                claimed = lease.claim_one(session, job_id, owner)
+            if claimed:
+                _require_done(run_job(sessions, job_id, owner, on_event=_reporter(report)))
+                return
+            with reading(sessions) as session:
+                job = jobs.get(session, job_id)
+                if job.state in jobs.ENDED:
+                    _require_done(JobOutcome(_state(job), job.error or ""))
+                    return
+                done = sum(v for k, v in trials_json(session, job).items() if k != "asked")
+                best = jobs.best_trial(session, job_id)
+                report(done, best.gflops if best else None)
+            time.sleep(POLL_S)
+
+    def _result(self, sessions: Sessions, problem: Problem, target: str) -> Json:
+        with reading(sessions) as session:
+            row = queries.find_schedule(session, problem, target)
+            if row is None:
+                raise MissingError(
+                    f"no schedule of {problem} is stored for {target}; tilewise tune makes one"
+                )
+            return result_json(session, row)
+
+
+def trial_json(trial: Any) -> Json:
+    """A trial as the HTTP API gives it."""
+    measured = trial.measurement
+    return {
+        "number": trial.number,
+        "hash": trial.schedule.hash,
+        "steps": trial.schedule.to_json(),
+        "params": trial.params,
+        "state": trial.state,
+        "origin": trial.origin,
+        "failure": trial.failure,
+        "message": trial.message,
+        "gflops": measured.gflops if measured else None,
+        "interval": list(measured.interval) if measured else None,
+        "time_us": measured.time_us if measured else None,
+        "rejected": trial.rejected,
+        "compile_s": trial.compile_s,
+        "max_error": trial.max_error,
+    }
+
+
+def _reporter(report: Report) -> Any:
+    def on_event(event: Event) -> None:
+        if isinstance(event, TrialEnded):
+            best = event.best.measurement if event.best else None
+            report(event.trial.number + 1, best.gflops if best else None)
+
+    return on_event
+
+
+def _state(job: models.Job) -> Any:
+    return job.state if job.state in ("done", "failed") else "interrupted"
+
+
+def _require_done(outcome: JobOutcome) -> None:
+    """Raise what stopped a job, as the error that the command line knows."""
+    if outcome.cause is not None:
+        raise outcome.cause
+    if outcome.state != "done":
+        raise TilewiseError(f"the job {outcome.state}: {outcome.message}")

@@ -1,0 +1,79 @@
+"""What can be typed: commands, options, and one line for what cannot."""
+
+import argparse
+from collections.abc import Callable
+from typing import NoReturn
+
+from search.records import SAMPLERS
+from tilewise.cli import commands
+
+FLAVORS = ("cpu", "air", "iree")
+FORMATS = ("table", "json", "csv")
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and leave."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of every command; each sets `run`."""
+    parser = OneLineParser(prog="tilewise", description="Tiling and packing schedules, tuned.")
+    parser.add_argument("--version", action="version", version=commands.version())
+    kinds = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+        doc = (run.__doc__ or "").strip().splitlines()[0]
+        made = kinds.add_parser(name, help=doc, description=doc)
+        made.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+        made.set_defaults(run=run)
+        return made
+
+    _add_tune(command("tune", commands.tune))
+    _add_stored(command("show", commands.show))
+    script = command("script", commands.script)
+    _add_stored(script)
+    script.add_argument("--flavor", choices=FLAVORS, default="cpu")
+    script.add_argument(
+        "--with-payload", action="store_true", help="the computation in the same module"
+    )
+    script.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
+    trials = command("trials", commands.trials)
+    _add_stored(trials)
+    trials.add_argument("--format", choices=FORMATS, default="table")
+    _add_serve(command("serve", commands.serve))
+    database = command("db", commands.database)
+    database.add_argument("action", choices=("upgrade", "check"))
+    _add_db(database)
+    command("doctor", commands.doctor)
+    return parser
+
+
+def _add_tune(parser: argparse.ArgumentParser) -> None:
+    _add_stored(parser)
+    parser.add_argument("--trials", type=int, default=64, metavar="N", help="default: 64")
+    parser.add_argument("--seconds", type=float, metavar="S", help="bound on the search")
+    parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="default: tpe")
+    parser.add_argument("--peers", action="store_true", help="time OpenBLAS in the same rounds")
+
+
+def _add_stored(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("problem", metavar="PROBLEM", help="as matmul:m=64,n=64,k=64,dtype=f32")
+    parser.add_argument("--target", default="host", metavar="T", help="default: host")
+    _add_db(parser)
+    parser.add_argument("--server", metavar="URL", help="a service; default: TILEWISE_SERVER")
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000, help="default: 8000")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default: 1")
+    _add_db(parser)
+
+
+def _add_db(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--db", metavar="URL", help="database; default: TILEWISE_DB")

@@ -1,0 +1,118 @@
+"""Results as text for people."""
+
+import csv
+import io
+import json
+from typing import Any
+
+from kernels.errors import ScheduleError
+from kernels.schedule import Schedule
+
+Json = dict[str, Any]
+
+LABEL = 10
+TRIAL_COLUMNS = (
+    "number", "state", "origin", "gflops", "time_us", "compile_s", "failure", "hash", "schedule",
+)  # fmt: skip
+
+
+def result(found: Json) -> str:
+    """The contract's result object, a line per fact."""
+    best = found["best"]
+    low, high = best["interval"]
+    lines = [
+        ("problem", found["problem"]),
+        ("target", found["target"]),
+        ("toolchain", found["toolchain"] + ("  (stale)" if found.get("stale") else "")),
+        ("schedule", best["hash"]),
+        *(("", line) for line in steps_text(best["steps"]).splitlines()),
+        ("speed", f"{best['gflops']:.1f} GFLOP/s, 95% interval {low:.1f} to {high:.1f}; "
+                  f"{best['time_us']:.1f} us"),
+        ("peak", f"{best['peak_fraction']:.1%} of the {best['gflops'] / best['peak_fraction']:.1f}"
+                 " GFLOP/s measured in the same run"),
+        *_peer_lines(found),
+        ("script", _proof_line(found["proof"])),
+        ("trials", _trials_line(found)),
+    ]  # fmt: skip
+    return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
+
+
+def steps_text(steps: list[Json]) -> str:
+    """A schedule's steps, one a line; as JSON when this version does not know them."""
+    try:
+        return str(Schedule.from_json(steps))
+    except ScheduleError:
+        return json.dumps(steps)
+
+
+def _peer_lines(found: Json) -> list[tuple[str, str]]:
+    return [
+        (name, f"{peer['gflops']:.1f} GFLOP/s in the same rounds; "
+               f"ours is {found['best']['gflops'] / peer['gflops']:.2f}x")
+        for name, peer in found["peers"].items()
+    ]  # fmt: skip
+
+
+def _proof_line(proof: Json | None) -> str:
+    if proof is None:
+        return "none"
+    if proof["failure"]:
+        return f"not proven, so not served ({proof['failure']}: {proof['message']})"
+    return (
+        f"proven: applied, run, error {proof['max_error']:.2g} within {proof['tolerance']:.2g}, "
+        f"{proof['gflops']:.1f} GFLOP/s ({proof['mlir']})"
+    )
+
+
+def _trials_line(found: Json) -> str:
+    counts = found["trials"]
+    text = (
+        f"{counts['timed']} timed, {counts['pruned']} pruned, {counts['failed']} failed "
+        f"of {counts['asked']} asked, in {found['elapsed_s']:.1f} s"
+    )
+    return text if found.get("complete", True) else f"{text} (cut short)"
+
+
+def trials(rows: list[Json], kind: str) -> str:
+    """Trials as a table, JSON or CSV."""
+    if kind == "json":
+        return json.dumps(rows, indent=2) + "\n"
+    flat = [_flat(row) for row in rows]
+    if kind == "csv":
+        out = io.StringIO()
+        writer = csv.DictWriter(out, TRIAL_COLUMNS)
+        writer.writeheader()
+        writer.writerows(flat)
+        return out.getvalue()
+    return _table(flat)
+
+
+def _flat(row: Json) -> Json:
+    schedule = "; ".join(steps_text(row["steps"]).splitlines())
+    return {name: row.get(name) for name in TRIAL_COLUMNS} | {"schedule": schedule}
+
+
+def _table(rows: list[Json]) -> str:
+    lines = [f"{'trial':>5} {'state':<7} {'GFLOP/s':>8} {'us':>12} {'origin':<8} schedule"]
+    for row in rows:
+        speed = "" if row["gflops"] is None else f"{row['gflops']:.1f}"
+        took = "" if row["time_us"] is None else f"{row['time_us']:.1f}"
+        what = f"[{row['failure']}] " if row["failure"] else ""
+        lines.append(
+            f"{row['number']:>5} {row['state']:<7} {speed:>8} {took:>12} {row['origin']:<8} "
+            f"{what}{row['schedule']}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def mapping(facts: Json) -> str:
+    """Facts, a line each; a list goes on further lines."""
+    lines = []
+    width = max(map(len, facts), default=0) + 2
+    for name, value in facts.items():
+        values = value if isinstance(value, list) else [value]
+        for index, item in enumerate(values or ["none"]):
+            label = name.replace("_", " ") if index == 0 else ""
+            text = ", ".join(f"{k} {v}" for k, v in item.items()) if isinstance(item, dict) else item
+            lines.append(f"{label:<{width}}{text}\n")
+    return "".join(lines)

@@ -1,0 +1,146 @@
+"""A client of the HTTP API; needs httpx and nothing heavy.
+
+with Client("http://localhost:8000") as client:
+    best = client.tune("matmul:m=1024,n=512,k=2048,dtype=f32")
+    script = client.script(best["problem"])
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+
+from kernels.errors import KernelsError
+from kernels.problem import parse_problem
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+Json = dict[str, Any]
+
+POLL_S = 0.5
+TIMEOUT_S = 30.0
+_ERRORS: dict[int, type[TilewiseError]] = {
+    HTTPStatus.NOT_FOUND: MissingError,
+    HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
+}
+
+
+class Client:
+    """Calls one service; a context manager.
+
+    Args:
+        url: where the service is, such as `http://localhost:8000`.
+        transport: for tests; how requests travel.
+
+    Every method raises `BadInputError` when the service refuses a value, `MissingError`
+    when it has not what was asked for, and `TilewiseError` when it fails or is not there.
+    """
+
+    def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
+        try:
+            self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, transport=transport)
+        except httpx.InvalidURL as error:
+            raise BadInputError(f"server {url!r} is not a URL: {error}") from error
+        self._url = url
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def submit(self, problem: str, **options: Any) -> Json:
+        """Ask for a search; the stored result if there is one, else the job.
+
+        Options are the fields of `POST /v1/jobs`: target, trials, seconds, seed, sampler, peers.
+        """
+        return self._json("POST", "/v1/jobs", json={"problem": problem, **options})
+
+    def tune(
+        self, problem: str, on_progress: Callable[[Json], None] | None = None, **options: Any
+    ) -> Json:
+        """Ask for a search and wait for its result; `on_progress` sees the job meanwhile."""
+        answer = self.submit(problem, **options)
+        if "state" not in answer:
+            return answer
+        while answer["state"] in ("queued", "running"):
+            if on_progress:
+                on_progress(answer)
+            time.sleep(POLL_S)
+            answer = self.job(answer["id"])
+        if on_progress:
+            on_progress(answer)
+        if answer["state"] != "done":
+            raise TilewiseError(f"job {answer['id']} {answer['state']}: {answer['error'] or ''}")
+        return self.schedule(problem, answer["target"])
+
+    def job(self, job_id: int) -> Json:
+        """One job."""
+        return self._json("GET", f"/v1/jobs/{job_id}")
+
+    def cancel(self, job_id: int) -> Json:
+        """Call a job off."""
+        return self._json("DELETE", f"/v1/jobs/{job_id}")
+
+    def schedule(self, problem: str, target: str = "host") -> Json:
+        """The stored best of a problem."""
+        return self._json("GET", "/v1/schedules", params={"problem": problem, "target": target})
+
+    def script(self, problem: str, target: str = "host", flavor: str = "cpu") -> str:
+        """The proven transform script of a problem's stored best."""
+        try:
+            key = parse_problem(problem).key
+        except KernelsError as error:
+            raise BadInputError(str(error)) from error
+        params = {"target": target, "flavor": flavor}
+        return self._call("GET", f"/v1/schedules/{key}/script", params=params).text
+
+    def jobs(self) -> Iterator[Json]:
+        """Every job, newest first."""
+        return self._pages("/v1/jobs", "jobs")
+
+    def trials(self, job_id: int) -> Iterator[Json]:
+        """Every trial of a job, by number."""
+        return self._pages(f"/v1/jobs/{job_id}/trials", "trials")
+
+    def _pages(self, path: str | None, name: str) -> Iterator[Json]:
+        while path:
+            page = self._json("GET", path)
+            yield from page[name]
+            path = page["next"]
+
+    def _json(self, method: str, path: str, **options: Any) -> Json:
+        response = self._call(method, path, **options)
+        try:
+            answer = response.json()
+        except ValueError as error:
+            raise TilewiseError(f"{self._url}{path} did not answer with JSON") from error
+        if not isinstance(answer, dict):
+            raise TilewiseError(f"{self._url}{path} did not answer with an object")
+        return answer
+
+    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, **options)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TilewiseError(f"no answer from {self._url}: {error}") from error
+        if response.is_success:
+            return response
+        kind = _ERRORS.get(response.status_code, TilewiseError)
+        raise kind(_detail(response))
+
+
+def _detail(response: httpx.Response) -> str:
+    """What the service said, on one line."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    detail = body.get("detail") if isinstance(body, Mapping) else None
+    text = detail if isinstance(detail, str) else f"{response.status_code} from {response.url}"
+    return " ".join(text.split())

@@ -1,0 +1,19 @@
+"""The errors of the client and the command line; each knows its exit code."""
+
+
+class TilewiseError(Exception):
+    """Root of the client's errors: something failed that the caller's input did not cause."""
+
+    exit_code = 1
+
+
+class BadInputError(TilewiseError):
+    """The request makes no sense as it was made; the message names what and why."""
+
+    exit_code = 2
+
+
+class MissingError(TilewiseError):
+    """What was asked for does not exist; the message says how to make it."""
+
+    exit_code = 3
