@@ -129,7 +129,7 @@ class Runner:
         try:
             self._exchange(setup, self._limits.setup_s)
         except CandidateFailureError as failure:
-            self._kill()
+            self.close()
             raise RunnerError(f"the runner's child cannot be set up: {failure}") from failure
 
     def _exchange(self, request: Message, limit_s: float) -> Message:
