@@ -28,11 +28,12 @@ CLEARLY_SLOWER = 1.25
 
 
 class FailureError(Exception):
-    """A candidate's failure with its class."""
+    """A candidate's failure with its class, and which of several it was."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+        self.index = 0
 
 
 class Session:
@@ -90,8 +91,12 @@ class Session:
     def finals(self, schedules: list[Any], rounds: int, with_peers: bool) -> Message:
         """Time the finalists again, and the peers with them, in interleaved rounds."""
         runs: list[Run] = [self.call(steps) for steps in schedules]
-        for run in runs:
-            self.check(run)
+        for index, run in enumerate(runs):
+            try:
+                self.check(run)
+            except FailureError as failure:
+                failure.index = index
+                raise
         peers = available_peers(self.problem, self.operands) if with_peers else {}
         peaks = [peak_gflops(self.target, self.problem.element.name)]
         samples = interleave([*runs, *peers.values()], rounds)
@@ -116,7 +121,11 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
             return session, session.trial(request["steps"], request["best_s"])
         return session, session.finals(request["schedules"], request["rounds"], request["peers"])
     except FailureError as failure:
-        return session, {"failure": failure.kind, "message": str(failure)}
+        return session, {
+            "failure": failure.kind,
+            "message": str(failure),
+            "index": failure.index,
+        }
     except ScheduleError as error:
         return session, {"failure": "constraint", "message": str(error)}
     except LoweringError as error:

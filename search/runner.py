@@ -29,11 +29,17 @@ BASE_MEMORY = 1 << 30
 
 
 class CandidateFailureError(Exception):
-    """A candidate failed; `kind` is its class."""
+    """A candidate failed.
 
-    def __init__(self, kind: FailureClass, message: str) -> None:
+    Attributes:
+        kind: its class.
+        index: which of several finalists it was; None where that is not known.
+    """
+
+    def __init__(self, kind: FailureClass, message: str, index: int | None = None) -> None:
         super().__init__(message)
         self.kind = kind
+        self.index = index
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ class Runner:
         except BrokenPipeError:
             raise self._died() from None
         if "failure" in reply:
-            raise CandidateFailureError(reply["failure"], reply["message"])
+            raise CandidateFailureError(reply["failure"], reply["message"], reply.get("index"))
         return reply
 
     def _wait_for_line(self, limit_s: float) -> bytes:

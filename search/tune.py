@@ -195,9 +195,9 @@ class _Search:
             steps = [list(s.to_json()) for s in finalists]
             try:
                 reply = runner.finals(steps, FINAL_ROUNDS, peers)
-            except CandidateFailureError:
-                # One that passed its trial fails now and then; go on with fewer.
-                finalists = finalists[:-1]
+            except CandidateFailureError as failure:
+                # One that passed its trial fails now and then; go on with the others.
+                finalists.pop(-1 if failure.index is None else failure.index)
                 continue
             return self._rank(finalists, reply)
         return None, {}

@@ -8,9 +8,11 @@ from kernels.schedule import Schedule
 from kernels.target import Target, detect
 from search.errors import BudgetError
 from search.records import TrialRecord, TuneRequest
-from search.runner import CandidateFailureError
+from search.runner import CandidateFailureError, Limits, Runner
+from search.space import Space
 from search.store import MemoryStore
 from search.tune import FINALISTS, tune
+from tests.search import faulty_child
 
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
                 l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip
@@ -24,6 +26,7 @@ class FakeRunner:
         self.hashes: list[str] = []
         self.failing_rows = -1
         self.finals_fail = 0
+        self.failing_final: int | None = None
 
     def __enter__(self) -> "FakeRunner":
         return self
@@ -54,7 +57,7 @@ class FakeRunner:
     def finals(self, schedules, rounds, peers):
         if self.finals_fail:
             self.finals_fail -= 1
-            raise CandidateFailureError("wrong", "now and then")
+            raise CandidateFailureError("wrong", "now and then", self.failing_final)
         times = [[self.seconds(Schedule.from_json(s))] * rounds for s in schedules]
         named = {"openblas": [2e-3] * rounds} if peers else {}
         return {"times": times, "peers": named, "peak_gflops": 1e3}
@@ -143,12 +146,15 @@ def test_a_small_space_runs_dry_and_is_complete() -> None:
     assert len(runner.hashes) == len(set(runner.hashes)) < 100
 
 
-def test_finalists_that_fail_leave_the_rest() -> None:
+@pytest.mark.parametrize("index", [None, 0])
+def test_finalists_that_fail_leave_the_rest(index: int | None) -> None:
     runner = FakeRunner()
-    runner.finals_fail = 2
+    runner.finals_fail, runner.failing_final = 2, index
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
     assert len(result.best.runners_up) == FINALISTS - 3
+    timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
+    assert result.best.schedule == timed[2 if index == 0 else 0].schedule
 
 
 def test_no_candidate_that_runs_means_no_best() -> None:
@@ -212,3 +218,34 @@ def test_a_real_search_beats_its_own_first_guess_or_keeps_it() -> None:
     assert 0.05 < result.best.peak_fraction <= 1.1
     assert result.peers["openblas"].gflops > 0
     assert all(t.max_error is not None and t.samples for t in result.trials)
+
+
+def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> None:
+    problem = parse_problem("matmul:m=24,n=40,k=16,dtype=f32")
+    rows = [
+        1,
+        faulty_child.HANG,
+        faulty_child.CRASH,
+        faulty_child.EAT,
+        faulty_child.RAISE,
+        faulty_child.EXIT,
+        8,
+        faulty_child.WRONG,
+    ]
+    base = {p.name: p.values[0] for p in Space(problem, detect()).parameters}
+    points = [base | {"tile": f"{r}x1"} for r in rows]
+    monkeypatch.setattr("search.tune.prior_points", lambda *_: points)
+    limits = Limits(trial_s=3.0, setup_s=60.0, memory_bytes=900 << 20)
+
+    def runner(problem, target, seed):
+        return Runner(problem, target, seed, limits, "tests.search.faulty_child")
+
+    store = MemoryStore()
+    result = tune(problem, detect(), TuneRequest(trials=8), store, make_runner=runner)
+    ends = [t.failure or t.state for t in store.trials()]
+    good = {"timed", "pruned"}
+    assert ends[0] == "timed"
+    assert ends[1:6] == ["timeout", "crash", "memory", "runtime", "crash"]
+    assert ends[6] in good
+    assert ends[7] == "wrong"
+    assert result.complete

@@ -113,6 +113,11 @@ def mapping(facts: Json) -> str:
         values = value if isinstance(value, list) else [value]
         for index, item in enumerate(values or ["none"]):
             label = name.replace("_", " ") if index == 0 else ""
-            text = ", ".join(f"{k} {v}" for k, v in item.items()) if isinstance(item, dict) else item
-            lines.append(f"{label:<{width}}{text}\n")
+            lines.append(f"{label:<{width}}{_one_line(item)}\n")
     return "".join(lines)
+
+
+def _one_line(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items())
+    return value

@@ -1,0 +1,1 @@
+"""Tables against peers. Nothing here asserts; tests do."""

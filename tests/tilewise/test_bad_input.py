@@ -1,0 +1,99 @@
+"""Whatever is typed: one clear line and the right exit code, never a traceback."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.tilewise.conftest import Cli
+
+GOOD = "matmul:m=24,n=40,k=16,dtype=f32"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tune", "gemm:m=1"], "unknown operation 'gemm'"),
+        (["tune", "matmul:m=1,n=2,k=3,dtype=f32,x=1"], "unknown key 'x'"),
+        (["tune", "matmul:m=1,n=2,dtype=f32"], "k is missing"),
+        (["tune", "matmul:m=0,n=2,k=3,dtype=f32"], "m=0 is out of range"),
+        (["tune", "matmul:m=-1,n=2,k=3,dtype=f32"], "m=-1 is out of range"),
+        (["tune", "matmul:m=2000000,n=2000000,k=3,dtype=f32"], "this machine has"),
+        (["tune", "matmul:m=99999999999,n=2,k=3,dtype=f32"], "out of range"),
+        (["tune", "matmul:m=1,n=2,k=3,dtype=float"], "dtype='float'"),
+        (["tune", "matmul:m=1,n=2,k=3,dtype=f16"], "dtype=f16 is not lowered"),
+        (["tune", "nonsense"], "is not a problem"),
+        (["tune", ""], "is not a problem"),
+        (["tune", GOOD, "--trials", "0"], "trials=0"),
+        (["tune", GOOD, "--trials", "many"], "invalid int"),
+        (["tune", GOOD, "--seconds", "-3"], "seconds=-3.0"),
+        (["tune", GOOD, "--seed", "-3"], "seed=-3"),
+        (["tune", GOOD, "--sampler", "magic"], "magic"),
+        (["tune", GOOD, "--target", "cpu:z80"], "this machine is"),
+        (["tune", GOOD, "--target", "cpu:z80,threads=0"], "threads=0"),
+        (["tune", GOOD, "--target", "gpu"], "neither 'host' nor"),
+        (["tune", GOOD, "--db", "nonsense"], "not a database URL"),
+        (["tune", GOOD, "--db", "sqlite:////x.db", "--server", "http://x"], "not both"),
+        (["show", "matmul"], "is not a problem"),
+        (["script", GOOD, "--flavor", "gpu"], "gpu"),
+        (["trials", GOOD, "--format", "xml"], "xml"),
+        (["serve", "--port", "99999"], "port=99999"),
+        (["serve", "--workers", "-1"], "workers=-1"),
+        (["db", "drop"], "drop"),
+        (["fly"], "fly"),
+        ([], "COMMAND"),
+    ],
+)  # fmt: skip
+def test_exit_2_with_one_line(cli: Cli, arguments: list[str], says: str) -> None:
+    ran = cli(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1
+    assert says in ran.err
+
+
+@pytest.mark.parametrize("command", ["show", "script", "trials"])
+def test_exit_3_when_nothing_is_stored(cli: Cli, command: str) -> None:
+    ran = cli(command, GOOD)
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.count("\n") == 1
+    assert "stored" in ran.err
+
+
+@pytest.mark.parametrize("command", ["tune", "show", "trials"])
+def test_a_database_of_another_version_is_refused_and_left_alone(
+    cli: Cli, tmp_path: Path, command: str
+) -> None:
+    assert cli("db", "upgrade").code == 0
+    path = tmp_path / "results.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999_future'")
+    before = path.read_bytes()
+    ran = cli(command, GOOD)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+    assert "9999_future" in ran.err
+    assert path.read_bytes() == before
+
+
+def test_a_read_only_database_is_refused_for_tuning(cli: Cli, tmp_path: Path) -> None:
+    assert cli("db", "upgrade").code == 0
+    url = f"sqlite:///file:{tmp_path / 'results.db'}?mode=ro&uri=true"
+    ran = cli("tune", GOOD, "--db", url)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+    assert "read-only" in ran.err
+
+
+def test_a_server_that_is_not_there(cli: Cli) -> None:
+    ran = cli("show", GOOD, "--server", "http://127.0.0.1:9")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.count("\n") == 1
+    assert "no answer from http://127.0.0.1:9" in ran.err
+
+
+def test_help_for_every_command(cli: Cli) -> None:
+    for command in ("tune", "show", "script", "trials", "serve", "db", "doctor"):
+        ran = cli(command, "--help")
+        assert ran.code == 0
+        assert "--json" in ran.out

@@ -1,0 +1,153 @@
+"""The main job, for real: tune, show, script, trials; here and through a service."""
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kernels.schedule import Schedule
+from tests.tilewise.conftest import Cli
+from tilewise import Client, MissingError
+
+PROBLEM = "matmul:m=70,n=90,k=50,dtype=f32"
+CONV = "conv2d:n=1,h=9,w=11,ci=8,co=24,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.parametrize("problem", [PROBLEM, CONV])
+def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) -> None:
+    tuned = cli("tune", problem, "--trials", "6", "--peers", "--json")
+    assert tuned.code == 0, tuned.err
+    result = json.loads(tuned.out)
+    assert result["problem"] == problem
+    assert len(result["key"]) == 64
+    assert result["trials"]["asked"] == 6
+    assert sum(result["trials"][k] for k in ("timed", "pruned", "failed")) == 6
+    best = result["best"]
+    assert best["hash"] == Schedule.from_json(best["steps"]).hash
+    assert best["interval"][0] <= best["gflops"] <= best["interval"][1]
+    assert 0 < best["peak_fraction"] < 1.1
+    assert ("openblas" in result["peers"]) == problem.startswith("matmul")
+    proof = result["proof"]
+    assert proof["applied"]
+    assert proof["executed"]
+    assert proof["max_error"] <= proof["tolerance"]
+    assert proof["mlir"].startswith("iree-base-compiler ")
+
+    shown = cli("show", problem, "--json")
+    assert json.loads(shown.out) == result
+    text = cli("show", problem).out
+    assert best["hash"] in text
+    assert "proven" in text
+
+    out = tmp_path / "script.mlir"
+    assert cli("script", problem, "-o", str(out)).code == 0
+    assert "@__transform_main" in out.read_text()
+    assert problem in out.read_text()
+    with_payload = cli("script", problem, "--with-payload").out
+    assert "func.func" in with_payload
+    assert "@__transform_main" in with_payload
+
+    rows = list(csv.DictReader(cli("trials", problem, "--format", "csv").out.splitlines()))
+    assert len(rows) == 6
+    assert json.loads(cli("trials", problem, "--json").out)[0]["number"] == 0
+    assert len(cli("trials", problem).out.splitlines()) == 7
+
+    again = cli("tune", problem, "--trials", "6", "--peers", "--json")
+    assert "answered from the store" in again.err
+    assert json.loads(again.out) == result
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    """A real service on a free port, with one worker and its own database."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    process = start_service(port, tmp_path)
+    wait_until_ready(url, process)
+    yield url, process
+    process.terminate()
+    process.wait(30)
+
+
+def start_service(port: int, folder: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "tilewise", "serve", "--port", str(port)]
+    environment = os.environ | {"TILEWISE_DB": f"sqlite:///{folder / 'service.db'}"}
+    return subprocess.Popen(command, env=environment)
+
+
+def wait_until_ready(url: str, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        assert process.poll() is None, "the service ended"
+        assert time.monotonic() < deadline, "the service did not get ready"
+        try:
+            if httpx.get(f"{url}/readyz").is_success:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+
+
+def test_the_main_job_through_a_service(service, cli: Cli) -> None:
+    url, process = service
+    with Client(url) as client:
+        with pytest.raises(MissingError):
+            client.schedule(PROBLEM)
+        seen: list[str] = []
+        result = client.tune(PROBLEM, lambda job: seen.append(job["state"]), trials=6)
+        assert seen[-1] == "done"
+        assert result["proof"]["executed"]
+        assert "@__transform_main" in client.script(PROBLEM)
+    remote = cli("show", PROBLEM, "--server", url, "--json")
+    assert json.loads(remote.out)["best"] == result["best"]
+    assert len(cli("trials", PROBLEM, "--server", url).out.splitlines()) == 7
+    assert "@__transform_main" in cli("script", PROBLEM, "--server", url).out
+    assert cli("tune", "gemm:x", "--server", url).code == 2
+    assert cli("show", CONV, "--server", url).code == 3
+    resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+    assert resident * os.sysconf("SC_PAGE_SIZE") < 300 << 20
+
+
+def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    first = start_service(port, tmp_path)
+    wait_until_ready(url, first)
+    with Client(url) as client:
+        job = client.submit(PROBLEM, trials=60)["id"]
+        deadline = time.monotonic() + 120
+        while len(list(client.trials(job))) < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        second = start_service(port, tmp_path)
+        try:
+            wait_until_ready(url, second)
+            before = list(client.trials(job))
+            while client.job(job)["state"] in ("queued", "running"):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            assert client.job(job)["state"] == "done"
+            after = list(client.trials(job))
+        finally:
+            second.terminate()
+            second.wait(30)
+    assert len(before) >= 4
+    assert after[: len(before)] == before
+    assert [t["number"] for t in after] == list(range(60))
+    assert len({t["hash"] for t in after}) == 60
