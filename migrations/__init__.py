@@ -1,0 +1,1 @@
+"""Alembic's migrations: the only source of DDL. Installed with the code that needs them."""

@@ -1,0 +1,52 @@
+"""Rows that exist once per natural key: found, or made by whoever comes first."""
+
+from typing import Any, TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from kernels.problem import Problem
+from service.db import models
+from service.db.base import Base, now
+from service.machine import MachineInfo
+
+Row = TypeVar("Row", bound=Base)
+
+
+def problem_row(session: Session, problem: Problem) -> models.Problem:
+    """The row of `problem`."""
+    return _ensure(session, models.Problem, {"key": problem.key}, canonical=problem.canonical)
+
+
+def toolchain_row(session: Session, identity: str) -> models.Toolchain:
+    """The row of a toolchain."""
+    return _ensure(session, models.Toolchain, {"identity": identity})
+
+
+def machine_row(session: Session, machine: MachineInfo) -> models.Machine:
+    """The row of a machine, brought up to date."""
+    facts = {
+        "cpu": machine.cpu,
+        "cores": machine.cores,
+        "memory_bytes": machine.memory_bytes,
+        "caches": machine.caches,
+    }
+    row = _ensure(session, models.Machine, {"host": machine.host}, **facts)
+    for name, value in {**facts, "seen_at": now()}.items():
+        setattr(row, name, value)
+    return row
+
+
+def _ensure(session: Session, model: type[Row], key: dict[str, Any], **values: Any) -> Row:
+    query = select(model).filter_by(**key)
+    found = session.scalar(query)
+    if found is not None:
+        return found
+    made = model(**key, **values)
+    try:
+        with session.begin_nested():
+            session.add(made)
+    except IntegrityError:  # another process was first
+        return session.scalars(query).one()
+    return made

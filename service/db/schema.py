@@ -1,0 +1,212 @@
+"""The schema's version: what the database has, what the code needs, and the way from one to other.
+
+Alembic's migrations are the only source of DDL.
+"""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+import migrations
+from service.db.failures import ELSEWHERE, UPGRADE, translate
+from service.db.session import make_engine, shown, write_connection
+from service.errors import DatabaseError
+
+VERSION_TABLE = "alembic_version"
+
+
+def config(connection: Connection | None = None) -> Config:
+    """Alembic's configuration, with the migrations found through their package."""
+    folder = Path(migrations.__file__).parent
+    made = Config()
+    made.set_main_option("script_location", str(folder).replace("%", "%%"))
+    made.set_main_option("path_separator", "os")
+    made.attributes["connection"] = connection
+    return made
+
+
+@functools.cache
+def head() -> str:
+    """The revision that this code needs."""
+    revision = ScriptDirectory.from_config(config()).get_current_head()
+    if revision is None:
+        raise DatabaseError("the migrations package holds no revision; reinstall tilewise")
+    return revision
+
+
+def current(connection: Connection) -> str | None:
+    """The revision that the database has, None for an empty database.
+
+    Raises:
+        DatabaseError: tables that are not Tilewise's.
+    """
+    tables = set(inspect(connection).get_table_names())
+    if not tables:
+        return None
+    revision: str | None = None
+    if VERSION_TABLE in tables:
+        revision = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    if revision is None and tables - {VERSION_TABLE}:
+        name = shown(connection.engine.url)
+        raise DatabaseError(f"database {name} holds tables of something else; {ELSEWHERE}")
+    return revision
+
+
+def check(engine: Engine) -> None:
+    """Raise unless the database has exactly the schema that this code needs.
+
+    Raises:
+        DatabaseError: unreachable, empty, older, newer, or not Tilewise's.
+    """
+    with _connected(engine) as connection:
+        _require(shown(engine.url), current(connection))
+
+
+def check_session(session: Session) -> None:
+    """The same for an open session, in one query.
+
+    Raises:
+        DatabaseError: as `check`; the caller's session translates the driver's errors.
+    """
+    revision = session.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
+    _require(shown(session.get_bind().engine.url), revision)
+
+
+def check_writable(engine: Engine) -> None:
+    """Raise unless the database takes writes; what this one writes is rolled back.
+
+    Raises:
+        DatabaseError: read-only, locked, or unreachable.
+    """
+    # SQLite begins a writing transaction even where it may not write.
+    touch = text(f"UPDATE {VERSION_TABLE} SET version_num = version_num")
+    try:
+        with write_connection(engine) as connection:
+            connection.execute(touch)
+            connection.rollback()
+    except DBAPIError as error:
+        raise translate(error, shown(engine.url)) from error
+
+
+def upgrade(url: str) -> None:
+    """Bring the database to this code's schema, in one transaction; an absent one is made.
+
+    Raises:
+        DatabaseError: unreachable, read-only, newer than this code, or not Tilewise's.
+    """
+    # Rebuilding a table with foreign keys enforced would cascade into its children.
+    engine = make_engine(url, foreign_keys=False)
+    name = shown(engine.url)
+    try:
+        _make_folder(engine)
+        with write_connection(engine) as connection:
+            revision = current(connection)
+            if revision is not None and not _is_known(revision):
+                _require(name, revision)
+            command.upgrade(config(connection), "head")
+            _check_references(connection)
+    except DBAPIError as error:
+        raise translate(error, name) from error
+    finally:
+        engine.dispose()
+
+
+def prepare(url: str) -> None:
+    """Make an empty database ready; refuse one of another version rather than touch it.
+
+    Raises:
+        DatabaseError: as `upgrade` and `check`.
+    """
+    engine = make_engine(url)
+    try:
+        if _is_absent(engine):
+            upgrade(url)
+            return
+        with _connected(engine) as connection:
+            empty = current(connection) is None
+        if empty:
+            upgrade(url)
+        check(engine)
+    finally:
+        engine.dispose()
+
+
+def _require(name: str, revision: str | None) -> None:
+    if revision == head():
+        return
+    if revision is None:
+        raise DatabaseError(f"database {name} has no schema yet; {UPGRADE}")
+    if _is_known(revision):
+        raise DatabaseError(
+            f"database {name} has schema version {revision}, this tilewise needs {head()}; "
+            f"{UPGRADE}"
+        )
+    raise DatabaseError(
+        f"database {name} has schema version {revision}, which this tilewise (schema {head()}) "
+        f"does not know; install the tilewise that wrote it (pip install -U tilewise), "
+        f"or {ELSEWHERE}"
+    )
+
+
+@functools.cache
+def _is_known(revision: str) -> bool:
+    script = ScriptDirectory.from_config(config())
+    return revision in {step.revision for step in script.walk_revisions()}
+
+
+@contextmanager
+def _connected(engine: Engine) -> Iterator[Connection]:
+    """A connection whose driver's errors are translated; never makes the file."""
+    if _is_absent(engine):
+        raise DatabaseError(f"database {shown(engine.url)} does not exist; {UPGRADE}")
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except DBAPIError as error:
+        raise translate(error, shown(engine.url)) from error
+
+
+def _sqlite_file(engine: Engine) -> Path | None:
+    """The file of an SQLite database; None for a server or an SQLite URI."""
+    name = engine.url.database
+    if engine.dialect.name != "sqlite" or name is None or name.startswith("file:"):
+        return None
+    return Path(name)
+
+
+def _is_absent(engine: Engine) -> bool:
+    file = _sqlite_file(engine)
+    return file is not None and not file.exists()
+
+
+def _make_folder(engine: Engine) -> None:
+    file = _sqlite_file(engine)
+    if file is None:
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseError(
+            f"database {shown(engine.url)}: its folder cannot be made ({error.strerror}); "
+            f"{ELSEWHERE}"
+        ) from error
+
+
+def _check_references(connection: Connection) -> None:
+    """Undo an upgrade that leaves dangling references, which SQLite did not watch."""
+    if connection.dialect.name != "sqlite":
+        return
+    dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if dangling is not None:
+        raise DatabaseError(
+            f"database {shown(connection.engine.url)}: table {dangling[0]} refers to rows that "
+            "do not exist, so it was left as it was; restore a copy"
+        )

@@ -1,0 +1,133 @@
+"""Engines and sessions: how the database is opened, and what reading and writing mean."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from sqlite3 import Connection as SqliteConnection
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from service.db.failures import is_read_only, translate
+from service.errors import DatabaseError
+
+Sessions = sessionmaker[Session]
+
+BUSY_TIMEOUT_S = 30
+_WRITES = "tilewise_writes"
+
+
+def make_engine(url: str, *, foreign_keys: bool = True) -> Engine:
+    """An engine for `url`; nothing is opened yet.
+
+    Args:
+        url: `sqlite:///FILE` or a PostgreSQL URL.
+        foreign_keys: off only for migrations, where SQLite rebuilds tables.
+
+    Raises:
+        DatabaseError: not a database URL, no driver for it, or a database in memory.
+    """
+    parsed = _parse(url)
+    sqlite = parsed.get_backend_name() == "sqlite"
+    options = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if sqlite else {"pool_pre_ping": True}
+    try:
+        engine = create_engine(parsed, **options)
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise DatabaseError(f"database {shown(parsed)}: {error}") from error
+    if sqlite:
+        _configure_sqlite(engine, foreign_keys=foreign_keys)
+    return engine
+
+
+def make_sessions(engine: Engine) -> Sessions:
+    """A session factory; objects stay readable after a commit."""
+    return sessionmaker(engine, expire_on_commit=False)
+
+
+def shown(url: URL) -> str:
+    """The URL without its password, for messages."""
+    return url.render_as_string(hide_password=True)
+
+
+@contextmanager
+def reading(sessions: Sessions) -> Iterator[Session]:
+    """A session for reading.
+
+    Raises:
+        DatabaseError: the database failed; the message says how to mend it.
+    """
+    with sessions() as session, _translated(session):
+        yield session
+
+
+@contextmanager
+def writing(sessions: Sessions) -> Iterator[Session]:
+    """A transaction that commits at the end and rolls back on any exception.
+
+    On SQLite it holds the write lock from its start, so that what it reads is still
+    true when it writes.
+
+    Raises:
+        DatabaseError: the database failed; the message says how to mend it.
+    """
+    with sessions(execution_options={_WRITES: True}) as session, _translated(session):
+        session.connection()
+        yield session
+        session.commit()
+
+
+@contextmanager
+def write_connection(engine: Engine) -> Iterator[Connection]:
+    """Like `writing`, but a bare connection, as migrations need it."""
+    with engine.connect() as connection:
+        connection.execution_options(**{_WRITES: True})
+        connection.begin()
+        yield connection
+        connection.commit()
+
+
+@contextmanager
+def _translated(session: Session) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except DBAPIError as error:
+        url = session.get_bind().engine.url
+        raise translate(error, shown(url)) from error
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise DatabaseError(
+            f"{url!r} is not a database URL; write sqlite:///FILE or postgresql://HOST/NAME"
+        ) from error
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise DatabaseError(
+            f"database {url}: workers are processes of their own and cannot see a database in "
+            "memory; write sqlite:///FILE"
+        )
+    return parsed
+
+
+def _configure_sqlite(engine: Engine, *, foreign_keys: bool) -> None:
+    def on_connect(connection: SqliteConnection, _entry: ConnectionPoolEntry) -> None:
+        # The driver must not begin transactions of its own: it would begin none before
+        # reads and DDL, and `on_begin` decides which kind.
+        connection.isolation_level = None
+        connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except connection.OperationalError as error:
+            if not is_read_only(error):  # reading needs no journal
+                raise
+
+    def on_begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get(_WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", on_begin)

@@ -1,0 +1,118 @@
+"""The trials of a job in SQL: the store that a search writes to and resumes from."""
+
+import array
+import sys
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+
+from kernels.schedule import Schedule
+from search.records import Measurement, TrialRecord
+from service import lease
+from service.db import models
+from service.db.session import Sessions, reading, writing
+
+
+class SqlTrialStore:
+    """A `search.store.TrialStore` over the trials table.
+
+    Args:
+        sessions: the session factory.
+        job_id: whose trials.
+        owner: the holder of the job's lease; a trial of anybody else is refused, so that a
+            process that lost its job cannot write into it. None does not ask.
+    """
+
+    def __init__(self, sessions: Sessions, job_id: int, owner: str | None = None) -> None:
+        self._sessions = sessions
+        self._job_id = job_id
+        self._owner = owner
+
+    def trials(self) -> list[TrialRecord]:
+        """Every finished trial, by number."""
+        query = (
+            select(models.Trial)
+            .where(models.Trial.job_id == self._job_id)
+            .order_by(models.Trial.number)
+        )
+        with reading(self._sessions) as session:
+            return [record(row) for row in session.scalars(query)]
+
+    def add(self, trial: TrialRecord) -> None:
+        """Commit one finished trial, and extend the lease with it.
+
+        Raises:
+            ValueError: its number is taken.
+            LeaseLostError: another process has the job now.
+        """
+        try:
+            with writing(self._sessions) as session:
+                if self._owner is not None:
+                    lease.beat(session, self._job_id, self._owner)
+                session.add(row(self._job_id, trial))
+        except IntegrityError as error:
+            raise ValueError(f"trial {trial.number} is stored already") from error
+
+
+def row(job_id: int, trial: TrialRecord) -> models.Trial:
+    """A trial as a row of job `job_id`."""
+    speed = trial.measurement
+    return models.Trial(
+        job_id=job_id,
+        number=trial.number,
+        hash=trial.schedule.hash,
+        steps=trial.schedule.to_json(),
+        params=trial.params,
+        state=trial.state,
+        origin=trial.origin,
+        failure=trial.failure,
+        message=trial.message,
+        gflops=speed.gflops if speed else None,
+        low=speed.interval[0] if speed else None,
+        high=speed.interval[1] if speed else None,
+        time_us=speed.time_us if speed else None,
+        samples=pack_samples(trial.samples),
+        rejected=trial.rejected,
+        compile_s=trial.compile_s,
+        max_error=trial.max_error,
+    )
+
+
+def record(row: models.Trial) -> TrialRecord:
+    """A row as the trial that was stored, equal to it in every field."""
+    return TrialRecord(
+        number=row.number,
+        schedule=Schedule.from_json(row.steps),
+        params=row.params,
+        state=row.state,
+        origin=row.origin,
+        failure=row.failure,
+        message=row.message,
+        measurement=_measurement(row),
+        samples=unpack_samples(row.samples),
+        rejected=row.rejected,
+        compile_s=row.compile_s,
+        max_error=row.max_error,
+    )
+
+
+def _measurement(row: models.Trial) -> Measurement | None:
+    if row.gflops is None or row.low is None or row.high is None or row.time_us is None:
+        return None
+    return Measurement(row.gflops, (row.low, row.high), row.time_us)
+
+
+def pack_samples(samples: tuple[float, ...]) -> bytes:
+    """Samples as little-endian float64, which keeps them exactly."""
+    packed = array.array("d", samples)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack_samples(blob: bytes) -> tuple[float, ...]:
+    """The samples that `pack_samples` packed."""
+    packed = array.array("d", blob)
+    if sys.byteorder == "big":
+        packed.byteswap()
+    return tuple(packed)

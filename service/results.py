@@ -1,0 +1,155 @@
+"""The contract's JSON: the result of a search, and a job while it runs."""
+
+import math
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from search.records import Measurement
+from service import jobs, queries
+from service.db import models
+from service.db.base import now
+
+Json = dict[str, Any]
+
+
+def result_json(session: Session, row: models.Schedule, toolchain: str | None = None) -> Json:
+    """The object that `tune --json`, `show --json` and `GET /v1/schedules` give.
+
+    Args:
+        session: an open session.
+        row: what `queries.find_schedule` found.
+        toolchain: what counts as present; None asks `kernels.toolchain`.
+    """
+    proof = queries.shown_proof(session, row)
+    return {
+        "problem": row.problem.canonical,
+        "key": row.problem.key,
+        "target": row.target,
+        "toolchain": row.toolchain.identity,
+        "trials": trials_json(session, row.job),
+        "elapsed_s": row.elapsed_s,
+        "best": best_json(row),
+        "peers": row.peers or {},
+        "proof": None if proof is None else proof_json(proof),
+        "complete": row.complete,
+        "stale": queries.is_stale(row, toolchain),
+        "created": row.created_at.isoformat(),
+    }
+
+
+def job_json(session: Session, job: models.Job) -> Json:
+    """The object that `GET /v1/jobs/{id}` gives."""
+    return {
+        "id": job.id,
+        "state": job.state,
+        "problem": job.problem.canonical,
+        "key": job.problem.key,
+        "target": job.target,
+        "toolchain": job.toolchain.identity,
+        "trials": trials_json(session, job),
+        "elapsed_s": elapsed(job),
+        "best": _best_so_far(session, job),
+        "error": job.error,
+        "complete": job.complete,
+        "created": job.created_at.isoformat(),
+        "started": job.started_at.isoformat() if job.started_at else None,
+        "finished": job.finished_at.isoformat() if job.finished_at else None,
+        "links": {"self": f"/v1/jobs/{job.id}", "trials": f"/v1/jobs/{job.id}/trials"},
+    }
+
+
+def trial_json(row: models.Trial) -> Json:
+    """One trial, without its samples."""
+    return {
+        "number": row.number,
+        "hash": row.hash,
+        "steps": row.steps,
+        "params": row.params,
+        "state": row.state,
+        "origin": row.origin,
+        "failure": row.failure,
+        "message": row.message,
+        "gflops": row.gflops,
+        "interval": _interval(row.low, row.high),
+        "time_us": row.time_us,
+        "rejected": row.rejected,
+        "compile_s": row.compile_s,
+        "max_error": _finite(row.max_error),
+        "created": row.created_at.isoformat(),
+    }
+
+
+def trials_json(session: Session, job: models.Job) -> Json:
+    """The trials of a job: how many were asked for, and how those that ended did."""
+    return {"asked": job.trials, **jobs.counts(session, job.id)}
+
+
+def best_json(row: models.Schedule) -> Json:
+    """The best schedule and its speed."""
+    return {
+        "hash": row.hash,
+        "steps": row.steps,
+        "gflops": row.gflops,
+        "interval": [row.low, row.high],
+        "time_us": row.time_us,
+        "peak_fraction": row.gflops / row.peak_gflops,
+    }
+
+
+def proof_json(proof: models.Proof) -> Json:
+    """What a script did on real MLIR; `failure` and `message` say why it is not served."""
+    return {
+        "applied": proof.applied,
+        "executed": proof.executed,
+        "max_error": _finite(proof.max_error),
+        "tolerance": proof.tolerance,
+        "gflops": proof.gflops,
+        "interval": _interval(proof.low, proof.high),
+        "time_us": proof.time_us,
+        "mlir": proof.mlir,
+        "failure": proof.failure,
+        "message": proof.message,
+    }
+
+
+def peers_json(peers: dict[str, Measurement]) -> Json:
+    """The speeds of other libraries, by name."""
+    return {
+        name: {"gflops": m.gflops, "interval": list(m.interval), "time_us": m.time_us}
+        for name, m in peers.items()
+    }
+
+
+def elapsed(job: models.Job) -> float:
+    """Seconds spent on the job by all its runs so far."""
+    if job.state != "running" or job.claimed_at is None:
+        return job.elapsed_s
+    return job.elapsed_s + (now() - job.claimed_at).total_seconds()
+
+
+def _best_so_far(session: Session, job: models.Job) -> Json | None:
+    """The final best of a job that has one, else its fastest trial; no peak is known yet then."""
+    stored = queries.find_fresh(session, job.problem.key, job.target, job.toolchain.identity)
+    if stored is not None and stored.job_id == job.id:
+        return best_json(stored)
+    trial = jobs.best_trial(session, job.id)
+    if trial is None:
+        return None
+    return {
+        "hash": trial.hash,
+        "steps": trial.steps,
+        "gflops": trial.gflops,
+        "interval": _interval(trial.low, trial.high),
+        "time_us": trial.time_us,
+        "peak_fraction": None,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity, which is how far a wrong result can be off."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _interval(low: float | None, high: float | None) -> list[float] | None:
+    return None if low is None or high is None else [low, high]

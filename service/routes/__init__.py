@@ -1,0 +1,1 @@
+"""The HTTP routes: thin views over `service.jobs`, `service.queries` and `service.results`."""

@@ -1,0 +1,173 @@
+"""`/v1/jobs`: ask for a search, watch it, call it off."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+
+from kernels.problem import parse_problem
+from kernels.support import check_supported
+from search.records import TrialState, TuneRequest
+from service import jobs
+from service.db.models import JobState
+from service.limits import check_memory
+from service.problem_json import responses
+from service.results import job_json, result_json, trial_json
+from service.schemas import (
+    JobPage,
+    JobRequest,
+    JobView,
+    ResultView,
+    TrialPage,
+)
+from service.services import Services, ServicesDep
+
+WAIT_POLL_S = 0.5
+LARGEST_ID = 2**31 - 1
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+JobId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Cursor = Annotated[int | None, Query(ge=0, le=LARGEST_ID)]
+
+
+@router.post(
+    "",
+    response_model=ResultView | JobView,
+    responses={
+        HTTPStatus.ACCEPTED.value: {"model": JobView, "description": "A new or running job"},
+        **responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
+    },
+)
+async def post_job(body: JobRequest, request: Request, services: ServicesDep) -> Response:
+    """Tune a problem: 200 with a stored schedule that answers, else 202 with the job.
+
+    With `wait` the answer comes when the job has ended: 200 with its schedule, or 202
+    with the job that failed or was cancelled.
+    """
+    job_id, answer = await run_in_threadpool(_submit, services, body)
+    if body.wait and job_id is not None and await _ended(services, request, job_id):
+        answer = await run_in_threadpool(_ending, services, job_id)
+    return answer
+
+
+@router.get("", response_model=JobPage)
+def list_jobs(
+    services: ServicesDep,
+    state: JobState | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """Jobs, newest first."""
+    with services.reading() as session:
+        found = jobs.list_jobs(session, state=state, before=cursor, limit=limit + 1)
+        page = found[:limit]
+        more = page[-1].id if len(found) > limit else None
+        return {
+            "jobs": [job_json(session, job) for job in page],
+            "next": _next("/v1/jobs", more, limit, state),
+        }
+
+
+@router.get("/{job_id}", response_model=JobView, responses=responses(HTTPStatus.NOT_FOUND))
+def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
+    """State, progress and the best so far."""
+    with services.reading() as session:
+        return job_json(session, jobs.get(session, job_id))
+
+
+@router.delete(
+    "/{job_id}",
+    response_model=JobView,
+    responses=responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+def cancel_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
+    """Call a job off; what it has timed stays stored."""
+    with services.writing() as session:
+        answer = job_json(session, jobs.cancel(session, job_id))
+    services.wake()
+    return answer
+
+
+@router.get("/{job_id}/trials", response_model=TrialPage, responses=responses(HTTPStatus.NOT_FOUND))
+def list_trials(
+    job_id: JobId,
+    services: ServicesDep,
+    state: TrialState | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """The finished trials of a job, by number."""
+    with services.reading() as session:
+        jobs.get(session, job_id)
+        found = jobs.trials_page(session, job_id, state=state, after=cursor, limit=limit + 1)
+        page = found[:limit]
+        more = page[-1].number if len(found) > limit else None
+        return {
+            "trials": [trial_json(row) for row in page],
+            "next": _next(f"/v1/jobs/{job_id}/trials", more, limit, state),
+        }
+
+
+def _submit(services: Services, body: JobRequest) -> tuple[int | None, JSONResponse]:
+    """Validate and store a request; the job's number when there is one to wait for."""
+    problem = parse_problem(body.problem)
+    target = services.machine.require_served(body.target)
+    request = TuneRequest(
+        trials=body.trials,
+        seconds=body.seconds,
+        seed=body.seed,
+        sampler=body.sampler,
+        peers=body.peers,
+    )
+    check_supported(problem)
+    check_memory(problem, services.machine.memory_bytes)
+    with services.writing() as session:
+        made = jobs.create_or_join(session, problem, target, request, services.toolchain)
+        if made.schedule is not None:
+            return None, JSONResponse(result_json(session, made.schedule, services.toolchain))
+        assert made.job is not None
+        job_id, answer = made.job.id, job_json(session, made.job)
+    services.wake()
+    return job_id, _accepted(answer)
+
+
+def _accepted(answer: dict[str, Any]) -> JSONResponse:
+    headers = {"Location": answer["links"]["self"]}
+    return JSONResponse(answer, HTTPStatus.ACCEPTED, headers=headers)
+
+
+async def _ended(services: Services, request: Request, job_id: int) -> bool:
+    """Wait for the end of a job; False when the client has gone."""
+    while not await run_in_threadpool(_has_ended, services, job_id):
+        if await request.is_disconnected():
+            return False
+        await asyncio.sleep(WAIT_POLL_S)
+    return True
+
+
+def _has_ended(services: Services, job_id: int) -> bool:
+    with services.reading() as session:
+        return jobs.get(session, job_id).state in jobs.ENDED
+
+
+def _ending(services: Services, job_id: int) -> JSONResponse:
+    """The schedule that a done job has found or confirmed, else the job."""
+    with services.reading() as session:
+        job = jobs.get(session, job_id)
+        stored = jobs.result_of(session, job)
+        if stored is None:
+            return _accepted(job_json(session, job))
+        return JSONResponse(result_json(session, stored, services.toolchain))
+
+
+def _next(path: str, cursor: int | None, limit: int, state: str | None) -> str | None:
+    if cursor is None:
+        return None
+    query = {"cursor": cursor, "limit": limit, **({"state": state} if state else {})}
+    return f"{path}?{urlencode(query)}"

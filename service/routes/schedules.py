@@ -1,0 +1,84 @@
+"""`/v1/schedules`: the best schedule of a problem, and its transform script."""
+
+import json
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Response
+
+from kernels.errors import ProblemError
+from kernels.problem import Problem, parse_problem
+from service import queries
+from service.errors import NotFoundError
+from service.problem_json import responses
+from service.results import result_json
+from service.schemas import Flavor, ResultView
+from service.services import ServicesDep
+
+router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
+
+
+@router.get("", response_model=ResultView, responses=responses(HTTPStatus.NOT_FOUND))
+def get_schedule(problem: str, services: ServicesDep, target: str = "host") -> dict[str, Any]:
+    """The best schedule; `problem` is a problem string, or its JSON object as text.
+
+    One of another toolchain is given, marked `stale`, when there is none of the present one.
+    """
+    wanted = _problem(problem)
+    canonical = services.machine.canonical_target(target)
+    with services.reading() as session:
+        row = queries.find_schedule(session, wanted, canonical, services.toolchain)
+        if row is None:
+            raise NotFoundError(
+                f"no schedule of {wanted} is stored for {canonical}; POST it to /v1/jobs"
+            )
+        return result_json(session, row, services.toolchain)
+
+
+@router.get(
+    "/{key}/script",
+    response_class=Response,
+    responses={
+        HTTPStatus.OK.value: {"content": {"text/x-mlir": {}}, "description": "The script"},
+        HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
+        **responses(HTTPStatus.NOT_FOUND),
+    },
+)
+def get_script(
+    key: str,
+    services: ServicesDep,
+    target: str = "host",
+    flavor: Flavor = "cpu",
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """The transform script, proven on real MLIR; one that was not is never given."""
+    canonical = services.machine.canonical_target(target)
+    with services.reading() as session:
+        row = queries.find_schedule(session, key, canonical, services.toolchain)
+        if row is None:
+            raise NotFoundError(
+                f"no schedule of a problem with the key {key} is stored for {canonical}"
+            )
+        script = queries.proven_script(session, row, flavor)
+        if script is None:
+            raise NotFoundError(f"no proven {flavor} script of {row.problem.canonical} is stored")
+        stale = queries.is_stale(row, services.toolchain)
+    headers = {"ETag": f'"{script.sha256}"', "Tilewise-Stale": str(stale).lower()}
+    if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(script.text, media_type="text/x-mlir", headers=headers)
+
+
+def _problem(text: str) -> Problem:
+    if not text.lstrip().startswith("{"):
+        return parse_problem(text)
+    try:
+        return parse_problem(json.loads(text))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ProblemError(f"the problem is not JSON: {error}") from error
+
+
+def _matches(if_none_match: str, etag: str) -> bool:
+    """Weak comparison with a list of tags, as RFC 9110 has it for If-None-Match."""
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in tags or tags == ["*"]

@@ -1,0 +1,38 @@
+"""Whether the service is there and fit to work, and what it can time."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter
+
+from service.db import schema
+from service.errors import DatabaseError
+from service.problem_json import responses
+from service.schemas import StatusView, TargetsView
+from service.services import ServicesDep
+
+router = APIRouter(tags=["status"])
+
+
+@router.get("/healthz", response_model=StatusView)
+def healthz() -> StatusView:
+    """The process answers; nothing else is asked."""
+    return StatusView()
+
+
+@router.get(
+    "/readyz", response_model=StatusView, responses=responses(HTTPStatus.SERVICE_UNAVAILABLE)
+)
+def readyz(services: ServicesDep) -> StatusView:
+    """The database has the right schema and takes writes, and the workers are there."""
+    schema.check(services.engine)
+    schema.check_writable(services.engine)
+    if services.pool is not None and not services.pool.is_alive:
+        raise DatabaseError("the embedded workers have stopped; restart the service")
+    return StatusView()
+
+
+@router.get("/v1/targets", response_model=TargetsView)
+def get_targets(services: ServicesDep) -> dict[str, Any]:
+    """The targets that live workers serve."""
+    return {"targets": [services.machine.target] if services.pool is not None else []}

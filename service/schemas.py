@@ -1,0 +1,174 @@
+"""The HTTP API's requests and responses, as OpenAPI shows them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StrictFloat, StrictInt
+
+from search.records import TrialState
+from service.db.models import JobState
+
+Flavor = Literal["cpu", "air", "iree"]
+
+
+def _problem_source(value: object) -> object:
+    """One message for both forms, instead of one for each."""
+    if isinstance(value, str | dict):
+        return value
+    raise ValueError("give a problem string, or its JSON object")
+
+
+class JobRequest(BaseModel):
+    """What to tune, where, and how hard."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"problem": "matmul:m=1024,n=512,k=2048,dtype=f32", "trials": 64}]
+        },
+    )
+
+    problem: Annotated[str | dict[str, Any], BeforeValidator(_problem_source)]
+    target: str = "host"
+    trials: StrictInt = 64
+    seconds: StrictFloat | None = None
+    seed: StrictInt = 0
+    sampler: str = "tpe"
+    peers: StrictBool = False
+    wait: StrictBool = False
+
+
+class TrialCounts(BaseModel):
+    """How many trials were asked for, and how those that ended did."""
+
+    asked: int
+    timed: int
+    pruned: int
+    failed: int
+
+
+class BestView(BaseModel):
+    """A schedule with its speed; `peak_fraction` is null while the search runs."""
+
+    hash: str
+    steps: list[dict[str, Any]]
+    gflops: float
+    interval: tuple[float, float] | None
+    time_us: float | None
+    peak_fraction: float | None
+
+
+class JobView(BaseModel):
+    """A job, and its best so far."""
+
+    id: int
+    state: JobState
+    problem: str
+    key: str
+    target: str
+    toolchain: str
+    trials: TrialCounts
+    elapsed_s: float
+    best: BestView | None
+    error: str | None
+    complete: bool | None
+    created: datetime
+    started: datetime | None
+    finished: datetime | None
+    links: dict[str, str]
+
+
+class JobPage(BaseModel):
+    """Jobs, newest first; `next` is the path of the page after, null at the end."""
+
+    jobs: list[JobView]
+    next: str | None
+
+
+class TrialView(BaseModel):
+    """One finished trial."""
+
+    number: int
+    hash: str
+    steps: list[dict[str, Any]]
+    params: dict[str, Any]
+    state: TrialState
+    origin: str
+    failure: str | None
+    message: str
+    gflops: float | None
+    interval: tuple[float, float] | None
+    time_us: float | None
+    rejected: int
+    compile_s: float
+    max_error: float | None
+    created: datetime
+
+
+class TrialPage(BaseModel):
+    """Trials by number; `next` is the path of the page after, null at the end."""
+
+    trials: list[TrialView]
+    next: str | None
+
+
+class ProofView(BaseModel):
+    """What the transform script did on real MLIR."""
+
+    applied: bool
+    executed: bool
+    max_error: float | None
+    tolerance: float | None
+    gflops: float | None
+    interval: tuple[float, float] | None
+    time_us: float | None
+    mlir: str
+    failure: str | None
+    message: str
+
+
+class ResultView(BaseModel):
+    """The best schedule of a problem; `stale` when it belongs to another toolchain."""
+
+    problem: str
+    key: str
+    target: str
+    toolchain: str
+    trials: TrialCounts
+    elapsed_s: float
+    best: BestView
+    peers: dict[str, dict[str, Any]]
+    proof: ProofView | None
+    complete: bool
+    stale: bool
+    created: datetime
+
+
+class TargetsView(BaseModel):
+    """Targets that live workers serve."""
+
+    targets: list[str]
+
+
+class StatusView(BaseModel):
+    """Whether the service is there."""
+
+    status: Literal["ok"] = "ok"
+
+
+class FieldError(BaseModel):
+    """One field of the request, and what is wrong with it."""
+
+    field: str
+    message: str
+
+
+class ProblemDetails(BaseModel):
+    """An error, by RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    errors: list[FieldError] | None = None

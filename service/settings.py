@@ -1,0 +1,29 @@
+"""What the environment says, read in this one place."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def default_database() -> str:
+    """URL of the SQLite file in the user's data folder."""
+    base = os.environ.get("XDG_DATA_HOME")
+    data = Path(base) if base else Path.home() / ".local" / "share"
+    return f"sqlite:///{data / 'tilewise' / 'tilewise.db'}"
+
+
+class Settings(BaseSettings):
+    """The service's settings; each is also an argument, which wins.
+
+    Attributes:
+        db: SQLAlchemy URL of the database (`TILEWISE_DB`).
+        log_level: least severe level that is logged (`TILEWISE_LOG_LEVEL`).
+    """
+
+    model_config = SettingsConfigDict(env_prefix="TILEWISE_", env_ignore_empty=True)
+
+    db: str = Field(default_factory=default_database)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -1,0 +1,99 @@
+"""Databases on the migrated schema, and clients of an application over them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from kernels.problem import parse_problem
+from search.records import TuneRequest
+from service import jobs, lease
+from service.app import create_app
+from service.db import Sessions, make_engine, schema, writing
+from service.db.session import make_sessions
+from service.machine import MachineInfo, examine_here
+from service.owner import me
+from service.settings import Settings
+from service.tuning import JobOutcome, run_job
+from tests.service import fakes
+
+PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+TOOLCHAIN = "toolchain of the tests"
+
+
+@pytest.fixture(scope="session")
+def machine() -> MachineInfo:
+    return examine_here()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    made = f"sqlite:///{tmp_path / 'tilewise.db'}"
+    schema.upgrade(made)
+    return made
+
+
+@pytest.fixture
+def sessions(url: str) -> Iterator[Sessions]:
+    engine = make_engine(url)
+    yield make_sessions(engine)
+    engine.dispose()
+
+
+ClientFactory = Callable[..., TestClient]
+
+
+@pytest.fixture
+def client_factory(url: str, machine: MachineInfo) -> Iterator[ClientFactory]:
+    """Starts an application, without workers, on the test's database or on another."""
+    with ExitStack() as stack:
+
+        def make(database: str = url, toolchain: str = TOOLCHAIN) -> TestClient:
+            app = create_app(Settings(db=database), 0, machine=machine, toolchain=toolchain)
+            return stack.enter_context(TestClient(app, raise_server_exceptions=True))
+
+        yield make
+
+
+@pytest.fixture
+def client(client_factory: ClientFactory) -> TestClient:
+    return client_factory()
+
+
+@pytest.fixture
+def submit(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
+    """Queues a job and gives its number."""
+
+    def make(problem: str = PROBLEM, toolchain: str = TOOLCHAIN, **request: object) -> int:
+        wanted = TuneRequest(**{"trials": 4, **request})
+        with writing(sessions) as session:
+            made = jobs.create_or_join(
+                session, parse_problem(problem), machine.target, wanted, toolchain
+            )
+            assert made.job is not None, "a stored schedule answers this"
+            return made.job.id
+
+    return make
+
+
+@pytest.fixture
+def run(sessions: Sessions, machine: MachineInfo) -> Callable[..., JobOutcome]:
+    """Claims a job and runs it in this process, with the fakes unless told otherwise."""
+
+    def make(job_id: int, **parts: object) -> JobOutcome:
+        with writing(sessions) as session:
+            assert lease.claim_one(session, job_id, me())
+        given = {"tuner": fakes.tune, "prover": fakes.prove, "machine": machine}
+        return run_job(sessions, job_id, me(), **{**given, **parts})
+
+    return make
+
+
+@pytest.fixture
+def tuned(submit: Callable[..., int], run: Callable[..., JobOutcome]) -> int:
+    """The number of a job that is done."""
+    job_id = submit()
+    assert run(job_id).state == "done"
+    return job_id

@@ -1,0 +1,173 @@
+"""A search and a prover without compilers, for this process and for worker children."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+
+from kernels.errors import UnsupportedError
+from kernels.problem import Problem
+from kernels.schedule import Register, Schedule, Unroll
+from kernels.target import Target
+from search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
+from search.store import TrialStore
+
+# Where `slow_tune` notes each trial that it times; the children inherit it.
+LOG = "TEST_FAKES_LOG"
+
+
+def schedule(number: int = 0) -> Schedule:
+    return Schedule((Register(rows=number % 14 + 1, cols=16), Unroll(number // 14 + 1)))
+
+
+def measurement(gflops: float) -> Measurement:
+    return Measurement(gflops, (gflops * 0.99, gflops * 1.01), 1e3 / gflops)
+
+
+def trial(number: int, *, gflops: float = 50.0) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        schedule=schedule(number),
+        params={"rows": number + 1, "outer": "cols", "pack": True},
+        state="timed",
+        origin="prior",
+        measurement=measurement(gflops),
+        samples=(0.1, 1 / 3, 1.5e-05),
+        rejected=2,
+        compile_s=0.25,
+        max_error=0.125,
+    )
+
+
+def failed_trial(number: int) -> TrialRecord:
+    return TrialRecord(
+        number=number,
+        schedule=schedule(number),
+        params={},
+        state="failed",
+        origin="tpe",
+        failure="crash",
+        message="signal 11",
+        max_error=inf,
+    )
+
+
+def tune(
+    problem: Problem,
+    target: Target,
+    request: TuneRequest,
+    store: TrialStore,
+    *,
+    on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    pause_s: float = 0.0,
+    peak_of: float = 100.0,
+) -> TuneResult:
+    """Trials in order, each faster than the last; those stored already are not timed again."""
+    done = {record.number for record in store.trials()}
+    for number in range(request.trials):
+        if number in done:
+            continue
+        if should_stop is not None and should_stop():
+            break
+        time.sleep(pause_s)
+        _note(number)
+        record = trial(number, gflops=10.0 + number)
+        store.add(record)
+        if on_trial is not None:
+            on_trial(record, record)
+    records = tuple(store.trials())
+    ranked = sorted(records, key=lambda r: -(r.measurement.gflops if r.measurement else 0))
+    finalists = [(r.schedule, r.measurement) for r in ranked[:3] if r.measurement]
+    best = Best(*finalists[0], peak_of, tuple(finalists[1:])) if finalists else None
+    peers = {"openblas": measurement(97.0)} if request.peers else {}
+    return TuneResult(best, records, 0.5, len(records) == request.trials, peers)
+
+
+def _note(number: int) -> None:
+    log = os.environ.get(LOG)
+    if log:
+        with Path(log).open("a") as file:
+            file.write(f"{number}\n")
+
+
+def slow_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+    return tune(
+        problem,
+        target,
+        request,
+        store,
+        on_trial=on_trial,
+        should_stop=should_stop,
+        pause_s=0.1,
+    )
+
+
+def hanging_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+    store.add(trial(0))
+    time.sleep(600)
+
+
+def spawning_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+    """Leaves a process behind, as a runner that hangs does."""
+    child = subprocess.Popen(["sleep", "600"])
+    store.add(replace(trial(0), params={"pid": child.pid}))
+    time.sleep(600)
+
+
+def crashing_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+    os.abort()
+
+
+def unsupported_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+    raise UnsupportedError("matmul: transpose_a is not covered yet", "transpose_a")
+
+
+def fruitless_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+    store.add(failed_trial(0))
+    return TuneResult(None, tuple(store.trials()), 0.1, True)
+
+
+@dataclass(frozen=True)
+class FakeProof:
+    applied: bool = True
+    executed: bool = True
+    ok: bool = True
+    max_error: float | None = 0.25
+    tolerance: float | None = 1e-4
+    gflops: float | None = 40.0
+    interval: tuple[float, float] | None = (39.0, 41.0)
+    time_us: float | None = 25.0
+    mlir: str = "iree-base-compiler 3.13.0"
+    failure: str | None = None
+    message: str = ""
+    script: str | None = "module {}"
+
+
+def prove(problem: Problem, schedule: Schedule, *, seed: int) -> FakeProof:
+    return FakeProof(script=f"// {schedule.hash}\nmodule {{}}\n")
+
+
+def prove_wrong(problem: Problem, schedule: Schedule, *, seed: int) -> FakeProof:
+    proof = prove(problem, schedule, seed=seed)
+    return replace(
+        proof, ok=False, gflops=900.0, max_error=inf, failure="wrong", message="off by inf"
+    )
+
+
+def prove_unapplied(problem: Problem, schedule: Schedule, *, seed: int) -> FakeProof:
+    return FakeProof(
+        applied=False,
+        executed=False,
+        ok=False,
+        max_error=None,
+        gflops=None,
+        interval=None,
+        time_us=None,
+        failure="apply",
+        message="the script does not parse",
+        script=None,
+    )

@@ -1,0 +1,86 @@
+"""A real service process with the fakes for a search, and what the tests ask of it."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import psutil
+import uvicorn
+
+from service.app import create_app
+from service.process import child_command, child_environment
+from service.settings import Settings
+from tests.service import fakes
+
+STARTUP_S = 30
+
+
+class ServiceProcess:
+    """A service in a process of its own, on a free port."""
+
+    def __init__(self, url: str, tuner: str, log: Path | None = None) -> None:
+        self.port = _free_port()
+        self._process = subprocess.Popen(
+            child_command("tests.service.processes", url, str(self.port), tuner),
+            env=child_environment(**({fakes.LOG: str(log)} if log else {})),
+        )
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
+        wait_until(self._answers, STARTUP_S)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, "the service ended"
+        try:
+            return self.client.get("/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    @property
+    def memory(self) -> int:
+        """Resident bytes of the process itself."""
+        return psutil.Process(self._process.pid).memory_info().rss
+
+    def workers(self) -> list[psutil.Process]:
+        """The worker processes."""
+        return psutil.Process(self._process.pid).children(recursive=True)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
+        self.client.close()
+
+    def stop(self) -> int:
+        """SIGTERM; gives the exit status."""
+        self._process.terminate()
+        status = self._process.wait(30)
+        self.client.close()
+        return status
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for a condition; AssertionError when it does not come about."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main(url: str, port: str, tuner: str) -> None:
+    """Serve with a fake search, as `service.run.serve` does with the real one."""
+    arguments = (f"--tuner={tuner}", "--prover=tests.service.fakes:prove")
+    app = create_app(Settings(db=url), 1, worker_arguments=arguments)
+    uvicorn.run(app, port=int(port), log_level="warning")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,193 @@
+"""Leases: one winner of every race, and no job that dies with its process."""
+
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from service import jobs, lease
+from service.db import make_engine, models, reading, writing
+from service.db.session import make_sessions
+from service.errors import LeaseLostError
+from service.owner import is_dead, me
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+ELSEWHERE = "another-host:1:1"
+
+
+@pytest.fixture
+def claim(sessions, machine):
+    def make(owner):
+        with writing(sessions) as session:
+            job = lease.claim(session, owner, machine.target, TOOLCHAIN)
+            return job.id if job else None
+
+    return make
+
+
+def row(sessions, job_id):
+    with reading(sessions) as session:
+        return jobs.get(session, job_id)
+
+
+def age(sessions, job_id, by):
+    """Let the job's owner have been silent for so long."""
+    with writing(sessions) as session:
+        moment = jobs.get(session, job_id).heartbeat_at - by
+        session.execute(update(models.Job).values(heartbeat_at=moment, claimed_at=moment))
+
+
+def test_the_oldest_job_goes_first_and_to_one_owner(claim, submit, sessions):
+    first, second = submit(), submit(PROBLEM + ",bias")
+    assert [claim(me()), claim(ELSEWHERE), claim(me())] == [first, second, None]
+    assert (row(sessions, first).owner, row(sessions, first).state) == (me(), "running")
+
+
+def test_of_many_claimers_one_wins(url, submit, machine):
+    """Each has connections of its own, as processes do."""
+    job_id, winners = submit(), []
+    start = threading.Barrier(8)
+
+    def race(number):
+        mine = make_sessions(make_engine(url))
+        start.wait()
+        with writing(mine) as session:
+            job = lease.claim(session, f"another-host:{number}:1", machine.target, TOOLCHAIN)
+        if job is not None:
+            winners.append((job.id, job.owner))
+
+    threads = [threading.Thread(target=race, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found for found, _ in winners] == [job_id]
+
+
+def take(session, job_id):
+    assert lease.claim_one(session, job_id, ELSEWHERE)
+
+
+@pytest.mark.parametrize(("change", "owner"), [(take, ELSEWHERE), (jobs.cancel, None)])
+def test_what_changed_after_it_was_read_is_not_claimed(sessions, submit, change, owner):
+    """As on a server, where two transactions can both have read a free job."""
+    job_id = submit()
+    seen = row(sessions, job_id)
+    with writing(sessions) as session:
+        change(session, job_id)
+    with writing(sessions) as session:
+        session.add(seen)
+        assert not lease._take(session, seen, me())
+    assert row(sessions, job_id).owner == owner
+
+
+def test_a_job_of_a_dead_owner_goes_to_one_heir(sessions, submit):
+    job_id = submit()
+    with writing(sessions) as session:
+        assert lease.claim_one(session, job_id, ELSEWHERE)
+    age(sessions, job_id, 2 * lease.LEASE)
+    seen = row(sessions, job_id)
+    with writing(sessions) as session:
+        assert lease.claim_one(session, job_id, "a-third-host:1:1")
+    with writing(sessions) as session:
+        session.add(seen)
+        assert not lease._take(session, seen, me())
+    assert row(sessions, job_id).owner == "a-third-host:1:1"
+
+
+def test_only_jobs_that_this_machine_can_run_are_claimed(sessions, submit, machine):
+    submit(toolchain="another")
+    with writing(sessions) as session:
+        assert lease.claim(session, me(), machine.target, TOOLCHAIN) is None
+        assert lease.claim(session, me(), "cpu:neoverse-v2,threads=1", "another") is None
+
+
+def test_a_silent_owner_loses_the_job(claim, submit, sessions):
+    job_id = submit()
+    assert claim(ELSEWHERE) == job_id
+    age(sessions, job_id, lease.LEASE / 2)
+    assert claim(me()) is None
+    age(sessions, job_id, lease.LEASE)
+    assert claim(me()) == job_id
+    with pytest.raises(LeaseLostError), writing(sessions) as session:
+        lease.beat(session, job_id, ELSEWHERE)
+
+
+def test_a_heartbeat_keeps_the_job(claim, submit, sessions):
+    job_id = submit()
+    claim(ELSEWHERE)
+    age(sessions, job_id, 2 * lease.LEASE)
+    with writing(sessions) as session:
+        lease.beat(session, job_id, ELSEWHERE)
+    assert claim(me()) is None
+
+
+def test_the_job_of_a_dead_process_is_free_at_once(claim, submit):
+    code = "from service.owner import me; print(me(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        owner = child.stdout.readline().strip()
+        job_id = submit()
+        assert claim(owner) == job_id
+        assert claim(me()) is None, "it lives"
+        child.kill()
+        while not is_dead(owner):  # a zombie until it is waited for, and dead all the same
+            pass
+        assert claim(me()) == job_id
+
+
+def test_a_recycled_pid_is_not_its_former_owner():
+    host, pid, start = me().rsplit(":", 2)
+    assert not is_dead(me())
+    assert is_dead(f"{host}:{pid}:{int(start) - 1}")
+    assert not is_dead(ELSEWHERE), "nobody here can tell"
+
+
+def test_a_released_job_goes_back_to_the_queue(claim, submit, sessions):
+    job_id = submit()
+    claim(me())
+    with writing(sessions) as session:
+        assert not lease.release(session, job_id, ELSEWHERE)
+        assert lease.release(session, job_id, me())
+    assert (row(sessions, job_id).state, row(sessions, job_id).crashes) == ("queued", 0)
+
+
+def test_a_job_fails_at_its_third_crash(claim, submit, sessions):
+    job_id = submit()
+    for left in ("queued", "queued", "failed"):
+        assert claim(me()) == job_id
+        with writing(sessions) as session:
+            lease.crash(session, job_id, me(), "signal SIGSEGV")
+        assert row(sessions, job_id).state == left
+    assert row(sessions, job_id).error == "the worker died 3 times; the last time: signal SIGSEGV"
+
+
+def test_a_crash_after_the_end_changes_nothing(sessions, tuned):
+    with writing(sessions) as session:
+        lease.crash(session, tuned, me(), "exit status 1")
+    assert (row(sessions, tuned).state, row(sessions, tuned).crashes) == ("done", 0)
+
+
+def test_the_time_of_all_runs_is_counted(claim, submit, sessions):
+    job_id = submit()
+    claim(ELSEWHERE)
+    age(sessions, job_id, timedelta(seconds=100))
+    with writing(sessions) as session:
+        lease.beat(session, job_id, ELSEWHERE)
+    with writing(sessions) as session:
+        lease.release(session, job_id, ELSEWHERE)
+    claim(me())
+    assert 100 <= row(sessions, job_id).elapsed_s < 110
+
+
+def test_jobs_of_a_former_toolchain_are_retired(sessions, submit, machine):
+    old, new = submit(toolchain="former"), submit()
+    with writing(sessions) as session:
+        assert lease.retire(session, machine.target, TOOLCHAIN) == 1
+    assert row(sessions, old).state == "failed"
+    assert "toolchain former, which changed; ask again" in row(sessions, old).error
+    assert row(sessions, new).state == "queued"

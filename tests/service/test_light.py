@@ -1,0 +1,106 @@
+"""What the service process carries, and what it knows of the machine without compilers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import service
+from kernels.errors import ProblemError, TargetError
+from kernels.problem import parse_problem
+from service import machine as machine_module
+from service.errors import MachineError
+from service.limits import GIB, check_memory, physical_memory
+from service.machine import examine
+from service.process import child_command, child_environment
+
+HEAVY = ("numba", "numpy", "optuna", "llvmlite", "iree", "scipy", "tilewise")
+ROOT = Path(service.__file__).parent
+MODULES = sorted(
+    "service." + ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in ROOT.rglob("*.py")
+    if path.name != "__init__.py"
+)
+
+
+def test_no_module_of_the_service_imports_a_compiler():
+    code = f"""
+import importlib, sys
+for name in {MODULES}:
+    importlib.import_module(name)
+print([name for name in {HEAVY} if name in sys.modules])
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert out.stdout.strip() == "[]"
+
+
+def test_the_machine_is_examined_in_a_child(machine):
+    assert examine() == machine
+    assert machine.target == f"cpu:{machine.cpu},threads=1"
+    assert machine.memory_bytes == physical_memory()
+
+
+def test_an_examination_that_fails_says_why(monkeypatch):
+    def command(_module):
+        return child_command("service.no_such_module")
+
+    monkeypatch.setattr(machine_module, "child_command", command)
+    with pytest.raises(MachineError, match=r"cannot be named: .*No module named"):
+        examine()
+
+
+def test_targets_are_made_canonical(machine):
+    assert machine.canonical_target("host") == machine.target
+    assert machine.canonical_target("cpu:znver4") == "cpu:znver4,threads=1"
+    assert machine.require_served(machine.target) == machine.target
+    with pytest.raises(TargetError, match="give threads=1"):
+        machine.require_served(f"cpu:{machine.cpu},threads=2")
+
+
+def test_children_find_this_code_whatever_the_working_folder(tmp_path):
+    """A user's own folder of that name must not be taken for ours."""
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "__init__.py").write_text("raise RuntimeError('not ours')")
+    command = child_command("service.worker", "--help")
+    done = subprocess.run(
+        command,
+        env=child_environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and "--job" in done.stdout
+
+
+def test_a_worker_without_its_parent_ends():
+    command = child_command("service.worker", "--job=1", "--owner=x:1:1", "--parent=1")
+    done = subprocess.run(
+        command, env=child_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip() == "the process 1 that started this one is gone"
+
+
+def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
+    command = child_command("service.worker", "--job=1", "--owner=x:1:1")
+    environment = child_environment(TILEWISE_DB=f"sqlite:///{tmp_path / 'none.db'}")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "does not exist; run `tilewise db upgrade`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_problem_has_to_fit_in_memory():
+    square = parse_problem("matmul:m=32768,n=32768,k=32768,dtype=f32")  # 12 GiB
+    check_memory(square, 13 * GIB)
+    with pytest.raises(ProblemError, match=r"needs 12\.0 GiB .* has 12\.9 GiB") as caught:
+        check_memory(square, 13 * GIB - GIB // 10)
+    assert caught.value.field == "problem"

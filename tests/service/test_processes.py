@@ -1,0 +1,106 @@
+"""The service as it runs: killed, stopped, at rest."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+from kernels.problem import parse_problem
+from service.db import make_engine, schema
+from service.db.session import make_sessions
+from service.db.trials import SqlTrialStore
+from tests.service.conftest import PROBLEM
+from tests.service.processes import ServiceProcess, wait_until
+
+MIB = 1024**2
+TRIALS = 30
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts the service on a database that does not exist at first; ends it after the test."""
+    url, log, started = f"sqlite:///{tmp_path / 'tilewise.db'}", tmp_path / "timed.log", []
+
+    def make(tuner="slow_tune"):
+        started.append(ServiceProcess(url, f"tests.service.fakes:{tuner}", log))
+        return started[-1]
+
+    make.log, make.sessions = log, make_sessions(make_engine(url))
+    yield make
+    for service in started:
+        service.kill()
+
+
+def timed(service, job_id):
+    return service.client.get(f"/v1/jobs/{job_id}").json()["trials"]["timed"]
+
+
+def state(service, job_id):
+    return service.client.get(f"/v1/jobs/{job_id}").json()["state"]
+
+
+def test_a_job_goes_on_after_kill_9(start):
+    service = start()
+    body = {"problem": PROBLEM, "trials": TRIALS}
+    job_id = service.client.post("/v1/jobs", json=body).json()["id"]
+    wait_until(lambda: timed(service, job_id) >= 5)
+    workers = service.workers()
+    service.kill()
+    wait_until(lambda: not any(worker.is_running() for worker in workers))
+
+    finished = SqlTrialStore(start.sessions, job_id).trials()
+    assert 5 <= len(finished) < TRIALS
+    service = start()
+    assert service.client.post("/v1/jobs", json=body).json()["id"] == job_id
+    wait_until(lambda: state(service, job_id) == "done")
+
+    stored = SqlTrialStore(start.sessions, job_id).trials()
+    assert stored[: len(finished)] == finished, "no finished trial is lost"
+    assert [trial.number for trial in stored] == list(range(TRIALS))
+    times = Counter(int(line) for line in start.log.read_text().split())
+    assert all(times[trial.number] == 1 for trial in finished), "none is timed again"
+    # Only the trial that the kill fell into may have been begun twice.
+    assert sum(times.values()) - TRIALS <= 1
+    key = parse_problem(PROBLEM).key
+    assert service.client.get(f"/v1/schedules/{key}/script").status_code == 200
+
+
+def test_a_stopped_service_gives_its_job_back(start):
+    service = start()
+    body = {"problem": PROBLEM, "trials": 1000}
+    job_id = service.client.post("/v1/jobs", json=body).json()["id"]
+    wait_until(lambda: timed(service, job_id) >= 1)
+    workers = service.workers()
+    service.stop()
+    assert not any(worker.is_running() for worker in workers)
+    service = start("hanging_tune")
+    job = service.client.get(f"/v1/jobs/{job_id}").json()
+    assert job["state"] in ("queued", "running") and job["trials"]["timed"] >= 1
+
+
+def test_a_service_at_rest_is_small(start):
+    service = start()
+    assert service.client.get("/v1/targets").json()["targets"][0].startswith("cpu:")
+    service.client.get("/docs")
+    service.client.get("/openapi.json")
+    assert service.memory < 150 * MIB
+    assert service.workers() == []
+
+
+def test_two_services_can_start_on_one_new_database(start, machine, tmp_path):
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    failures = []
+
+    def prepare():
+        try:
+            schema.prepare(url)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=prepare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    schema.check(make_engine(url))

@@ -1,0 +1,169 @@
+"""Running a job: resumed, cancelled, taken over, failed."""
+
+import time
+
+import pytest
+
+from kernels.errors import UnsupportedError
+from kernels.problem import parse_problem
+from service import heartbeat, jobs, lease
+from service.db import models, reading, writing
+from service.db.trials import SqlTrialStore
+from service.queries import find_schedule, find_script, list_trials
+from service.tuning import ScriptTried, TrialEnded
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+
+def state(sessions, job_id):
+    with reading(sessions) as session:
+        return jobs.get(session, job_id).state
+
+
+def schedules(sessions):
+    with reading(sessions) as session:
+        return session.query(models.Schedule).count()
+
+
+def test_a_run_tells_of_its_trials_and_proofs(submit, run):
+    events = []
+    run(submit(), on_event=events.append)
+    trials = [event for event in events if isinstance(event, TrialEnded)]
+    assert [(event.trial.number, event.asked) for event in trials] == [(n, 4) for n in range(4)]
+    proofs = [event for event in events if isinstance(event, ScriptTried)]
+    assert len(proofs) == 3, "the best and two runners-up"
+
+
+def test_stored_trials_are_not_timed_again(sessions, submit, run):
+    job_id, timed = submit(), []
+    SqlTrialStore(sessions, job_id).add(fakes.trial(1, gflops=11.0))
+    run(job_id, on_event=lambda e: timed.append(e.trial.number) if isinstance(e, TrialEnded) else 0)
+    assert timed == [0, 2, 3]
+
+
+def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run):
+    job_id = submit()
+
+    def cancel(event):
+        if event.trial.number == 1:
+            with writing(sessions) as session:
+                jobs.cancel(session, job_id)
+
+    assert run(job_id, on_event=cancel).state == "interrupted"
+    assert state(sessions, job_id) == "cancelled"
+    assert len(SqlTrialStore(sessions, job_id).trials()) == 2
+    assert schedules(sessions) == 0
+
+
+@pytest.mark.parametrize("moment", [TrialEnded, ScriptTried])
+def test_a_job_that_was_taken_over_is_left_alone(sessions, submit, run, moment):
+    job_id = submit()
+
+    def take_over(event):
+        if isinstance(event, moment):
+            with writing(sessions) as session:
+                jobs.get(session, job_id).owner = "another-host:1:1"
+
+    assert run(job_id, on_event=take_over).state == "interrupted"
+    assert state(sessions, job_id) == "running"
+    assert schedules(sessions) == 0
+
+
+def test_a_cancellation_at_the_last_moment_stores_nothing(sessions, submit, run, monkeypatch):
+    job_id = submit()
+    store = lease.end
+
+    def too_late(session, *args, **kwargs):
+        jobs.cancel(session, job_id)
+        session.flush()
+        return store(session, *args, **kwargs)
+
+    monkeypatch.setattr(lease, "end", too_late)
+    assert run(job_id).state == "interrupted"
+    assert state(sessions, job_id) == "cancelled"
+    assert schedules(sessions) == 0
+
+
+def test_an_error_of_the_domain_fails_the_job_with_its_message(sessions, submit, run):
+    job_id = submit()
+    outcome = run(job_id, tuner=fakes.unsupported_tune)
+    assert outcome.state == "failed" and isinstance(outcome.cause, UnsupportedError)
+    with reading(sessions) as session:
+        assert jobs.get(session, job_id).error == "matmul: transpose_a is not covered yet"
+
+
+def test_a_job_of_which_no_candidate_ran_fails_and_says_why(sessions, submit, run):
+    job_id = submit()
+    assert run(job_id, tuner=fakes.fruitless_tune).state == "failed"
+    with reading(sessions) as session:
+        error = jobs.get(session, job_id).error
+    assert error == "none of 1 candidates ran; the first: crash: signal 11"
+    assert schedules(sessions) == 0
+
+
+def test_an_interrupt_gives_the_job_back(sessions, submit, run):
+    job_id = submit()
+
+    def interrupt(event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job_id, on_event=interrupt)
+    assert state(sessions, job_id) == "queued"
+    assert run(job_id).state == "done"
+    assert len(SqlTrialStore(sessions, job_id).trials()) == 4
+
+
+def test_a_fault_in_the_middle_of_storing_leaves_nothing_half_written(
+    sessions, submit, run, monkeypatch
+):
+    job_id = submit()
+
+    def fail(*_args, **_kwargs):
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr("service.outcome._add_attempt", fail)
+    with pytest.raises(RuntimeError):
+        run(job_id)
+    assert schedules(sessions) == 0
+    assert state(sessions, job_id) == "running", "its process counts as crashed"
+
+
+def test_earlier_runs_count_against_the_seconds(sessions, submit, run):
+    job_id, given = submit(seconds=100), []
+    with writing(sessions) as session:
+        jobs.get(session, job_id).elapsed_s = 40
+
+    def tune(problem, target, request, store, **hooks):
+        given.append(request.seconds)
+        return fakes.tune(problem, target, request, store, **hooks)
+
+    run(job_id, tuner=tune)
+    assert given == [60]
+
+
+def test_a_search_without_trials_keeps_its_lease(sessions, submit, run, monkeypatch):
+    monkeypatch.setattr(heartbeat.Heartbeat.__init__, "__defaults__", (0.02,))
+    job_id, beats = submit(), set()
+
+    def compile_long(problem, target, request, store, **hooks):
+        deadline = time.monotonic() + 5
+        while len(beats) < 3 and time.monotonic() < deadline:
+            with reading(sessions) as session:
+                beats.add(jobs.get(session, job_id).heartbeat_at)
+            time.sleep(0.01)
+        return fakes.tune(problem, target, request, store, **hooks)
+
+    run(job_id, tuner=compile_long)
+    assert len(beats) == 3
+
+
+def test_what_is_stored_can_be_queried(sessions, machine, tuned):
+    problem = parse_problem(PROBLEM)
+    with reading(sessions) as session:
+        schedule = find_schedule(session, problem, machine.target, TOOLCHAIN)
+        script = find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
+        assert schedule.hash == fakes.schedule(3).hash
+        assert script.text.startswith("// ") and script.hash == schedule.hash
+        assert [t.number for t in list_trials(session, problem, machine.target)] == [0, 1, 2, 3]
+        assert find_schedule(session, problem, "cpu:neoverse-v2,threads=1", TOOLCHAIN) is None
