@@ -17,7 +17,7 @@ from search.records import Measurement
 SAMPLE_S = 500e-6
 PREEMPTED_FRACTION, PREEMPTED_S = 0.03, 20e-6
 LEAST_SAMPLES, MOST_SAMPLES = 5, 25
-PATIENCE = 3  # rejected samples stretch the budget at most this many times
+PATIENCE = 3  # slow runs and rejected samples stretch the budget at most this many times
 DECIDE_AFTER = 2
 
 Run = Callable[[int], None]
@@ -68,7 +68,9 @@ def measure(run: Run, budget_s: float, stop_above_s: float | None = None) -> tup
         kept, elapsed = len(samples.times), time.perf_counter() - begin
         if stop_above_s is not None and kept >= DECIDE_AFTER and min(samples.times) > stop_above_s:
             return samples, True
-        if elapsed > budget_s and (kept >= LEAST_SAMPLES or elapsed > PATIENCE * budget_s):
+        if elapsed > budget_s and kept >= LEAST_SAMPLES:
+            break
+        if elapsed > PATIENCE * budget_s and kept + samples.rejected >= DECIDE_AFTER:
             break
     if not samples.times:
         samples.times.append(_untested(run, samples.repeat))

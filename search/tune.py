@@ -23,7 +23,8 @@ from search.store import TrialStore
 PRIOR_SHARE = 4  # one trial in so many comes from the prior
 LEAST_PRIOR = 12
 FINALISTS = 4
-FINAL_ROUNDS = 15
+LEAST_ROUNDS, MOST_ROUNDS = 5, 15
+FINALS_S = 6.0  # a round of slow finalists counts for more, so fewer do
 FINALS_SHARE = 0.15  # of a budget in seconds
 STEPS_ASIDE = 400  # walks this long without an untried schedule mean that none is left
 
@@ -194,13 +195,18 @@ class _Search:
         while finalists:
             steps = [list(s.to_json()) for s in finalists]
             try:
-                reply = runner.finals(steps, FINAL_ROUNDS, peers)
+                reply = runner.finals(steps, self._rounds(timed), peers)
             except CandidateFailureError as failure:
                 # One that passed its trial fails now and then; go on with the others.
                 finalists.pop(-1 if failure.index is None else failure.index)
                 continue
             return self._rank(finalists, reply)
         return None, {}
+
+    @staticmethod
+    def _rounds(timed: list[TrialRecord]) -> int:
+        one_round_s = sum(_time_us(t) for t in timed[:FINALISTS]) / 1e6
+        return max(LEAST_ROUNDS, min(MOST_ROUNDS, int(FINALS_S / one_round_s)))
 
     def _rank(
         self, finalists: list[Schedule], reply: Message

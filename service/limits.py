@@ -7,6 +7,7 @@ from kernels.problem import Problem
 
 GIB = 1024**3
 MARGIN_BYTES = 1 * GIB
+COPIES = 6  # the operands, and what the reference computes from them in double precision
 
 
 def physical_memory() -> int:
@@ -15,7 +16,7 @@ def physical_memory() -> int:
 
 
 def check_memory(problem: Problem, memory: int | None = None) -> None:
-    """Raise unless the operands fit in memory beside the system and the service.
+    """Raise unless operands and reference fit in memory beside the system and the service.
 
     Args:
         problem: what is to be computed.
@@ -25,9 +26,10 @@ def check_memory(problem: Problem, memory: int | None = None) -> None:
         ProblemError: on the field `problem`.
     """
     memory = physical_memory() if memory is None else memory
-    if problem.bytes > memory - MARGIN_BYTES:
+    needed = problem.bytes * COPIES
+    if needed > memory - MARGIN_BYTES:
         raise ProblemError(
-            f"{problem} needs {problem.bytes / GIB:,.1f} GiB for its operands; "
+            f"{problem} needs {needed / GIB:,.1f} GiB to be run and checked; "
             f"this machine has {memory / GIB:,.1f} GiB, and {MARGIN_BYTES / GIB:.0f} of them "
             "are kept free"
         )

@@ -11,10 +11,10 @@ import sys
 from dataclasses import asdict, dataclass
 
 from kernels.errors import TargetError
+from kernels.process import child_command, child_environment
 from kernels.target import detect, parse_target
 from service.errors import MachineError
 from service.limits import physical_memory
-from service.process import child_command, child_environment
 
 EXAMINATION_LIMIT_S = 60
 

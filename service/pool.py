@@ -9,11 +9,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernels.process import child_command, child_environment
 from service import lease
 from service.db.session import Sessions, reading, writing
 from service.errors import DatabaseError
 from service.owner import me
-from service.process import child_command, child_environment
 
 POLL_S = 1.0
 GRACE_S = 10.0

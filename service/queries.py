@@ -5,9 +5,7 @@ from sqlalchemy.orm import Session
 
 from kernels.problem import Problem
 from kernels.toolchain import identity
-from search.records import TrialRecord
 from service.db import models
-from service.db.trials import record
 
 
 def find_fresh(
@@ -103,7 +101,7 @@ def shown_proof(session: Session, schedule: models.Schedule) -> models.Proof | N
     return session.scalar(query)
 
 
-def list_trials(session: Session, problem: Problem, target: str) -> list[TrialRecord]:
+def list_trials(session: Session, problem: Problem, target: str) -> list[models.Trial]:
     """Every trial of the problem on the target, the oldest job first."""
     query = (
         select(models.Trial)
@@ -112,7 +110,7 @@ def list_trials(session: Session, problem: Problem, target: str) -> list[TrialRe
         .where(models.Problem.key == problem.key, models.Job.target == target)
         .order_by(models.Trial.job_id, models.Trial.number)
     )
-    return [record(row) for row in session.scalars(query)]
+    return list(session.scalars(query))
 
 
 def _key(problem: Problem | str) -> str:

@@ -98,7 +98,10 @@ def best_json(row: models.Schedule) -> Json:
 
 
 def proof_json(proof: models.Proof) -> Json:
-    """What a script did on real MLIR; `failure` and `message` say why it is not served."""
+    """What a script did on real MLIR; `failure` and `message` say why it is not served.
+
+    `hash` is that of the script's own schedule, which need not be the fastest native one.
+    """
     return {
         "applied": proof.applied,
         "executed": proof.executed,
@@ -110,6 +113,7 @@ def proof_json(proof: models.Proof) -> Json:
         "mlir": proof.mlir,
         "failure": proof.failure,
         "message": proof.message,
+        "hash": None if proof.script is None else proof.script.hash,
     }
 
 

@@ -125,6 +125,7 @@ class ProofView(BaseModel):
     mlir: str
     failure: str | None
     message: str
+    hash: str | None
 
 
 class ResultView(BaseModel):

@@ -9,10 +9,10 @@ import signal
 import sys
 from types import FrameType
 
+from kernels.process import die_with_parent
 from service.db import schema
 from service.db.session import make_engine, make_sessions
 from service.errors import ServiceError
-from service.process import die_with_parent
 from service.settings import Settings
 from service.tuning import PROVER, TUNER, load, run_job
 

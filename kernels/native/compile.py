@@ -31,7 +31,6 @@ class CompiledKernels:
         edge: the micro-kernel for tiles that C cuts off.
         pack_panel: packs one panel of B.
         copy_rows: packs rows of A.
-        assembly: the machine code of all four, as text.
     """
 
     full: int
@@ -39,11 +38,6 @@ class CompiledKernels:
     pack_panel: int
     copy_rows: int
     _owner: Any
-
-    @property
-    def assembly(self) -> str:
-        """The machine code as text."""
-        return str(self._owner._library.get_asm_str())
 
 
 @functools.lru_cache(maxsize=512)

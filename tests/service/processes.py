@@ -11,8 +11,8 @@ import httpx
 import psutil
 import uvicorn
 
+from kernels.process import child_command, child_environment
 from service.app import create_app
-from service.process import child_command, child_environment
 from service.settings import Settings
 from tests.service import fakes
 

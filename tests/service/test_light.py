@@ -9,11 +9,11 @@ import pytest
 import service
 from kernels.errors import ProblemError, TargetError
 from kernels.problem import parse_problem
+from kernels.process import child_command, child_environment
 from service import machine as machine_module
 from service.errors import MachineError
 from service.limits import GIB, check_memory, physical_memory
 from service.machine import examine
-from service.process import child_command, child_environment
 
 HEAVY = ("numba", "numpy", "optuna", "llvmlite", "iree", "scipy", "tilewise")
 ROOT = Path(service.__file__).parent
@@ -99,7 +99,7 @@ def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
 
 
 def test_a_problem_has_to_fit_in_memory():
-    square = parse_problem("matmul:m=32768,n=32768,k=32768,dtype=f32")  # 12 GiB
+    square = parse_problem("matmul:m=8192,n=16384,k=16384,dtype=f32")  # 2 GiB
     check_memory(square, 13 * GIB)
     with pytest.raises(ProblemError, match=r"needs 12\.0 GiB .* has 12\.9 GiB") as caught:
         check_memory(square, 13 * GIB - GIB // 10)
