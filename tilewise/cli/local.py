@@ -19,7 +19,7 @@ from service.errors import DatabaseError, NotFoundError, ServiceError
 from service.limits import check_memory
 from service.machine import examine_here
 from service.owner import me
-from service.results import result_json, trials_json
+from service.results import result_json, trial_json, trials_json
 from service.settings import Settings
 from service.tuning import Event, JobOutcome, TrialEnded, run_job
 from tilewise.cli.backend import Backend, Report
@@ -167,27 +167,6 @@ class LocalBackend(Backend):
                     f"no schedule of {problem} is stored for {target}; tilewise tune makes one"
                 )
             return result_json(session, row)
-
-
-def trial_json(trial: Any) -> Json:
-    """A trial as the HTTP API gives it."""
-    measured = trial.measurement
-    return {
-        "number": trial.number,
-        "hash": trial.schedule.hash,
-        "steps": trial.schedule.to_json(),
-        "params": trial.params,
-        "state": trial.state,
-        "origin": trial.origin,
-        "failure": trial.failure,
-        "message": trial.message,
-        "gflops": measured.gflops if measured else None,
-        "interval": list(measured.interval) if measured else None,
-        "time_us": measured.time_us if measured else None,
-        "rejected": trial.rejected,
-        "compile_s": trial.compile_s,
-        "max_error": trial.max_error,
-    }
 
 
 def _reporter(report: Report) -> Any:

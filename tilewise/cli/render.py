@@ -31,7 +31,7 @@ def result(found: Json) -> str:
         ("peak", f"{best['peak_fraction']:.1%} of the {best['gflops'] / best['peak_fraction']:.1f}"
                  " GFLOP/s measured in the same run"),
         *_peer_lines(found),
-        ("script", _proof_line(found["proof"])),
+        ("script", _proof_line(found["proof"], best["hash"])),
         ("trials", _trials_line(found)),
     ]  # fmt: skip
     return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
@@ -53,14 +53,15 @@ def _peer_lines(found: Json) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _proof_line(proof: Json | None) -> str:
+def _proof_line(proof: Json | None, best_hash: str) -> str:
     if proof is None:
         return "none"
     if proof["failure"]:
         return f"not proven, so not served ({proof['failure']}: {proof['message']})"
+    other = "" if proof["hash"] == best_hash else f" of schedule {proof['hash']}"
     return (
-        f"proven: applied, run, error {proof['max_error']:.2g} within {proof['tolerance']:.2g}, "
-        f"{proof['gflops']:.1f} GFLOP/s ({proof['mlir']})"
+        f"proven{other}: applied, run, error {proof['max_error']:.2g} within "
+        f"{proof['tolerance']:.2g}, {proof['gflops']:.1f} GFLOP/s ({proof['mlir']})"
     )
 
 
