@@ -8,6 +8,7 @@ from pathlib import Path
 
 import kernels
 
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -44,3 +45,12 @@ def die_with_parent(parent: int | None = None) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:  # it ended before the call above
         raise SystemExit(f"the process {parent} that started this one is gone")
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 where it cannot be read."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -9,9 +9,9 @@ Communication Systems, 2010, section 2.2). Short kernels are repeated inside one
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import comb
 from statistics import median
 
+from kernels.statistics import median_interval
 from search.records import Measurement
 
 SAMPLE_S = 500e-6
@@ -108,16 +108,3 @@ def summarise(times: Sequence[float], flops: int) -> Measurement:
         interval=(flops / ordered[high] / 1e9, flops / ordered[low] / 1e9),
         time_us=middle * 1e6,
     )
-
-
-def median_interval(count: int, confidence: float = 0.95) -> tuple[int, int]:
-    """Indices of the order statistics that hold the median with `confidence`.
-
-    For fewer than six samples no interval reaches 95%; the whole range is given.
-    """
-    tail, outside = 0.0, (1 - confidence) / 2
-    for k in range(count // 2):
-        tail += comb(count, k) / 2**count
-        if tail > outside:
-            return max(0, k - 1), count - 1 - max(0, k - 1)
-    return max(0, count // 2 - 1), min(count - 1, count - count // 2)

@@ -10,17 +10,15 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kernels.problem import Problem
-from kernels.process import child_command, child_environment
+from kernels.process import ONE_THREAD, child_command, child_environment, resident_bytes
 from search.errors import RunnerError
 from search.protocol import Message, read_message, write_message
 from search.records import FailureClass
 
 CHILD = "search.child"
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 WATCH_S = 0.05
 SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
 BASE_LIMIT_S = 20.0
@@ -197,12 +195,3 @@ class Runner:
                     pipe.close()
                 except BrokenPipeError:
                     continue
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 where it cannot be read."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

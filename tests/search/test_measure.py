@@ -5,8 +5,9 @@ from statistics import median
 
 import pytest
 
+from kernels.statistics import median_interval
 from search import measure
-from search.measure import Samples, interleave, median_interval, summarise
+from search.measure import Samples, interleave, summarise
 
 
 def busy(seconds: float):

@@ -1,0 +1,18 @@
+"""Schedules as transform scripts for real MLIR, and the proof that they work."""
+
+from kernels.mlir.payload import payload
+from kernels.mlir.proof import Proof
+from kernels.mlir.prove import prove, prove_script, transform
+from kernels.mlir.script import Script, emit_script, mlir_version, with_payload
+
+__all__ = [
+    "Proof",
+    "Script",
+    "emit_script",
+    "mlir_version",
+    "payload",
+    "prove",
+    "prove_script",
+    "transform",
+    "with_payload",
+]

@@ -1,0 +1,131 @@
+"""Applying a script with MLIR's own interpreter, and looking at what came out."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from iree.compiler import ir
+from iree.compiler.dialects.transform import interpreter
+
+MAIN = "__transform_main"
+SCHEDULE_ATTRIBUTE = "transform.with_named_sequence"
+LOOPS = ("scf.for", "scf.forall", "scf.parallel")
+MULTIPLICATIONS = ("arith.mulf", "arith.muli", "math.fma", "vector.fma")
+_LOCATION = re.compile(r'loc\("[^"]*":(\d+):\d+\)')
+
+
+class StageError(Exception):
+    """A stage of proving a script failed.
+
+    Args:
+        failure: the class, one of `proof.FAILURES`.
+        message: what the stage said.
+    """
+
+    def __init__(self, failure: str, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+class Diagnostics:
+    """Collects what MLIR reports while a context is in use."""
+
+    def __init__(self, context: Any) -> None:
+        self._errors: list[str] = []
+        context.attach_diagnostic_handler(self._collect)
+
+    def _collect(self, diagnostic: Any) -> bool:
+        if diagnostic.severity == ir.DiagnosticSeverity.ERROR:
+            notes = [f"{note.location}: {note.message}" for note in diagnostic.notes]
+            self._errors.append("\n".join([f"{diagnostic.location}: {diagnostic.message}", *notes]))
+        return True
+
+    def explain(self, error: Exception, text: str = "") -> str:
+        """The errors seen, `error` itself, and the line of `text` that they point at."""
+        message = "\n".join([*self._errors, str(error)]).strip()
+        lines = text.splitlines()
+        for match in _LOCATION.finditer(message):
+            number = int(match.group(1))
+            if number <= len(lines):
+                return f"line {number}: {lines[number - 1].strip()}\n{message}"
+        return message
+
+
+def apply_script(text: str, diagnostics: Diagnostics) -> Any:
+    """Parse `text` (payload and script), run `@__transform_main`, verify, drop the script.
+
+    Raises:
+        StageError: `apply` or `verify`.
+    """
+    try:
+        module = ir.Module.parse(text)
+        main = _main_sequence(module)
+        interpreter.apply_named_sequence(module.operation, main, module.operation)
+    except (ir.MLIRError, ValueError) as error:
+        raise StageError("apply", diagnostics.explain(error, text)) from error
+    try:
+        module.operation.verify()
+    except (ir.MLIRError, ValueError) as error:
+        raise StageError("verify", diagnostics.explain(error, text)) from error
+    for op in list(module.body.operations):
+        if op.operation.name.startswith("transform."):
+            op.operation.erase()
+    if SCHEDULE_ATTRIBUTE in module.operation.attributes:
+        del module.operation.attributes[SCHEDULE_ATTRIBUTE]
+    return module
+
+
+def _main_sequence(module: Any) -> Any:
+    for op in module.body.operations:
+        operation = op.operation
+        if operation.name == "transform.named_sequence":
+            name = ir.StringAttr(operation.attributes["sym_name"]).value
+            if name == MAIN:
+                return operation
+    raise ValueError(f"the module has no transform.named_sequence @{MAIN}")
+
+
+def walk(operation: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
+    """Every operation below `operation` with the number of loops around it."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                inner = op.operation
+                yield inner, depth
+                yield from walk(inner, depth + (inner.name in LOOPS))
+
+
+def check_structure(module: Any, columns: int) -> bool:
+    """Check that the code is fast by construction: vectors inside, nothing dynamic.
+
+    Args:
+        module: the transformed module.
+        columns: of the result; with one column there need not be any vector.
+
+    Returns:
+        Whether vectors are multiplied.
+
+    Raises:
+        StageError: `structure`, with the operation that gives it away.
+    """
+    vectors, scalar = False, None
+    for operation, depth in walk(module.operation):
+        name = operation.name
+        if name in ("memref.alloc", "memref.alloca") and len(operation.operands):
+            raise StageError("structure", f"a buffer of dynamic size is left: {operation}")
+        if name.startswith("linalg.") and _reduces(operation):
+            raise StageError("structure", f"a contraction was not vectorised: {operation}")
+        if name in MULTIPLICATIONS:
+            kind = operation.results[0].type
+            vectors |= isinstance(kind, ir.VectorType)
+            if depth and not isinstance(kind, ir.VectorType | ir.IndexType):
+                scalar = operation
+    if scalar is not None and not vectors and columns > 1:
+        raise StageError("structure", f"loops multiply nothing but scalars: {scalar}")
+    return vectors
+
+
+def _reduces(operation: Any) -> bool:
+    if "iterator_types" in operation.attributes:
+        return "reduction" in str(operation.attributes["iterator_types"])
+    return "matmul" in operation.name or "conv" in operation.name

@@ -1,0 +1,136 @@
+"""The process in which a script is applied, compiled and run: `python -m kernels.mlir.child`.
+
+It reads one JSON request on standard input, writes one JSON reply on standard output,
+and may die at any moment: the parent (`kernels.mlir.prove`) turns that into a failure.
+Stages are announced on standard error, so that the parent can say which one hung.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+from kernels.mlir.prove import STAGE
+from kernels.process import die_with_parent
+
+LIBRARIES = 2 << 30  # address space of the compilers themselves, most of it never resident
+
+
+def main() -> None:
+    """Serve one request."""
+    request = json.load(sys.stdin)
+    reply_to = _private_stdout()
+    limit(request["seconds"], request["memory_bytes"])
+    reply = prove_here(request)
+    with os.fdopen(reply_to, "w") as out:
+        json.dump(reply, out)
+
+
+def _private_stdout() -> int:
+    """Keep standard output for the reply; whatever MLIR prints goes to standard error."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    return kept
+
+
+def limit(seconds: float, memory_bytes: int) -> None:
+    """Bounds that hold even if the parent is gone: processor time and address space."""
+    processor = int(seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
+    space = memory_bytes + LIBRARIES
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    die_with_parent()
+
+
+def stage(name: str) -> float:
+    """Announce a stage; the time at which it began."""
+    print(f"{STAGE}{name}", file=sys.stderr, flush=True)
+    return time.perf_counter()
+
+
+def prove_here(request: dict[str, Any]) -> dict[str, Any]:
+    """Prove one script in this process: the fields of `Proof` that could be established."""
+    stage("import")
+    from iree.compiler import ir
+
+    from kernels.mlir.apply import Diagnostics, StageError, apply_script, check_structure
+    from kernels.mlir.jit import compile_ir
+    from kernels.mlir.lower import lower
+    from kernels.mlir.payload import ENTRY
+    from kernels.problem import parse_problem
+    from kernels.problem.iteration import iteration_space
+
+    out: dict[str, Any] = {}
+    problem = parse_problem(request["problem"])
+    space = iteration_space(problem)
+    columns = space.extent(space.col)
+    try:
+        with ir.Context() as context, ir.Location.unknown():
+            diagnostics = Diagnostics(context)
+            start = stage("apply")
+            module = apply_script(request["module"], diagnostics)
+            out |= {"applied": True, "apply_s": time.perf_counter() - start}
+            if request.get("apply_only"):
+                return out | {"transformed": str(module)}
+            out["vectorised"] = check_structure(module, columns)
+            start = stage("lower")
+            text, scratch = lower(module, diagnostics)
+            out["lower_s"] = time.perf_counter() - start
+        start = stage("compile")
+        compiled = compile_ir(text, ENTRY)
+        out["compile_s"] = time.perf_counter() - start
+        out |= _run(problem, compiled, scratch, request)
+    except StageError as error:
+        out |= {"failure": error.failure, "message": str(error)}
+    except MemoryError:
+        out |= {"failure": "memory", "message": "out of memory"}
+    return out
+
+
+def _run(problem: Any, compiled: Any, scratch: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Check one call against the reference, then time."""
+    from kernels.mlir.jit import Call
+    from kernels.mlir.payload import argument_names
+    from kernels.mlir.timing import time_call
+    from kernels.reference import (
+        NUMPY_TYPES,
+        compare,
+        empty_aligned,
+        make_operands,
+        poison,
+        reference,
+    )
+
+    stage("reference")
+    operands = make_operands(problem, request["seed"])
+    expected = reference(problem, operands)
+    buffers = [empty_aligned(s.shape, NUMPY_TYPES[s.element]) for s in scratch]
+    for buffer in buffers:
+        poison(buffer)
+    before = {name: operands[name].copy() for name in operands if name != "C"}
+    arrays = [operands[name] for name in argument_names(problem)]
+    stage("run")
+    call = Call(compiled, [*arrays, *buffers], operands["C"].ndim)
+    error, tolerance = compare(problem, call.result(), expected)
+    out: dict[str, Any] = {"executed": True, "max_error": error, "tolerance": tolerance}
+    changed = [name for name, array in before.items() if (operands[name] != array).any()]
+    if changed:
+        return out | {"failure": "wrong", "message": f"operand {changed[0]} was overwritten"}
+    if not error <= tolerance:
+        message = f"the result is off by {error:g}, and {tolerance:g} is allowed"
+        return out | {"failure": "wrong", "message": message}
+    stage("time")
+    timing = time_call(call, request["repeat_s"])
+    rates = [problem.flops / t / 1e9 for t in (timing.median, timing.high, timing.low)]
+    return out | {
+        "gflops": rates[0],
+        "interval": [rates[1], rates[2]],
+        "time_us": timing.median * 1e6,
+    }
+
+
+if __name__ == "__main__":
+    main()

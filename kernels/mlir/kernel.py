@@ -1,0 +1,158 @@
+"""The micro-kernel: its reduction loops, vectors, and accumulators in registers.
+
+A register tile with all its unit dims is no contraction that vectorisation knows, and an
+accumulator with unit dims is not hoisted out of the reduction. So unit dims go first.
+That replaces the ops, and handles on them are lost; matchers on the iteration dims that
+are left find them again.
+"""
+
+from collections.abc import Iterable
+
+from kernels.mlir.form import Form
+from kernels.mlir.pieces import Piece
+from kernels.mlir.writer import ANY, Writer
+
+Kinds = str
+REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such vectors
+
+
+class KernelEmitter:
+    """Writes what happens inside the register tile.
+
+    Attributes:
+        matchers: the kinds of iteration dims (`x` parallel, `k` reduction) that the
+            script has to match.
+    """
+
+    def __init__(self, form: Form, pieces: list[Piece], writer: Writer) -> None:
+        self.form = form
+        self.pieces = pieces
+        self.writer = writer
+        self.matchers: dict[Kinds, None] = {}
+
+    def reduce(self) -> None:
+        """Loops over the taps, then over the depth, one element at a time."""
+        stream = self.form.space.stream
+        taps = [tap for tap, extent in self.form.tap_extents.items() if extent > 1]
+        self.writer.include("drop_unit_dims")
+        if taps:
+            for kinds, marks in self._signatures((*taps, stream), taps):
+                self._loops(kinds, marks)
+            self.writer.include("drop_unit_dims")
+        for kinds, marks in self._signatures((stream,), [stream]):
+            innermost = self._loops(kinds, marks)[-1]
+            self.writer.line(f'transform.annotate {innermost} "innermost" : {ANY}')
+        self._split_tiles()
+
+    def vectorize(self, unroll: int, fill: bool) -> None:
+        """Vectors, accumulators carried by the loops, then the unrolling.
+
+        Args:
+            unroll: factor for the innermost loop.
+            fill: whether the register tile is filled in place, by vectors then.
+        """
+        w = self.writer
+        if fill:
+            zeros = w.name("zeros")
+            w.line(
+                f'{zeros} = transform.structured.match ops{{["linalg.fill"]}} in %func '
+                f": ({ANY}) -> {ANY}"
+            )
+            w.line(f"transform.structured.vectorize {zeros} : {ANY}")
+        w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
+        w.include("hoist_accumulators")
+        if unroll > 1:
+            w.line(f"// unroll factor={unroll}")
+            loops = w.match_loops("innermost", "innermost")
+            w.line(f"transform.loop.unroll {loops} factor = {unroll} : {ANY}")
+
+    def _signatures(
+        self, reductions: tuple[str, ...], wanted: list[str]
+    ) -> list[tuple[Kinds, list[int]]]:
+        """The iteration dims that micro-kernels can have, and which of them are `wanted`.
+
+        Slivers and short last chunks lack dims that other micro-kernels have.
+        """
+        found: dict[Kinds, list[int]] = {}
+        for piece in self.pieces:
+            for depth in piece.extents[self.form.space.stream]:
+                dims = self._extents(piece, depth, reductions)
+                if any(dim in wanted for dim in dims):
+                    found[self._kinds(dims)] = [int(dim in wanted) for dim in dims]
+        return list(found.items())
+
+    def _extents(self, piece: Piece, depth: int, reductions: tuple[str, ...]) -> dict[str, int]:
+        """The iteration dims that are left of a micro-kernel, in order, with their extents."""
+        space = self.form.space
+        extents = {
+            **self.form.tap_extents,
+            space.row: max(piece.extents[space.row]),
+            space.col: max(piece.extents[space.col]) if piece.lanes is None else 1,
+            space.stream: depth,
+            "lane": piece.lanes or 1,
+        }
+        inner = (space.row, space.col, *reductions)
+        order = [*(dim for dim in self.form.dims if dim in inner), "lane"]
+        return {dim: extents[dim] for dim in order if extents[dim] > 1}
+
+    def _kinds(self, dims: Iterable[str]) -> Kinds:
+        return "".join("k" if dim in self.form.reductions else "x" for dim in dims)
+
+    def _match(self, kinds: Kinds) -> str:
+        self.matchers[kinds] = None
+        return self.writer.collect(f"contraction_{kinds}")
+
+    def _loops(self, kinds: Kinds, marks: list[int]) -> list[str]:
+        _, loops = self.writer.tile_for(self._match(kinds), marks)
+        for loop in loops:
+            self.writer.line(f'transform.annotate {loop} "accumulates" : {ANY}')
+        return loops
+
+    def _split_tiles(self) -> None:
+        """One op for each part of a register tile that one vector shape can hold.
+
+        Rows that are not neighbours in the image come one by one, since vectorisation
+        wants operands without gaps. Widths such as 3 registers come register by register,
+        since LLVM takes vectors apart badly unless their length is a power of two.
+        """
+        w = self.writer
+        rows = self.form.row_stride > 1
+        parts = self._parts(rows)
+        if not parts:
+            return
+        for kinds, sizes in parts.items():
+            _, loops = w.tile_for(self._match(kinds), sizes)
+            for loop in reversed(loops):
+                w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+        w.include("cleanup")
+        if rows:
+            w.include("drop_unit_dims")
+            around = w.match_loops("accumulates", "around")
+            w.line(f"transform.apply_patterns to {around} {{")
+            w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
+            w.line(f"}} : {ANY}")
+
+    def _parts(self, rows: bool) -> dict[Kinds, list[int]]:
+        """For each kind of micro-kernel the tile sizes that split it, where it is split."""
+        space = self.form.space
+        found: dict[Kinds, list[int]] = {}
+        for piece in self.pieces:
+            for depth in piece.extents[space.stream]:
+                extents = self._extents(piece, depth, (space.stream,))
+                sizes = [
+                    1 if rows and dim == space.row else self._chunk(dim, extent)
+                    for dim, extent in extents.items()
+                ]
+                if any(sizes):
+                    kinds = self._kinds(extents)
+                    found[kinds] = [
+                        max(s) for s in zip(sizes, found.get(kinds, sizes), strict=True)
+                    ]
+        return found
+
+    def _chunk(self, dim: str, extent: int) -> int:
+        """Width of the parts that a register tile's columns are split into; 0 for none."""
+        if dim not in (self.form.space.col, "lane"):
+            return 0
+        lanes = REGISTER_BYTES // self.form.element_bytes
+        return lanes if extent > lanes and extent.bit_count() > 1 else 0

@@ -1,0 +1,164 @@
+"""Proving scripts: a killable child process applies, compiles, runs, checks and times."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import replace
+from typing import IO, Any
+
+from kernels.errors import ProofError
+from kernels.mlir.proof import Proof
+from kernels.mlir.script import annotated, emit_script, mlir_version, with_payload
+from kernels.problem import Problem
+from kernels.process import ONE_THREAD, child_command, child_environment, resident_bytes
+from kernels.schedule import Schedule
+
+STAGE = "stage: "
+REPEAT_SECONDS = 0.3
+POLL_SECONDS = 0.02
+TAIL = 2000
+OUT_OF_MEMORY = ("bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory")
+
+
+def prove(
+    problem: Problem,
+    schedule: Schedule,
+    *,
+    seed: int = 0,
+    seconds: float = 60.0,
+    memory_bytes: int = 4 << 30,
+) -> Proof:
+    """Emit the script of a schedule and prove it; the proof's script has its header filled in.
+
+    Args:
+        problem: what is computed.
+        schedule: how; it must be legal for the problem.
+        seed: of the random operands.
+        seconds: the child is killed after this long.
+        memory_bytes: the child is killed beyond this much memory.
+
+    Raises:
+        UnsupportedError: no script covers the problem.
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: its blocks cannot be made static.
+    """
+    script = emit_script(problem, schedule)
+    proof = prove_script(problem, script, seed=seed, seconds=seconds, memory_bytes=memory_bytes)
+    return replace(proof, script=annotated(script, proof))
+
+
+def prove_script(
+    problem: Problem,
+    script: str,
+    *,
+    seed: int = 0,
+    seconds: float = 60.0,
+    memory_bytes: int = 4 << 30,
+) -> Proof:
+    """Prove any script against the payload of `problem`.
+
+    Whatever the script does (fail, hang, exhaust memory, crash the compiler or the
+    process, compute something else) becomes a `Proof` with that failure.
+    """
+    request = {
+        "problem": problem.canonical,
+        "module": with_payload(problem, script),
+        "seed": seed,
+        "seconds": seconds,
+        "memory_bytes": memory_bytes,
+        "repeat_s": REPEAT_SECONDS,
+    }
+    reply = run_child(request)
+    return Proof.from_json({"mlir": mlir_version(), "script": script, **reply})
+
+
+def transform(
+    problem: Problem, script: str, *, seconds: float = 60.0, memory_bytes: int = 4 << 30
+) -> str:
+    """The module that `script` makes of the payload of `problem`, as text.
+
+    Raises:
+        ProofError: it does not apply; the message is MLIR's.
+    """
+    reply = run_child(
+        {
+            "problem": problem.canonical,
+            "module": with_payload(problem, script),
+            "seconds": seconds,
+            "memory_bytes": memory_bytes,
+            "apply_only": True,
+        }
+    )
+    if reply.get("failure"):
+        raise ProofError(f"{problem}: {reply['failure']}: {reply['message']}")
+    transformed: str = reply["transformed"]
+    return transformed
+
+
+def run_child(request: dict[str, Any]) -> dict[str, Any]:
+    """Send `request` to a fresh child; its reply, or the failure that became of it."""
+    with (
+        tempfile.TemporaryFile("w+") as source,
+        tempfile.TemporaryFile("w+") as reply,
+        tempfile.TemporaryFile("w+") as errors,
+    ):
+        json.dump(request, source)
+        source.seek(0)
+        child = subprocess.Popen(
+            child_command("kernels.mlir.child"),
+            stdin=source,
+            stdout=reply,
+            stderr=errors,
+            start_new_session=True,
+            env=child_environment(**ONE_THREAD),
+        )
+        try:
+            stopped = _wait(child, request["seconds"], request["memory_bytes"])
+        finally:
+            _kill(child)
+        return _outcome(child.returncode, stopped, reply, errors)
+
+
+def _wait(child: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> str | None:
+    """Wait for the child; `timeout` or `memory` when it went beyond a limit."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            child.wait(POLL_SECONDS)
+            return None
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > end:
+                return "timeout"
+            if resident_bytes(child.pid) > memory_bytes:
+                return "memory"
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End the child and everything that it started."""
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) -> dict[str, Any]:
+    reply.seek(0)
+    errors.seek(0)
+    said = errors.read()
+    stages = [line.removeprefix(STAGE) for line in said.splitlines() if line.startswith(STAGE)]
+    where = stages[-1] if stages else "start"
+    if stopped:
+        what = "the time limit" if stopped == "timeout" else "the memory limit"
+        return {"failure": stopped, "message": f"killed at {what} in stage {where}"}
+    if code == 0:
+        out: dict[str, Any] = json.load(reply)
+        return out
+    tail = "\n".join(line for line in said.splitlines() if not line.startswith(STAGE))[-TAIL:]
+    if any(sign in tail for sign in OUT_OF_MEMORY):
+        return {"failure": "memory", "message": f"out of memory in stage {where}\n{tail}"}
+    if code == -signal.SIGXCPU:
+        return {"failure": "timeout", "message": f"killed at the time limit in stage {where}"}
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return {"failure": "crash", "message": f"the child ended with {how} in stage {where}\n{tail}"}

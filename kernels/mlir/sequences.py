@@ -1,0 +1,191 @@
+"""The named sequences that every script shares: one job each, none depends on a size.
+
+Their order matters. Accumulators stay in registers only if the kernel is vectorised on
+tensors, its accesses are folded into transfers, and the accumulator's are hoisted out of
+the reduction before bufferisation; contractions become outer products last.
+"""
+
+CLEANUP = """\
+// Static shapes after tiling: fold bounds, drop single-trip loops.
+transform.named_sequence @cleanup(%func: !transform.any_op {transform.readonly}) {
+  transform.apply_patterns to %func {
+    transform.apply_patterns.linalg.tiling_canonicalization
+    transform.apply_patterns.scf.for_loop_canonicalization
+    transform.apply_patterns.canonicalization
+  } : !transform.any_op
+  transform.apply_cse to %func : !transform.any_op
+  transform.yield
+}
+"""
+
+DROP_UNIT_DIMS = """\
+// A micro-tile is a plain (rows, depth, cols) contraction once dims of extent 1 are gone.
+transform.named_sequence @drop_unit_dims(%func: !transform.any_op {transform.readonly}) {
+  transform.apply_patterns to %func {
+    transform.apply_patterns.linalg.fold_unit_extent_dims_via_slices
+    transform.apply_patterns.linalg.swap_extract_slice_with_fill
+  } : !transform.any_op
+  transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+  transform.yield
+}
+"""
+
+HOIST_ACCUMULATORS = """\
+// Accumulators into registers: their loads and stores leave the reduction loops.
+transform.named_sequence @hoist_accumulators(%func: !transform.any_op {transform.readonly}) {
+  // Before canonicalisation, which takes a reduction of extent 1 for no reduction.
+  transform.apply_patterns to %func {
+    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
+    transform.apply_patterns.vector.reduction_to_contract
+    transform.apply_patterns.vector.transfer_permutation_patterns
+  } : !transform.any_op
+  transform.apply_patterns to %func {
+    transform.apply_patterns.linalg.tiling_canonicalization
+    transform.apply_patterns.canonicalization
+    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
+    transform.apply_patterns.vector.transfer_permutation_patterns
+  } : !transform.any_op
+  transform.apply_cse to %func : !transform.any_op
+  %loops = transform.structured.match ops{["scf.for"]} attributes{accumulates} in %func
+      : (!transform.any_op) -> !transform.any_op
+  transform.apply_licm to %loops : !transform.any_op
+  transform.foreach %loops : !transform.any_op {
+  ^bb0(%loop: !transform.any_op):
+    transform.loop.hoist_loop_invariant_subsets %loop : !transform.any_op
+  }
+  transform.apply_patterns to %func {
+    transform.apply_patterns.canonicalization
+    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
+  } : !transform.any_op
+  transform.apply_cse to %func : !transform.any_op
+  transform.yield
+}
+"""
+
+BUFFERIZE = """\
+// Tensors to buffers: C in place, one scratch buffer per pack.
+transform.named_sequence @bufferize(%root: !transform.any_op {transform.consumed})
+    -> !transform.any_op {
+  transform.bufferization.eliminate_empty_tensors %root : !transform.any_op
+  %module = transform.bufferization.one_shot_bufferize layout{IdentityLayoutMap} %root
+      <{bufferize_function_boundaries = true}> : (!transform.any_op) -> !transform.any_op
+  %func = transform.structured.match ops{["func.func"]} in %module
+      : (!transform.any_op) -> !transform.any_op
+  transform.apply_patterns to %func {
+    transform.apply_patterns.canonicalization
+    transform.apply_patterns.memref.fold_memref_alias_ops
+  } : !transform.any_op
+  transform.apply_cse to %func : !transform.any_op
+  transform.apply_patterns to %func {
+    transform.apply_patterns.canonicalization
+  } : !transform.any_op
+  transform.yield %func : !transform.any_op
+}
+"""
+
+LOWER_VECTORS = """\
+// Contractions to outer products, that is to fused multiply-adds; then rank-1 accesses.
+transform.named_sequence @lower_vectors(%func: !transform.any_op {transform.readonly}) {
+  transform.apply_patterns to %func {
+    transform.apply_patterns.vector.lower_contraction lowering_strategy = "outerproduct"
+    transform.apply_patterns.vector.lower_outerproduct
+  } : !transform.any_op
+  transform.apply_patterns to %func {
+    transform.apply_patterns.vector.lower_transfer max_transfer_rank = 1
+    transform.apply_patterns.vector.lower_transpose lowering_strategy = "eltwise"
+    transform.apply_patterns.vector.lower_shape_cast
+  } : !transform.any_op
+  transform.apply_patterns to %func {
+    transform.apply_patterns.canonicalization
+  } : !transform.any_op
+  transform.yield
+}
+"""
+
+SHARED = (CLEANUP, DROP_UNIT_DIMS, HOIST_ACCUMULATORS, BUFFERIZE, LOWER_VECTORS)
+
+
+def contraction_matcher(name: str, kinds: str | None, body: tuple[str, str]) -> str:
+    """A matcher for linalg ops that multiply and accumulate.
+
+    Args:
+        name: of the sequence.
+        kinds: for each iteration dim `x` (parallel) or `k` (reduction); None for any.
+        body: the multiplication and the addition.
+    """
+    title = f"over {' '.join(kinds)} (k is a reduction)" if kinds else "of any dims"
+    dims = _dims(kinds) if kinds else ""
+    operations = ", ".join(f'"{operation}"' for operation in body)
+    return f"""\
+// Contractions {title}.
+transform.named_sequence @{name}(%op: !transform.any_op {{transform.readonly}})
+    -> !transform.any_op {{
+  transform.match.structured failures(propagate) %op : !transform.any_op {{
+  ^bb0(%candidate: !transform.any_op):
+{dims}    "transform.match.structured.body"(%candidate) <{{contraction = [{operations}]}}>
+        : (!transform.any_op) -> ()
+    transform.match.structured.yield
+  }}
+  transform.yield %op : !transform.any_op
+}}
+"""
+
+
+def _dims(kinds: str) -> str:
+    lines = [
+        "%rank = transform.match.structured.rank %candidate",
+        "    : (!transform.any_op) -> !transform.param<i64>",
+        f"%wanted = transform.param.constant {len(kinds)} : i64 -> !transform.param<i64>",
+        "transform.match.param.cmpi eq %rank, %wanted : !transform.param<i64>",
+    ]
+    for index, kind in enumerate(kinds):
+        word = "reduction" if kind == "k" else "parallel"
+        lines.append(
+            f'"transform.match.structured.dim"(%candidate) '
+            f"<{{raw_dim_list = array<i64: {index}>, {word}}}> : (!transform.any_op) -> ()"
+        )
+    return "".join(f"    {line}\n" for line in lines)
+
+
+def pack_panels(lanes: int, sizes: list[int], panels_first: tuple[int, ...]) -> str:
+    """The sequence that packs B to panels.
+
+    Args:
+        lanes: columns of a panel.
+        sizes: packed size of each iteration dim of the contraction, 0 for none.
+        panels_first: the outer permutation that puts the panels first.
+    """
+    return f"""\
+// B to panels of {lanes} columns; C only changes its shape, to [rows, panels, columns].
+transform.named_sequence @pack_panels_{lanes}(%op: !transform.any_op {{transform.consumed}})
+    -> (!transform.any_op, !transform.any_op) {{
+  %packed = transform.structured.pack %op packed_sizes = {sizes}
+      : (!transform.any_op) -> !transform.any_op
+  %plain = transform.get_producer_of_operand %packed[1]
+      : (!transform.any_op) -> !transform.any_op
+  %contraction, %pack, %none = transform.structured.pack_transpose %plain
+      with_compute_op(%packed) outer_perm = {list(panels_first)}
+      : (!transform.any_op, !transform.any_op)
+      -> (!transform.any_op, !transform.any_op, !transform.any_op)
+  %c = transform.get_producer_of_operand %contraction[2]
+      : (!transform.any_op) -> !transform.op<"linalg.pack">
+  %result = transform.get_consumers_of_result %contraction[0]
+      : (!transform.any_op) -> !transform.op<"linalg.unpack">
+  %b = transform.cast %pack : !transform.any_op to !transform.op<"linalg.pack">
+  %b_parts:3 = transform.structured.lower_pack %b : (!transform.op<"linalg.pack">)
+      -> (!transform.op<"tensor.pad">, !transform.op<"tensor.expand_shape">,
+          !transform.op<"linalg.transpose">)
+  %c_parts:3 = transform.structured.lower_pack %c : (!transform.op<"linalg.pack">)
+      -> (!transform.op<"tensor.pad">, !transform.op<"tensor.expand_shape">,
+          !transform.op<"linalg.transpose">)
+  %r_parts:5 = transform.structured.lower_unpack %result : (!transform.op<"linalg.unpack">)
+      -> (!transform.op<"tensor.empty">, !transform.op<"linalg.transpose">,
+          !transform.op<"tensor.collapse_shape">, !transform.op<"tensor.extract_slice">,
+          !transform.op<"linalg.copy">)
+  // The copy of C onto itself: as a generic that yields its input it folds away.
+  %identity = transform.structured.generalize %r_parts#4
+      : (!transform.op<"linalg.copy">) -> !transform.any_op
+  %panels = transform.cast %b_parts#2 : !transform.op<"linalg.transpose"> to !transform.any_op
+  transform.yield %contraction, %panels : !transform.any_op, !transform.any_op
+}}
+"""

@@ -1,0 +1,55 @@
+"""Other libraries on the same buffers, for the table beside our best.
+
+Importing this loads none of them.
+"""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from kernels.problem import Matmul, Problem
+from kernels.reference import Operands
+from search.peers import openblas
+from search.peers.variant import PeerAbsentError
+
+PEERS = ("openblas", "onednn", "iree")
+PACKAGES = {
+    "openblas": ("numpy",),
+    "onednn": ("torch",),
+    "iree": ("iree.compiler", "iree.runtime"),
+}
+
+Peer = Callable[[int], None]
+
+
+def missing_packages(name: str) -> list[str]:
+    """What has to be installed before peer `name` can run."""
+    return [package for package in PACKAGES[name] if not _is_present(package)]
+
+
+def installed_peers() -> tuple[str, ...]:
+    """The peers whose packages are there."""
+    return tuple(name for name in PEERS if not missing_packages(name))
+
+
+def available_peers(problem: Problem, operands: Operands) -> dict[str, Peer]:
+    """OpenBLAS where it computes this very problem, for the table of one search.
+
+    A bias, an epilogue or an accumulating init would cost it passes that the problem does
+    not ask for; `tilewise bench` shows those with every peer.
+    """
+    plain = isinstance(problem, Matmul) and not (
+        problem.bias or problem.epilogue != "none" or problem.init != "zero"
+    )
+    if not plain:
+        return {}
+    try:
+        return {one.peer: one.run for one in openblas.variants(problem, operands, 1)}
+    except PeerAbsentError:
+        return {}
+
+
+def _is_present(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,272 @@
+"""oneDNN through PyTorch, in every way that a PyTorch user can reach it on a processor.
+
+PyTorch hands f32 and f64 products to MKL and the rest to oneDNN, which can be asked for
+by name too. All ways that exist are variants, and the fastest is quoted. Operands are
+views of the problem's buffers; the filters and weights of a model also come in the layout
+that PyTorch itself would hold them in, and, when they are constant, as oneDNN packs them.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels.problem import Conv2d, Matmul, Problem
+from kernels.reference import Array, Operands
+from search.peers.variant import PeerAbsentError, Variant
+
+Tensor = Any  # torch's own types are there only where torch is
+Way = tuple[str, Callable[[], Tensor]]
+"""A name, and a function that computes the whole problem and returns where the result is."""
+
+NARROW = ("bf16", "f16")
+ONEDNN_TYPES = ("f32", "bf16")
+
+
+def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
+    """PyTorch's ways to compute `problem`.
+
+    Raises:
+        PeerAbsentError: PyTorch is not installed, or has no such operation.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise PeerAbsentError("torch is not installed; install tilewise[peers]") from error
+    torch.set_num_threads(threads)
+    tensors = {name: tensor(array, problem, name) for name, array in operands.items()}
+    if isinstance(problem, Matmul):
+        ways = _matmul(problem, tensors)
+    elif isinstance(problem, Conv2d):
+        ways = _convolution(problem, tensors)
+    else:
+        raise PeerAbsentError(f"PyTorch is not asked for {problem.op}")
+    return [_variant(problem, name, compute) for name, compute in ways]
+
+
+def version() -> str:
+    """Such as `torch 2.13.0+cpu with oneDNN v3.12.0`."""
+    import torch
+
+    lines = torch.__config__.show().splitlines()
+    onednn = next((line.split()[-4] for line in lines if "MKL-DNN v" in line), "no oneDNN")
+    return f"torch {torch.__version__} with oneDNN {onednn}"
+
+
+def tensor(array: Array, problem: Problem, name: str) -> Tensor:
+    """A tensor over the array's own memory; NumPy holds bf16, and may hold f16, as uint16."""
+    import torch
+
+    if name in ("A", "B") and array.dtype == np.uint16:
+        dtype = torch.bfloat16 if problem.element.name == "bf16" else torch.float16
+        return torch.from_numpy(array.view(np.int16)).view(dtype)
+    return torch.from_numpy(array)
+
+
+def _variant(problem: Problem, name: str, compute: Callable[[], Tensor]) -> Variant:
+    import torch
+
+    last: list[Tensor] = []
+
+    def run(repeat: int) -> None:
+        with torch.inference_mode():
+            for _ in range(repeat):
+                found = compute()
+        last[:] = [found]
+
+    def result() -> Array:
+        (found,) = last
+        if isinstance(problem, Conv2d) and problem.layout == "nhwc_hwcf":
+            found = found.permute(0, 2, 3, 1)
+        wide = found.float() if found.dtype in (torch.bfloat16, torch.float16) else found
+        array: Array = wide.numpy()
+        return array
+
+    narrow = problem.element.name in NARROW and "f32" not in name
+    return Variant("onednn", name, run, result, problem.element.name if narrow else None)
+
+
+def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
+    a = t["A"].transpose(-1, -2) if problem.transpose_a else t["A"]
+    b = t["B"].transpose(-1, -2) if problem.transpose_b else t["B"]
+    c, bias, dtype = t["C"], t.get("bias"), problem.element.name
+    if dtype == "i32":
+        raise PeerAbsentError("oneDNN has no i32 product")
+    if dtype == "i8":
+        yield "int_mm", _int_product(problem, a, b, c, bias)
+        return
+    if dtype in NARROW:
+        yield "mm", _narrow_product(problem, a, b, c, bias)
+    else:
+        yield "mm (MKL)", _mkl_product(problem, a, b, c, bias)
+    if dtype == "f16":
+        yield "mm in f32", _mkl_product(problem, a, b, c, bias)
+    if dtype in ONEDNN_TYPES and problem.batch == 1:
+        yield "linear", _linear(problem, a, b.t(), c, bias)
+        if problem.weights == "constant":
+            yield "linear, packed weights", _linear(problem, a, _packed(b.t(), problem.m), c, bias)
+
+
+def _finished(problem: Matmul, out: Tensor) -> Tensor:
+    return out.relu_() if problem.epilogue == "relu" else out
+
+
+def _mkl_product(
+    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None
+) -> Callable[[], Tensor]:
+    """`addmm` and `baddbmm` into C, as floats of C's width."""
+    import torch
+
+    product, added = (torch.mm, torch.addmm) if problem.batch == 1 else (torch.bmm, torch.baddbmm)
+
+    def compute() -> Tensor:
+        left, right = a.to(c.dtype), b.to(c.dtype)  # the tensor itself where it is that already
+        if problem.init == "accumulate":
+            added(c, left, right, out=c)
+            if bias is not None:
+                c.add_(bias)
+        elif bias is not None:
+            added(bias, left, right, out=c)
+        else:
+            product(left, right, out=c)
+        return _finished(problem, c)
+
+    return compute
+
+
+def _narrow_product(
+    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None
+) -> Callable[[], Tensor]:
+    """As `_mkl_product`, but PyTorch writes what it reads: bf16 or f16, not f32."""
+    import torch
+
+    product, added = (torch.mm, torch.addmm) if problem.batch == 1 else (torch.bmm, torch.baddbmm)
+    out = torch.empty(c.shape, dtype=a.dtype)
+    narrow_bias = None if bias is None else bias.to(a.dtype)
+
+    def compute() -> Tensor:
+        if narrow_bias is not None:
+            added(narrow_bias, a, b, out=out)
+        else:
+            product(a, b, out=out)
+        whole = c.add_(out) if problem.init == "accumulate" else out
+        return _finished(problem, whole)
+
+    return compute
+
+
+def _int_product(
+    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None
+) -> Callable[[], Tensor]:
+    """`_int_mm` per matrix: int8 into int32."""
+    import torch
+
+    accumulates = problem.init == "accumulate"
+    out = torch.empty_like(c) if accumulates else c
+    shape = (problem.batch, problem.m, problem.n)
+    parts = list(
+        zip(a.expand(problem.batch, -1, -1), b.expand(problem.batch, -1, -1), out.view(shape),
+            strict=True)
+    )  # fmt: skip
+
+    def compute() -> Tensor:
+        for left, right, into in parts:
+            torch._int_mm(left, right, out=into)
+        if accumulates:
+            c.add_(out)
+        if bias is not None:
+            c.add_(bias)
+        return _finished(problem, c)
+
+    return compute
+
+
+def _packed(weights: Tensor, rows: int) -> Tensor:
+    import torch
+
+    return torch.ops.mkldnn._reorder_linear_weight(weights, rows)
+
+
+def _linear(
+    problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Tensor | None
+) -> Callable[[], Tensor]:
+    """oneDNN's inner product with bias and relu fused, which allocates its result."""
+    import torch
+
+    call = torch.ops.mkldnn._linear_pointwise
+    accumulates = problem.init == "accumulate"
+    fused = "relu" if problem.epilogue == "relu" and not accumulates else "none"
+    own_bias = None if bias is None else bias.to(a.dtype)
+
+    def compute() -> Tensor:
+        out = call(a, weights, own_bias, fused, [], "")
+        return _finished(problem, c.add_(out)) if accumulates else out
+
+    return compute
+
+
+def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
+    if not problem.element.is_float:
+        raise PeerAbsentError(f"PyTorch has no {problem.dtype} convolution on a processor")
+    image, filters = t["A"], t["B"]
+    if problem.layout == "nhwc_hwcf":
+        image, filters = image.permute(0, 3, 1, 2), filters.permute(3, 2, 0, 1)
+    bias = None if "bias" not in t else t["bias"].to(image.dtype)
+    convolve = _fused if problem.dtype in ONEDNN_TYPES else _plain
+    for name, weights in _layouts(problem, filters):
+        yield f"conv2d, {name}", convolve(problem, image, weights, bias)
+    if problem.dtype == "f16":
+        wide = None if bias is None else bias.float()
+        yield "conv2d in f32", _plain(problem, image, filters, wide, widen=True)
+    if problem.weights == "constant" and problem.dtype in ONEDNN_TYPES:
+        packed = _packed_filters(problem, filters, image)
+        yield "conv2d, packed weights", convolve(problem, image, packed, bias)
+
+
+def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The filter as it lies, and in PyTorch's two own layouts."""
+    import torch
+
+    yield ("hwio weights" if problem.layout == "nhwc_hwcf" else "oihw weights"), filters
+    yield "ohwi weights", filters.contiguous(memory_format=torch.channels_last)
+    if problem.layout == "nhwc_hwcf":
+        yield "oihw weights", filters.contiguous()
+
+
+def _geometry(problem: Conv2d) -> tuple[list[int], list[int], list[int], int]:
+    padding, stride, dilation = ([x, x] for x in (problem.pad, problem.stride, problem.dilation))
+    return padding, stride, dilation, problem.groups
+
+
+def _packed_filters(problem: Conv2d, filters: Tensor, image: Tensor) -> Tensor:
+    import torch
+
+    shape = list(image.shape)
+    return torch.ops.mkldnn._reorder_convolution_weight(filters, *_geometry(problem), shape)
+
+
+def _fused(
+    problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None
+) -> Callable[[], Tensor]:
+    """oneDNN's convolution with bias and relu fused."""
+    import torch
+
+    call = torch.ops.mkldnn._convolution_pointwise
+    attribute = "relu" if problem.epilogue == "relu" else "none"
+    return lambda: call(image, weights, bias, *_geometry(problem), attribute, [], "")
+
+
+def _plain(
+    problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None, *, widen: bool = False
+) -> Callable[[], Tensor]:
+    """`F.conv2d` with relu after it; with `widen` in f32, conversions included."""
+    from torch.nn.functional import conv2d
+
+    padding, stride, dilation, groups = _geometry(problem)
+
+    def compute() -> Tensor:
+        x, w = (image.float(), weights.float()) if widen else (image, weights)
+        out = conv2d(x, w, bias, stride, padding, dilation, groups)
+        return out.relu_() if problem.epilogue == "relu" else out
+
+    return compute

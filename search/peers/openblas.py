@@ -1,0 +1,91 @@
+"""OpenBLAS: the one that NumPy carries, through `np.matmul` into the problem's own C."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kernels.problem import Conv2d, Matmul, Problem
+from kernels.reference import Array, Operands
+from search.peers.variant import PeerAbsentError, Variant
+
+BLAS_TYPES = ("f32", "f64")
+
+
+def variants(problem: Problem, operands: Operands, _threads: int) -> list[Variant]:
+    """Its one way; bias, accumulation and relu are further passes, as its users write them.
+
+    The number of threads is the process's, from `OPENBLAS_NUM_THREADS`.
+
+    Raises:
+        PeerAbsentError: BLAS has no such product, or NumPy was built with another library.
+    """
+    _require_openblas()
+    if problem.element.name not in BLAS_TYPES:
+        raise PeerAbsentError(f"BLAS has no {problem.element.name} product")
+    a, b, c = _matrices(problem, operands)
+    product = c
+    if getattr(problem, "init", "zero") == "accumulate":
+        product = np.empty_like(c)
+    passes = _passes(problem, operands, product, c)
+
+    def run(repeat: int) -> None:
+        for _ in range(repeat):
+            np.matmul(a, b, out=product)
+            for one in passes:
+                one()
+
+    return [Variant("openblas", "matmul", run, lambda: operands["C"])]
+
+
+def version() -> str:
+    """Such as `OpenBLAS 0.3.31.188.0 in NumPy 2.4.6`."""
+    return f"OpenBLAS {_build()['version']} in NumPy {np.__version__}"
+
+
+def _build() -> dict[str, str]:
+    config = np.show_config(mode="dicts")
+    found = config["Build Dependencies"]["blas"] if config else {}
+    return {"name": str(found.get("name", "no BLAS")), "version": str(found.get("version", ""))}
+
+
+def _require_openblas() -> None:
+    name = _build()["name"]
+    if "openblas" not in name:
+        raise PeerAbsentError(f"this NumPy is built with {name}")
+
+
+def _matrices(problem: Problem, operands: Operands) -> tuple[Array, Array, Array]:
+    """A, B and C as BLAS sees them: views, no copies."""
+    a, b, c = (operands[name] for name in "ABC")
+    if isinstance(problem, Matmul):
+        a = a.swapaxes(-1, -2) if problem.transpose_a else a
+        return a, b.swapaxes(-1, -2) if problem.transpose_b else b, c
+    if not isinstance(problem, Conv2d) or not _is_product(problem):
+        raise PeerAbsentError("BLAS has no convolution")
+    if problem.layout == "nhwc_hwcf":
+        return a.reshape(-1, problem.ci), b.reshape(problem.ci, -1), c.reshape(-1, problem.co)
+    pixels = problem.h * problem.w
+    image, result = (x.reshape(problem.n, -1, pixels) for x in (a, c))
+    return b.reshape(problem.co, problem.ci), image, result
+
+
+def _is_product(problem: Conv2d) -> bool:
+    """Whether a convolution is a matrix product without moving a byte."""
+    ones = (problem.kh, problem.kw, problem.stride, problem.groups)
+    return ones == (1, 1, 1, 1) and problem.pad == 0
+
+
+def _passes(
+    problem: Problem, operands: Operands, product: Array, c: Array
+) -> list[Callable[[], object]]:
+    """What comes after the product, in place."""
+    passes: list[Callable[[], object]] = []
+    if product is not c:
+        passes.append(lambda: np.add(c, product, out=c))
+    if "bias" in operands:
+        nchw = getattr(problem, "layout", "") == "nchw_fchw"
+        bias = operands["bias"][:, None] if nchw else operands["bias"]
+        passes.append(lambda: np.add(c, bias, out=c))
+    if getattr(problem, "epilogue", "none") == "relu":
+        passes.append(lambda: np.maximum(c, 0, out=c))
+    return passes

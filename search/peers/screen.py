@@ -1,0 +1,89 @@
+"""Which of a peer's ways take part: those that run, are right, and are not clearly slower.
+
+Every way that is left out has a reason, and the reasons of a peer that has none left
+become its own.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernels.problem import Problem
+from kernels.reference import Array, Expected, Operands
+from search.peers import iree, onednn, openblas
+from search.peers.variant import PeerAbsentError, Variant, why_wrong
+
+MAKERS: dict[str, Callable[[Problem, Operands, int], list[Variant]]] = {
+    "openblas": openblas.variants,
+    "onednn": onednn.variants,
+    "iree": iree.variants,
+}
+VERSIONS: dict[str, Callable[[], str]] = {
+    "openblas": openblas.version,
+    "onednn": onednn.version,
+    "iree": iree.version,
+}
+CLEARLY_SLOWER = 1.5  # than the peer's fastest way, on one warm run
+SLOW_S = 0.5  # a run this long needs no second one to be judged by
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A way that is right, and the seconds of one run of it."""
+
+    variant: Variant
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A problem's operands and what is right for them.
+
+    Attributes:
+        problem: what is computed.
+        operands: the buffers that ours and every peer read.
+        expected: the reference.
+        initial: what C holds at first.
+        threads: how many every peer may use.
+    """
+
+    problem: Problem
+    operands: Operands
+    expected: Expected
+    initial: Array
+    threads: int
+
+
+def screen(name: str, bench: Bench) -> list[Timed]:
+    """The ways of peer `name` that are worth timing, the fastest first.
+
+    Raises:
+        PeerAbsentError: there is none; the message says why.
+    """
+    right, refused = [], []
+    for variant in MAKERS[name](bench.problem, bench.operands, bench.threads):
+        try:
+            right.append(_checked(variant, bench))
+        except PeerAbsentError as error:
+            refused.append(f"{variant.name}: {error}")
+    if not right:
+        raise PeerAbsentError("; ".join(refused) or "it has no way to compute this")
+    right.sort(key=lambda timed: timed.seconds)
+    return [timed for timed in right if timed.seconds <= CLEARLY_SLOWER * right[0].seconds]
+
+
+def _checked(variant: Variant, bench: Bench) -> Timed:
+    begin = time.perf_counter()
+    try:
+        wrong = why_wrong(variant, bench.problem, bench.operands, bench.expected, bench.initial)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        # Libraries refuse with these what their kernels do not cover on this processor.
+        raise PeerAbsentError(str(error).strip().partition("\n")[0]) from error
+    if wrong is not None:
+        raise PeerAbsentError(f"wrong: {wrong}")
+    cold = time.perf_counter() - begin
+    if cold > SLOW_S:
+        return Timed(variant, cold)
+    begin = time.perf_counter()
+    variant.run(1)
+    return Timed(variant, time.perf_counter() - begin)

@@ -1,0 +1,59 @@
+"""The loop nest of transformed IR, read from its text."""
+
+import re
+from dataclasses import dataclass
+
+_CONSTANT = re.compile(r"(%c\d\w*) = arith\.constant (-?\d+) : index")
+_FOR = re.compile(r"scf\.for %\w+ = (%\w+) to (%\w+) step (%\w+)")
+_FORALL = re.compile(r"scf\.forall \(%\w+\) in \((\d+)\)")
+_ALLOC = re.compile(r"(%alloc\w*) = memref\.alloc\(\).*memref<([\dx]+)x[fi]\d+>")
+_STORE = re.compile(r"vector\.(?:transfer_write|store) %\w+, (%alloc\w*)\[")
+
+
+@dataclass(frozen=True)
+class Place:
+    """An operation: its line, and the loops around it as (line, trips), outermost first."""
+
+    line: int
+    loops: tuple[tuple[int, int], ...]
+
+    @property
+    def trips(self) -> list[int]:
+        return [trips for _, trips in self.loops]
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """Where the multiplications are, and where each scratch buffer is filled."""
+
+    kernels: tuple[Place, ...]
+    fills: dict[tuple[int, ...], Place]
+
+
+def read(text: str) -> Transformed:
+    constants: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    stack: list[tuple[int, int, int]] = []
+    kernels: dict[tuple[tuple[int, int], ...], Place] = {}
+    fills: dict[tuple[int, ...], Place] = {}
+    for number, line in enumerate(text.splitlines()):
+        indent = len(line) - len(line.lstrip())
+        if not line.strip():
+            continue
+        while stack and indent <= stack[-1][0]:
+            stack.pop()
+        place = Place(number, tuple((at, trips) for _, at, trips in stack))
+        if found := _CONSTANT.search(line):
+            constants[found[1]] = int(found[2])
+        elif found := _FOR.search(line):
+            low, high, step = (constants[found[i]] for i in (1, 2, 3))
+            stack.append((indent, number, -(-(high - low) // step)))
+        elif found := _FORALL.search(line):
+            stack.append((indent, number, int(found[1])))
+        elif found := _ALLOC.search(line):
+            shapes[found[1]] = tuple(map(int, found[2].split("x")))
+        elif found := _STORE.search(line):
+            fills.setdefault(shapes[found[1]], place)
+        elif "vector.fma" in line or ("arith.muli" in line and "vector" in line):
+            kernels.setdefault(place.loops, place)
+    return Transformed(tuple(kernels.values()), fills)

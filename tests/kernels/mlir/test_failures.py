@@ -1,0 +1,164 @@
+"""Whatever a script does, the parent survives it and says what happened."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.errors import ProofError
+from kernels.mlir import emit_script, prove_script, transform, with_payload
+from kernels.mlir.prove import run_child
+from kernels.problem import parse_problem
+from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
+
+SQUARE = parse_problem("matmul:m=16,n=16,k=16,dtype=f32")
+MATCHED = "in %root : (!transform.any_op) -> !transform.any_op\n"
+SWAPPED = "[affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, k)>, {c}]"
+TRANSPOSED = "[affine_map<(m, n, k) -> (k, m)>, affine_map<(m, n, k) -> (k, n)>, {c}]"
+RESULT = "affine_map<(m, n, k) -> (m, n)>"
+
+
+def with_lines(*lines: str) -> str:
+    """The script of SQUARE with `lines` after its two matches."""
+    script = emit_script(SQUARE, schedule(*IN_PLACE))
+    head, mark, tail = script.rpartition(MATCHED)
+    return head + mark + "".join(f"    {line}\n" for line in lines) + tail
+
+
+def with_maps(maps: str) -> str:
+    return with_lines(
+        f"%maps = transform.param.constant {maps.format(c=RESULT)} -> !transform.any_param",
+        "%wrong = transform.structured.generalize %contraction "
+        ": (!transform.any_op) -> !transform.any_op",
+        'transform.annotate %wrong "indexing_maps" = %maps '
+        ": !transform.any_op, !transform.any_param",
+    ).replace("%contraction tile_sizes", "%wrong tile_sizes")
+
+
+def with_start(value: str) -> str:
+    return with_lines(
+        '%zero = transform.structured.match ops{["arith.constant"]} in %root '
+        ": (!transform.any_op) -> !transform.any_op",
+        f"%value = transform.param.constant {value} : f32 -> !transform.any_param",
+        'transform.annotate %zero "value" = %value : !transform.any_op, !transform.any_param',
+    )
+
+
+@pytest.mark.parametrize("script", [with_maps(SWAPPED), with_maps(TRANSPOSED), with_start("1.0")])
+def test_wrong_results_are_caught(script: str) -> None:
+    proof = prove_script(SQUARE, script)
+    assert proof.failure == "wrong", proof.message
+    assert proof.applied and proof.executed and not proof.ok
+    assert proof.max_error is not None and proof.tolerance is not None
+    assert proof.max_error > proof.tolerance
+
+
+def test_one_script_serves_payloads_that_start_elsewhere() -> None:
+    script = emit_script(SQUARE, schedule(*IN_PLACE))
+    other = parse_problem("matmul:m=16,n=16,k=16,dtype=f32,init=accumulate,bias,epilogue=relu")
+    assert prove_script(other, script).ok
+
+
+def test_a_script_that_does_not_apply_names_its_line() -> None:
+    script = with_lines(
+        "transform.structured.vectorize %contraction vector_sizes [1] : !transform.any_op"
+    )
+    proof = prove_script(SQUARE, script)
+    assert proof.failure == "apply"
+    assert not proof.applied
+    assert proof.message.startswith("line ")
+    with pytest.raises(ProofError, match="apply"):
+        transform(SQUARE, script)
+
+
+def test_nonsense_is_an_apply_failure() -> None:
+    assert prove_script(SQUARE, "module {").failure == "apply"
+
+
+def test_scalar_code_is_a_structure_failure() -> None:
+    script = emit_script(SQUARE, schedule(*IN_PLACE))
+    lines = [line for line in script.splitlines() if "structured.vectorize" not in line]
+    proof = prove_script(SQUARE, "\n".join(lines))
+    assert proof.failure == "structure", proof.message
+    assert not proof.vectorised
+
+
+def test_endless_rewriting_is_stopped() -> None:
+    """Canonicalisation undoes what lowering shape casts does, in one set for ever."""
+    script = emit_script(SQUARE, schedule(*PACKED)).replace(
+        "transform.apply_patterns.vector.lower_shape_cast",
+        "transform.apply_patterns.vector.lower_shape_cast\n"
+        "      transform.apply_patterns.canonicalization",
+    )
+    proof = prove_script(SQUARE, script, seconds=3.0)
+    assert proof.failure in ("timeout", "memory"), proof.message
+    assert "apply" in proof.message
+
+
+FUNCTION = """
+module attributes {{transform.with_named_sequence}} {{
+  func.func @kernel(%A: memref<16x16xf32>, %B: memref<16x16xf32>, %C: memref<16x16xf32>)
+      -> memref<16x16xf32> {{
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    {body}
+    return %C : memref<16x16xf32>
+  }}
+  transform.named_sequence @__transform_main(%root: !transform.any_op {{transform.readonly}}) {{
+    transform.yield
+  }}
+}}
+"""
+CRASHES = (
+    "%far = arith.constant 1000000000000 : index\n"
+    "    %v = memref.load %A[%far, %zero] : memref<16x16xf32>\n"
+    "    memref.store %v, %C[%zero, %zero] : memref<16x16xf32>"
+)
+HANGS = (
+    "scf.while : () -> () {\n      %v = memref.load %A[%zero, %zero] : memref<16x16xf32>\n"
+    "      memref.store %v, %C[%zero, %zero] : memref<16x16xf32>\n"
+    "      %t = arith.constant true\n      scf.condition(%t)\n    } do {\n      scf.yield\n    }"
+)
+
+
+def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> dict[str, object]:
+    request = {
+        "problem": SQUARE.canonical,
+        "module": FUNCTION.format(body=body),
+        "seed": 0,
+        "seconds": seconds,
+        "memory_bytes": memory_bytes,
+        "repeat_s": 0.01,
+    }
+    return run_child(request)
+
+
+def test_a_hang_is_a_timeout_that_names_the_stage() -> None:
+    reply = child(HANGS, seconds=3.0)
+    assert reply["failure"] == "timeout"
+    assert "run" in str(reply["message"])
+
+
+def test_a_segmentation_fault_is_a_crash() -> None:
+    reply = child(CRASHES)
+    assert reply["failure"] == "crash", reply
+    assert "SIGSEGV" in str(reply["message"])
+
+
+def test_too_little_memory_is_a_memory_failure() -> None:
+    assert child(HANGS, memory_bytes=64 << 20)["failure"] == "memory"
+
+
+@pytest.mark.parametrize("steps", [PACKED, IN_PLACE])
+def test_scripts_apply_with_plain_iree_opt(steps: tuple[str, ...], tmp_path: Path) -> None:
+    script = emit_script(SQUARE, schedule(*steps))
+    assert "iree" not in script
+    path = tmp_path / "module.mlir"
+    path.write_text(with_payload(SQUARE, script))
+    tool = Path(sys.executable).parent / "iree-opt"
+    done = subprocess.run(
+        [tool, "--transform-interpreter", path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "vector.fma" in done.stdout

@@ -1,0 +1,27 @@
+"""Two scripts as users get them. A change here is a change of what is served."""
+
+from collections.abc import Callable
+
+from kernels.mlir import emit_script
+from kernels.mlir.script import Script
+from kernels.problem import parse_problem
+from tests.kernels.mlir.build import IMAGE, PACKED, schedule
+
+
+def test_packed_matmul(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem("matmul:m=64,n=96,k=48,dtype=f32")
+    golden("matmul_packed.mlir", emit_script(problem, schedule(*PACKED)))
+
+
+def test_strided_convolution_with_its_payload(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem(
+        "conv2d:n=2,h=9,w=11,ci=8,co=19,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
+    )
+    golden("conv_strided.mlir", Script.emit(problem, schedule(*IMAGE)).module)
+
+
+def test_every_step_is_a_comment_of_the_script() -> None:
+    steps = schedule(*PACKED)
+    script = emit_script(parse_problem("matmul:m=64,n=96,k=48,dtype=f32"), steps)
+    places = [script.index(f"// {step}\n") for step in steps.steps]
+    assert places == sorted(places)

@@ -1,0 +1,97 @@
+"""Scripts of every supported problem prove: applied, run, right, vectorised."""
+
+import pytest
+
+from kernels.errors import LoweringError, UnsupportedError
+from kernels.mlir import Proof, emit_script, mlir_version, prove
+from kernels.problem import parse_problem
+from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, schedule
+
+CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
+RIGHT = [
+    ("matmul:m=13,n=37,k=16,dtype=f32", PACKED),
+    ("matmul:m=13,n=37,k=19,dtype=f64", PACKED),
+    ("matmul:m=70,n=101,k=50,dtype=i32", PACKED),
+    ("matmul:m=13,n=37,k=11,dtype=f32", IN_PLACE),
+    ("matmul:m=7,n=5,k=3,dtype=i32", ("pack operand=A", *IN_PLACE)),
+    ("matmul:m=1,n=1,k=1,dtype=f32", ("pack operand=B", "pack operand=A", *IN_PLACE)),
+    ("matmul:m=1,n=40,k=17,dtype=f64", IN_PLACE),
+    ("matmul:m=9,n=1,k=17,dtype=f32", PACKED),
+    ("matmul:m=9,n=33,k=17,dtype=f32,init=accumulate,bias,epilogue=relu", PACKED),
+    ("matmul:m=9,n=33,k=17,dtype=i32,bias,epilogue=relu", PACKED),
+    ("matmul:batch=3,m=9,n=33,k=17,dtype=f32", ("tile dim=batch size=1", *PACKED)),
+    ("matmul:m=9,n=119,k=8,dtype=f32", ("pack operand=B", "register rows=4 cols=48 outer=cols")),
+    ("matmul:m=9,n=36,k=8,dtype=f64", ("register rows=4 cols=12 outer=cols",)),
+    (
+        "matmul:m=13,n=200,k=8,dtype=f32",
+        ("pack operand=B", "tile dim=n size=32", "tile dim=m size=8", *IN_PLACE),
+    ),
+    (f"{CONV},stride=2,dtype=f32", ("register rows=3 cols=24 outer=rows",)),
+    (f"{CONV},dtype=f32", IMAGE),
+    (f"{CONV},dtype=f32", ("register rows=3 cols=8 outer=rows",)),
+    (f"{CONV},stride=2,pad=1,dtype=f32,bias,epilogue=relu", IMAGE),
+    (f"{CONV},stride=3,dilation=2,pad=2,dtype=f32", ("stream dim=ci depth=2", *IMAGE)),
+    ("conv2d:n=1,h=6,w=7,ci=16,co=32,kh=1,kw=1,dtype=f32,epilogue=relu", IMAGE),
+    ("conv2d:n=2,h=1,w=3,ci=1,co=1,kh=2,kw=1,stride=2,pad=1,dtype=f32", IMAGE),
+]
+
+
+@pytest.mark.parametrize(("text", "steps"), RIGHT)
+def test_script_proves(text: str, steps: tuple[str, ...]) -> None:
+    problem = parse_problem(text)
+    proof = prove(problem, schedule(*steps), seconds=60)
+    assert proof.ok, proof.message
+    assert proof.gflops is not None and proof.interval is not None
+    assert proof.interval[0] <= proof.gflops <= proof.interval[1]
+    columns = problem.operand_shapes["C"][-1]
+    assert proof.vectorised or columns == 1
+
+
+def test_proof_survives_json_and_fills_the_header() -> None:
+    proof = prove(parse_problem("matmul:m=8,n=16,k=8,dtype=f32"), schedule(*IN_PLACE))
+    assert Proof.from_json(proof.to_json()) == proof
+    header = proof.script.partition("module")[0]
+    assert "problem:  matmul:m=8,n=16,k=8,dtype=f32" in header
+    assert f"mlir:     {mlir_version()}" in header
+    assert "GFLOP/s" in header
+
+
+def test_unrolling_deeper_than_a_chunk_is_harmless() -> None:
+    steps = schedule(
+        "stream dim=k depth=3", "register rows=2 cols=16 outer=cols", "unroll factor=8"
+    )
+    assert prove(parse_problem("matmul:m=4,n=16,k=7,dtype=f32"), steps).ok
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("matmul:m=4,n=4,k=4,dtype=bf16", "dtype"),
+        ("matmul:m=4,n=4,k=4,dtype=f32,transpose_b", "transpose_b"),
+        ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=1,kw=1,groups=4,dtype=f32", "groups"),
+        ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=1,kw=1,layout=nchw_fchw,dtype=f32", "layout"),
+    ],
+)
+def test_unsupported_problems_name_the_field(text: str, field: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        emit_script(parse_problem(text), schedule(*IN_PLACE))
+    assert caught.value.field == field
+
+
+def test_unknown_flavor_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="flavor=gpu"):
+        emit_script(parse_problem("matmul:m=4,n=4,k=4,dtype=f32"), schedule(*IN_PLACE), "gpu")
+
+
+def test_a_register_tile_of_one_column_is_refused() -> None:
+    with pytest.raises(LoweringError, match="more cols"):
+        emit_script(
+            parse_problem("matmul:m=4,n=4,k=4,dtype=f32"),
+            schedule("register rows=4 cols=1 outer=cols"),
+        )
+
+
+def test_blocks_that_would_need_splitting_twice_are_refused() -> None:
+    steps = schedule("tile dim=m size=40", "tile dim=m size=16", *IN_PLACE)
+    with pytest.raises(LoweringError, match="dim m"):
+        emit_script(parse_problem("matmul:m=100,n=16,k=8,dtype=f32"), steps)
