@@ -19,12 +19,15 @@ from kernels.reference import compare, empty_aligned, make_operands, poison, ref
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
-from search.measure import Run, interleave, measure
+from search.measure import SAMPLE_S, Run, interleave, measure
 from search.peers import available_peers
+from search.peers.screen import Bench, Timed, screen
+from search.peers.variant import PeerAbsentError
 from search.protocol import Message, read_message, write_message
 
 TRIAL_BUDGET_S = 0.08
 CLEARLY_SLOWER = 1.25
+LEAST_BENCH_ROUNDS, MOST_BENCH_ROUNDS = 7, 25
 
 
 class FailureError(Exception):
@@ -46,6 +49,7 @@ class Session:
         self.initial = self.operands["C"].copy()
         self.expected = reference(self.problem, self.operands)
         self.arena: dict[str, Any] = {}
+        self.screened: dict[str, list[Timed]] = {}
         gc.collect()
 
     def call(self, steps: Any) -> Call:
@@ -108,6 +112,53 @@ class Session:
             "peak_gflops": max(peaks),
         }
 
+    def peer(self, name: str) -> Message:
+        """Prepare and check a peer for `beside`; why it is absent, if it is."""
+        bench = Bench(self.problem, self.operands, self.expected, self.initial, self.target.threads)
+        try:
+            self.screened[name] = screen(name, bench)
+        except PeerAbsentError as error:
+            self.screened[name] = []
+            return {"absent": str(error)}
+        return {"ways": [way.variant.name for way in self.screened[name]]}
+
+    def beside(self, steps: Any, peers: list[str], budget_s: float) -> Message:
+        """Time one schedule and every way of the peers in interleaved rounds."""
+        absent = {}
+        for name in peers:
+            if name not in self.screened and "absent" in (reply := self.peer(name)):
+                absent[name] = reply["absent"]
+        ways = [way for name in peers for way in self.screened[name]]
+        call = self.call(steps)
+        self.check(call)
+
+        def ours(repeat: int) -> None:
+            for _ in range(repeat):  # entered from Python each time, as every peer is
+                call(1)
+
+        begin = time.perf_counter()
+        ours(1)
+        spent = [time.perf_counter() - begin, *(way.seconds for way in ways)]
+        fitting = int(budget_s / sum(max(seconds, SAMPLE_S) for seconds in spent))
+        rounds = max(LEAST_BENCH_ROUNDS, min(MOST_BENCH_ROUNDS, fitting))
+        peaks = [peak_gflops(self.target, self.problem.element.name)]
+        own, *theirs = interleave([ours, *(way.variant.run for way in ways)], rounds)
+        peaks.append(peak_gflops(self.target, self.problem.element.name))
+        return {
+            "times": own.times,
+            "ways": [
+                {
+                    "peer": way.variant.peer,
+                    "variant": way.variant.name,
+                    "output": way.variant.output,
+                    "times": samples.times,
+                }
+                for way, samples in zip(ways, theirs, strict=True)
+            ],
+            "absent": absent,
+            "peak_gflops": max(peaks),
+        }
+
 
 def answer(session: Session | None, request: Message) -> tuple[Session | None, Message]:
     """Do what one request asks; failures of candidates become answers, not exceptions."""
@@ -119,6 +170,10 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
         assert session is not None, "setup comes first"
         if what == "trial":
             return session, session.trial(request["steps"], request["best_s"])
+        if what == "peer":
+            return session, session.peer(request["name"])
+        if what == "beside":
+            return session, session.beside(request["steps"], request["peers"], request["budget_s"])
         return session, session.finals(request["schedules"], request["rounds"], request["peers"])
     except FailureError as failure:
         return session, {

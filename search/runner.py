@@ -24,6 +24,7 @@ SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
 BASE_LIMIT_S = 20.0
 SETUP_LIMIT_S = 120.0
 BASE_MEMORY = 1 << 30
+PEER_LIMIT_S = 240.0  # to load a library, compile for it, and check each of its ways
 
 
 class CandidateFailureError(Exception):
@@ -102,6 +103,24 @@ class Runner:
         """Time finalists (and peers) again in interleaved rounds; errors as for `trial`."""
         request = {"do": "finals", "schedules": schedules, "rounds": rounds, "peers": peers}
         return self._ask(request, self._limits.trial_s * (len(schedules) + 1))
+
+    def peer(self, name: str) -> Message:
+        """Prepare and check one peer in the child; `absent` in the reply says why it cannot be.
+
+        Raises:
+            CandidateFailureError: the peer took the child down, or hung.
+            RunnerError: as for `trial`.
+        """
+        return self._ask({"do": "peer", "name": name}, PEER_LIMIT_S + self._limits.trial_s)
+
+    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> Message:
+        """Time one schedule and all peers in interleaved rounds; errors as for `trial`.
+
+        A peer that this child has not prepared is prepared first.
+        """
+        request = {"do": "beside", "steps": steps, "peers": peers, "budget_s": budget_s}
+        limit_s = (PEER_LIMIT_S + self._limits.trial_s) * (1 + len(peers))
+        return self._ask(request, limit_s)
 
     def close(self) -> None:
         """End the child."""

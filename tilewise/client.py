@@ -93,12 +93,13 @@ class Client:
 
     def script(self, problem: str, target: str = "host", flavor: str = "cpu") -> str:
         """The proven transform script of a problem's stored best."""
-        try:
-            key = parse_problem(problem).key
-        except KernelsError as error:
-            raise BadInputError(str(error)) from error
         params = {"target": target, "flavor": flavor}
-        return self._call("GET", f"/v1/schedules/{key}/script", params=params).text
+        return self._call("GET", f"/v1/schedules/{_key(problem)}/script", params=params).text
+
+    def kernel(self, problem: str, target: str = "host") -> str:
+        """The kernel of a problem's stored best, as a Python module that runs on its own."""
+        params = {"target": target}
+        return self._call("GET", f"/v1/schedules/{_key(problem)}/kernel", params=params).text
 
     def jobs(self) -> Iterator[Json]:
         """Every job, newest first."""
@@ -133,6 +134,13 @@ class Client:
             return response
         kind = _ERRORS.get(response.status_code, TilewiseError)
         raise kind(_detail(response))
+
+
+def _key(problem: str) -> str:
+    try:
+        return parse_problem(problem).key
+    except KernelsError as error:
+        raise BadInputError(str(error)) from error
 
 
 def _detail(response: httpx.Response) -> str:

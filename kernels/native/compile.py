@@ -61,7 +61,8 @@ def compile_kernels(spec: MicroKernelSpec) -> CompiledKernels:
     )
 
 
-def _emit_all(module: ir.Module, spec: MicroKernelSpec) -> list[ir.Function]:
+def emit_all(module: ir.Module, spec: MicroKernelSpec) -> list[ir.Function]:
+    """Add every function of a spec to `module`, in the order of `CompiledKernels`' addresses."""
     return [
         emit_microkernel(module, spec, edge=False),
         emit_microkernel(module, spec, edge=True),
@@ -77,7 +78,7 @@ def _address_function(spec: MicroKernelSpec) -> Callable[[int], int]:
     def address_of(_typing: Any, which: Any) -> Any:
         def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             chosen = ir.Constant(I64, 0)
-            for index, function in enumerate(_emit_all(builder.module, spec)):
+            for index, function in enumerate(emit_all(builder.module, spec)):
                 hit = builder.icmp_signed("==", args[0], ir.Constant(I64, index))
                 chosen = builder.select(hit, builder.ptrtoint(function, I64), chosen)
             return chosen

@@ -13,6 +13,7 @@ from kernels.native.driver import (
     PACK_A_SHIFT,
     PACK_B_SHIFT,
     Driver,
+    DriverSource,
     flags,
     load_driver,
     print_driver,
@@ -111,6 +112,36 @@ class Executable:
                 raise LoweringError(f"{self.problem}: operand {name} is not contiguous")
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A schedule's native code before it is compiled.
+
+    Attributes:
+        nest: the loop nest.
+        spec: the micro-kernel that the schedule asks for.
+        source: the driver.
+        sizes: every parameter of the driver that is not an address.
+    """
+
+    nest: Nest
+    spec: MicroKernelSpec
+    source: DriverSource
+    sizes: dict[str, int]
+
+
+def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
+    """What `lower` compiles; raises what `lower` raises, short of compilation."""
+    check_supported(problem)
+    nest = build(problem, schedule)
+    strides = geometry(problem, schedule, nest)
+    return Plan(
+        nest,
+        microkernel_spec(problem, schedule, target, strides),
+        print_driver(problem, schedule, nest),
+        _sizes(problem, schedule, nest, strides),
+    )
+
+
 def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
     """Compile a schedule for this machine.
 
@@ -119,19 +150,16 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it asks for what the target has not, or compilation failed.
     """
-    check_supported(problem)
-    nest = build(problem, schedule)
-    strides = geometry(problem, schedule, nest)
-    spec = microkernel_spec(problem, schedule, target, strides)
-    source = print_driver(problem, schedule, nest)
-    kernels = compile_kernels(spec)
-    sizes = _sizes(problem, schedule, nest, strides) | {
+    planned = plan(problem, schedule, target)
+    source, kernels = planned.source, compile_kernels(planned.spec)
+    sizes = planned.sizes | {
         "full": kernels.full,
         "edge": kernels.edge,
         "pack_panel": kernels.pack_panel,
         "copy_rows": kernels.copy_rows,
     }
-    return Executable(problem, nest, kernels, load_driver(source.text), source.parameters, sizes)
+    driver = load_driver(source.text)
+    return Executable(problem, planned.nest, kernels, driver, source.parameters, sizes)
 
 
 def microkernel_spec(

@@ -29,6 +29,7 @@ FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-llvmcpu-target-cpu=host",
+    "--iree-input-demote-f64-to-f32=false",
 )
 VARIANTS = {"default": (), "data tiling": ("--iree-opt-data-tiling",)}
 COMPILE_LIMIT_S = 90.0

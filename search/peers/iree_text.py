@@ -33,7 +33,7 @@ def module_text(problem: Problem) -> str:
     """The text of the module.
 
     Raises:
-        PeerAbsentError: no named op computes the problem.
+        PeerAbsentError: the operation is not one of ours.
     """
     result = operand_type(problem, "C")
     arguments = [f"%{name}: {operand_type(problem, name)}" for name in argument_names(problem)]
@@ -61,7 +61,6 @@ def _element(problem: Problem, name: str) -> str:
 
 def _tensor(shape: tuple[int, ...], element: str) -> str:
     return f"tensor<{'x'.join(map(str, shape))}x{element}>"
-
 
 
 def _zero(name: str, problem: Problem, element: str) -> str:
@@ -138,8 +137,69 @@ def _convolution(problem: Conv2d) -> list[str]:
         lines.append(f"%flat = tensor.collapse_shape %B {how} : {filters_type} into {narrow}")
         filters, filters_type = "%flat", narrow
     else:
-        raise PeerAbsentError(f"no named op has groups={problem.groups} in {problem.layout}")
+        return [*lines, *_grouped(problem, image, image_type)]
     return [*lines, _apply(problem, op, attributes, image, image_type, filters, filters_type)]
+
+
+def _grouped(problem: Conv2d, image: str, image_type: str) -> list[str]:
+    """Groups as a dimension of their own, since no named op has these layouts."""
+    n, c, f = problem.n, problem.ci // problem.groups, problem.co // problem.groups
+    g, h, w = problem.groups, problem.h + 2 * problem.pad, problem.w + 2 * problem.pad
+    kh, kw, oh, ow = problem.kh, problem.kw, problem.oh, problem.ow
+    row = f"y * {problem.stride} + i * {problem.dilation}"
+    col = f"x * {problem.stride} + j * {problem.dilation}"
+    if problem.layout == "nhwc_hwcf":
+        shapes = (n, h, w, g, c), (kh, kw, c, g, f), (n, oh, ow, g, f)
+        maps = f"n, {row}, {col}, g, c", "i, j, c, g, f", "n, y, x, g, f"
+        splits = ("[[0], [1], [2], [3, 4]]",) * 3
+    else:
+        shapes = (n, g, c, h, w), (g, f, c, kh, kw), (n, g, f, oh, ow)
+        maps = f"n, g, c, {row}, {col}", "g, f, c, i, j", "n, g, f, y, x"
+        channel = "[[0], [1, 2], [3], [4]]"
+        splits = channel, "[[0, 1], [2], [3], [4]]", channel
+    element = problem.element
+    a_type, b_type = (_tensor(shape, element.name) for shape in shapes[:2])
+    c_type = _tensor(shapes[2], element.accumulator)
+    space = "n, y, x, g, f, i, j, c"
+    indexing = ", ".join(f"affine_map<({space}) -> ({at})>" for at in maps)
+    iterators = ", ".join(['"parallel"'] * 5 + ['"reduction"'] * 3)
+    return [
+        f"%ga = tensor.expand_shape {image} {splits[0]} output_shape {list(shapes[0])} : "
+        f"{image_type} into {a_type}",
+        f"%gb = tensor.expand_shape %B {splits[1]} output_shape {list(shapes[1])} : "
+        f"{operand_type(problem, 'B')} into {b_type}",
+        f"%gc = tensor.expand_shape %init {splits[2]} output_shape {list(shapes[2])} : "
+        f"{operand_type(problem, 'C')} into {c_type}",
+        f"%grouped = linalg.generic {{indexing_maps = [{indexing}], "
+        f"iterator_types = [{iterators}]}} ins(%ga, %gb : {a_type}, {b_type}) "
+        f"outs(%gc : {c_type}) {{",
+        f"^bb0(%a: {element.name}, %b: {element.name}, %s: {element.accumulator}):",
+        *(f"  {line}" for line in _multiply_add(problem)),
+        f"}} -> {c_type}",
+        f"%product = tensor.collapse_shape %grouped {splits[2]} : {c_type} into "
+        f"{operand_type(problem, 'C')}",
+    ]
+
+
+def _multiply_add(problem: Problem) -> list[str]:
+    """%s + %a * %b, in the accumulator's type."""
+    element = problem.element
+    narrow, wide = element.name, element.accumulator
+    extend, multiply, add = (
+        ("arith.extf", "arith.mulf", "arith.addf")
+        if element.is_float
+        else ("arith.extsi", "arith.muli", "arith.addi")
+    )
+    lines, names = [], {"a": "%a", "b": "%b"}
+    if narrow != wide:
+        lines = [f"%w{x} = {extend} %{x} : {narrow} to {wide}" for x in names]
+        names = {x: f"%w{x}" for x in names}
+    return [
+        *lines,
+        f"%m = {multiply} {names['a']}, {names['b']} : {wide}",
+        f"%t = {add} %s, %m : {wide}",
+        f"linalg.yield %t : {wide}",
+    ]
 
 
 def _padded(problem: Conv2d) -> tuple[list[str], str, str]:

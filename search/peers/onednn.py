@@ -94,6 +94,8 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
         raise PeerAbsentError("oneDNN has no i32 product")
     if dtype == "i8":
         yield "int_mm", _int_product(problem, a, b, c, bias)
+        if problem.transpose_a:  # of which it takes some views for others
+            yield "int_mm, A copied", _int_product(problem, a, b, c, bias, copy=True)
         return
     if dtype in NARROW:
         yield "mm", _narrow_product(problem, a, b, c, bias)
@@ -156,7 +158,7 @@ def _narrow_product(
 
 
 def _int_product(
-    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None
+    problem: Matmul, a: Tensor, b: Tensor, c: Tensor, bias: Tensor | None, *, copy: bool = False
 ) -> Callable[[], Tensor]:
     """`_int_mm` per matrix: int8 into int32."""
     import torch
@@ -171,7 +173,8 @@ def _int_product(
 
     def compute() -> Tensor:
         for left, right, into in parts:
-            torch._int_mm(left, right, out=into)
+            first = left.clone(memory_format=torch.contiguous_format) if copy else left
+            torch._int_mm(first, right, out=into)
         if accumulates:
             c.add_(out)
         if bias is not None:
@@ -190,7 +193,7 @@ def _packed(weights: Tensor, rows: int) -> Tensor:
 def _linear(
     problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Tensor | None
 ) -> Callable[[], Tensor]:
-    """oneDNN's inner product with bias and relu fused, which allocates its result."""
+    """The inner product of oneDNN, with bias and relu fused, which allocates its result."""
     import torch
 
     call = torch.ops.mkldnn._linear_pointwise
@@ -216,8 +219,7 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     for name, weights in _layouts(problem, filters):
         yield f"conv2d, {name}", convolve(problem, image, weights, bias)
     if problem.dtype == "f16":
-        wide = None if bias is None else bias.float()
-        yield "conv2d in f32", _plain(problem, image, filters, wide, widen=True)
+        yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), widen=True)
     if problem.weights == "constant" and problem.dtype in ONEDNN_TYPES:
         packed = _packed_filters(problem, filters, image)
         yield "conv2d, packed weights", convolve(problem, image, packed, bias)
@@ -248,7 +250,7 @@ def _packed_filters(problem: Conv2d, filters: Tensor, image: Tensor) -> Tensor:
 def _fused(
     problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None
 ) -> Callable[[], Tensor]:
-    """oneDNN's convolution with bias and relu fused."""
+    """The convolution of oneDNN, with bias and relu fused."""
     import torch
 
     call = torch.ops.mkldnn._convolution_pointwise

@@ -1,4 +1,4 @@
-"""`/v1/schedules`: the best schedule of a problem, and its transform script."""
+"""`/v1/schedules`: the best schedule of a problem, its transform script and its kernel."""
 
 import json
 from http import HTTPStatus
@@ -10,6 +10,7 @@ from kernels.errors import ProblemError
 from kernels.problem import Problem, parse_problem
 from service import queries
 from service.errors import NotFoundError
+from service.kernel import kernel_module, kernel_source, kernel_tag
 from service.problem_json import responses
 from service.results import result_json
 from service.schemas import Flavor, ResultView
@@ -67,6 +68,38 @@ def get_script(
     if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(script.text, media_type="text/x-mlir", headers=headers)
+
+
+@router.get(
+    "/{key}/kernel",
+    response_class=Response,
+    responses={
+        HTTPStatus.OK.value: {"content": {"text/x-python": {}}, "description": "The module"},
+        HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
+        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    },
+)
+def get_kernel(
+    key: str,
+    services: ServicesDep,
+    target: str = "host",
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """The best schedule's kernel as a Python module that runs on its own."""
+    canonical = services.machine.canonical_target(target)
+    with services.reading() as session:
+        row = queries.find_schedule(session, key, canonical, services.toolchain)
+        if row is None:
+            raise NotFoundError(
+                f"no schedule of a problem with the key {key} is stored for {canonical}"
+            )
+        result = result_json(session, row, services.toolchain)
+    source, stale = kernel_source(result), str(result["stale"]).lower()
+    tag = kernel_tag(source, services.toolchain)
+    headers = {"ETag": f'"{tag}"', "Tilewise-Stale": stale}
+    if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(kernel_module(source), media_type="text/x-python", headers=headers)
 
 
 def _problem(text: str) -> Problem:

@@ -40,6 +40,10 @@ class Backend(ABC):
         """The proven script; MissingError when there is none."""
 
     @abstractmethod
+    def kernel(self, problem: str, target: str) -> str:
+        """The best schedule's kernel as a Python module; MissingError when there is none."""
+
+    @abstractmethod
     def trials(self, problem: str, target: str) -> list[Json]:
         """Every stored trial of the problem; MissingError when there is none."""
 
@@ -84,6 +88,10 @@ class RemoteBackend(Backend):
         if with_payload:
             raise BadInputError("--with-payload is made here; leave out --server")
         return self._client.script(problem, target, flavor)
+
+    def kernel(self, problem: str, target: str) -> str:
+        """Fetch the module."""
+        return self._client.kernel(problem, target)
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Fetch the trials of every job of this problem and target, the oldest job first."""

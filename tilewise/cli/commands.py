@@ -46,6 +46,29 @@ def script(options: argparse.Namespace) -> None:
     _write(text, options.output)
 
 
+def kernel(options: argparse.Namespace) -> None:
+    """Print the best schedule's kernel as a Python module that runs on its own."""
+    with _backend(options) as backend:
+        text = backend.kernel(options.problem, options.target)
+    if options.json:
+        text = json.dumps({"problem": options.problem, "kernel": text}, indent=2) + "\n"
+    _write(text, options.output)
+
+
+def asm(options: argparse.Namespace) -> None:
+    """Print the inner loop's assembly, its counts, and the bound that they imply."""
+    with _backend(options) as backend:
+        found = backend.show(options.problem, options.target)
+    try:
+        from kernels.native.assembly import inspect_result, render
+    except ModuleNotFoundError as error:
+        raise TilewiseError(f"asm needs {error.name} here; install tilewise[kernels]") from error
+    loop = inspect_result(found)
+    named = {"problem": found["problem"], "hash": found["best"]["hash"]}
+    text = json.dumps(named | loop.to_json(), indent=2) + "\n" if options.json else render(loop)
+    sys.stdout.write(text)
+
+
 def trials(options: argparse.Namespace) -> None:
     """Print every trial of a problem."""
     from tilewise.cli import render

@@ -119,6 +119,12 @@ class LocalBackend(Backend):
             return joined(wanted, text)
         return text
 
+    def kernel(self, problem: str, target: str) -> str:
+        """The module, made now."""
+        from kernels.native.export import export_result
+
+        return export_result(self.show(problem, target))
+
     def trials(self, problem: str, target: str) -> list[Json]:
         """Every stored trial of the problem."""
         wanted = parse_problem(problem)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from search.records import SAMPLERS
-from tilewise.cli import commands
+from tilewise.cli import bench, commands
 
 FLAVORS = ("cpu", "air", "iree")
 FORMATS = ("table", "json", "csv")
@@ -41,9 +41,16 @@ def make_parser() -> argparse.ArgumentParser:
         "--with-payload", action="store_true", help="the computation in the same module"
     )
     script.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
+    kernel = command("kernel", commands.kernel)
+    _add_stored(kernel)
+    kernel.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
+    _add_stored(command("asm", commands.asm))
     trials = command("trials", commands.trials)
     _add_stored(trials)
     trials.add_argument("--format", choices=FORMATS, default="table")
+    suite = command("bench", bench.bench)
+    bench.add_options(suite)
+    _add_db(suite)
     _add_serve(command("serve", commands.serve))
     database = command("db", commands.database)
     database.add_argument("action", choices=("upgrade", "check"))

@@ -1,0 +1,239 @@
+"""Pieces of a module that stands alone: the driver with its sizes filled in, the helpers
+that it calls, and the micro-kernel as LLVM IR text.
+
+Source is moved as syntax trees, so that it is the project's own code that users get:
+annotations go, imports of this project become the definitions that they name, and
+llvmlite is reached through numba, which is all that the module may import.
+"""
+
+import ast
+import hashlib
+import importlib
+import inspect
+import re
+from dataclasses import dataclass, field
+
+from llvmlite import ir
+
+from kernels.errors import LoweringError
+from kernels.native.compile import emit_all
+from kernels.native.executable import Plan
+from kernels.native.microkernel import MicroKernelSpec
+
+ADDRESSES = ("a", "b", "c", "bias", "a_panels", "b_panels")
+_IMPORTS = {("llvmlite", "ir"): "from numba.core.cgutils import ir"}
+_MAY_IMPORT = ("numba", "numpy")
+WIDTH = 100
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """The functions of a micro-kernel as text.
+
+    Attributes:
+        text: LLVM IR.
+        functions: the name of each function in `text`, by its name in the driver.
+    """
+
+    text: str
+    functions: dict[str, str]
+
+
+def kernel_text(spec: MicroKernelSpec) -> KernelText:
+    """The IR of `spec`, with names that no other kernel in a process has."""
+    module = ir.Module("kernel")
+    functions = emit_all(module, spec)
+    for function in functions:
+        function.linkage = "external"  # other modules have to find it when they are linked
+    text = _plain("\n".join(str(value) for value in module.globals.values()))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    names = {}
+    for function in functions:
+        short = function.name.removeprefix("tilewise_").removeprefix("kernel_")
+        names[short] = f"{function.name}_{digest}"
+        text = re.sub(rf"@{function.name}\b", f"@{names[short]}", text)
+    return KernelText(text, names)
+
+
+def _plain(text: str) -> str:
+    """Llvmlite's spelling without needless quotes, typed pointers and repeated zeros."""
+    text = re.sub(r'([%@])"([-\w$.]+)"', r"\1\2", text)
+    text = re.sub(r'^"?([-\w$.]+)"?:$', r"\1:", text, flags=re.MULTILINE)
+    text = re.sub(r"(<\d+ x \w+>|\b\w+)\*", "ptr", text)
+    text = re.sub(r"<(\w+ (?:0|0\.0|0x0+))(, \1)*>", "zeroinitializer", text)
+    text = re.sub(r"<(\w+ undef)(, \1)*>", "undef", text).replace("define external ", "define ")
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def driver_text(planned: Plan, functions: dict[str, str]) -> str:
+    """The printed driver as a function of addresses alone, its sizes filled in.
+
+    Raises:
+        LoweringError: the driver takes something that a module of its own cannot have.
+    """
+    source = ast.parse(planned.source.text)
+    driver = next(node for node in source.body if isinstance(node, ast.FunctionDef))
+    body = [kept for node in driver.body for kept in _filled(node)]
+    used = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    named = [name for name in planned.source.parameters if name in used]
+    known = {*ADDRESSES, *functions, *planned.sizes}
+    unknown = [name for name in named if name not in known]
+    if unknown:
+        raise LoweringError(f"the driver takes {unknown[0]}, which no exported kernel has")
+    lines = ["@njit(nogil=True)", f"def driver({', '.join(ADDRESSES)}):"]
+    lines.append(f"    {', '.join(functions)} = kernel_addresses()")
+    lines += [f"    {name} = {planned.sizes[name]}" for name in named if name in planned.sizes]
+    text = "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in body)
+    lines += [f"    {line}" for line in text.splitlines()]
+    return "\n".join(map(wrapped, lines)) + "\n"
+
+
+def wrapped(line: str) -> str:
+    """A line of source, broken after commas within brackets where it is too long."""
+    margin = " " * (len(line) - len(line.lstrip()) + 4)
+    lines: list[str] = []
+    start, last, depth = 0, 0, 0
+    for index, character in enumerate(line):
+        if index - start >= WIDTH - len(margin) * bool(lines) and last > start:
+            lines.append(line[start:last])
+            start = last
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth > 0:
+            last = index + 1
+    lines.append(line[start:])
+    return f"\n{margin}".join([lines[0], *(part.strip() for part in lines[1:])])
+
+
+def _filled(node: ast.stmt) -> list[ast.stmt]:
+    """A statement without what only the search needs: parameters, repeats and counters."""
+    if isinstance(node, ast.Assign) and _reads(node.value, "p"):
+        return []
+    if isinstance(node, ast.For) and _reads(node.iter, "repeat"):
+        return [kept for inner in node.body for kept in _filled(inner)]
+    if isinstance(node, ast.If) and _reads(node.test, "count"):
+        return []
+    if isinstance(node, ast.If) and _is_same(node.test):
+        return [kept for inner in node.body for kept in _filled(inner)]
+    if isinstance(node, ast.For | ast.If):
+        node.body = [kept for inner in node.body for kept in _filled(inner)]
+        return [node]
+    folded = _Folded().visit(node)
+    assert isinstance(folded, ast.stmt)
+    return [folded]
+
+
+class _Folded(ast.NodeTransformer):
+    """Drops what a printer for every structure leaves behind: `x - 0`, `0 * x`, `0 == 0`."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The simpler form of a node whose parts are simple already."""
+        node = self.generic_visit(node)
+        if isinstance(node, ast.IfExp) and _is_same(node.test):
+            return node.body
+        if not isinstance(node, ast.BinOp):
+            return node
+        if isinstance(node.op, ast.Mult) and (_is_zero(node.left) or _is_zero(node.right)):
+            return ast.Constant(0)
+        if isinstance(node.op, ast.Add | ast.Sub) and _is_zero(node.right):
+            return node.left
+        if isinstance(node.op, ast.Add) and _is_zero(node.left):
+            return node.right
+        return node
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
+
+
+def _is_same(test: ast.expr) -> bool:
+    """Whether a test compares a thing with itself for equality."""
+    return (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], ast.Eq)
+        and ast.dump(test.left) == ast.dump(test.comparators[0])
+    )
+
+
+def _reads(node: ast.expr, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+
+
+def helpers_text(planned: Plan) -> tuple[list[str], str]:
+    """The imports, and the definitions, of what the driver imports from this project."""
+    found = _Definitions()
+    source = ast.parse(planned.source.text)
+    driver = next(node for node in source.body if isinstance(node, ast.FunctionDef))
+    called = {node.id for node in ast.walk(driver) if isinstance(node, ast.Name)}
+    for node in source.body:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kernels."):
+            for alias in node.names:
+                if alias.name in called:
+                    found.take(str(node.module), alias.name)
+    lines = "\n\n\n".join(found.texts).splitlines()
+    return sorted(found.imports), "\n".join(map(wrapped, lines))
+
+
+@dataclass
+class _Definitions:
+    """Collects definitions by name, each after those that it uses."""
+
+    imports: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+    taken: set[tuple[str, str]] = field(default_factory=set)
+    trees: dict[str, dict[str, ast.stmt]] = field(default_factory=dict)
+
+    def take(self, module: str, name: str) -> None:
+        """Add the definition of `name` in `module`, and all that it needs."""
+        if (module, name) in self.taken:
+            return
+        self.taken.add((module, name))
+        node = self._top_level(module)[name]
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            self._take_import(node, name)
+            return
+        self.taken |= {(module, other) for other in _names_bound(node)}
+        _drop_annotations(node)
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and part.id in self._top_level(module):
+                self.take(module, part.id)
+        self.texts.append(ast.unparse(node))
+
+    def _take_import(self, node: ast.Import | ast.ImportFrom, name: str) -> None:
+        source = node.module or "" if isinstance(node, ast.ImportFrom) else name
+        alias = next(a for a in node.names if (a.asname or a.name) == name)
+        if source.startswith("kernels."):
+            self.take(source, alias.name)
+        elif (source, name) in _IMPORTS:
+            self.imports.add(_IMPORTS[source, name])
+        elif source.split(".")[0] in _MAY_IMPORT:
+            one = ast.copy_location(type(node)(**{**vars(node), "names": [alias]}), node)
+            self.imports.add(ast.unparse(one))
+        else:
+            raise LoweringError(f"a kernel's helper imports {source}, which no module of users has")
+
+    def _top_level(self, module: str) -> dict[str, ast.stmt]:
+        if module not in self.trees:
+            tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+            self.trees[module] = {name: node for node in tree.body for name in _names_bound(node)}
+        return self.trees[module]
+
+
+def _names_bound(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name for alias in node.names}
+    if isinstance(node, ast.Assign):
+        parts = [part for target in node.targets for part in ast.walk(target)]
+        return {part.id for part in parts if isinstance(part, ast.Name)}
+    return set()
+
+
+def _drop_annotations(tree: ast.stmt) -> None:
+    """Functions without types, which would need imports of their own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None

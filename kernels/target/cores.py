@@ -1,0 +1,69 @@
+"""What a core can start in one cycle, by LLVM's name of the processor: a declared table.
+
+It bounds the speed of a loop from its instructions alone. Sources: AMD's Software
+Optimization Guides (publications 55723 and 56305 for family 17h, 56665 for 19h, 57647
+for Zen 4, 58455 for Zen 5), Intel's 64 and IA-32 Architectures Optimization Reference
+Manual (248966), Agner Fog's microarchitecture manual and instruction tables, uops.info.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Core:
+    """Throughput of one core; a wider instruction takes several turns of a unit.
+
+    Attributes:
+        multiply_adds: units that multiply and add vectors.
+        multiply_add_bytes: width of each.
+        loads: vector loads started in a cycle.
+        load_bytes: width of each.
+        stores: vector stores started in a cycle.
+        store_bytes: width of each.
+        width: instructions (fused micro-operations) that the front end delivers in a cycle.
+        latency: cycles from a fused multiply-add to one that needs its sum.
+        integer_multiply: micro-operations of a 32-bit vector multiplication.
+    """
+
+    multiply_adds: int
+    multiply_add_bytes: int
+    loads: int
+    load_bytes: int
+    stores: int
+    store_bytes: int
+    width: int
+    latency: int = 4
+    integer_multiply: int = 1
+
+
+_HASWELL = Core(2, 32, 2, 32, 1, 32, 4, latency=5, integer_multiply=2)
+_SKYLAKE = Core(2, 32, 2, 32, 1, 32, 4, integer_multiply=2)
+_SKYLAKE_SERVER = Core(2, 64, 2, 64, 1, 64, 4, integer_multiply=2)
+# Clients of these families join two 256-bit units for a 512-bit multiply-add.
+_SUNNY_COVE = Core(2, 32, 2, 64, 1, 64, 5, integer_multiply=2)
+_SUNNY_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 5, integer_multiply=2)
+_GOLDEN_COVE = Core(2, 32, 3, 32, 2, 32, 6, integer_multiply=2)
+_GOLDEN_COVE_SERVER = Core(2, 64, 2, 64, 1, 64, 6, integer_multiply=2)
+
+_CORES = {
+    "znver1": Core(2, 16, 2, 16, 1, 16, 6, latency=5),
+    "znver2": Core(2, 32, 2, 32, 1, 32, 6, latency=5),
+    "znver3": Core(2, 32, 2, 32, 1, 32, 6),
+    "znver4": Core(2, 32, 2, 32, 1, 32, 6),
+    "znver5": Core(2, 64, 2, 64, 1, 64, 8),
+    **dict.fromkeys(("haswell", "broadwell"), _HASWELL),
+    "skylake": _SKYLAKE,
+    **dict.fromkeys(("skylake-avx512", "cascadelake", "cooperlake"), _SKYLAKE_SERVER),
+    **dict.fromkeys(("icelake-client", "tigerlake", "rocketlake"), _SUNNY_COVE),
+    "icelake-server": _SUNNY_COVE_SERVER,
+    **dict.fromkeys(("alderlake", "raptorlake", "meteorlake"), _GOLDEN_COVE),
+    **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), _GOLDEN_COVE_SERVER),
+}
+DEFAULT = Core(2, 64, 2, 64, 1, 64, 4, integer_multiply=2)
+"""For a processor that is not in the table: two multiply-adds and two loads of any width,
+as cores have had since 2013, and the narrowest front end of those above."""
+
+
+def core_of(cpu: str) -> tuple[Core, bool]:
+    """The core of a processor, and whether it is in the table (else it is `DEFAULT`)."""
+    return _CORES.get(cpu, DEFAULT), cpu in _CORES

@@ -1,0 +1,43 @@
+"""The machine that a table was measured on, in the words that a reader needs."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from kernels.target.model import Target
+
+Json = dict[str, Any]
+
+
+def describe(target: Target, peers: tuple[str, ...]) -> Json:
+    """Processor, memory, measured bandwidth, and the versions of everybody who took part.
+
+    Args:
+        target: this machine.
+        peers: those that were asked for; their packages are installed.
+    """
+    from kernels.target.microbench import bandwidth_gbs
+    from kernels.toolchain import identity
+    from search.peers.screen import VERSIONS
+
+    return {
+        "processor": processor(),
+        "target": target.canonical,
+        "cores": target.cores,
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "caches": {"l1": target.l1_bytes, "l2": target.l2_bytes, "l3": target.l3_bytes},
+        "bandwidth_gbs": bandwidth_gbs(target),
+        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        "toolchain": identity(),
+        "peers": {name: VERSIONS[name]() for name in peers},
+    }
+
+
+def processor() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

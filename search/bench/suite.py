@@ -1,0 +1,91 @@
+"""Suite files: a name, where the problems come from, and how often each occurs."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.errors import ProblemError
+from kernels.problem import Problem, parse_problem
+from search.errors import SearchError
+
+MOST_COUNT = 10**9
+
+
+class SuiteError(SearchError):
+    """A suite file that cannot be read; the message names the file, and the problem's index."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One problem of a suite.
+
+    Attributes:
+        problem: what is computed.
+        count: how often the workload computes it.
+        label: what the workload calls it; may be empty.
+    """
+
+    problem: Problem
+    count: int = 1
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A workload as a list of problems."""
+
+    name: str
+    source: str
+    entries: tuple[Entry, ...]
+
+
+def read_suite(path: Path) -> Suite:
+    """Read a suite file.
+
+    Each problem is a problem string, or its JSON object with `count` and `label` beside
+    the problem's own keys.
+
+    Raises:
+        SuiteError: missing, not JSON, of another shape, or with a bad problem.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise SuiteError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise SuiteError(f"{path} is not JSON: {error}") from error
+    problems = content.get("problems") if isinstance(content, dict) else None
+    if not isinstance(problems, list):
+        raise SuiteError(f'{path}: a suite is an object with a list "problems"')
+    if not problems:
+        raise SuiteError(f"{path}: problems is empty")
+    return Suite(
+        name=_text(path, content, "name", path.stem),
+        source=_text(path, content, "source", ""),
+        entries=tuple(_entry(path, index, one) for index, one in enumerate(problems)),
+    )
+
+
+def _text(path: Path, content: dict[str, Any], key: str, default: str) -> str:
+    value = content.get(key, default)
+    if not isinstance(value, str):
+        raise SuiteError(f"{path}: {key} is not a text")
+    return value
+
+
+def _entry(path: Path, index: int, given: object) -> Entry:
+    try:
+        if isinstance(given, str):
+            return Entry(parse_problem(given))
+        if not isinstance(given, dict):
+            raise SuiteError("neither a problem string nor an object")
+        keys = dict(given)
+        count, label = keys.pop("count", 1), keys.pop("label", "")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_COUNT:
+            raise SuiteError(f"count={count!r} is not a whole number from 1 to {MOST_COUNT}")
+        if not isinstance(label, str):
+            raise SuiteError(f"label={label!r} is not a text")
+        return Entry(parse_problem(keys), count, label)
+    except (ProblemError, SuiteError) as error:
+        raise SuiteError(f"{path}: problems[{index}]: {error}") from error

@@ -1,0 +1,349 @@
+"""Peers: each way of each peer against an oracle of its own, on odd shapes of every kind."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from kernels.reference import Array, Expected, Operands, empty_aligned, error_bound
+from search.peers import available_peers, installed_peers, missing_packages, screen
+from search.peers import iree as iree_peer
+from search.peers.screen import MAKERS, Bench
+from search.peers.variant import PeerAbsentError, Variant, why_wrong
+
+PLAIN = "matmul:m=7,n=33,k=19,dtype="
+CLAIMS = {
+    "openblas": [
+        PLAIN + "f32",
+        PLAIN + "f64,transpose_a,bias",
+        PLAIN + "f32,transpose_b,init=accumulate,bias,epilogue=relu",
+        PLAIN + "f32,weights=constant,epilogue=relu",
+        "matmul:m=1,n=70,k=35,dtype=f32",
+        "matmul:m=5,n=1,k=9,dtype=f64",
+        "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_a,transpose_b,bias,epilogue=relu",
+        "conv2d:n=2,h=6,w=5,ci=3,co=4,kh=1,kw=1,dtype=f32,bias,epilogue=relu",
+        "conv2d:n=2,h=6,w=5,ci=3,co=4,kh=1,kw=1,layout=nchw_fchw,dtype=f32,bias,epilogue=relu",
+    ],
+    "onednn": [
+        *(PLAIN + dtype + rest for dtype in ("f32", "f64", "bf16", "f16", "i8")
+          for rest in ("", ",transpose_a,transpose_b,bias", ",init=accumulate,bias,epilogue=relu",
+                       ",weights=constant,transpose_b,bias,epilogue=relu")),
+        "matmul:m=1,n=70,k=35,dtype=f32,weights=constant",
+        "matmul:m=1,n=70,k=35,dtype=bf16",
+        "matmul:m=1,n=70,k=35,dtype=i8",
+        "matmul:m=5,n=1,k=9,dtype=bf16,transpose_b",
+        *(f"matmul:batch=3,m=9,n=21,k=17,dtype={dtype},transpose_b,bias,epilogue=relu"
+          for dtype in ("f32", "f64", "bf16", "f16", "i8")),
+        "matmul:batch=3,m=9,n=21,k=17,dtype=f32,init=accumulate",
+        *(f"conv2d:n=2,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype={dtype}{rest}"
+          for dtype in ("f32", "f64", "bf16", "f16")
+          for rest in ("", ",stride=2,dilation=2,pad=1", ",pad=2,bias,epilogue=relu",
+                       ",weights=constant,pad=1,bias",
+                       ",layout=nchw_fchw,weights=constant,stride=2,bias,epilogue=relu")),
+        "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,groups=8,pad=1,dtype=f32",
+        "conv2d:n=1,h=9,w=7,ci=8,co=12,kh=3,kw=3,groups=4,weights=constant,dtype=f32",
+    ],
+    "iree": [
+        *(PLAIN + dtype for dtype in ("f32", "f64", "i32", "bf16", "f16", "i8")),
+        PLAIN + "f32,transpose_a,transpose_b,init=accumulate,bias,epilogue=relu",
+        PLAIN + "bf16,transpose_b,weights=constant,bias,epilogue=relu",
+        PLAIN + "i8,transpose_a,weights=constant,init=accumulate,epilogue=relu",
+        "matmul:m=1,n=70,k=35,dtype=f32,weights=constant",
+        "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_b,bias,epilogue=relu",
+        "conv2d:n=2,h=9,w=7,ci=6,co=10,kh=3,kw=2,stride=2,dilation=2,pad=1,dtype=f32,bias",
+        "conv2d:n=2,h=9,w=7,ci=6,co=10,kh=3,kw=2,pad=2,layout=nchw_fchw,dtype=f32,bias,"
+        "epilogue=relu,weights=constant",
+        "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=i8,pad=1",
+        "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,groups=8,pad=1,dtype=f32",
+        "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,groups=8,layout=nchw_fchw,dtype=f32",
+        "conv2d:n=2,h=9,w=7,ci=8,co=12,kh=3,kw=2,groups=4,pad=1,dtype=i8,weights=constant,bias",
+        "conv2d:n=2,h=9,w=7,ci=8,co=12,kh=3,kw=2,groups=4,stride=2,dilation=2,dtype=bf16,"
+        "layout=nchw_fchw,epilogue=relu",
+    ],
+}  # fmt: skip
+CASES = [(peer, text) for peer, texts in CLAIMS.items() for text in texts]
+
+
+def require(peer: str) -> None:
+    missing = missing_packages(peer)
+    if missing:
+        pytest.skip(f"peer {peer} needs {', '.join(missing)}, which the extra `peers` installs")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem's operands as the kernels hold them, and the oracle's answer."""
+
+    problem: Problem
+    operands: Operands
+    expected: Expected
+    initial: Array
+
+    @property
+    def bench(self) -> Bench:
+        return Bench(self.problem, self.operands, self.expected, self.initial, threads=1)
+
+    def why_wrong(self, variant: Variant) -> str | None:
+        return why_wrong(variant, self.problem, self.operands, self.expected, self.initial)
+
+
+def make_case(text: str) -> Case:
+    problem = parse_problem(text)
+    rng = np.random.default_rng(5)
+    operands: Operands = {}
+    wide: dict[str, Array] = {}
+    for name, shape in problem.operand_shapes.items():
+        dtype = problem.element.name if name in ("A", "B") else problem.element.accumulator
+        held, wide[name] = random_array(rng, shape, dtype)
+        operands[name] = empty_aligned(held.shape, held.dtype.type)
+        operands[name][...] = held
+    return Case(problem, operands, oracle(problem, wide), operands["C"].copy())
+
+
+def random_array(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: str
+) -> tuple[Array, Array]:
+    """The array as it is held (bf16 as uint16), and its values in float64 or int64."""
+    if dtype in ("i8", "i32"):
+        whole = rng.integers(-128, 128, shape)
+        return whole.astype(np.int8 if dtype == "i8" else np.int32), whole
+    values = rng.uniform(-1, 1, shape)
+    if dtype == "bf16":
+        held = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return held, (held.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    kinds: dict[str, Any] = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+    floats = values.astype(kinds[dtype])
+    return floats, floats.astype(np.float64)
+
+
+def oracle(problem: Problem, wide: dict[str, Array]) -> Expected:
+    """The definition, written down once more."""
+    value = contract(problem, wide["A"], wide["B"])
+    size = contract(problem, np.abs(wide["A"]), np.abs(wide["B"]))
+    extras = [wide["C"]] if getattr(problem, "init", "zero") == "accumulate" else []
+    if "bias" in wide:
+        nchw = getattr(problem, "layout", "") == "nchw_fchw"
+        extras.append(wide["bias"][:, None, None] if nchw else wide["bias"])
+    for extra in extras:
+        value, size = value + extra, size + np.abs(extra)
+    if getattr(problem, "epilogue", "none") == "relu":
+        value = np.maximum(value, 0)
+    if not problem.element.is_float:
+        return Expected(value, None)
+    length = problem.flops // (2 * int(np.prod(problem.operand_shapes["C"]))) + 2
+    return Expected(value, error_bound(length, problem.element.accumulator) * size + 1e-30)
+
+
+def contract(problem: Problem, a: Array, b: Array) -> Array:
+    if isinstance(problem, Matmul):
+        a = a.swapaxes(-1, -2) if problem.transpose_a else a
+        product: Array = a @ (b.swapaxes(-1, -2) if problem.transpose_b else b)
+        return product
+    assert isinstance(problem, Conv2d)
+    nchw = problem.layout == "nchw_fchw"
+    if nchw:
+        a, b = a.transpose(0, 2, 3, 1), b.transpose(2, 3, 1, 0)
+    pad, groups = problem.pad, problem.groups
+    image = np.pad(a, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    out = np.zeros((problem.n, problem.oh, problem.ow, groups, problem.co // groups), a.dtype)
+    for y in range(problem.oh):
+        for x in range(problem.ow):
+            for i in range(problem.kh):
+                for j in range(problem.kw):
+                    row = y * problem.stride + i * problem.dilation
+                    col = x * problem.stride + j * problem.dilation
+                    pixel = image[:, row, col].reshape(problem.n, groups, -1)
+                    taps = b[i, j].reshape(-1, groups, problem.co // groups)
+                    out[:, y, x] += np.einsum("ngc,cgf->ngf", pixel, taps)
+    whole = out.reshape(problem.n, problem.oh, problem.ow, problem.co)
+    return whole.transpose(0, 3, 1, 2) if nchw else whole
+
+
+@pytest.mark.parametrize(("peer", "text"), CASES)
+def test_what_a_peer_claims_it_computes_rightly(peer: str, text: str) -> None:
+    require(peer)
+    case = make_case(text)
+    ways = screen.screen(peer, case.bench)
+    assert ways
+    assert all(way.variant.peer == peer for way in ways)
+    for way in ways:  # again, so that a second run adds up or overwrites as the first did
+        assert case.why_wrong(way.variant) is None
+
+
+@pytest.mark.parametrize("text", CLAIMS["iree"][:1] + CLAIMS["iree"][-5:])
+def test_both_variants_of_iree_compile(text: str) -> None:
+    require("iree")
+    case = make_case(text)
+    made = MAKERS["iree"](case.problem, case.operands, 1)
+    assert [one.name for one in made] == ["default", "data tiling"]
+    assert [case.why_wrong(one) for one in made] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("peer", "text", "says"),
+    [
+        ("openblas", PLAIN + "i32", "BLAS has no i32 product"),
+        ("openblas", PLAIN + "bf16", "BLAS has no bf16 product"),
+        ("openblas", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=f32", "no convolution"),
+        ("openblas", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=1,kw=1,stride=2,dtype=f32", "no conv"),
+        ("onednn", PLAIN + "i32", "oneDNN has no i32 product"),
+        ("onednn", "conv2d:n=1,h=5,w=5,ci=3,co=4,kh=3,kw=3,dtype=i8", "no i8 convolution"),
+    ],
+)
+def test_what_a_peer_cannot_do_has_a_reason(peer: str, text: str, says: str) -> None:
+    require(peer)
+    with pytest.raises(PeerAbsentError, match=says):
+        screen.screen(peer, make_case(text).bench)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (PLAIN + "f32", {"mm (MKL)", "linear"}),
+        (PLAIN + "bf16,weights=constant", {"mm", "linear", "linear, packed weights"}),
+        (
+            "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=f32,weights=constant",
+            {"conv2d, hwio weights", "conv2d, ohwi weights", "conv2d, oihw weights",
+             "conv2d, packed weights"},
+        ),
+    ],
+)  # fmt: skip
+def test_constant_weights_are_packed_by_onednn_ahead(text: str, names: set[str]) -> None:
+    require("onednn")
+    case = make_case(text)
+    assert {one.name for one in MAKERS["onednn"](case.problem, case.operands, 1)} == names
+
+
+def test_iree_reads_the_buffers_of_the_problem_and_writes_into_its_c() -> None:
+    require("iree")
+    case = make_case(PLAIN + "f32")
+    (first, *_) = MAKERS["iree"](case.problem, case.operands, 1)
+    case.operands["A"][...] = 0.0
+    case.operands["C"][...] = 7.0
+    first.run(1)
+    assert not case.operands["C"].any()
+
+
+def test_a_text_that_iree_refuses_is_an_absence_with_its_message() -> None:
+    require("iree")
+    tool = _iree_tool()
+    with pytest.raises(PeerAbsentError, match=r"does not compile: .*nonsense"):
+        iree_peer.compile_module(tool, "func.func @kernel() { nonsense }")
+
+
+def test_a_compilation_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("iree")
+    monkeypatch.setattr(iree_peer, "COMPILE_LIMIT_S", 0.01)
+    with pytest.raises(PeerAbsentError, match="no code after"):
+        iree_peer.compile_module(_iree_tool(), "func.func @kernel() { return }")
+
+
+def _iree_tool() -> str:
+    from iree.compiler.tools import binaries
+
+    return str(binaries.find_tool("iree-compile"))
+
+
+def matmul_way(case: Case, name: str, compute: Callable[[Array, Array], Array]) -> Variant:
+    out = case.operands["C"]
+
+    def run(_repeat: int) -> None:
+        out[...] = compute(case.operands["A"], case.operands["B"])
+
+    return Variant("fake", name, run, lambda: out)
+
+
+@pytest.fixture
+def case() -> Case:
+    return make_case(PLAIN + "f32")
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, *variants: Variant) -> None:
+    monkeypatch.setitem(MAKERS, "fake", lambda *_: list(variants))
+
+
+def test_a_wrong_peer_is_absent_with_its_deviation(
+    monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    offer(monkeypatch, matmul_way(case, "off", lambda a, b: a @ b + np.float32(0.01)))
+    with pytest.raises(PeerAbsentError, match=r"off: wrong: the largest deviation is 0\.01"):
+        screen.screen("fake", case.bench)
+
+
+def test_a_peer_that_writes_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    out = case.operands["C"]
+    out[...] = case.expected.value  # which must not count
+    offer(monkeypatch, Variant("fake", "idle", lambda _repeat: None, lambda: out))
+    with pytest.raises(PeerAbsentError, match="idle: wrong"):
+        screen.screen("fake", case.bench)
+
+
+def test_a_result_of_another_shape_is_wrong(case: Case) -> None:
+    variant = replace(matmul_way(case, "flat", np.matmul), result=lambda: np.zeros(7))
+    assert case.why_wrong(variant) == "the result is [7], not [7, 33]"
+
+
+def test_a_right_way_stands_beside_wrong_and_raising_ones(
+    monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    def raising(_repeat: int) -> None:
+        raise RuntimeError("no kernel for this processor")
+
+    right = matmul_way(case, "right", np.matmul)
+    offer(
+        monkeypatch,
+        matmul_way(case, "wrong", lambda a, b: a @ b * 2),
+        Variant("fake", "raising", raising, lambda: case.operands["C"]),
+        right,
+    )
+    assert [way.variant.name for way in screen.screen("fake", case.bench)] == ["right"]
+
+
+def test_clearly_slower_ways_are_not_timed(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    def slow(a: Array, b: Array) -> Array:
+        end = screen.time.perf_counter() + 0.05
+        while screen.time.perf_counter() < end:
+            pass
+        product: Array = a @ b
+        return product
+
+    offer(monkeypatch, matmul_way(case, "slow", slow), matmul_way(case, "fast", np.matmul))
+    assert [way.variant.name for way in screen.screen("fake", case.bench)] == ["fast"]
+
+
+def test_rounding_to_a_narrow_output_is_allowed_and_no_more() -> None:
+    case = make_case(PLAIN + "bf16")
+    value = case.expected.value.astype(np.float32)
+
+    def rounded(error: float) -> Variant:
+        return Variant("fake", "narrow", lambda _n: None, lambda: value * (1 + error), "bf16")
+
+    assert case.why_wrong(rounded(2.0**-9)) is None
+    assert "deviation" in (case.why_wrong(rounded(2.0**-6)) or "")
+    wide = replace(rounded(2.0**-9), output=None)
+    assert "deviation" in (case.why_wrong(wide) or "")
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(module: str) -> object:
+        if module in ("torch", "iree.runtime"):
+            return None
+        return find_spec(module)
+
+    monkeypatch.setattr("search.peers.find_spec", find)
+    assert missing_packages("onednn") == ["torch"]
+    assert missing_packages("openblas") == []
+    assert "iree.runtime" in missing_packages("iree")
+    assert installed_peers() == ("openblas",)
+
+
+def test_the_table_of_one_search_shows_only_openblas_and_only_for_plain_products() -> None:
+    plain, biased = make_case(PLAIN + "f32"), make_case(PLAIN + "f32,bias")
+    assert list(available_peers(plain.problem, plain.operands)) == ["openblas"]
+    assert available_peers(biased.problem, biased.operands) == {}
+    integers = make_case(PLAIN + "i32")
+    assert available_peers(integers.problem, integers.operands) == {}

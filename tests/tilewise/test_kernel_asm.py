@@ -1,0 +1,90 @@
+"""`tilewise kernel` and `tilewise asm`: here, through a service, and with nothing stored."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.settings import Settings
+from tests.tilewise.conftest import Cli
+from tilewise import Client
+from tilewise.cli import backend
+
+PROBLEM = "matmul:m=40,n=50,k=30,dtype=f32,bias,epilogue=relu"
+
+
+@pytest.fixture
+def stored(cli: Cli) -> None:
+    tuned = cli("tune", PROBLEM, "--trials", "2", "--json")
+    assert tuned.code == 0, tuned.err
+
+
+@pytest.fixture
+def server(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A service in this process, which the client reaches without a network."""
+    with TestClient(create_app(Settings(db=database), 0)) as answering:
+
+        def forward(request: httpx.Request) -> httpx.Response:
+            answer = answering.request(request.method, request.url.raw_path.decode())
+            kind = {"Content-Type": answer.headers["Content-Type"]}
+            return httpx.Response(answer.status_code, headers=kind, content=answer.content)
+
+        transport = httpx.MockTransport(forward)
+        monkeypatch.setattr(backend, "Client", lambda url: Client(url, transport))
+        yield "http://tilewise.test"
+
+
+def test_the_kernel_runs_on_its_own(cli: Cli, stored: None, tmp_path: Path) -> None:
+    out = tmp_path / "kernel.py"
+    assert cli("kernel", PROBLEM, "-o", str(out)).code == 0
+    text = out.read_text()
+    assert cli("kernel", PROBLEM).out == text
+    assert json.loads(cli("kernel", PROBLEM, "--json").out) == {"problem": PROBLEM, "kernel": text}
+    best = json.loads(cli("show", PROBLEM, "--json").out)["best"]
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring is not None
+    for told in (PROBLEM, best["hash"], f"{best['gflops']:.1f} GFLOP/s", "micro-kernel"):
+        assert told in docstring
+    command = [sys.executable, "-I", str(out)]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    assert done.stdout.startswith(f"OK {PROBLEM}"), done.stderr
+
+
+def test_the_inner_loop_and_its_counts(cli: Cli, stored: None) -> None:
+    text = cli("asm", PROBLEM).out
+    for told in ("inner loop", "multiply-adds", "stack references", "spills: "):
+        assert told in text
+    told = json.loads(cli("asm", PROBLEM, "--json").out)
+    assert told["problem"] == PROBLEM
+    assert told["fma"] > 0
+    assert told["counts"]["instructions"] > told["fma"]
+
+
+def test_a_service_gives_the_same(cli: Cli, stored: None, server: str) -> None:
+    for command in ("kernel", "asm"):
+        here, there = cli(command, PROBLEM), cli(command, PROBLEM, "--server", server)
+        assert there.code == 0, there.err
+        assert there.out == here.out
+        assert cli(command, PROBLEM + ",init=accumulate", "--server", server).code == 3
+    assert cli("kernel", "matmul:m=4", "--server", server).code == 2
+
+
+@pytest.mark.parametrize("command", ["kernel", "asm"])
+def test_nothing_stored(cli: Cli, command: str) -> None:
+    ran = cli(command, PROBLEM)
+    assert (ran.code, ran.out) == (3, "")
+    assert ran.err.count("\n") == 1
+    assert "tilewise tune makes one" in ran.err
+
+
+@pytest.mark.parametrize("command", ["kernel", "asm"])
+def test_bad_input(cli: Cli, command: str) -> None:
+    assert cli(command, "matmul:m=4").code == 2
+    assert cli(command, PROBLEM, "--target", "gpu:x").code == 2

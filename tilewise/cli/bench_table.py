@@ -1,0 +1,96 @@
+"""The result of `tilewise bench` as text for people."""
+
+from typing import Any
+
+Json = dict[str, Any]
+
+COLUMN = 9
+
+
+def table(found: Json) -> str:
+    """A line per problem, then the sums, the machine, and why whoever is missing is."""
+    peers = list(found["machine"]["peers"])
+    width = max(len("problem"), *(len(row["problem"]) for row in found["problems"]))
+    lines = [_header(peers, width)]
+    lines += [_line(row, peers, width) for row in found["problems"]]
+    lines += ["", *_sums(found), "", *_machine(found["machine"]), *_notes(found["problems"])]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def summary(row: Json) -> str:
+    """One problem's result in a few words."""
+    if row["ours"] is None:
+        return f"left out: {row['reason']}"
+    ours = f"{row['ours']['gflops']:.1f} GFLOP/s"
+    if row["oracle"] is None:
+        return f"{ours}; no peer"
+    return f"{ours}; {row['ratio']:.2f}x {row['oracle']['peer']}"
+
+
+def _header(peers: list[str], width: int) -> str:
+    columns = "".join(f" {name:>{COLUMN}}" for name in peers)
+    return (
+        f"{'problem':<{width}} {'count':>5} {'ours':>{COLUMN}} {'95% interval':>15}{columns} "
+        f"{'ratio':>6}"
+    )
+
+
+def _line(row: Json, peers: list[str], width: int) -> str:
+    ours = row["ours"]
+    low, high = ours["interval"] if ours else (0.0, 0.0)
+    interval = f"{low:.1f}-{high:.1f}" if ours else ""
+    columns = "".join(f" {_speed(row['peers'].get(name)):>{COLUMN}}" for name in peers)
+    ratio = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
+    return (
+        f"{row['problem']:<{width}} {row['count']:>5} {_speed(ours):>{COLUMN}} {interval:>15}"
+        f"{columns} {ratio:>6}"
+    )
+
+
+def _speed(speed: Json | None) -> str:
+    """GFLOP/s, with a star where less was written than the problem asks for."""
+    if speed is None:
+        return "-"
+    return f"{speed['gflops']:.1f}{'*' if 'output' in speed else ''}"
+
+
+def _sums(found: Json) -> list[str]:
+    counted, left_out = found["counted"], found["left_out"]
+    whole = f"{counted} problem{'' if counted == 1 else 's'}"
+    if left_out:
+        whole += f"; {left_out} left out"
+    if found["geomean_ratio"] is None:
+        return [f"nothing to compare: {whole}"]
+    weighted = found["weighted"]
+    return [
+        f"geometric mean of the ratios to the best peer: {found['geomean_ratio']:.3f} ({whole})",
+        f"weighted by time: ours {weighted['ours_gflops']:.1f} GFLOP/s, best peer of each "
+        f"{weighted['oracle_gflops']:.1f} GFLOP/s: {weighted['ratio']:.3f}",
+    ]
+
+
+def _machine(machine: Json) -> list[str]:
+    peaks = ", ".join(f"{name} {peak:.1f}" for name, peak in machine["peak_gflops"].items())
+    return [
+        f"{machine['processor']} ({machine['target']}), {machine['memory_gib']} GiB, "
+        f"{machine['system']}",
+        f"measured: peak GFLOP/s {peaks or 'none'}; memory {machine['bandwidth_gbs']:.1f} GB/s",
+        *(f"{name}: {version}" for name, version in machine["peers"].items()),
+    ]
+
+
+def _notes(rows: list[Json]) -> list[str]:
+    """Stars explained, and every absence with its reason; equal reasons share a line."""
+    lines = []
+    if any("output" in peer for row in rows for peer in row["peers"].values()):
+        lines.append("* writes a narrower type than the problem's result, and so fewer bytes")
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row["reason"]:
+            reasons.setdefault(f"left out: {row['reason']}", []).append(row["problem"])
+        for name, reason in row["absent"].items():
+            reasons.setdefault(f"no {name}: {reason}", []).append(row["problem"])
+    for reason, problems in reasons.items():
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        lines.append(f"{reason} ({problems[0]}{more})")
+    return ["", *lines] if lines else []
