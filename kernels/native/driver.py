@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kernels.loopnest import Copy, Loop, Nest
+from kernels.native.arithmetic import Arithmetic
+from kernels.native.geometry import Geometry
 from kernels.native.microkernel import ADD_BIAS, LOAD_C, RELU
 from kernels.paths import cache_dir
 from kernels.problem import Conv2d, Problem
@@ -25,7 +27,7 @@ from kernels.toolchain import generator_hash
 _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver.py."""
 from numba import njit
 
-from kernels.native.runtime import call_address, pack_b, pack_image
+from kernels.native.runtime import call_address, pack_b, pack_image, pack_transposed_a
 
 
 @njit("void(int64[::1])", nogil=True, cache=True)
@@ -34,9 +36,10 @@ def driver(p):
 
 _FIXED = (
     "a", "b", "c", "bias", "a_panels", "b_panels",
-    "full", "edge", "pack_panel", "copy_rows", "count", "repeat",
-    "size", "out_size", "taps", "tap_rows", "tap_cols", "depth_factor",
-    "a_tap_row", "a_tap_col", "b_tap_source", "b_row_source", "a_row_source",
+    "full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows", "count", "repeat",
+    "size", "out_size", "packed_size", "packed_zero", "word_depth", "word_size", "sums_size",
+    "lanes", "taps", "tap_rows", "tap_cols", "depth_factor",
+    "a_tap_row", "a_tap_col", "b_tap_source", "a_stream", "b_stream", "a_row_source",
     "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
 )  # fmt: skip
 _CONV = ("height", "width", "channels", "conv_stride", "pad", "row_reach", "packed_cols")
@@ -50,14 +53,25 @@ class DriverSource:
     parameters: tuple[str, ...]
 
 
-def print_driver(problem: Problem, schedule: Schedule, nest: Nest) -> DriverSource:
+def print_driver(
+    problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry, how: Arithmetic
+) -> DriverSource:
     """Print the driver for the structure of `nest`; with no size in it."""
-    return _Printer(isinstance(problem, Conv2d), schedule, nest).print()
+    return _Printer(isinstance(problem, Conv2d), schedule, nest, strides, how).print()
 
 
 class _Printer:
-    def __init__(self, is_conv: bool, schedule: Schedule, nest: Nest) -> None:
+    def __init__(
+        self,
+        is_conv: bool,
+        schedule: Schedule,
+        nest: Nest,
+        strides: Geometry,
+        how: Arithmetic,
+    ) -> None:
         self.is_conv, self.schedule, self.nest = is_conv, schedule, nest
+        self.a_transposed, self.b_transposed = strides.a_transposed, strides.b_transposed
+        self.joins, self.corrects = how.depth > 1, how.offset
         self.space = nest.space
         self.lines: list[str] = []
         self.indent = 1
@@ -106,11 +120,11 @@ class _Printer:
             origin = base.get(dim, "0")
             here = self.start[dim]
             distance = here if origin == "0" else f"({here} - {origin})"
-            stride = f"{operand}_{dim}"
-            if stride not in self.parameters:
-                self.parameter(stride)
-            terms.append(f"{distance} * {stride}")
+            terms.append(f"{distance} * {self._ensure(f'{operand}_{dim}')}")
         return " + ".join(terms) or "0"
+
+    def _ensure(self, name: str) -> str:
+        return name if name in self.parameters else self.parameter(name)
 
     def pack(self, operand: str) -> None:
         self.packed_from[operand] = dict(self.start)
@@ -131,28 +145,44 @@ class _Printer:
         col, stream = self.space.col, self.space.stream
         source = self._offset("b", (*self._lead(), col), {})
         cols = f"{self.end[col]} - {self.start[col]}"
+        step = self._ensure(f"b_{col}")
+        row = step if self.b_transposed else "b_stream"
         self.put(
-            "pack_b(pack_panel, b_panels,"
-            f" b + ({self.start[stream]} * b_row_source + {source}) * size, {cols},"
-            f" register_cols, taps, b_tap_source, {depth}, b_row_source, size)"
+            "pack_b(pack_b_panel, b_panels,"
+            f" b + ({self.start[stream]} * b_stream + {source}) * size, {cols},"
+            f" register_cols, taps, b_tap_source, {depth}, {row}, {step}, size,"
+            " word_depth, word_size, sums_size)"
         )
 
     def pack_rows(self, depth: str) -> None:
+        """A's block to rows, or to columns where A is transposed."""
         row, stream = self.space.row, self.space.stream
         source = self._offset("a", (*self._lead(), row), {})
-        self.put(
-            f"call_address(copy_rows, a_panels, a + ({self.start[stream]} + {source}) * size,"
-            f" packed_row, a_row_source, {self.end[row]} - {self.start[row]}, {depth})"
-        )
+        at = f"a + ({self.start[stream]} * a_stream + {source}) * size"
+        rows = f"{self.end[row]} - {self.start[row]}"
+        if not self.a_transposed:
+            self.put(
+                f"call_address(copy_rows, a_panels, packed_row, {at}, a_row_source, {rows}, {depth})"
+            )
+        elif self.joins:
+            self.put(
+                f"pack_transposed_a(pack_a_panel, lanes, a_panels, packed_row // word_depth, {at},"
+                f" a_stream, {rows}, {depth}, size, word_size)"
+            )
+        else:
+            self.put(
+                f"call_address(copy_rows, a_panels, packed_row, {at}, a_stream, {depth}, {rows})"
+            )
 
     def pack_image(self, depth: str) -> None:
+        """The image's block with halo and zero padding."""
         rows = f"({self.end['oh']} - {self.start['oh']} - 1) * conv_stride + row_reach"
         source = self._offset("a", ("n",), {})
         self.put(
             f"pack_image(copy_rows, a_panels, a + ({source} + {self.start['ci']}) * size,"
             f" {self.start['oh']} * conv_stride - pad, {self.start['ow']} * conv_stride - pad,"
             f" {rows}, packed_cols, height, width, channels, {depth},"
-            " packed_row, size)"
+            " packed_row, size, packed_size, packed_zero)"
         )
 
     def kernel(self) -> None:
@@ -161,6 +191,7 @@ class _Printer:
         self.put(f"rows = {self.end[row]} - {self.start[row]}")
         self.put(f"cols = {self.end[col]} - {self.start[col]}")
         self.put(f"depth = {self.end[stream]} - {self.start[stream]}")
+        self.put("words = (depth + word_depth - 1) // word_depth")
         self.put(f"flags = flags_first if {self.start[stream]} == 0 else flags_later")
         self.put(f"if {self.end[stream]} == {stream}_extent: flags |= flags_last")
         self.put(f"a_tile = {self._a_tile()}")
@@ -170,13 +201,13 @@ class _Printer:
         self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         for name in ("register_rows", "register_cols"):
             self.parameter(name)
-        b_tap = "depth * register_cols" if self.schedule.packs("B") else "b_tap_source"
+        b_tap = "words * register_cols" if self.schedule.packs("B") else "b_tap_source"
         if self.is_conv:
             b_tap += " * depth_factor"
         self.put(
             f"call_address(kernel, a_tile, b_tile, c_tile, bias + {self.start[col]} * out_size,"
-            f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, depth * depth_factor,"
-            " flags, rows, cols)"
+            f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, words * depth_factor,"
+            f" flags, rows, cols, {self._sums()})"
         )
         self.put(f"if count: p[{self.parameters.index('count')}] += 1")
 
@@ -184,19 +215,21 @@ class _Printer:
         dims = self.space.row_dims
         if not self.schedule.packs("A"):
             offset = self._offset("a", (*self._lead(), *dims), {})
-            return f"a + ({self.start[self.space.stream]} + {offset}) * size"
+            return f"a + ({self.start[self.space.stream]} * a_stream + {offset}) * size"
         moving = tuple(d for d in dims if d in ("m", "oh", "ow"))
-        return f"a_panels + ({self._offset('ap', moving, self.packed_from['A'])}) * size"
+        return f"a_panels + ({self._offset('ap', moving, self.packed_from['A'])}) * packed_size"
 
     def _b_tile(self) -> str:
         col, stream = self.space.col, self.space.stream
         if not self.schedule.packs("B"):
             offset = self._offset("b", (*self._lead(), col), {})
-            return f"b + ({self.start[stream]} * b_row_source + {offset}) * size"
-        # A panel is taps * depth * NR elements, so a column of its first moves by taps * depth.
-        return (
-            f"b_panels + ({self.start[col]} - {self.packed_from['B'][col]}) * taps * depth * size"
-        )
+            return f"b + ({self.start[stream]} * b_stream + {offset}) * size"
+        panel = f"({self.start[col]} - {self.packed_from['B'][col]}) // register_cols"
+        return f"b_panels + {panel} * (taps * words * register_cols * word_size + sums_size)"
+
+    def _sums(self) -> str:
+        """Column sums lie behind the panel that they belong to."""
+        return "b_tile + taps * words * register_cols * word_size" if self.corrects else "0"
 
 
 # Counters share one i64: micro-kernel calls in the low bits, packs above them.

@@ -1,14 +1,15 @@
 """Problem + Schedule + Target -> something that runs: micro-kernel, driver, scratch."""
 
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest, build
+from kernels.native.arithmetic import Arithmetic, arithmetic
 from kernels.native.compile import CompiledKernels, compile_kernels
+from kernels.native.dot import OFFSET
 from kernels.native.driver import (
     PACK_A_SHIFT,
     PACK_B_SHIFT,
@@ -17,10 +18,10 @@ from kernels.native.driver import (
     load_driver,
     print_driver,
 )
-from kernels.native.geometry import Geometry, geometry
+from kernels.native.geometry import LINE_BYTES, Geometry, geometry
 from kernels.native.microkernel import MicroKernelSpec
 from kernels.problem import Conv2d, Problem
-from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned
+from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.schedule import Schedule
 from kernels.support import check_supported
 from kernels.target.model import Target
@@ -56,8 +57,8 @@ class Executable:
     _sizes: dict[str, int]
 
     @property
-    def scratch_elements(self) -> dict[str, int]:
-        """Elements of scratch that each packed operand needs (1 for one read in place)."""
+    def scratch_bytes(self) -> dict[str, int]:
+        """Bytes of scratch that each packed operand needs."""
         return {"A": self._sizes["scratch_a"], "B": self._sizes["scratch_b"]}
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
@@ -67,9 +68,8 @@ class Executable:
             LoweringError: an operand of another shape or type, or not contiguous.
         """
         self._check(operands)
-        dtype = NUMPY_TYPES[self.problem.element.name]
         if scratch is None:
-            scratch = {n: empty_aligned((s,), dtype) for n, s in self.scratch_elements.items()}
+            scratch = {n: empty_aligned((s,), np.uint8) for n, s in self.scratch_bytes.items()}
         values = self._sizes | {
             "a": operands["A"].ctypes.data,
             "b": operands["B"].ctypes.data,
@@ -100,8 +100,8 @@ class Executable:
         }
 
     def _check(self, operands: Operands) -> None:
-        dtype = NUMPY_TYPES[self.problem.element.name]
         for name, shape in self.problem.operand_shapes.items():
+            dtype = NUMPY_TYPES[operand_type(self.problem, name)]
             array = operands.get(name)
             if array is None or array.shape != shape or array.dtype != dtype:
                 found = "absent" if array is None else f"{array.dtype}{list(array.shape)}"
@@ -121,14 +121,16 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
     """
     check_supported(problem)
     nest = build(problem, schedule)
-    strides = geometry(problem, schedule, nest)
+    how = arithmetic(problem.element.name, target)
+    strides = geometry(problem, schedule, nest, how)
     spec = microkernel_spec(problem, schedule, target, strides)
-    source = print_driver(problem, schedule, nest)
+    source = print_driver(problem, schedule, nest, strides, how)
     kernels = compile_kernels(spec)
-    sizes = _sizes(problem, schedule, nest, strides) | {
+    sizes = _sizes(problem, nest, strides, spec) | {
         "full": kernels.full,
         "edge": kernels.edge,
-        "pack_panel": kernels.pack_panel,
+        "pack_b_panel": kernels.pack_b_panel,
+        "pack_a_panel": kernels.pack_a_panel,
         "copy_rows": kernels.copy_rows,
     }
     return Executable(problem, nest, kernels, load_driver(source.text), source.parameters, sizes)
@@ -149,26 +151,36 @@ def microkernel_spec(
             f"{lanes} {problem.element.name} lanes of {target.cpu}"
         )
     return MicroKernelSpec(
-        dtype=problem.element.name,
+        how=arithmetic(problem.element.name, target),
         rows=register.rows,
         vectors=register.cols // lanes,
         lanes=lanes,
         unroll=schedule.unroll,
         a_row=strides.a_row,
+        a_step=strides.a_step,
         b_row=strides.b_row,
         b_packed=schedule.packs("B"),
         taps=strides.tap_rows * strides.tap_cols > 1,
         fma=target.has_fma,
+        b_transposed=strides.b_transposed,
     )
 
 
-def _sizes(problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry) -> dict[str, int]:
+def _sizes(
+    problem: Problem, nest: Nest, strides: Geometry, spec: MicroKernelSpec
+) -> dict[str, int]:
     """Every parameter of the driver that is not an address."""
-    space, element = nest.space, problem.element
+    space, how = nest.space, spec.how
     row = space.row
     sizes = {
-        "size": element.bytes,
-        "out_size": element.accumulator_bytes,
+        "size": how.stored.bytes,
+        "out_size": how.accumulator.bytes,
+        "packed_size": how.packed.bytes,
+        "packed_zero": OFFSET if how.offset else 0,
+        "word_depth": how.depth,
+        "word_size": how.word.bytes,
+        "sums_size": spec.cols * how.accumulator.bytes if how.offset else 0,
+        "lanes": spec.lanes,
         "taps": space.taps,
         "tap_rows": strides.tap_rows,
         "tap_cols": strides.tap_cols,
@@ -176,7 +188,8 @@ def _sizes(problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry) 
         "a_tap_row": strides.a_tap_row,
         "a_tap_col": strides.a_tap_col,
         "b_tap_source": strides.b_tap_source,
-        "b_row_source": problem.operand_shapes["C"][-1],
+        "a_stream": strides.a_stream,
+        "b_stream": strides.b_stream,
         "a_row_source": strides.a_dims[row],
         "packed_row": strides.packed_row,
         "c_row": strides.c_dims[row],
@@ -202,7 +215,7 @@ def _sizes(problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry) 
         levels[loop.dim] = level + 1
     if isinstance(problem, Conv2d):
         sizes |= _image_sizes(problem, nest)
-    return sizes | _scratch(nest, strides)
+    return sizes | _scratch(nest, strides, how)
 
 
 def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
@@ -218,12 +231,20 @@ def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
     }
 
 
-def _scratch(nest: Nest, strides: Geometry) -> dict[str, int]:
-    """Elements of scratch for each packed operand."""
-    scratch = {"scratch_a": 1, "scratch_b": 1}
+def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
+    """Bytes of scratch for each packed operand; one line for one that is read in place."""
+    scratch = {"scratch_a": LINE_BYTES, "scratch_b": LINE_BYTES}
     for copy in nest.copies:
-        shape = copy.shape
-        if copy.operand == "A" and len(shape) == 2:
-            shape = (shape[0], strides.packed_row)
-        scratch[f"scratch_{copy.operand.lower()}"] = prod(shape)
+        if copy.operand == "B":
+            panels, taps, depth, cols = copy.shape
+            words = taps * -(-depth // how.depth)
+            sums = how.accumulator.bytes if how.offset else 0
+            scratch["scratch_b"] = panels * cols * (words * how.word.bytes + sums)
+        elif len(copy.shape) == 2:
+            rows, depth = copy.shape
+            steps = -(-depth // how.depth) if strides.a_transposed else rows
+            scratch["scratch_a"] = steps * strides.packed_row * how.packed.bytes
+        else:
+            pixels = copy.shape[0] * copy.shape[1]
+            scratch["scratch_a"] = pixels * strides.packed_row * how.packed.bytes
     return scratch
