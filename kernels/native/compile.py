@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import cfunc, types
 from numba.extending import intrinsic
 
+from kernels.arithmetic import size_of
 from kernels.errors import LoweringError
 from kernels.native.copies import emit_copy_rows, emit_pack_panel, emit_transpose_panel
 from kernels.native.microkernel import MicroKernelSpec, emit_microkernel
@@ -72,7 +73,7 @@ def _emit_all(module: ir.Module, spec: MicroKernelSpec) -> list[ir.Function]:
         emit_microkernel(module, spec, edge=True),
         pack_b(module, how, lanes, spec.vectors),
         emit_pack_panel(module, how, lanes, 1, for_a=True),
-        emit_copy_rows(module, how, lanes * how.accumulator.bytes),
+        emit_copy_rows(module, how, lanes * size_of(how.accumulator)),
     ]
 
 

@@ -5,13 +5,14 @@ are widened, joined to words, made unsigned or transposed, as the arithmetic ask
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from llvmlite import ir
 
-from kernels.native.arithmetic import Arithmetic
+from kernels.arithmetic import Arithmetic, size_of
 from kernels.native.control import Loop, branch
 from kernels.native.dot import OFFSET, add_offset, column_sums, join, widen
-from kernels.native.vector_ir import I32, Value, Vectors, const, internal_function
+from kernels.native.vector_ir import ELEMENTS, I32, Value, Vectors, const, internal_function
 
 # Addresses; strides of `to` in words, of `source` in elements; sizes in elements.
 PANEL_ARGUMENTS = ("to", "to_row", "source", "source_row", "depth", "cols", "sums")
@@ -31,8 +32,8 @@ class _Panel:
     def __post_init__(self) -> None:
         self.builder = ir.IRBuilder(self.fn.append_basic_block("entry"))
         self.arg = dict(zip(PANEL_ARGUMENTS, self.fn.args, strict=True))
-        self.words = Vectors(self.builder, self.how.word, self.lanes, fma=False)
-        self.stored = Vectors(self.builder, self.how.stored, self.lanes, fma=False)
+        self.words = Vectors(self.builder, ELEMENTS[self.how.word], self.lanes, fma=False)
+        self.stored = Vectors(self.builder, ELEMENTS[self.how.stored], self.lanes, fma=False)
         self.sums_of_b = self.how.offset and not self.for_a
 
     def put(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
@@ -146,7 +147,7 @@ def emit_transpose_panel(
             row = [columns[j][i] for j in range(vectors)]
             here = b.icmp_signed("<", const(i), existing)
             at = b.add(first, const(i))
-            sums = branch(b, here, lambda s, r=row, a=at: panel.put(a, r, s), sums)
+            sums = branch(b, here, partial(panel.put, at, row), sums)
         return sums
 
     def loop(sums: list[Value]) -> list[Value]:
@@ -161,7 +162,7 @@ def emit_transpose_panel(
 def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Value]:
     """A square block of words, transposed: one vector per step of the reduction."""
     b, how, lanes = panel.builder, panel.how, panel.lanes
-    wide = Vectors(b, how.stored, lanes * how.depth, fma=False)
+    wide = Vectors(b, ELEMENTS[how.stored], lanes * how.depth, fma=False)
     existing = wide.first_lanes(inside, 0)
     rows = []
     for i in range(lanes):
@@ -208,9 +209,9 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
     fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
     to, to_row, source, source_row, rows, length = fn.args
     b = ir.IRBuilder(fn.append_basic_block("entry"))
-    lanes = vector_bytes // how.packed.bytes
-    read = Vectors(b, how.stored, lanes, fma=False)
-    write = Vectors(b, how.packed, lanes, fma=False)
+    lanes = vector_bytes // size_of(how.packed)
+    read = Vectors(b, ELEMENTS[how.stored], lanes, fma=False)
+    write = Vectors(b, ELEMENTS[how.packed], lanes, fma=False)
     rest = b.srem(length, const(lanes))
     whole = b.sub(length, rest)
     filled = b.mul(b.sdiv(b.add(rest, const(how.depth - 1)), const(how.depth)), const(how.depth))

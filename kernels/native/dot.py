@@ -4,15 +4,15 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernels.native.arithmetic import BF16_DOT, I8_DOT, Arithmetic
-from kernels.native.vector_ir import I8, I32, Element, Value, Vectors, declare
+from kernels.arithmetic import BF16_DOT, I8_DOT, Arithmetic, size_of
+from kernels.native.vector_ir import ELEMENTS, I8, I32, Value, Vectors, declare
 
 OFFSET = 128  # what makes an i8 unsigned
 _OFFSET_BYTES = 0x80808080
 _BF16_SHIFT = 16
 
 
-class _BFloat(ir.Type):
+class _BFloat(ir.Type):  # type: ignore[misc]  # llvmlite carries no types
     """LLVM's bfloat, which llvmlite's builder does not know."""
 
     def _to_string(self) -> str:
@@ -47,26 +47,26 @@ def _dot(v: Vectors, name: str, factors: Any, x: Value, y: Value, acc: Value) ->
     return b.call(fn, (acc, b.bitcast(x, factors), b.bitcast(y, factors)))
 
 
-def widen(builder: ir.IRBuilder, value: Value, stored: Element, packed: Element) -> Value:
+def widen(builder: ir.IRBuilder, value: Value, stored: str, packed: str) -> Value:
     """A vector of stored elements as packed elements; exact, also for NaN and infinity."""
     if stored == packed:
         return value
-    wide = ir.VectorType(packed.type, value.type.count)
-    if stored.name == "bf16":
+    wide = ir.VectorType(ELEMENTS[packed].type, value.type.count)
+    if stored == "bf16":
         bits = ir.VectorType(I32, value.type.count)
         shift = ir.Constant(bits, [_BF16_SHIFT] * bits.count)
         return builder.bitcast(builder.shl(builder.zext(value, bits), shift), wide)
-    if stored.is_float:
+    if ELEMENTS[stored].is_float:
         return builder.fpext(value, wide)
     return builder.sext(value, wide)
 
 
-def join(builder: ir.IRBuilder, rows: list[Value], stored: Element) -> Value:
+def join(builder: ir.IRBuilder, rows: list[Value], stored: str) -> Value:
     """Vectors of neighbouring reduction steps as one vector of words, the first lowest."""
     words = ir.VectorType(I32, rows[0].type.count)
     joined: Value = builder.zext(rows[0], words)
     for index, row in enumerate(rows[1:], start=1):
-        shift = ir.Constant(words, [8 * stored.bytes * index] * words.count)
+        shift = ir.Constant(words, [8 * size_of(stored) * index] * words.count)
         joined = builder.or_(joined, builder.shl(builder.zext(row, words), shift))
     return joined
 

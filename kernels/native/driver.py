@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels.arithmetic import Arithmetic
 from kernels.loopnest import Copy, Loop, Nest
-from kernels.native.arithmetic import Arithmetic
 from kernels.native.geometry import Geometry
 from kernels.native.microkernel import ADD_BIAS, LOAD_C, RELU
 from kernels.paths import cache_dir
@@ -162,7 +162,8 @@ class _Printer:
         rows = f"{self.end[row]} - {self.start[row]}"
         if not self.a_transposed:
             self.put(
-                f"call_address(copy_rows, a_panels, packed_row, {at}, a_row_source, {rows}, {depth})"
+                f"call_address(copy_rows, a_panels, packed_row, {at}, a_row_source,"
+                f" {rows}, {depth})"
             )
         elif self.joins:
             self.put(

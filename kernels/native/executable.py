@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arithmetic import Arithmetic, arithmetic, size_of
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest, build
-from kernels.native.arithmetic import Arithmetic, arithmetic
 from kernels.native.compile import CompiledKernels, compile_kernels
 from kernels.native.dot import OFFSET
 from kernels.native.driver import (
@@ -173,13 +173,13 @@ def _sizes(
     space, how = nest.space, spec.how
     row = space.row
     sizes = {
-        "size": how.stored.bytes,
-        "out_size": how.accumulator.bytes,
-        "packed_size": how.packed.bytes,
+        "size": size_of(how.stored),
+        "out_size": size_of(how.accumulator),
+        "packed_size": size_of(how.packed),
         "packed_zero": OFFSET if how.offset else 0,
         "word_depth": how.depth,
-        "word_size": how.word.bytes,
-        "sums_size": spec.cols * how.accumulator.bytes if how.offset else 0,
+        "word_size": size_of(how.word),
+        "sums_size": spec.cols * size_of(how.accumulator) if how.offset else 0,
         "lanes": spec.lanes,
         "taps": space.taps,
         "tap_rows": strides.tap_rows,
@@ -238,13 +238,13 @@ def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
         if copy.operand == "B":
             panels, taps, depth, cols = copy.shape
             words = taps * -(-depth // how.depth)
-            sums = how.accumulator.bytes if how.offset else 0
-            scratch["scratch_b"] = panels * cols * (words * how.word.bytes + sums)
+            sums = size_of(how.accumulator) if how.offset else 0
+            scratch["scratch_b"] = panels * cols * (words * size_of(how.word) + sums)
         elif len(copy.shape) == 2:
             rows, depth = copy.shape
             steps = -(-depth // how.depth) if strides.a_transposed else rows
-            scratch["scratch_a"] = steps * strides.packed_row * how.packed.bytes
+            scratch["scratch_a"] = steps * strides.packed_row * size_of(how.packed)
         else:
             pixels = copy.shape[0] * copy.shape[1]
-            scratch["scratch_a"] = pixels * strides.packed_row * how.packed.bytes
+            scratch["scratch_a"] = pixels * strides.packed_row * size_of(how.packed)
     return scratch

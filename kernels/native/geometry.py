@@ -7,9 +7,9 @@ offset, and a convolution adds taps.
 
 from dataclasses import dataclass
 
+from kernels.arithmetic import Arithmetic, must_pack, size_of
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
-from kernels.native.arithmetic import Arithmetic
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.schedule import Schedule
 
@@ -69,20 +69,6 @@ def geometry(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) 
     return _conv2d(problem, schedule, nest, how)
 
 
-def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
-    """The operands that the native lowering cannot read in place, at any depth."""
-    packed = set()
-    transposed_a = getattr(problem, "transpose_a", False)
-    row = problem.operand_shapes["A"][-1]
-    if how.packs_a or (how.depth > 1 and (transposed_a or row % how.depth)):
-        packed.add("A")
-    if how.packs_b or getattr(problem, "transpose_b", False):
-        packed.add("B")
-    if isinstance(problem, Conv2d) and problem.pad:
-        packed.add("A")
-    return frozenset(packed)
-
-
 def _check_packs(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) -> None:
     for operand in sorted(must_pack(problem, how)):
         if not schedule.packs(operand):
@@ -113,12 +99,12 @@ def _matmul(problem: Matmul, schedule: Schedule, nest: Nest, how: Arithmetic) ->
     packs_a = schedule.packs("A")
     if problem.transpose_a:
         rows = next((c.shape[0] for c in nest.copies if c.operand == "A"), 0)
-        lanes = LINE_BYTES // how.word.bytes
-        packed_row = _odd_lines(-(-rows // lanes) * lanes, how.word.bytes) * how.depth
+        lanes = LINE_BYTES // size_of(how.word)
+        packed_row = _odd_lines(-(-rows // lanes) * lanes, size_of(how.word)) * how.depth
         a_row, a_step = 1, packed_row // how.depth if packs_a else m
         packed_dims = {"m": how.depth}
     else:
-        packed_row = _odd_lines(nest.kernel.depth, how.packed.bytes)
+        packed_row = _odd_lines(nest.kernel.depth, size_of(how.packed))
         a_row, a_step = (packed_row if packs_a else k) // how.depth, 1
         packed_dims = {"m": packed_row}
     return Geometry(

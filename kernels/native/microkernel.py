@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.native.arithmetic import Arithmetic
+from kernels.arithmetic import Arithmetic
 from kernels.native.control import Loop, Transform, branch
 from kernels.native.dot import multiply_add
-from kernels.native.vector_ir import Value, Vectors, const, internal_function
+from kernels.native.vector_ir import ELEMENTS, Value, Vectors, const, internal_function
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
 
@@ -86,8 +86,8 @@ class _Emitter:
         self.fn, self.spec, self.edge = fn, spec, edge
         self.arg: dict[str, Value] = dict(zip(ARGUMENTS, fn.args, strict=True))
         self.builder = ir.IRBuilder(fn.append_basic_block("entry"))
-        self.v = Vectors(self.builder, spec.how.accumulator, spec.lanes, spec.fma)
-        self.words = Vectors(self.builder, spec.how.word, spec.lanes, spec.fma)
+        self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
+        self.words = Vectors(self.builder, ELEMENTS[spec.how.word], spec.lanes, spec.fma)
         self.col_masks: list[Value | None] = [None] * spec.vectors
         self.row_on: list[Value] = []
         self.a_offsets: list[Value] = []

@@ -24,8 +24,6 @@ class Element:
     bf16 is held in i16, since few instructions know it.
     """
 
-    name: str
-
     type: Any
     mangled: str
     bytes: int
@@ -33,15 +31,12 @@ class Element:
 
 
 ELEMENTS: dict[str, Element] = {
-    e.name: e
-    for e in (
-        Element("f32", ir.FloatType(), "f32", 4, True),
-        Element("f64", ir.DoubleType(), "f64", 8, True),
-        Element("i32", I32, "i32", 4, False),
-        Element("bf16", I16, "i16", 2, True),
-        Element("f16", ir.HalfType(), "f16", 2, True),
-        Element("i8", I8, "i8", 1, False),
-    )
+    "f32": Element(ir.FloatType(), "f32", 4, True),
+    "f64": Element(ir.DoubleType(), "f64", 8, True),
+    "i32": Element(I32, "i32", 4, False),
+    "bf16": Element(I16, "i16", 2, True),
+    "f16": Element(ir.HalfType(), "f16", 2, True),
+    "i8": Element(I8, "i8", 1, False),
 }
 
 

@@ -16,10 +16,10 @@ from llvmlite import ir
 from numba import cfunc, types
 from numba.extending import intrinsic
 
-from kernels.native.arithmetic import Arithmetic, arithmetic
+from kernels.arithmetic import Arithmetic, arithmetic
 from kernels.native.control import Loop
 from kernels.native.dot import multiply_add
-from kernels.native.vector_ir import Vectors, const, internal_function
+from kernels.native.vector_ir import ELEMENTS, Vectors, const, internal_function
 from kernels.target.model import Target
 
 CHAINS = {32: 20, 16: 12}  # by registers: covers 4 to 5 cycles of latency on two units
@@ -71,7 +71,7 @@ def _compiled(kind: str, how: Arithmetic, lanes: int, fma: bool, width: int) -> 
         def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             fn = internal_function(builder.module, f"tilewise_{kind}", 2)
             entry = ir.IRBuilder(fn.append_basic_block("entry"))
-            emit(fn, Vectors(entry, how.accumulator, lanes, fma), how, width)
+            emit(fn, Vectors(entry, ELEMENTS[how.accumulator], lanes, fma), how, width)
             builder.call(fn, args)
             return context.get_dummy_value()
 

@@ -63,7 +63,6 @@ def _tensor(shape: tuple[int, ...], element: str) -> str:
     return f"tensor<{'x'.join(map(str, shape))}x{element}>"
 
 
-
 def _zero(name: str, problem: Problem, element: str) -> str:
     return f"%{name} = arith.constant {'0.0' if problem.element.is_float else '0'} : {element}"
 

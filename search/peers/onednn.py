@@ -190,7 +190,7 @@ def _packed(weights: Tensor, rows: int) -> Tensor:
 def _linear(
     problem: Matmul, a: Tensor, weights: Tensor, c: Tensor, bias: Tensor | None
 ) -> Callable[[], Tensor]:
-    """oneDNN's inner product with bias and relu fused, which allocates its result."""
+    """OneDNN's inner product with bias and relu fused, which allocates its result."""
     import torch
 
     call = torch.ops.mkldnn._linear_pointwise
@@ -248,7 +248,7 @@ def _packed_filters(problem: Conv2d, filters: Tensor, image: Tensor) -> Tensor:
 def _fused(
     problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None
 ) -> Callable[[], Tensor]:
-    """oneDNN's convolution with bias and relu fused."""
+    """OneDNN's convolution with bias and relu fused."""
     import torch
 
     call = torch.ops.mkldnn._convolution_pointwise

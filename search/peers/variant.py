@@ -78,6 +78,4 @@ def _allowed(
         size = size + np.abs(operands["bias"][:, None, None] if nchw else operands["bias"])
     if getattr(problem, "init", "zero") == "accumulate":
         size = size + np.abs(initial)
-    return Expected(
-        expected.value, expected.tolerance + ROUNDINGS * UNITS[variant.output] * size
-    )
+    return Expected(expected.value, expected.tolerance + ROUNDINGS * UNITS[variant.output] * size)

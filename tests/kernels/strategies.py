@@ -2,13 +2,14 @@
 
 from hypothesis import strategies as st
 
+from kernels.arithmetic import arithmetic, must_pack
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target import Target
 
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
-dtypes = st.sampled_from(["f32", "f64", "i32"])
+dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8"])
 epilogues = st.sampled_from(["none", "relu"])
 
 matmuls = st.builds(
@@ -18,6 +19,8 @@ matmuls = st.builds(
     n=odd_sizes,
     k=odd_sizes,
     dtype=dtypes,
+    transpose_a=st.booleans(),
+    transpose_b=st.booleans(),
     init=st.sampled_from(["zero", "accumulate"]),
     bias=st.booleans(),
     epilogue=epilogues,
@@ -66,20 +69,23 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     if draw(st.booleans()):
         steps.append(Tile(space.col, register.cols * draw(st.integers(1, 4))))
     extent = space.extent(space.stream)
-    if extent > 1 and draw(st.booleans()):
-        steps.append(Stream(space.stream, draw(st.integers(1, extent))))
+    how = arithmetic(problem.element.name, target)
+    chunks = max(1, extent // how.depth)
+    if extent > how.depth and draw(st.booleans()):
+        steps.append(Stream(space.stream, how.depth * draw(st.integers(1, chunks))))
+    needed = must_pack(problem, how)
     if isinstance(problem, Conv2d):
         inner.append(Tile("n", 1))
         if draw(st.booleans()):
             inner.append(Tile("oh", draw(st.integers(1, 5))))
         if draw(st.booleans()):
             inner.append(Tile("ow", register.rows * draw(st.integers(1, 3))))
-        pack_a = problem.pad > 0 or draw(st.booleans())
+        pack_a = "A" in needed or draw(st.booleans())
     else:
         if draw(st.booleans()):
             inner.append(Tile("m", register.rows * draw(st.integers(1, 4))))
-        pack_a = draw(st.booleans())
-    pack_b: list[Step] = [Pack("B")] if draw(st.booleans()) else []
+        pack_a = "A" in needed or draw(st.booleans())
+    pack_b: list[Step] = [Pack("B")] if "B" in needed or draw(st.booleans()) else []
     inner += [Pack("A")] if pack_a else []
     if not isinstance(problem, Conv2d) and draw(st.booleans()):
         steps += inner + pack_b  # rows outside, B packed innermost

@@ -8,14 +8,14 @@ are widened while they are packed, and the micro-kernel then sees plain f32 or i
 
 from dataclasses import dataclass
 
-from kernels.native.vector_ir import ELEMENTS, Element
+from kernels.problem import Conv2d, Problem
 from kernels.problem.dtypes import DTYPES
 from kernels.target.model import Target
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Elements as stored, as packed, as multiplied, as accumulated.
+    """Element types, by name, as stored, as packed, as multiplied, as accumulated.
 
     Attributes:
         stored: how the operands hold an element.
@@ -27,10 +27,10 @@ class Arithmetic:
         offset: whether A is packed with 128 added (u8) and C is corrected by column sums.
     """
 
-    stored: Element
-    packed: Element
-    word: Element
-    accumulator: Element
+    stored: str
+    packed: str
+    word: str
+    accumulator: str
     depth: int = 1
     dot: str = ""
     offset: bool = False
@@ -61,11 +61,29 @@ def arithmetic(dtype: str, target: Target) -> Arithmetic:
     bf16 uses vdpbf16ps where the target has it; i8 uses vpdpbusd, whose first factor is
     unsigned: (a + 128) b summed, less 128 times the column sums of B.
     """
-    stored = ELEMENTS[dtype]
-    accumulator = ELEMENTS[DTYPES[dtype].accumulator]
+    accumulator = DTYPES[dtype].accumulator
     whole = target.vector_bytes == 64
     if dtype == "bf16" and whole and "avx512bf16" in target.features:
-        return Arithmetic(stored, stored, ELEMENTS["i32"], accumulator, 2, BF16_DOT)
+        return Arithmetic(dtype, dtype, "i32", accumulator, 2, BF16_DOT)
     if dtype == "i8" and whole and "avx512vnni" in target.features:
-        return Arithmetic(stored, stored, ELEMENTS["i32"], accumulator, 4, I8_DOT, offset=True)
-    return Arithmetic(stored, accumulator, accumulator, accumulator)
+        return Arithmetic(dtype, dtype, "i32", accumulator, 4, I8_DOT, offset=True)
+    return Arithmetic(dtype, accumulator, accumulator, accumulator)
+
+
+def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
+    """The operands that the native lowering cannot read in place, at any depth."""
+    packed = set()
+    transposed_a = getattr(problem, "transpose_a", False)
+    row = problem.operand_shapes["A"][-1]
+    if how.packs_a or (how.depth > 1 and (transposed_a or row % how.depth)):
+        packed.add("A")
+    if how.packs_b or getattr(problem, "transpose_b", False):
+        packed.add("B")
+    if isinstance(problem, Conv2d) and problem.pad:
+        packed.add("A")
+    return frozenset(packed)
+
+
+def size_of(name: str) -> int:
+    """Bytes of an element type."""
+    return DTYPES[name].bytes
