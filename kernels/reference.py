@@ -184,13 +184,19 @@ def _convolve(problem: Conv2d, image: Array, weights: Array, product: Product) -
     """Sum over filter taps of (shifted image) x (tap's matrix): plain, and no im2col."""
     pad, stride, dilation = problem.pad, problem.stride, problem.dilation
     padded = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    out = np.zeros(problem.operand_shapes["C"], image.dtype)
-    for i in range(problem.kh):
-        for j in range(problem.kw):
-            rows = slice(i * dilation, i * dilation + (problem.oh - 1) * stride + 1, stride)
-            cols = slice(j * dilation, j * dilation + (problem.ow - 1) * stride + 1, stride)
-            out += product(padded[:, rows, cols, :], weights[i, j])
-    return out
+    ci, co = problem.ci // problem.groups, problem.co // problem.groups
+    parts = []
+    for g in range(problem.groups):
+        channels, filters = slice(g * ci, (g + 1) * ci), slice(g * co, (g + 1) * co)
+        total: Array = np.zeros((), image.dtype)
+        for i in range(problem.kh):
+            for j in range(problem.kw):
+                rows = slice(i * dilation, i * dilation + (problem.oh - 1) * stride + 1, stride)
+                cols = slice(j * dilation, j * dilation + (problem.ow - 1) * stride + 1, stride)
+                tap = product(padded[:, rows, cols, channels], weights[i, j][:, filters])
+                total = total + tap
+        parts.append(total)
+    return np.concatenate(parts, axis=-1)
 
 
 def _wrapped_reference(problem: Problem, operands: Operands) -> Array:

@@ -1,21 +1,15 @@
 """Which problems the lowerings cover; light, so that a service can ask at its boundary."""
 
 from kernels.errors import UnsupportedError
-from kernels.problem import Conv2d, Matmul, Problem
+from kernels.problem import Conv2d, Matmul, Problem, weights_are_constant
 
-NATIVE_TYPES = ("f32", "f64", "i32", "bf16", "f16", "i8")
 SCRIPTED_TYPES = ("f32", "f64", "i32")
 
 
 def check_supported(problem: Problem) -> None:
     """Raise UnsupportedError, naming the key, for problems that have no native lowering."""
-    _refuse(problem, "dtype", "is not lowered", problem.element.name not in NATIVE_TYPES)
     if isinstance(problem, Conv2d):
-        _refuse(problem, "dtype", "is not lowered for conv2d", problem.dtype != "f32")
-        _refuse(problem, "groups", "is not lowered", problem.groups != 1)
         _refuse(problem, "layout", "is not lowered", problem.layout != "nhwc_hwcf")
-    constant = getattr(problem, "weights", "variable") == "constant"
-    _refuse(problem, "weights", "is not lowered", constant)
 
 
 def check_scripted(problem: Problem) -> None:
@@ -25,6 +19,10 @@ def check_scripted(problem: Problem) -> None:
     if isinstance(problem, Matmul):
         _refuse(problem, "transpose_a", "has no script", problem.transpose_a)
         _refuse(problem, "transpose_b", "has no script", problem.transpose_b)
+    if isinstance(problem, Conv2d):
+        _refuse(problem, "dtype", "has no script for conv2d", problem.dtype != "f32")
+        _refuse(problem, "groups", "has no script", problem.groups != 1)
+    _refuse(problem, "weights", "has no script", weights_are_constant(problem))
 
 
 def _refuse(problem: Problem, field: str, why: str, is_wrong: bool) -> None:

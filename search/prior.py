@@ -12,6 +12,7 @@ read in place costs nothing.
 from collections.abc import Iterator
 from itertools import islice, product
 
+from kernels.problem import weights_are_constant
 from search.space import WHOLE, Point, Space, Value
 
 TILES_TRIED = 4
@@ -109,7 +110,7 @@ def _pack_a(space: Space) -> bool:
 
 def _pack_b(space: Space, rows: int) -> bool:
     """Packing B pays once its panels are used by several tiles of rows."""
-    if False not in _values(space, "pack_b"):
+    if False not in _values(space, "pack_b") or weights_are_constant(space.problem):
         return True
     used = space.dims.extent(space.dims.row)
     for dim in space.dims.row_dims[:-1]:

@@ -12,7 +12,7 @@ from math import log, prod
 
 from kernels.arithmetic import Arithmetic, arithmetic, must_pack
 from kernels.loopnest import build
-from kernels.problem import Conv2d, Problem
+from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target.model import KIB, Target
@@ -161,6 +161,8 @@ class Space:
         """Why the target cannot take a schedule that the problem can; None when it can."""
         limit = max(self.target.l3_bytes, LEAST_SCRATCH)
         for copy in build(self.problem, schedule).copies:
+            if copy.operand == "B" and weights_are_constant(self.problem):
+                continue  # a model's weights are packed whole, and stay
             size = prod(copy.shape) * self.problem.element.bytes
             if size > limit:
                 return (

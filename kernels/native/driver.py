@@ -20,7 +20,7 @@ from kernels.loopnest import Copy, Loop, Nest
 from kernels.native.geometry import Geometry
 from kernels.native.microkernel import ADD_BIAS, LOAD_C, RELU
 from kernels.paths import cache_dir
-from kernels.problem import Conv2d, Problem
+from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.schedule import Schedule
 from kernels.toolchain import generator_hash
 
@@ -34,13 +34,19 @@ from kernels.native.runtime import call_address, pack_b, pack_image, pack_transp
 def driver(p):
 '''
 
+_PREPARE = """
+
+@njit("void(int64[::1])", nogil=True, cache=True)
+def prepare(p):
+"""
+
 _FIXED = (
     "a", "b", "c", "bias", "a_panels", "b_panels",
     "full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows", "count", "repeat",
     "size", "out_size", "packed_size", "packed_zero", "word_depth", "word_size", "sums_size",
     "lanes", "taps", "tap_rows", "tap_cols", "depth_factor",
     "a_tap_row", "a_tap_col", "b_tap_source", "a_stream", "b_stream", "a_row_source",
-    "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
+    "chunk_bytes", "batch_bytes", "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
 )  # fmt: skip
 _CONV = ("height", "width", "channels", "conv_stride", "pad", "row_reach", "packed_cols")
 
@@ -57,19 +63,21 @@ def print_driver(
     problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry, how: Arithmetic
 ) -> DriverSource:
     """Print the driver for the structure of `nest`; with no size in it."""
-    return _Printer(isinstance(problem, Conv2d), schedule, nest, strides, how).print()
+    return _Printer(problem, schedule, nest, strides, how).print()
 
 
 class _Printer:
     def __init__(
         self,
-        is_conv: bool,
+        problem: Problem,
         schedule: Schedule,
         nest: Nest,
         strides: Geometry,
         how: Arithmetic,
     ) -> None:
-        self.is_conv, self.schedule, self.nest = is_conv, schedule, nest
+        self.is_conv = isinstance(problem, Conv2d)
+        self.is_ahead = weights_are_constant(problem) and schedule.packs("B")
+        self.schedule, self.nest = schedule, nest
         self.a_transposed, self.b_transposed = strides.a_transposed, strides.b_transposed
         self.joins, self.corrects = how.depth > 1, how.offset
         self.space = nest.space
@@ -77,7 +85,7 @@ class _Printer:
         self.indent = 1
         self.put("for _ in range(repeat):")
         self.indent += 1
-        self.parameters = list(_FIXED + (_CONV if is_conv else ()))
+        self.parameters = list(_FIXED + (_CONV if self.is_conv else ()))
         # The names of the current block's start and end, per dim.
         self.start = dict.fromkeys(self.space.dims, "0")
         self.end = {d: self.parameter(f"{d}_extent") for d in self.space.dims}
@@ -100,7 +108,38 @@ class _Printer:
                 self.kernel()
         reads = "".join(f"    {name} = p[{i}]\n" for i, name in enumerate(self.parameters))
         body = "\n".join(self.lines)
-        return DriverSource(f"{_HEADER}{reads}{body}\n", tuple(self.parameters))
+        text = f"{_HEADER}{reads}{body}\n"
+        if self.is_ahead:
+            text += self.print_prepare()
+        return DriverSource(text, tuple(self.parameters))
+
+    def print_prepare(self) -> str:
+        """A second function that packs all of B, chunk by chunk, before the driver runs.
+
+        Panels of one chunk lie together, whatever the blocks of the nest, so an address
+        in them depends on the column and on the chunk alone.
+        """
+        col, stream, lead = self.space.col, self.space.stream, self.space.batch
+        step = f"{stream}_step0" if f"{stream}_step0" in self.parameters else f"{stream}_extent"
+        batches, along = (f"{lead}_extent", f"b_{lead}") if lead else ("1", "0")
+        row = f"b_{col}" if self.b_transposed else "b_stream"
+        used = [n for n in self.parameters if n in (
+            "b", "b_panels", "pack_b_panel", "b_stream", f"b_{col}", "size", "word_depth",
+            "word_size", "sums_size", "taps", "b_tap_source", "register_cols", "chunk_bytes",
+            "batch_bytes", f"{col}_extent", f"{stream}_extent", step, batches, along,
+        )]  # fmt: skip
+        reads = "".join(f"    {name} = p[{self.parameters.index(name)}]\n" for name in used)
+        return (
+            f"{_PREPARE}{reads}"
+            f"    for i in range({batches}):\n"
+            f"        for start in range(0, {stream}_extent, {step}):\n"
+            f"            depth = min({step}, {stream}_extent - start)\n"
+            f"            to = b_panels + i * batch_bytes + start // {step} * chunk_bytes\n"
+            f"            source = b + (i * {along} + start * b_stream) * size\n"
+            f"            pack_b(pack_b_panel, to, source, {col}_extent, register_cols, taps,\n"
+            f"                   b_tap_source, depth, {row}, b_{col}, size, word_depth,\n"
+            "                   word_size, sums_size)\n"
+        )
 
     def loop(self, loop: Loop) -> None:
         level = sum(name.startswith(f"{loop.dim}_step") for name in self.parameters)
@@ -129,6 +168,9 @@ class _Printer:
     def pack(self, operand: str) -> None:
         self.packed_from[operand] = dict(self.start)
         depth = f"({self.end[self.space.stream]} - {self.start[self.space.stream]})"
+        if operand == "B" and self.is_ahead:
+            self._ensure(f"b_{self.space.col}")
+            return
         if operand == "B":
             self.pack_b(depth)
         elif self.is_conv:
@@ -178,7 +220,7 @@ class _Printer:
     def pack_image(self, depth: str) -> None:
         """The image's block with halo and zero padding."""
         rows = f"({self.end['oh']} - {self.start['oh']} - 1) * conv_stride + row_reach"
-        source = self._offset("a", ("n",), {})
+        source = self._offset("a", (*self._lead(), "n"), {})
         self.put(
             f"pack_image(copy_rows, a_panels, a + ({source} + {self.start['ci']}) * size,"
             f" {self.start['oh']} * conv_stride - pad, {self.start['ow']} * conv_stride - pad,"
@@ -206,11 +248,16 @@ class _Printer:
         if self.is_conv:
             b_tap += " * depth_factor"
         self.put(
-            f"call_address(kernel, a_tile, b_tile, c_tile, bias + {self.start[col]} * out_size,"
+            f"call_address(kernel, a_tile, b_tile, c_tile, bias + ({self._bias()}) * out_size,"
             f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, words * depth_factor,"
             f" flags, rows, cols, {self._sums()})"
         )
         self.put(f"if count: p[{self.parameters.index('count')}] += 1")
+
+    def _bias(self) -> str:
+        """Channels of a group follow those of the groups before; a batch shares its bias."""
+        dims = (*self._lead(), self.space.col) if self.is_conv else (self.space.col,)
+        return self._offset("c", dims, {})
 
     def _a_tile(self) -> str:
         dims = self.space.row_dims
@@ -225,8 +272,20 @@ class _Printer:
         if not self.schedule.packs("B"):
             offset = self._offset("b", (*self._lead(), col), {})
             return f"b + ({self.start[stream]} * b_stream + {offset}) * size"
+        panel_bytes = "(taps * words * register_cols * word_size + sums_size)"
+        if self.is_ahead:
+            return f"{self._chunk()} + {self.start[col]} // register_cols * {panel_bytes}"
         panel = f"({self.start[col]} - {self.packed_from['B'][col]}) // register_cols"
-        return f"b_panels + {panel} * (taps * words * register_cols * word_size + sums_size)"
+        return f"b_panels + {panel} * {panel_bytes}"
+
+    def _chunk(self) -> str:
+        """Where the present chunk of panels that were packed ahead begins."""
+        at, stream, lead = "b_panels", self.space.stream, self.space.batch
+        if lead:
+            at += f" + {self.start[lead]} * batch_bytes"
+        if self.start[stream] != "0":
+            at += f" + {self.start[stream]} // {stream}_step0 * chunk_bytes"
+        return at
 
     def _sums(self) -> str:
         """Column sums lie behind the panel that they belong to."""
@@ -250,8 +309,16 @@ def flags(load_first: bool, bias: bool, relu: bool) -> dict[str, int]:
 Driver = Callable[[Any], None]
 
 
+@dataclass(frozen=True)
+class Drivers:
+    """Compiled functions: the driver, and what packs constant weights before it, if any."""
+
+    run: Driver
+    prepare: Driver | None
+
+
 @functools.lru_cache(maxsize=64)
-def load_driver(text: str) -> Driver:
+def load_driver(text: str) -> Drivers:
     """Compile a driver's source, or load it from the cache folder.
 
     The file's name carries the generator's hash: Numba's own cache does not notice
@@ -267,8 +334,7 @@ def load_driver(text: str) -> Driver:
     # Numba stores and finds a cached function by the name of an importable module.
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    driver: Driver = module.driver
-    return driver
+    return Drivers(module.driver, getattr(module, "prepare", None))
 
 
 def _write_atomically(path: Path, text: str) -> None:

@@ -14,13 +14,14 @@ from kernels.native.driver import (
     PACK_A_SHIFT,
     PACK_B_SHIFT,
     Driver,
+    Drivers,
     flags,
     load_driver,
     print_driver,
 )
 from kernels.native.geometry import LINE_BYTES, Geometry, geometry
 from kernels.native.microkernel import MicroKernelSpec
-from kernels.problem import Conv2d, Problem
+from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.schedule import Schedule
 from kernels.support import check_supported
@@ -52,7 +53,7 @@ class Executable:
     problem: Problem
     nest: Nest
     kernels: CompiledKernels
-    driver: Driver
+    drivers: Drivers
     _names: tuple[str, ...]
     _sizes: dict[str, int]
 
@@ -62,7 +63,7 @@ class Executable:
         return {"A": self._sizes["scratch_a"], "B": self._sizes["scratch_b"]}
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
-        """Bind operands; without `scratch` it is allocated here.
+        """Bind operands; without `scratch` it is allocated here. Constant weights are packed now.
 
         Raises:
             LoweringError: an operand of another shape or type, or not contiguous.
@@ -80,7 +81,9 @@ class Executable:
         }
         parameters = np.array([values[name] for name in self._names], np.int64)
         kept = (operands, scratch, self.kernels)
-        return Call(self.driver, parameters, self._names.index("repeat"), kept)
+        if self.drivers.prepare is not None:
+            self.drivers.prepare(parameters)
+        return Call(self.drivers.run, parameters, self._names.index("repeat"), kept)
 
     def run(self, operands: Operands) -> None:
         """Compute C once."""
@@ -215,7 +218,10 @@ def _sizes(
         levels[loop.dim] = level + 1
     if isinstance(problem, Conv2d):
         sizes |= _image_sizes(problem, nest)
-    return sizes | _scratch(nest, strides, how)
+    scratch = _scratch(nest, strides, how)
+    if weights_are_constant(problem):
+        scratch |= _ahead(nest, spec)
+    return sizes | {"chunk_bytes": 0, "batch_bytes": 0} | scratch
 
 
 def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
@@ -248,3 +254,20 @@ def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
             pixels = copy.shape[0] * copy.shape[1]
             scratch["scratch_a"] = pixels * strides.packed_row * size_of(how.packed)
     return scratch
+
+
+def _ahead(nest: Nest, spec: MicroKernelSpec) -> dict[str, int]:
+    """Bytes of constant weights in panels: of one chunk, of one batch, and of all."""
+    space, how = nest.space, spec.how
+    chunk = nest.kernel.depth
+    words = space.taps * -(-chunk // how.depth)
+    sums = size_of(how.accumulator) if how.offset else 0
+    panels = -(-space.extent(space.col) // spec.cols)
+    chunk_bytes = panels * spec.cols * (words * size_of(how.word) + sums)
+    batch_bytes = -(-space.extent(space.stream) // chunk) * chunk_bytes
+    batches = space.extent(space.batch) if space.batch else 1
+    return {
+        "chunk_bytes": chunk_bytes,
+        "batch_bytes": batch_bytes,
+        "scratch_b": batches * batch_bytes,
+    }

@@ -131,13 +131,20 @@ def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) ->
     if packed:
         width = next(c for c in nest.copies if c.operand == "A").shape[1]
     stride, dilation = problem.stride, problem.dilation
-    folds = nest.kernel.depth == problem.ci and dilation == 1
+    depth, co = problem.ci // problem.groups, problem.co // problem.groups
+    contiguous = packed or problem.groups == 1
+    folds = nest.kernel.depth == depth and dilation == 1 and contiguous
     c_row = problem.ow * problem.co
     line = problem.w * problem.ci
     return Geometry(
-        a_dims={"n": problem.h * line, "oh": stride * line, "ow": stride * problem.ci},
-        b_dims={"co": 1},
-        c_dims={"n": problem.oh * c_row, "oh": c_row, "ow": problem.co, "co": 1},
+        a_dims={
+            "g": depth,
+            "n": problem.h * line,
+            "oh": stride * line,
+            "ow": stride * problem.ci,
+        },
+        b_dims={"g": co, "co": 1},
+        c_dims={"g": co, "n": problem.oh * c_row, "oh": c_row, "ow": problem.co, "co": 1},
         a_stream=1,
         b_stream=problem.co,
         a_row=stride * pixel // how.depth,
@@ -147,7 +154,7 @@ def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) ->
         packed_a_dims={"oh": stride * width * pixel, "ow": stride * pixel},
         a_tap_row=dilation * width * pixel // how.depth,
         a_tap_col=dilation * pixel // how.depth,
-        b_tap_source=problem.ci * problem.co,
+        b_tap_source=depth * problem.co,
         tap_rows=problem.kh,
         tap_cols=1 if folds else problem.kw,
         depth_factor=problem.kw if folds else 1,

@@ -24,6 +24,7 @@ matmuls = st.builds(
     init=st.sampled_from(["zero", "accumulate"]),
     bias=st.booleans(),
     epilogue=epilogues,
+    weights=st.sampled_from(["variable", "constant"]),
 )
 
 
@@ -34,18 +35,21 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
     dilation, pad = draw(st.integers(1, 2)), draw(st.integers(0, 3))
     least_h = max(1, dilation * (kh - 1) + 1 - 2 * pad)
     least_w = max(1, dilation * (kw - 1) + 1 - 2 * pad)
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     return Conv2d(
+        groups=groups,
+        weights=draw(st.sampled_from(["variable", "constant"])),
         n=draw(st.integers(1, 2)),
         h=draw(st.integers(least_h, least_h + 9)),
         w=draw(st.integers(least_w, least_w + 12)),
-        ci=draw(st.sampled_from([1, 3, 8, 17])),
-        co=draw(st.sampled_from([1, 5, 16, 33, 64])),
+        ci=groups * draw(st.sampled_from([1, 3, 8, 17])),
+        co=groups * draw(st.sampled_from([1, 5, 16, 33, 64])),
         kh=kh,
         kw=kw,
         stride=draw(st.integers(1, 3)),
         dilation=dilation,
         pad=pad,
-        dtype="f32",
+        dtype=draw(dtypes),
         bias=draw(st.booleans()),
         epilogue=draw(epilogues),
     )
@@ -64,7 +68,7 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
         lanes * draw(st.integers(1, 3)),
         draw(st.sampled_from(["rows", "cols"])),
     )
-    steps: list[Step] = [Tile("batch", 1)] if space.batch else []
+    steps: list[Step] = [Tile(space.batch, 1)] if space.batch else []
     inner: list[Step] = []
     if draw(st.booleans()):
         steps.append(Tile(space.col, register.cols * draw(st.integers(1, 4))))

@@ -158,6 +158,24 @@ def test_padding_of_an_image_full_of_infinity_stays_zero(host: Target) -> None:
     assert np.isposinf(operands["C"]).all()
 
 
+def test_constant_weights_are_packed_when_bound_and_not_when_run(host: Target) -> None:
+    problem = parse_problem("matmul:m=20,n=70,k=33,dtype=f32,weights=constant")
+    operands = make_operands(problem, 0)
+    expected = reference(problem, operands)
+    schedule = Schedule((Tile("n", 32), Stream("k", 17), Pack("B"), Register(4, 32)))
+    call = lower(problem, schedule, host).bind(operands)
+    operands["B"][...] = np.nan
+    call()
+    error, tolerance = compare(problem, operands["C"], expected)
+    assert error <= tolerance
+
+
+def test_depthwise(host: Target) -> None:
+    problem = parse_problem("conv2d:n=1,h=9,w=8,ci=20,co=20,kh=3,kw=3,pad=1,groups=20,dtype=f32")
+    steps = (Tile("g", 1), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16))
+    check(problem, Schedule(steps), host, 6)
+
+
 def test_short_runs_repeat_inside_one_call(host: Target) -> None:
     problem = parse_problem("matmul:m=8,n=16,k=4,dtype=i32,init=accumulate")
     operands = make_operands(problem, 0)
@@ -168,9 +186,10 @@ def test_short_runs_repeat_inside_one_call(host: Target) -> None:
 
 
 def test_refusals(host: Target) -> None:
-    with pytest.raises(UnsupportedError, match="weights=constant") as caught:
-        lower(Matmul(m=4, n=4, k=4, dtype="f32", weights="constant"), WHOLE, host)
-    assert caught.value.field == "weights"
+    nchw = Conv2d(n=1, h=4, w=4, ci=2, co=2, kh=1, kw=1, layout="nchw_fchw", dtype="f32")
+    with pytest.raises(UnsupportedError, match="layout=nchw_fchw") as caught:
+        lower(nchw, WHOLE, host)
+    assert caught.value.field == "layout"
     in_place = Schedule((Register(2, 16),))
     for needs in ("f32,transpose_b", "bf16", "f16", "i8"):
         with pytest.raises(LoweringError, match="pack operand="):
@@ -178,9 +197,6 @@ def test_refusals(host: Target) -> None:
     with pytest.raises(LoweringError, match="chunk of depth 3"):
         odd = Schedule((Stream("k", 3), *WHOLE.steps))
         lower(parse_problem("matmul:m=4,n=4,k=8,dtype=bf16"), odd, host)
-    with pytest.raises(UnsupportedError, match="groups=2"):
-        conv = Conv2d(n=1, h=4, w=4, ci=2, co=2, kh=1, kw=1, groups=2, dtype="f32")
-        lower(conv, WHOLE, host)
     with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
         lower(ONES, Schedule((Register(1, 17),)), host)
     with pytest.raises(ScheduleError):
