@@ -16,12 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.problem import Conv2d, Matmul, Problem
+from kernels.problem import DTYPES, Conv2d, Matmul, Problem
 from kernels.support import check_supported
 
 Array = NDArray[Any]
 Operands = dict[str, Array]
-NUMPY_TYPES: dict[str, type] = {"f32": np.float32, "f64": np.float64, "i32": np.int32}
+# bf16 has no NumPy type; its bits are held in uint16.
+NUMPY_TYPES: dict[str, type] = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "i32": np.int32,
+    "bf16": np.uint16,
+    "f16": np.float16,
+    "i8": np.int8,
+}
 ALIGNMENT = 64
 CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
 POISON_BYTE = 0xC5
@@ -58,7 +66,7 @@ def poison(array: Array) -> None:
 def make_operands(problem: Problem, seed: int = 0) -> Operands:
     """Random `A`, `B`, `C` and, where the problem has one, `bias`.
 
-    Floats are uniform in [-1, 1); i32 takes its whole range, so that sums wrap.
+    Floats are uniform in [-1, 1); integers take their whole range, so that i32 sums wrap.
     C is random where the problem accumulates and poisoned where it does not.
 
     Raises:
@@ -66,18 +74,42 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
     """
     check_supported(problem)
     rng = np.random.default_rng(seed)
-    dtype = NUMPY_TYPES[problem.element.name]
     operands: Operands = {}
     for name, shape in problem.operand_shapes.items():
-        operands[name] = empty_aligned(shape, dtype)
+        dtype = operand_type(problem, name)
+        operands[name] = empty_aligned(shape, NUMPY_TYPES[dtype])
         if name == "C" and getattr(problem, "init", "zero") == "zero":
             poison(operands[name])
-        elif problem.element.is_float:
-            operands[name][...] = rng.random(shape, dtype=dtype) * 2 - 1
         else:
-            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-            operands[name][...] = rng.integers(low, high, shape, dtype=dtype, endpoint=True)
+            operands[name][...] = _random(rng, shape, dtype)
     return operands
+
+
+def operand_type(problem: Problem, name: str) -> str:
+    """The dtype of an operand: A and B have the problem's, C and bias the accumulator's."""
+    element = problem.element
+    return element.name if name in ("A", "B") else element.accumulator
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    if DTYPES[dtype].is_float:
+        wide = np.float64 if dtype == "f64" else np.float32
+        uniform = rng.random(shape, dtype=wide) * 2 - 1
+        return to_bf16(uniform) if dtype == "bf16" else uniform
+    limits = np.iinfo(NUMPY_TYPES[dtype])
+    return rng.integers(limits.min, limits.max, shape, dtype=limits.dtype, endpoint=True)
+
+
+def to_bf16(values: Array) -> Array:
+    """The bits of float32 values cut to bf16."""
+    return (values.view(np.uint32) >> _HALF).astype(np.uint16)
+
+
+def widened(array: Array, dtype: str) -> Array:
+    """Operands in float64 or int64, exactly."""
+    if dtype == "bf16":
+        return (array.astype(np.uint32) << _HALF).view(np.float32).astype(np.float64)
+    return array.astype(np.float64 if DTYPES[dtype].is_float else np.int64)
 
 
 def reference(problem: Problem, operands: Operands) -> Expected:
@@ -103,7 +135,7 @@ def compare(problem: Problem, result: Array, expected: Expected) -> tuple[float,
 
 
 def _float_reference(problem: Problem, operands: Operands) -> Expected:
-    wide = {name: array.astype(np.float64) for name, array in operands.items()}
+    wide = {name: widened(array, operand_type(problem, name)) for name, array in operands.items()}
     value = _contract(problem, wide["A"], wide["B"], np.matmul)
     size = _contract(problem, np.abs(wide["A"]), np.abs(wide["B"]), np.matmul)
     for extra in _initial(problem, wide):
@@ -142,7 +174,8 @@ Product = Callable[[Array, Array], Array]
 
 def _contract(problem: Problem, a: Array, b: Array, product: Product) -> Array:
     if isinstance(problem, Matmul):
-        return product(a, b)
+        a = a.swapaxes(-1, -2) if problem.transpose_a else a
+        return product(a, b.swapaxes(-1, -2) if problem.transpose_b else b)
     assert isinstance(problem, Conv2d)
     return _convolve(problem, a, b, product)
 
@@ -151,18 +184,25 @@ def _convolve(problem: Conv2d, image: Array, weights: Array, product: Product) -
     """Sum over filter taps of (shifted image) x (tap's matrix): plain, and no im2col."""
     pad, stride, dilation = problem.pad, problem.stride, problem.dilation
     padded = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    out = np.zeros(problem.operand_shapes["C"], image.dtype)
-    for i in range(problem.kh):
-        for j in range(problem.kw):
-            rows = slice(i * dilation, i * dilation + (problem.oh - 1) * stride + 1, stride)
-            cols = slice(j * dilation, j * dilation + (problem.ow - 1) * stride + 1, stride)
-            out += product(padded[:, rows, cols, :], weights[i, j])
-    return out
+    ci, co = problem.ci // problem.groups, problem.co // problem.groups
+    parts = []
+    for g in range(problem.groups):
+        channels, filters = slice(g * ci, (g + 1) * ci), slice(g * co, (g + 1) * co)
+        total: Array = np.zeros((), image.dtype)
+        for i in range(problem.kh):
+            for j in range(problem.kw):
+                rows = slice(i * dilation, i * dilation + (problem.oh - 1) * stride + 1, stride)
+                cols = slice(j * dilation, j * dilation + (problem.ow - 1) * stride + 1, stride)
+                tap = product(padded[:, rows, cols, channels], weights[i, j][:, filters])
+                total = total + tap
+        parts.append(total)
+    return np.concatenate(parts, axis=-1)
 
 
 def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
-    """i32 arithmetic modulo 2**32, exactly, at the speed of float64 matrix products."""
-    total = _contract(problem, operands["A"], operands["B"], _wrapped_product).astype(np.uint32)
+    """Integer arithmetic modulo 2**32, exactly, at the speed of float64 matrix products."""
+    product = _wrapped_product if problem.element.name == "i32" else _small_product
+    total = _contract(problem, operands["A"], operands["B"], product).astype(np.uint32)
     for extra in _initial(problem, operands):
         total = total + extra.view(np.uint32)
     result = total.view(np.int32)
@@ -186,6 +226,12 @@ def _wrapped_product(a: Array, b: Array) -> Array:
         cross = (a_high @ b_low).astype(np.uint64) + (a_low @ b_high).astype(np.uint64)
         out += ((low + (cross << np.uint64(_HALF))) & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     return out
+
+
+def _small_product(a: Array, b: Array) -> Array:
+    """The product of i8 modulo 2**32; float64 sums stay exact up to a depth of 2**39."""
+    total = a.astype(np.float64) @ b.astype(np.float64)
+    return total.astype(np.int64).astype(np.uint32)
 
 
 def _halves(x: Array) -> tuple[Array, Array]:

@@ -1,31 +1,30 @@
 """Which problems the lowerings cover; light, so that a service can ask at its boundary."""
 
 from kernels.errors import UnsupportedError
-from kernels.problem import Conv2d, Matmul, Problem
+from kernels.problem import Conv2d, Matmul, Problem, weights_are_constant
 
-LOWERED_TYPES = ("f32", "f64", "i32")
+SCRIPTED_TYPES = ("f32", "f64", "i32")
 
 
 def check_supported(problem: Problem) -> None:
-    """Raise UnsupportedError, naming the key, for problems that no lowering covers."""
-    if problem.element.name not in LOWERED_TYPES:
-        raise UnsupportedError(
-            f"{problem}: dtype={problem.element.name} is not lowered; "
-            f"give one of {', '.join(LOWERED_TYPES)}",
-            "dtype",
-        )
+    """Raise UnsupportedError, naming the key, for problems that have no native lowering."""
+    if isinstance(problem, Conv2d):
+        _refuse(problem, "layout", "is not lowered", problem.layout != "nhwc_hwcf")
+
+
+def check_scripted(problem: Problem) -> None:
+    """Raise UnsupportedError, naming the key, for problems that have no transform script."""
+    check_supported(problem)
+    _refuse(problem, "dtype", "has no script", problem.element.name not in SCRIPTED_TYPES)
     if isinstance(problem, Matmul):
-        wrong = {"transpose_a": problem.transpose_a, "transpose_b": problem.transpose_b}
-    elif isinstance(problem, Conv2d):
-        wrong = {
-            "dtype": problem.dtype != "f32",
-            "groups": problem.groups != 1,
-            "layout": problem.layout != "nhwc_hwcf",
-        }
-    else:
-        raise TypeError(f"no reference for {type(problem).__name__}")
-    wrong["weights"] = getattr(problem, "weights", "variable") == "constant"
-    for field, is_wrong in wrong.items():
-        if is_wrong:
-            value = getattr(problem, field)
-            raise UnsupportedError(f"{problem}: {field}={value} is not lowered", field)
+        _refuse(problem, "transpose_a", "has no script", problem.transpose_a)
+        _refuse(problem, "transpose_b", "has no script", problem.transpose_b)
+    if isinstance(problem, Conv2d):
+        _refuse(problem, "dtype", "has no script for conv2d", problem.dtype != "f32")
+        _refuse(problem, "groups", "has no script", problem.groups != 1)
+    _refuse(problem, "weights", "has no script", weights_are_constant(problem))
+
+
+def _refuse(problem: Problem, field: str, why: str, is_wrong: bool) -> None:
+    if is_wrong:
+        raise UnsupportedError(f"{problem}: {field}={getattr(problem, field)} {why} yet", field)

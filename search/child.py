@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
 from kernels.native.executable import Call
@@ -56,10 +58,10 @@ class Session:
         """Compile a schedule and bind it to the operands and the arena."""
         schedule = Schedule.from_json(steps)
         executable = lower(self.problem, schedule, self.target)
-        for name, elements in executable.scratch_elements.items():
+        for name, size in executable.scratch_bytes.items():
             held = self.arena.get(name)
-            if held is None or held.size < elements:
-                self.arena[name] = empty_aligned((elements,), self.operands["A"].dtype.type)
+            if held is None or held.size < size:
+                self.arena[name] = empty_aligned((size,), np.uint8)
         return executable.bind(self.operands, self.arena)
 
     def check(self, run: Run) -> tuple[float, float]:

@@ -12,6 +12,7 @@ read in place costs nothing.
 from collections.abc import Iterator
 from itertools import islice, product
 
+from kernels.problem import weights_are_constant
 from search.space import WHOLE, Point, Space, Value
 
 TILES_TRIED = 4
@@ -109,6 +110,8 @@ def _pack_a(space: Space) -> bool:
 
 def _pack_b(space: Space, rows: int) -> bool:
     """Packing B pays once its panels are used by several tiles of rows."""
+    if False not in _values(space, "pack_b") or weights_are_constant(space.problem):
+        return True
     used = space.dims.extent(space.dims.row)
     for dim in space.dims.row_dims[:-1]:
         used *= space.dims.extent(dim)
@@ -118,8 +121,9 @@ def _pack_b(space: Space, rows: int) -> bool:
 def _changes(space: Space, base: Point) -> Iterator[Point]:
     """Single departures from the model, the most often worthwhile first."""
     yield {"depth": WHOLE}
-    yield {"pack_a": not base["pack_a"]} if len(_values(space, "pack_a")) > 1 else {}
-    yield {"pack_b": not base["pack_b"]}
+    for name in ("pack_a", "pack_b"):
+        if len(_values(space, name)) > 1:
+            yield {name: not base[name]}
     yield {"outer": "rows"}
     for name in ("depth", "rows", "image_rows", "cols"):
         if name in _names(space):

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import log, prod
 
+from kernels.arithmetic import Arithmetic, arithmetic, must_pack
 from kernels.loopnest import build
-from kernels.problem import Conv2d, Problem
+from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target.model import KIB, Target
@@ -68,8 +69,8 @@ class Space:
             Parameter("tile", tuple(f"{r}x{v}" for r, v in self.register_tiles)),
             Parameter("unroll", tuple(u for u in UNROLLS if u <= depth)),
             Parameter("outer", ("cols", "rows")),
-            Parameter("pack_a", (True,) if self._must_pack_a else (False, True)),
-            Parameter("pack_b", (False, True)),
+            Parameter("pack_a", self._packs("A")),
+            Parameter("pack_b", self._packs("B")),
             Parameter("depth", self._wanted(WANTED_DEPTHS, depth)),
             Parameter("cols", self._wanted(WANTED_COLS, cols)),
         ]
@@ -107,9 +108,13 @@ class Space:
         """Number of points (several can mean one schedule)."""
         return prod(len(p.values) for p in self.parameters)
 
-    @property
-    def _must_pack_a(self) -> bool:
-        return isinstance(self.problem, Conv2d) and self.problem.pad > 0
+    @cached_property
+    def _how(self) -> Arithmetic:
+        return arithmetic(self.problem.element.name, self.target)
+
+    def _packs(self, operand: str) -> tuple[Value, ...]:
+        """Whether to pack is a choice only where the operand can be read in place."""
+        return (True,) if operand in must_pack(self.problem, self._how) else (False, True)
 
     def _extent(self, dim: str) -> int:
         return self.dims.extent(dim)
@@ -134,7 +139,7 @@ class Space:
         if self.dims.batch:
             steps.append(Tile(self.dims.batch, 1))
         steps += self._block(self.dims.col, int(point["cols"]), register.cols)
-        depth = balanced_chunk(self._extent(self.dims.stream), int(point["depth"]))
+        depth = balanced_chunk(self._extent(self.dims.stream), int(point["depth"]), self._how.depth)
         if depth < self._extent(self.dims.stream):
             steps.append(Stream(self.dims.stream, depth))
         if point["pack_b"]:
@@ -156,6 +161,8 @@ class Space:
         """Why the target cannot take a schedule that the problem can; None when it can."""
         limit = max(self.target.l3_bytes, LEAST_SCRATCH)
         for copy in build(self.problem, schedule).copies:
+            if copy.operand == "B" and weights_are_constant(self.problem):
+                continue  # a model's weights are packed whole, and stay
             size = prod(copy.shape) * self.problem.element.bytes
             if size > limit:
                 return (
@@ -165,12 +172,15 @@ class Space:
         return None
 
 
-def balanced_chunk(extent: int, wanted: int) -> int:
-    """The depth near `wanted` that cuts `extent` into equal chunks, the last a little shorter."""
+def balanced_chunk(extent: int, wanted: int, unit: int = 1) -> int:
+    """The depth near `wanted` that cuts `extent` into equal chunks, the last a little shorter.
+
+    A chunk is whole units, the elements that are multiplied at once.
+    """
     if wanted == WHOLE or wanted >= extent:
         return extent
     chunks = max(1, round(extent / wanted))
-    return -(-extent // chunks)
+    return min(extent, -(-extent // (chunks * unit)) * unit)
 
 
 def equal_block(extent: int, wanted: int, unit: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.loopnest.nest import Copy, Loop, Nest
-from kernels.problem.model import Conv2d, Problem
+from kernels.problem.model import Conv2d, Problem, weights_are_constant
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Counts:
 
     Attributes:
         micro_kernels: calls of the micro-kernel, edge tiles included.
-        packs: executions of the pack of each operand.
+        packs: executions of the pack of each operand; 0 for constant weights, packed ahead.
         stream_steps: chunks of the reduction (1 when it is not streamed).
         packed_bytes: bytes written by the packs of each operand, padding included.
         c_reads, c_writes: bytes of C loaded and stored by the micro-kernels.
@@ -57,6 +57,8 @@ def count(problem: Problem, nest: Nest) -> Counts:
     for entry in nest.entries:
         if isinstance(entry, Loop):
             blocks[entry.dim] = _cut(blocks[entry.dim], entry.step)
+        elif isinstance(entry, Copy) and _is_ahead(problem, entry):
+            packs[entry.operand] = packed_bytes[entry.operand] = 0
         elif isinstance(entry, Copy):
             packs[entry.operand] = _visits(blocks)
             packed_bytes[entry.operand] = _packed_bytes(problem, nest, blocks, entry.operand)
@@ -73,6 +75,11 @@ def count(problem: Problem, nest: Nest) -> Counts:
         c_writes=result * chunks,
         streamed_bytes=_streamed(problem, nest, calls // chunks),
     )
+
+
+def _is_ahead(problem: Problem, copy: Copy) -> bool:
+    """Constant weights are packed once, before the nest runs."""
+    return copy.operand == "B" and weights_are_constant(problem)
 
 
 def _visits(blocks: dict[str, Lengths]) -> int:

@@ -7,7 +7,7 @@ is written to, so that bufferisation copies neither.
 
 from kernels.errors import UnsupportedError
 from kernels.problem import Conv2d, Matmul, Problem
-from kernels.support import check_supported
+from kernels.support import check_scripted
 
 ENTRY = "kernel"
 
@@ -23,7 +23,7 @@ def payload(problem: Problem) -> str:
     Raises:
         UnsupportedError: no script covers the problem; names the key.
     """
-    check_supported(problem)
+    check_scripted(problem)
     if isinstance(problem, Conv2d):
         body = _convolution(problem)
     elif isinstance(problem, Matmul):

@@ -22,7 +22,7 @@ from kernels.mlir.sequences import (
 from kernels.mlir.writer import ANY, Writer
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.support import check_supported
+from kernels.support import check_scripted
 from kernels.target import detect
 
 HEADER_END = "//\n"
@@ -68,7 +68,7 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     """
     if flavor not in FLAVORS:
         raise UnsupportedError(f"flavor={flavor} is not one of {', '.join(FLAVORS)}", "flavor")
-    check_supported(problem)
+    check_scripted(problem)
     nest = build(problem, schedule)
     shape = form(problem)
     if schedule.register.cols == 1 < shape.space.extent(shape.space.col):

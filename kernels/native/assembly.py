@@ -184,7 +184,7 @@ def bound(counts: Counts, spec: MicroKernelSpec, cpu: str) -> Bound:
     """The least cycles that an iteration can take on a core."""
     core, declared = core_of(cpu)
     width = counts.vector_bytes
-    is_product = spec.dtype == "i32"
+    is_product = spec.how.word == "i32" and not spec.how.dot
     operations = core.integer_multiply if is_product else 1
     multiply = counts.multiply_adds * operations * max(1.0, width / core.multiply_add_bytes)
     wide = max(1.0, width / core.load_bytes)

@@ -14,12 +14,13 @@ from llvmlite import ir
 from numba import cfunc, types
 from numba.extending import intrinsic
 
+from kernels.arithmetic import size_of
 from kernels.errors import LoweringError
-from kernels.native.copies import emit_copy_rows, emit_pack_panel
+from kernels.native.copies import emit_copy_rows, emit_pack_panel, emit_transpose_panel
 from kernels.native.microkernel import MicroKernelSpec, emit_microkernel
 from kernels.native.vector_ir import I64
 
-_FULL, _EDGE, _PACK_PANEL, _COPY_ROWS = range(4)
+_FULL, _EDGE, _PACK_B_PANEL, _PACK_A_PANEL, _COPY_ROWS = range(5)
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,15 @@ class CompiledKernels:
     Attributes:
         full: the micro-kernel for whole tiles.
         edge: the micro-kernel for tiles that C cuts off.
-        pack_panel: packs one panel of B.
+        pack_b_panel: packs one panel of B.
+        pack_a_panel: packs one strip of a transposed A.
         copy_rows: packs rows of A.
     """
 
     full: int
     edge: int
-    pack_panel: int
+    pack_b_panel: int
+    pack_a_panel: int
     copy_rows: int
     _owner: Any
 
@@ -55,7 +58,8 @@ def compile_kernels(spec: MicroKernelSpec) -> CompiledKernels:
     return CompiledKernels(
         full=address(_FULL),
         edge=address(_EDGE),
-        pack_panel=address(_PACK_PANEL),
+        pack_b_panel=address(_PACK_B_PANEL),
+        pack_a_panel=address(_PACK_A_PANEL),
         copy_rows=address(_COPY_ROWS),
         _owner=owner,
     )
@@ -63,11 +67,14 @@ def compile_kernels(spec: MicroKernelSpec) -> CompiledKernels:
 
 def emit_all(module: ir.Module, spec: MicroKernelSpec) -> list[ir.Function]:
     """Add every function of a spec to `module`, in the order of `CompiledKernels`' addresses."""
+    how, lanes = spec.how, spec.lanes
+    pack_b = emit_transpose_panel if spec.b_transposed else emit_pack_panel
     return [
         emit_microkernel(module, spec, edge=False),
         emit_microkernel(module, spec, edge=True),
-        emit_pack_panel(module, spec.dtype, spec.lanes, spec.vectors),
-        emit_copy_rows(module, spec.dtype, spec.lanes),
+        pack_b(module, how, lanes, spec.vectors),
+        emit_pack_panel(module, how, lanes, 1, for_a=True),
+        emit_copy_rows(module, how, lanes * size_of(how.accumulator)),
     ]
 
 

@@ -15,29 +15,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels.arithmetic import Arithmetic
 from kernels.loopnest import Copy, Loop, Nest
+from kernels.native.geometry import Geometry
 from kernels.native.microkernel import ADD_BIAS, LOAD_C, RELU
 from kernels.paths import cache_dir
-from kernels.problem import Conv2d, Problem
+from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.schedule import Schedule
 from kernels.toolchain import generator_hash
 
 _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver.py."""
 from numba import njit
 
-from kernels.native.runtime import call_address, pack_b, pack_image
+from kernels.native.runtime import call_address, pack_b, pack_image, pack_transposed_a
 
 
 @njit("void(int64[::1])", nogil=True, cache=True)
 def driver(p):
 '''
 
+_PREPARE = """
+
+@njit("void(int64[::1])", nogil=True, cache=True)
+def prepare(p):
+"""
+
 _FIXED = (
     "a", "b", "c", "bias", "a_panels", "b_panels",
-    "full", "edge", "pack_panel", "copy_rows", "count", "repeat",
-    "size", "out_size", "taps", "tap_rows", "tap_cols", "depth_factor",
-    "a_tap_row", "a_tap_col", "b_tap_source", "b_row_source", "a_row_source",
-    "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
+    "full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows", "count", "repeat",
+    "size", "out_size", "packed_size", "packed_zero", "word_depth", "word_size", "sums_size",
+    "lanes", "taps", "tap_rows", "tap_cols", "depth_factor",
+    "a_tap_row", "a_tap_col", "b_tap_source", "a_stream", "b_stream", "a_row_source",
+    "chunk_bytes", "batch_bytes", "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
 )  # fmt: skip
 _CONV = ("height", "width", "channels", "conv_stride", "pad", "row_reach", "packed_cols")
 
@@ -50,20 +59,33 @@ class DriverSource:
     parameters: tuple[str, ...]
 
 
-def print_driver(problem: Problem, schedule: Schedule, nest: Nest) -> DriverSource:
+def print_driver(
+    problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry, how: Arithmetic
+) -> DriverSource:
     """Print the driver for the structure of `nest`; with no size in it."""
-    return _Printer(isinstance(problem, Conv2d), schedule, nest).print()
+    return _Printer(problem, schedule, nest, strides, how).print()
 
 
 class _Printer:
-    def __init__(self, is_conv: bool, schedule: Schedule, nest: Nest) -> None:
-        self.is_conv, self.schedule, self.nest = is_conv, schedule, nest
+    def __init__(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        nest: Nest,
+        strides: Geometry,
+        how: Arithmetic,
+    ) -> None:
+        self.is_conv = isinstance(problem, Conv2d)
+        self.is_ahead = weights_are_constant(problem) and schedule.packs("B")
+        self.schedule, self.nest = schedule, nest
+        self.a_transposed, self.b_transposed = strides.a_transposed, strides.b_transposed
+        self.joins, self.corrects = how.depth > 1, how.offset
         self.space = nest.space
         self.lines: list[str] = []
         self.indent = 1
         self.put("for _ in range(repeat):")
         self.indent += 1
-        self.parameters = list(_FIXED + (_CONV if is_conv else ()))
+        self.parameters = list(_FIXED + (_CONV if self.is_conv else ()))
         # The names of the current block's start and end, per dim.
         self.start = dict.fromkeys(self.space.dims, "0")
         self.end = {d: self.parameter(f"{d}_extent") for d in self.space.dims}
@@ -86,7 +108,38 @@ class _Printer:
                 self.kernel()
         reads = "".join(f"    {name} = p[{i}]\n" for i, name in enumerate(self.parameters))
         body = "\n".join(self.lines)
-        return DriverSource(f"{_HEADER}{reads}{body}\n", tuple(self.parameters))
+        text = f"{_HEADER}{reads}{body}\n"
+        if self.is_ahead:
+            text += self.print_prepare()
+        return DriverSource(text, tuple(self.parameters))
+
+    def print_prepare(self) -> str:
+        """A second function that packs all of B, chunk by chunk, before the driver runs.
+
+        Panels of one chunk lie together, whatever the blocks of the nest, so an address
+        in them depends on the column and on the chunk alone.
+        """
+        col, stream, lead = self.space.col, self.space.stream, self.space.batch
+        step = f"{stream}_step0" if f"{stream}_step0" in self.parameters else f"{stream}_extent"
+        batches, along = (f"{lead}_extent", f"b_{lead}") if lead else ("1", "0")
+        row = f"b_{col}" if self.b_transposed else "b_stream"
+        used = [n for n in self.parameters if n in (
+            "b", "b_panels", "pack_b_panel", "b_stream", f"b_{col}", "size", "word_depth",
+            "word_size", "sums_size", "taps", "b_tap_source", "register_cols", "chunk_bytes",
+            "batch_bytes", f"{col}_extent", f"{stream}_extent", step, batches, along,
+        )]  # fmt: skip
+        reads = "".join(f"    {name} = p[{self.parameters.index(name)}]\n" for name in used)
+        return (
+            f"{_PREPARE}{reads}"
+            f"    for i in range({batches}):\n"
+            f"        for start in range(0, {stream}_extent, {step}):\n"
+            f"            depth = min({step}, {stream}_extent - start)\n"
+            f"            to = b_panels + i * batch_bytes + start // {step} * chunk_bytes\n"
+            f"            source = b + (i * {along} + start * b_stream) * size\n"
+            f"            pack_b(pack_b_panel, to, source, {col}_extent, register_cols, taps,\n"
+            f"                   b_tap_source, depth, {row}, b_{col}, size, word_depth,\n"
+            "                   word_size, sums_size)\n"
+        )
 
     def loop(self, loop: Loop) -> None:
         level = sum(name.startswith(f"{loop.dim}_step") for name in self.parameters)
@@ -106,15 +159,18 @@ class _Printer:
             origin = base.get(dim, "0")
             here = self.start[dim]
             distance = here if origin == "0" else f"({here} - {origin})"
-            stride = f"{operand}_{dim}"
-            if stride not in self.parameters:
-                self.parameter(stride)
-            terms.append(f"{distance} * {stride}")
+            terms.append(f"{distance} * {self._ensure(f'{operand}_{dim}')}")
         return " + ".join(terms) or "0"
+
+    def _ensure(self, name: str) -> str:
+        return name if name in self.parameters else self.parameter(name)
 
     def pack(self, operand: str) -> None:
         self.packed_from[operand] = dict(self.start)
         depth = f"({self.end[self.space.stream]} - {self.start[self.space.stream]})"
+        if operand == "B" and self.is_ahead:
+            self._ensure(f"b_{self.space.col}")
+            return
         if operand == "B":
             self.pack_b(depth)
         elif self.is_conv:
@@ -131,28 +187,45 @@ class _Printer:
         col, stream = self.space.col, self.space.stream
         source = self._offset("b", (*self._lead(), col), {})
         cols = f"{self.end[col]} - {self.start[col]}"
+        step = self._ensure(f"b_{col}")
+        row = step if self.b_transposed else "b_stream"
         self.put(
-            "pack_b(pack_panel, b_panels,"
-            f" b + ({self.start[stream]} * b_row_source + {source}) * size, {cols},"
-            f" register_cols, taps, b_tap_source, {depth}, b_row_source, size)"
+            "pack_b(pack_b_panel, b_panels,"
+            f" b + ({self.start[stream]} * b_stream + {source}) * size, {cols},"
+            f" register_cols, taps, b_tap_source, {depth}, {row}, {step}, size,"
+            " word_depth, word_size, sums_size)"
         )
 
     def pack_rows(self, depth: str) -> None:
+        """A's block to rows, or to columns where A is transposed."""
         row, stream = self.space.row, self.space.stream
         source = self._offset("a", (*self._lead(), row), {})
-        self.put(
-            f"call_address(copy_rows, a_panels, a + ({self.start[stream]} + {source}) * size,"
-            f" packed_row, a_row_source, {self.end[row]} - {self.start[row]}, {depth})"
-        )
+        at = f"a + ({self.start[stream]} * a_stream + {source}) * size"
+        rows = f"{self.end[row]} - {self.start[row]}"
+        if not self.a_transposed:
+            self.put(
+                f"call_address(copy_rows, a_panels, packed_row, {at}, a_row_source,"
+                f" {rows}, {depth})"
+            )
+        elif self.joins:
+            self.put(
+                f"pack_transposed_a(pack_a_panel, lanes, a_panels, packed_row // word_depth, {at},"
+                f" a_stream, {rows}, {depth}, size, word_size)"
+            )
+        else:
+            self.put(
+                f"call_address(copy_rows, a_panels, packed_row, {at}, a_stream, {depth}, {rows})"
+            )
 
     def pack_image(self, depth: str) -> None:
+        """The image's block with halo and zero padding."""
         rows = f"({self.end['oh']} - {self.start['oh']} - 1) * conv_stride + row_reach"
-        source = self._offset("a", ("n",), {})
+        source = self._offset("a", (*self._lead(), "n"), {})
         self.put(
             f"pack_image(copy_rows, a_panels, a + ({source} + {self.start['ci']}) * size,"
             f" {self.start['oh']} * conv_stride - pad, {self.start['ow']} * conv_stride - pad,"
             f" {rows}, packed_cols, height, width, channels, {depth},"
-            " packed_row, size)"
+            " packed_row, size, packed_size, packed_zero)"
         )
 
     def kernel(self) -> None:
@@ -161,6 +234,7 @@ class _Printer:
         self.put(f"rows = {self.end[row]} - {self.start[row]}")
         self.put(f"cols = {self.end[col]} - {self.start[col]}")
         self.put(f"depth = {self.end[stream]} - {self.start[stream]}")
+        self.put("words = (depth + word_depth - 1) // word_depth")
         self.put(f"flags = flags_first if {self.start[stream]} == 0 else flags_later")
         self.put(f"if {self.end[stream]} == {stream}_extent: flags |= flags_last")
         self.put(f"a_tile = {self._a_tile()}")
@@ -170,33 +244,52 @@ class _Printer:
         self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         for name in ("register_rows", "register_cols"):
             self.parameter(name)
-        b_tap = "depth * register_cols" if self.schedule.packs("B") else "b_tap_source"
+        b_tap = "words * register_cols" if self.schedule.packs("B") else "b_tap_source"
         if self.is_conv:
             b_tap += " * depth_factor"
         self.put(
-            f"call_address(kernel, a_tile, b_tile, c_tile, bias + {self.start[col]} * out_size,"
-            f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, depth * depth_factor,"
-            " flags, rows, cols)"
+            f"call_address(kernel, a_tile, b_tile, c_tile, bias + ({self._bias()}) * out_size,"
+            f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, words * depth_factor,"
+            f" flags, rows, cols, {self._sums()})"
         )
         self.put(f"if count: p[{self.parameters.index('count')}] += 1")
+
+    def _bias(self) -> str:
+        """Channels of a group follow those of the groups before; a batch shares its bias."""
+        dims = (*self._lead(), self.space.col) if self.is_conv else (self.space.col,)
+        return self._offset("c", dims, {})
 
     def _a_tile(self) -> str:
         dims = self.space.row_dims
         if not self.schedule.packs("A"):
             offset = self._offset("a", (*self._lead(), *dims), {})
-            return f"a + ({self.start[self.space.stream]} + {offset}) * size"
+            return f"a + ({self.start[self.space.stream]} * a_stream + {offset}) * size"
         moving = tuple(d for d in dims if d in ("m", "oh", "ow"))
-        return f"a_panels + ({self._offset('ap', moving, self.packed_from['A'])}) * size"
+        return f"a_panels + ({self._offset('ap', moving, self.packed_from['A'])}) * packed_size"
 
     def _b_tile(self) -> str:
         col, stream = self.space.col, self.space.stream
         if not self.schedule.packs("B"):
             offset = self._offset("b", (*self._lead(), col), {})
-            return f"b + ({self.start[stream]} * b_row_source + {offset}) * size"
-        # A panel is taps * depth * NR elements, so a column of its first moves by taps * depth.
-        return (
-            f"b_panels + ({self.start[col]} - {self.packed_from['B'][col]}) * taps * depth * size"
-        )
+            return f"b + ({self.start[stream]} * b_stream + {offset}) * size"
+        panel_bytes = "(taps * words * register_cols * word_size + sums_size)"
+        if self.is_ahead:
+            return f"{self._chunk()} + {self.start[col]} // register_cols * {panel_bytes}"
+        panel = f"({self.start[col]} - {self.packed_from['B'][col]}) // register_cols"
+        return f"b_panels + {panel} * {panel_bytes}"
+
+    def _chunk(self) -> str:
+        """Where the present chunk of panels that were packed ahead begins."""
+        at, stream, lead = "b_panels", self.space.stream, self.space.batch
+        if lead:
+            at += f" + {self.start[lead]} * batch_bytes"
+        if self.start[stream] != "0":
+            at += f" + {self.start[stream]} // {stream}_step0 * chunk_bytes"
+        return at
+
+    def _sums(self) -> str:
+        """Column sums lie behind the panel that they belong to."""
+        return "b_tile + taps * words * register_cols * word_size" if self.corrects else "0"
 
 
 # Counters share one i64: micro-kernel calls in the low bits, packs above them.
@@ -216,8 +309,16 @@ def flags(load_first: bool, bias: bool, relu: bool) -> dict[str, int]:
 Driver = Callable[[Any], None]
 
 
+@dataclass(frozen=True)
+class Drivers:
+    """Compiled functions: the driver, and what packs constant weights before it, if any."""
+
+    run: Driver
+    prepare: Driver | None
+
+
 @functools.lru_cache(maxsize=64)
-def load_driver(text: str) -> Driver:
+def load_driver(text: str) -> Drivers:
     """Compile a driver's source, or load it from the cache folder.
 
     The file's name carries the generator's hash: Numba's own cache does not notice
@@ -233,8 +334,7 @@ def load_driver(text: str) -> Driver:
     # Numba stores and finds a cached function by the name of an importable module.
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    driver: Driver = module.driver
-    return driver
+    return Drivers(module.driver, getattr(module, "prepare", None))
 
 
 def _write_atomically(path: Path, text: str) -> None:

@@ -1,27 +1,29 @@
 """Problem + Schedule + Target -> something that runs: micro-kernel, driver, scratch."""
 
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 import numpy as np
 
+from kernels.arithmetic import Arithmetic, arithmetic, size_of
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest, build
 from kernels.native.compile import CompiledKernels, compile_kernels
+from kernels.native.dot import OFFSET
 from kernels.native.driver import (
     PACK_A_SHIFT,
     PACK_B_SHIFT,
     Driver,
+    Drivers,
     DriverSource,
     flags,
     load_driver,
     print_driver,
 )
-from kernels.native.geometry import Geometry, geometry
+from kernels.native.geometry import LINE_BYTES, Geometry, geometry
 from kernels.native.microkernel import MicroKernelSpec
-from kernels.problem import Conv2d, Problem
-from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned
+from kernels.problem import Conv2d, Problem, weights_are_constant
+from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.schedule import Schedule
 from kernels.support import check_supported
 from kernels.target.model import Target
@@ -52,25 +54,24 @@ class Executable:
     problem: Problem
     nest: Nest
     kernels: CompiledKernels
-    driver: Driver
+    drivers: Drivers
     _names: tuple[str, ...]
     _sizes: dict[str, int]
 
     @property
-    def scratch_elements(self) -> dict[str, int]:
-        """Elements of scratch that each packed operand needs (1 for one read in place)."""
+    def scratch_bytes(self) -> dict[str, int]:
+        """Bytes of scratch that each packed operand needs."""
         return {"A": self._sizes["scratch_a"], "B": self._sizes["scratch_b"]}
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
-        """Bind operands; without `scratch` it is allocated here.
+        """Bind operands; without `scratch` it is allocated here. Constant weights are packed now.
 
         Raises:
             LoweringError: an operand of another shape or type, or not contiguous.
         """
         self._check(operands)
-        dtype = NUMPY_TYPES[self.problem.element.name]
         if scratch is None:
-            scratch = {n: empty_aligned((s,), dtype) for n, s in self.scratch_elements.items()}
+            scratch = {n: empty_aligned((s,), np.uint8) for n, s in self.scratch_bytes.items()}
         values = self._sizes | {
             "a": operands["A"].ctypes.data,
             "b": operands["B"].ctypes.data,
@@ -81,7 +82,9 @@ class Executable:
         }
         parameters = np.array([values[name] for name in self._names], np.int64)
         kept = (operands, scratch, self.kernels)
-        return Call(self.driver, parameters, self._names.index("repeat"), kept)
+        if self.drivers.prepare is not None:
+            self.drivers.prepare(parameters)
+        return Call(self.drivers.run, parameters, self._names.index("repeat"), kept)
 
     def run(self, operands: Operands) -> None:
         """Compute C once."""
@@ -101,8 +104,8 @@ class Executable:
         }
 
     def _check(self, operands: Operands) -> None:
-        dtype = NUMPY_TYPES[self.problem.element.name]
         for name, shape in self.problem.operand_shapes.items():
+            dtype = NUMPY_TYPES[operand_type(self.problem, name)]
             array = operands.get(name)
             if array is None or array.shape != shape or array.dtype != dtype:
                 found = "absent" if array is None else f"{array.dtype}{list(array.shape)}"
@@ -133,13 +136,11 @@ def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
     """What `lower` compiles; raises what `lower` raises, short of compilation."""
     check_supported(problem)
     nest = build(problem, schedule)
-    strides = geometry(problem, schedule, nest)
-    return Plan(
-        nest,
-        microkernel_spec(problem, schedule, target, strides),
-        print_driver(problem, schedule, nest),
-        _sizes(problem, schedule, nest, strides),
-    )
+    how = arithmetic(problem.element.name, target)
+    strides = geometry(problem, schedule, nest, how)
+    spec = microkernel_spec(problem, schedule, target, strides)
+    source = print_driver(problem, schedule, nest, strides, how)
+    return Plan(nest, spec, source, _sizes(problem, nest, strides, spec))
 
 
 def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
@@ -155,7 +156,8 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
     sizes = planned.sizes | {
         "full": kernels.full,
         "edge": kernels.edge,
-        "pack_panel": kernels.pack_panel,
+        "pack_b_panel": kernels.pack_b_panel,
+        "pack_a_panel": kernels.pack_a_panel,
         "copy_rows": kernels.copy_rows,
     }
     driver = load_driver(source.text)
@@ -177,26 +179,36 @@ def microkernel_spec(
             f"{lanes} {problem.element.name} lanes of {target.cpu}"
         )
     return MicroKernelSpec(
-        dtype=problem.element.name,
+        how=arithmetic(problem.element.name, target),
         rows=register.rows,
         vectors=register.cols // lanes,
         lanes=lanes,
         unroll=schedule.unroll,
         a_row=strides.a_row,
+        a_step=strides.a_step,
         b_row=strides.b_row,
         b_packed=schedule.packs("B"),
         taps=strides.tap_rows * strides.tap_cols > 1,
         fma=target.has_fma,
+        b_transposed=strides.b_transposed,
     )
 
 
-def _sizes(problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry) -> dict[str, int]:
+def _sizes(
+    problem: Problem, nest: Nest, strides: Geometry, spec: MicroKernelSpec
+) -> dict[str, int]:
     """Every parameter of the driver that is not an address."""
-    space, element = nest.space, problem.element
+    space, how = nest.space, spec.how
     row = space.row
     sizes = {
-        "size": element.bytes,
-        "out_size": element.accumulator_bytes,
+        "size": size_of(how.stored),
+        "out_size": size_of(how.accumulator),
+        "packed_size": size_of(how.packed),
+        "packed_zero": OFFSET if how.offset else 0,
+        "word_depth": how.depth,
+        "word_size": size_of(how.word),
+        "sums_size": spec.cols * size_of(how.accumulator) if how.offset else 0,
+        "lanes": spec.lanes,
         "taps": space.taps,
         "tap_rows": strides.tap_rows,
         "tap_cols": strides.tap_cols,
@@ -204,7 +216,8 @@ def _sizes(problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry) 
         "a_tap_row": strides.a_tap_row,
         "a_tap_col": strides.a_tap_col,
         "b_tap_source": strides.b_tap_source,
-        "b_row_source": problem.operand_shapes["C"][-1],
+        "a_stream": strides.a_stream,
+        "b_stream": strides.b_stream,
         "a_row_source": strides.a_dims[row],
         "packed_row": strides.packed_row,
         "c_row": strides.c_dims[row],
@@ -230,7 +243,10 @@ def _sizes(problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry) 
         levels[loop.dim] = level + 1
     if isinstance(problem, Conv2d):
         sizes |= _image_sizes(problem, nest)
-    return sizes | _scratch(nest, strides)
+    scratch = _scratch(nest, strides, how)
+    if weights_are_constant(problem):
+        scratch |= _ahead(nest, spec)
+    return sizes | {"chunk_bytes": 0, "batch_bytes": 0} | scratch
 
 
 def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
@@ -246,12 +262,37 @@ def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
     }
 
 
-def _scratch(nest: Nest, strides: Geometry) -> dict[str, int]:
-    """Elements of scratch for each packed operand."""
-    scratch = {"scratch_a": 1, "scratch_b": 1}
+def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
+    """Bytes of scratch for each packed operand; one line for one that is read in place."""
+    scratch = {"scratch_a": LINE_BYTES, "scratch_b": LINE_BYTES}
     for copy in nest.copies:
-        shape = copy.shape
-        if copy.operand == "A" and len(shape) == 2:
-            shape = (shape[0], strides.packed_row)
-        scratch[f"scratch_{copy.operand.lower()}"] = prod(shape)
+        if copy.operand == "B":
+            panels, taps, depth, cols = copy.shape
+            words = taps * -(-depth // how.depth)
+            sums = size_of(how.accumulator) if how.offset else 0
+            scratch["scratch_b"] = panels * cols * (words * size_of(how.word) + sums)
+        elif len(copy.shape) == 2:
+            rows, depth = copy.shape
+            steps = -(-depth // how.depth) if strides.a_transposed else rows
+            scratch["scratch_a"] = steps * strides.packed_row * size_of(how.packed)
+        else:
+            pixels = copy.shape[0] * copy.shape[1]
+            scratch["scratch_a"] = pixels * strides.packed_row * size_of(how.packed)
     return scratch
+
+
+def _ahead(nest: Nest, spec: MicroKernelSpec) -> dict[str, int]:
+    """Bytes of constant weights in panels: of one chunk, of one batch, and of all."""
+    space, how = nest.space, spec.how
+    chunk = nest.kernel.depth
+    words = space.taps * -(-chunk // how.depth)
+    sums = size_of(how.accumulator) if how.offset else 0
+    panels = -(-space.extent(space.col) // spec.cols)
+    chunk_bytes = panels * spec.cols * (words * size_of(how.word) + sums)
+    batch_bytes = -(-space.extent(space.stream) // chunk) * chunk_bytes
+    batches = space.extent(space.batch) if space.batch else 1
+    return {
+        "chunk_bytes": chunk_bytes,
+        "batch_bytes": batch_bytes,
+        "scratch_b": batches * batch_bytes,
+    }

@@ -238,8 +238,7 @@ def _facts(problem: Problem, planned: Plan) -> str:
         f"{name.upper()}_SHAPE, {name.upper()}_TYPE = {shape}, np.dtype({dtypes[name]!r})"
         for name, shape in problem.operand_shapes.items()
     ]
-    size = problem.element.bytes
-    scratch = tuple(planned.sizes[f"scratch_{operand}"] * size for operand in ("a", "b"))
+    scratch = tuple(planned.sizes[f"scratch_{operand}"] for operand in ("a", "b"))
     return "\n".join([*lines, f"SCRATCH_BYTES = {scratch}  # packed A, packed B"])
 
 

@@ -7,6 +7,8 @@ offset, and a convolution adds taps.
 
 from dataclasses import dataclass
 
+from kernels.arithmetic import Arithmetic, must_pack, size_of
+from kernels.errors import LoweringError
 from kernels.loopnest import Nest
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.schedule import Schedule
@@ -16,43 +18,71 @@ LINE_BYTES = 64
 
 @dataclass(frozen=True)
 class Geometry:
-    """Strides in elements.
+    """Strides: of operands in place in stored elements, of panels in packed elements.
 
     Attributes:
         a_dims: what one step along each row dim (or batch) moves A by, in place.
         b_dims: the same for B.
         c_dims: the same for C.
-        a_row, b_row: the micro-kernel's constant strides (see `MicroKernelSpec`).
-        a_tap_row, a_tap_col: what one filter row or column moves the image by.
-        b_tap: what one filter tap moves B by; for packed B it depends on the chunk's depth.
+        a_stream, b_stream: what one step of the reduction moves A and B by, in place.
+        a_row, a_step, b_row: the micro-kernel's constant strides, in words.
+        a_tap_row, a_tap_col: what one filter row or column moves the image by, in words.
         b_tap_source: what one filter tap moves B by in place.
         tap_rows, tap_cols: the micro-kernel's tap loops.
         depth_factor: 1, or kw where (kw, ci) are contiguous and fold into one reduction.
-        packed_row: elements between rows (pixels) of packed A.
-        packed_a_dims: what one step along oh and ow moves packed A by.
+        packed_row: between rows (pixels) of packed A; between steps if A is transposed.
+        packed_a_dims: what one step along m, oh, ow moves packed A by.
+        a_transposed, b_transposed: whether the reduction is not the contiguous dim of A,
+            or is that of B.
     """
 
     a_dims: dict[str, int]
     b_dims: dict[str, int]
     c_dims: dict[str, int]
+    a_stream: int
+    b_stream: int
     a_row: int
+    a_step: int
     b_row: int
-    a_tap_row: int
-    a_tap_col: int
-    b_tap_source: int
-    tap_rows: int
-    tap_cols: int
-    depth_factor: int
     packed_row: int
     packed_a_dims: dict[str, int]
+    a_tap_row: int = 0
+    a_tap_col: int = 0
+    b_tap_source: int = 0
+    tap_rows: int = 1
+    tap_cols: int = 1
+    depth_factor: int = 1
+    a_transposed: bool = False
+    b_transposed: bool = False
 
 
-def geometry(problem: Problem, schedule: Schedule, nest: Nest) -> Geometry:
-    """The strides for `schedule` on `problem`."""
+def geometry(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) -> Geometry:
+    """The strides for `schedule` on `problem`.
+
+    Raises:
+        LoweringError: an operand that the arithmetic cannot read in place is not packed.
+    """
+    _check_packs(problem, schedule, nest, how)
     if isinstance(problem, Matmul):
-        return _matmul(problem, schedule, nest)
+        return _matmul(problem, schedule, nest, how)
     assert isinstance(problem, Conv2d)
-    return _conv2d(problem, schedule, nest)
+    return _conv2d(problem, schedule, nest, how)
+
+
+def _check_packs(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) -> None:
+    for operand in sorted(must_pack(problem, how)):
+        if not schedule.packs(operand):
+            raise LoweringError(
+                f"{problem}: {operand} cannot be read in place on this target; "
+                f"add the step pack operand={operand}"
+            )
+    extent = nest.space.extent(nest.space.stream)
+    chunk = nest.kernel.depth
+    if chunk != extent and chunk % how.depth:
+        raise LoweringError(
+            f"{problem}: a chunk of depth {chunk} is no multiple of the {how.depth} elements "
+            "that are multiplied at once"
+        )
 
 
 def _odd_lines(elements: int, size: int) -> int:
@@ -64,48 +94,68 @@ def _odd_lines(elements: int, size: int) -> int:
     return (lines | 1) * LINE_BYTES // size
 
 
-def _matmul(problem: Matmul, schedule: Schedule, nest: Nest) -> Geometry:
+def _matmul(problem: Matmul, schedule: Schedule, nest: Nest, how: Arithmetic) -> Geometry:
     m, n, k = problem.m, problem.n, problem.k
-    packed_row = _odd_lines(nest.kernel.depth, problem.element.bytes)
+    packs_a = schedule.packs("A")
+    if problem.transpose_a:
+        rows = next((c.shape[0] for c in nest.copies if c.operand == "A"), 0)
+        lanes = LINE_BYTES // size_of(how.word)
+        packed_row = _odd_lines(-(-rows // lanes) * lanes, size_of(how.word)) * how.depth
+        a_row, a_step = 1, packed_row // how.depth if packs_a else m
+        packed_dims = {"m": how.depth}
+    else:
+        packed_row = _odd_lines(nest.kernel.depth, size_of(how.packed))
+        a_row, a_step = (packed_row if packs_a else k) // how.depth, 1
+        packed_dims = {"m": packed_row}
     return Geometry(
-        a_dims={"batch": m * k, "m": k},
-        b_dims={"batch": k * n, "n": 1},
+        a_dims={"batch": m * k, "m": 1 if problem.transpose_a else k},
+        b_dims={"batch": k * n, "n": k if problem.transpose_b else 1},
         c_dims={"batch": m * n, "m": n, "n": 1},
-        a_row=packed_row if schedule.packs("A") else k,
+        a_stream=m if problem.transpose_a else 1,
+        b_stream=1 if problem.transpose_b else n,
+        a_row=a_row,
+        a_step=a_step,
         b_row=nest.kernel.cols if schedule.packs("B") else n,
-        a_tap_row=0,
-        a_tap_col=0,
-        b_tap_source=0,
-        tap_rows=1,
-        tap_cols=1,
-        depth_factor=1,
         packed_row=packed_row,
-        packed_a_dims={"m": packed_row},
+        packed_a_dims=packed_dims,
+        a_transposed=problem.transpose_a,
+        b_transposed=problem.transpose_b,
     )
 
 
-def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest) -> Geometry:
+def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -> Geometry:
     packed = schedule.packs("A")
-    pixel = nest.kernel.depth if packed else problem.ci
+    words = -(-nest.kernel.depth // how.depth)
+    pixel = words * how.depth if packed else problem.ci
     width = problem.w
     if packed:
         width = next(c for c in nest.copies if c.operand == "A").shape[1]
     stride, dilation = problem.stride, problem.dilation
-    folds = nest.kernel.depth == problem.ci and dilation == 1
+    depth, co = problem.ci // problem.groups, problem.co // problem.groups
+    contiguous = packed or problem.groups == 1
+    folds = nest.kernel.depth == depth and dilation == 1 and contiguous
     c_row = problem.ow * problem.co
     line = problem.w * problem.ci
     return Geometry(
-        a_dims={"n": problem.h * line, "oh": stride * line, "ow": stride * problem.ci},
-        b_dims={"co": 1},
-        c_dims={"n": problem.oh * c_row, "oh": c_row, "ow": problem.co, "co": 1},
-        a_row=stride * pixel,
+        a_dims={
+            "g": depth,
+            "n": problem.h * line,
+            "oh": stride * line,
+            "ow": stride * problem.ci,
+        },
+        b_dims={"g": co, "co": 1},
+        c_dims={"g": co, "n": problem.oh * c_row, "oh": c_row, "ow": problem.co, "co": 1},
+        a_stream=1,
+        b_stream=problem.co,
+        a_row=stride * pixel // how.depth,
+        a_step=1,
         b_row=nest.kernel.cols if schedule.packs("B") else problem.co,
-        a_tap_row=dilation * width * pixel,
-        a_tap_col=dilation * pixel,
-        b_tap_source=problem.ci * problem.co,
+        packed_row=pixel,
+        packed_a_dims={"oh": stride * width * pixel, "ow": stride * pixel},
+        a_tap_row=dilation * width * pixel // how.depth,
+        a_tap_col=dilation * pixel // how.depth,
+        b_tap_source=depth * problem.co,
         tap_rows=problem.kh,
         tap_cols=1 if folds else problem.kw,
         depth_factor=problem.kw if folds else 1,
-        packed_row=pixel,
-        packed_a_dims={"oh": stride * width * pixel, "ow": stride * pixel},
     )

@@ -9,29 +9,23 @@ loop, so they never leave registers; C is written once, and read only to accumul
 A matmul has one tap; a convolution reads the image in place, tap by tap.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.native.vector_ir import (
-    ELEMENTS,
-    Loop,
-    Value,
-    Vectors,
-    const,
-    internal_function,
-)
+from kernels.arithmetic import Arithmetic
+from kernels.native.control import Loop, Transform, branch
+from kernels.native.dot import multiply_add
+from kernels.native.vector_ir import ELEMENTS, Value, Vectors, const, internal_function
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
 
-Transform = Callable[[list[Value]], list[Value]]
-
-# Positions of the i64 arguments: addresses, then strides in elements, then sizes.
+# Positions of the i64 arguments: addresses, strides in words (of C: elements), sizes, and
+# the address of the correction that an offset A needs.
 ARGUMENTS = (
     "a", "b", "c", "bias",
     "c_row", "a_tap_row", "a_tap_col", "b_tap",
-    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols",
+    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols", "sums",
 )  # fmt: skip
 
 
@@ -40,28 +34,32 @@ class MicroKernelSpec:
     """All that a micro-kernel's code depends on.
 
     Attributes:
-        dtype: a key of `ELEMENTS`.
+        how: the arithmetic; it says what a word is.
         rows: register rows MR.
         vectors: register columns NV, in vectors.
         lanes: elements of a vector.
         unroll: steps of the reduction in one iteration.
-        a_row: elements between rows of A (constant: it folds into addresses).
-        b_row: elements between steps of B: a panel's row if packed, else a row of B itself.
+        a_row: words between rows of A (constant: it folds into addresses).
+        a_step: words of A between steps of the reduction; 1 unless A is transposed.
+        b_row: words between steps of B: a panel's row if packed, else a row of B itself.
         b_packed: whether B is in zero-filled panels, so that loads need no mask at an edge.
         taps: whether there is a loop over filter taps.
         fma: whether the target fuses multiply and add.
+        b_transposed: whether packing B transposes it.
     """
 
-    dtype: str
+    how: Arithmetic
     rows: int
     vectors: int
     lanes: int
     unroll: int
     a_row: int
+    a_step: int
     b_row: int
     b_packed: bool
     taps: bool
     fma: bool = True
+    b_transposed: bool = False
 
     @property
     def cols(self) -> int:
@@ -88,7 +86,8 @@ class _Emitter:
         self.fn, self.spec, self.edge = fn, spec, edge
         self.arg: dict[str, Value] = dict(zip(ARGUMENTS, fn.args, strict=True))
         self.builder = ir.IRBuilder(fn.append_basic_block("entry"))
-        self.v = Vectors(self.builder, ELEMENTS[spec.dtype], spec.lanes, spec.fma)
+        self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
+        self.words = Vectors(self.builder, ELEMENTS[spec.how.word], spec.lanes, spec.fma)
         self.col_masks: list[Value | None] = [None] * spec.vectors
         self.row_on: list[Value] = []
         self.a_offsets: list[Value] = []
@@ -153,7 +152,16 @@ class _Emitter:
             return [self.v.add(x, bias[j]) for x, (_, j) in zip(values, self._tiles(), strict=True)]
 
         zeros = [self.v.zero] * len(self._tiles())
-        return self._when(ADD_BIAS, biased, self._when(LOAD_C, loaded, zeros))
+        start = self._when(ADD_BIAS, biased, self._when(LOAD_C, loaded, zeros))
+        return self._corrected(start) if self.spec.how.offset else start
+
+    def _corrected(self, values: list[Value]) -> list[Value]:
+        """Less what the 128 that was added to A will contribute."""
+        sums = [
+            self.v.load(self.v.at(self.arg["sums"], j * self.spec.lanes))
+            for j in range(self.spec.vectors)
+        ]
+        return [self.v.add(x, sums[j]) for x, (_, j) in zip(values, self._tiles(), strict=True)]
 
     def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
         """`then(values)` where the flag is set, else `values`."""
@@ -162,28 +170,12 @@ class _Emitter:
         return self._guarded(is_set, then, values)
 
     def _guarded(self, condition: Value, then: Transform, values: list[Value]) -> list[Value]:
-        """`then(values)` under the condition, else `values`: one branch, merged by phis."""
-        b = self.builder
-        before = b.block
-        taken, after = b.append_basic_block("then"), b.append_basic_block("merge")
-        b.cbranch(condition, taken, after)
-        b.position_at_end(taken)
-        changed = then(values)
-        b.branch(after)
-        taken = b.block
-        b.position_at_end(after)
-        merged = []
-        for old, new in zip(values, changed, strict=True):
-            phi = b.phi(new.type)
-            phi.add_incoming(old, before)
-            phi.add_incoming(new, taken)
-            merged.append(phi)
-        return merged
+        return branch(self.builder, condition, then, values)
 
     def _reduce(self, accumulators: list[Value]) -> list[Value]:
         if not self.spec.taps:
             return self._reduce_depth(accumulators, self.arg["a"], self.arg["b"])
-        b, v = self.builder, self.v
+        b, v = self.builder, self.words
         rows = Loop(b, accumulators, "tap.row")
         a_row = v.offset(self.arg["a"], b.mul(rows.index, self.arg["a_tap_row"]))
         first_tap = b.mul(rows.index, self.arg["tap_cols"])
@@ -225,15 +217,15 @@ class _Emitter:
         b = self.builder
         loop = Loop(b, accumulators, f"depth.by{unroll}")
         step = b.add(start, loop.index)
-        a_step = self.v.offset(a, step)
-        b_step = self.v.offset(weights, b.mul(step, const(self.spec.b_row)))
+        a_step = self.words.offset(a, b.mul(step, const(self.spec.a_step)))
+        b_step = self.words.offset(weights, b.mul(step, const(self.spec.b_row)))
         current = loop.carried
         for u in range(unroll):
             current = self._outer_product(current, a_step, b_step, u)
         return loop.close(current, count, unroll)
 
     def _outer_product(self, acc: list[Value], a_step: Value, b_step: Value, u: int) -> list[Value]:
-        spec, v = self.spec, self.v
+        spec, v = self.spec, self.words
         masks = [None] * spec.vectors if spec.b_packed else self.col_masks
         row = [
             v.load(v.at(b_step, u * spec.b_row + j * spec.lanes), masks[j])
@@ -241,9 +233,10 @@ class _Emitter:
         ]
         out: list[Value] = []
         for i in range(spec.rows):
-            column = v.load_splat(v.at(v.offset(a_step, self.a_offsets[i]), u))
+            at = v.at(v.offset(a_step, self.a_offsets[i]), u * spec.a_step)
+            column = v.load_splat(at)
             out += [
-                v.multiply_add(column, row[j], acc[i * spec.vectors + j])
+                multiply_add(self.v, spec.how, column, row[j], acc[i * spec.vectors + j])
                 for j in range(spec.vectors)
             ]
         return out

@@ -29,15 +29,15 @@ def call_address(_typing: Any, address: Any, *arguments: Any) -> Any:
 
 
 @intrinsic
-def fill_zero(_typing: Any, address: Any, size: Any) -> Any:
-    """Set `size` bytes at `address` to zero."""
+def fill(_typing: Any, address: Any, size: Any, byte: Any) -> Any:
+    """Set `size` bytes at `address` to `byte`."""
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         pointer = builder.inttoptr(args[0], I8.as_pointer())
-        cgutils.memset(builder, pointer, args[1], 0)
+        cgutils.memset(builder, pointer, args[1], builder.trunc(args[2], I8))
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), codegen
+    return types.void(types.int64, types.int64, types.int64), codegen
 
 
 @njit(nogil=True)
@@ -51,14 +51,48 @@ def pack_b(
     tap_stride: int,
     depth: int,
     row: int,
+    col: int,
     size: int,
+    word_depth: int,
+    word_size: int,
+    sums_size: int,
 ) -> None:
-    """to[panel][tap][depth][NR] = source[tap][depth][cols]; strides in elements of `size` bytes."""
+    """to[panel][tap][words][NR] = source[tap][depth][cols], and column sums behind each panel.
+
+    `row` and `col` are what one row and one column move the source by, in elements of
+    `size` bytes (for a transposed B `row` is the step between its stored rows);
+    `sums_size` is the bytes of a panel's column sums, 0 where there are none.
+    """
+    words = (depth + word_depth - 1) // word_depth
+    panel_bytes = taps * words * panel_cols * word_size
     for first in range(0, cols, panel_cols):
+        sums = to + panel_bytes
+        fill(sums, sums_size, 0)
         for tap in range(taps):
-            call_address(pack_panel, to, source + (tap * tap_stride + first) * size, row, depth,
-                         min(panel_cols, cols - first))  # fmt: skip
-            to += depth * panel_cols * size
+            at = source + (tap * tap_stride + first * col) * size
+            call_address(pack_panel, to, panel_cols, at, row, depth,
+                         min(panel_cols, cols - first), sums)  # fmt: skip
+            to += words * panel_cols * word_size
+        to = sums + sums_size
+
+
+@njit(nogil=True)
+def pack_transposed_a(
+    pack_panel: int,
+    lanes: int,
+    to: int,
+    to_row: int,
+    source: int,
+    source_row: int,
+    rows: int,
+    depth: int,
+    size: int,
+    word_size: int,
+) -> None:
+    """to[words][rows] = source[depth][rows], in strips of `lanes` rows of A."""
+    for first in range(0, rows, lanes):
+        call_address(pack_panel, to + first * word_size, to_row, source + first * size, source_row,
+                     depth, min(lanes, rows - first), 0)  # fmt: skip
 
 
 @njit(nogil=True)
@@ -76,28 +110,32 @@ def pack_image(
     depth: int,
     to_pixel: int,
     size: int,
+    to_size: int,
+    zero: int,
 ) -> None:
     """to[rows][cols][to_pixel] = image[first_row.., first_col.., :depth], zero outside the image.
 
     `first_row` and `first_col` count from the image's corner and are negative in the padding;
-    `image` points at the first channel wanted of pixel (0, 0).
+    `image` points at the first channel wanted of pixel (0, 0); `zero` is the byte of a
+    packed zero.
     """
     left = min(max(-first_col, 0), cols)
     inside = max(min(width - first_col, cols) - left, 0)
+    pixel_bytes = to_pixel * to_size
     for r in range(rows):
-        line = to + r * cols * to_pixel * size
+        line = to + r * cols * pixel_bytes
         y = first_row + r
         if y < 0 or y >= height or inside == 0:
-            fill_zero(line, cols * to_pixel * size)
+            fill(line, cols * pixel_bytes, zero)
             continue
         if left > 0:
-            fill_zero(line, left * to_pixel * size)
-        start = line + left * to_pixel * size
+            fill(line, left * pixel_bytes, zero)
+        start = line + left * pixel_bytes
         source = image + (y * width + first_col + left) * channels * size
         if depth == channels and to_pixel == depth:
-            call_address(copy_rows, start, source, 0, 0, 1, inside * depth)
+            call_address(copy_rows, start, 0, source, 0, 1, inside * depth)
         else:
-            call_address(copy_rows, start, source, to_pixel, channels, inside, depth)
+            call_address(copy_rows, start, to_pixel, source, channels, inside, depth)
         right = cols - left - inside
         if right > 0:
-            fill_zero(start + inside * to_pixel * size, right * to_pixel * size)
+            fill(start + inside * pixel_bytes, right * pixel_bytes, zero)

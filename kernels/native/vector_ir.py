@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 VOID = ir.VoidType()
 PREFETCH_WRITE, PREFETCH_L1, PREFETCH_DATA = 1, 3, 1
 
@@ -19,7 +19,10 @@ Value = Any  # llvmlite's values carry no usable static types
 
 @dataclass(frozen=True)
 class Element:
-    """How one dtype looks in IR: `type` of a lane, its name in intrinsics, bytes, and FMA."""
+    """How one dtype looks in IR: `type` of a lane, its name in intrinsics, bytes, and rounding.
+
+    bf16 is held in i16, since few instructions know it.
+    """
 
     type: Any
     mangled: str
@@ -31,6 +34,9 @@ ELEMENTS: dict[str, Element] = {
     "f32": Element(ir.FloatType(), "f32", 4, True),
     "f64": Element(ir.DoubleType(), "f64", 8, True),
     "i32": Element(I32, "i32", 4, False),
+    "bf16": Element(I16, "i16", 2, True),
+    "f16": Element(ir.HalfType(), "f16", 2, True),
+    "i8": Element(I8, "i8", 1, False),
 }
 
 
@@ -162,44 +168,3 @@ def internal_function(module: ir.Module, name: str, arguments: int) -> ir.Functi
     for attribute in ("noinline", "nounwind", "optsize"):
         fn.attributes.add(attribute)
     return fn
-
-
-class Loop:
-    """A counted loop with carried values: `for i in range(0, count, step)`, count >= step.
-
-    Use as:  loop = Loop(builder, carried); ... body on loop.index and loop.carried ...;
-    results = loop.close(new_carried, count, step).
-    """
-
-    def __init__(self, builder: ir.IRBuilder, carried: Sequence[Value], name: str) -> None:
-        self.builder = builder
-        before = builder.block
-        self._head = builder.append_basic_block(name)
-        builder.branch(self._head)
-        builder.position_at_end(self._head)
-        self._phis = []
-        for value in (const(0), *carried):
-            phi = builder.phi(value.type)
-            phi.add_incoming(value, before)
-            self._phis.append(phi)
-
-    @property
-    def index(self) -> Value:
-        """The loop variable."""
-        return self._phis[0]
-
-    @property
-    def carried(self) -> list[Value]:
-        """The carried values as this iteration sees them."""
-        return list(self._phis[1:])
-
-    def close(self, carried: Sequence[Value], count: Value, step: int) -> list[Value]:
-        """End the body; the builder goes on behind the loop with the final values."""
-        builder = self.builder
-        following = builder.add(self.index, const(step))
-        after = builder.append_basic_block("after")
-        for phi, value in zip(self._phis, (following, *carried), strict=True):
-            phi.add_incoming(value, builder.block)
-        builder.cbranch(builder.icmp_signed("<", following, count), self._head, after)
-        builder.position_at_end(after)
-        return list(carried)

@@ -1,7 +1,15 @@
 """Problems: what is computed, as a frozen value with one canonical string."""
 
 from kernels.problem.dtypes import DTYPES, DType
-from kernels.problem.model import Conv2d, Matmul, Problem
+from kernels.problem.model import Conv2d, Matmul, Problem, weights_are_constant
 from kernels.problem.parse import parse_problem
 
-__all__ = ["DTYPES", "Conv2d", "DType", "Matmul", "Problem", "parse_problem"]
+__all__ = [
+    "DTYPES",
+    "Conv2d",
+    "DType",
+    "Matmul",
+    "Problem",
+    "parse_problem",
+    "weights_are_constant",
+]

@@ -21,7 +21,7 @@ class IterationSpace:
         col: the dim that B and C share (n or co), register-tiled and vectorised.
         stream: the reduction dim that can be streamed in chunks (k or ci).
         taps: filter positions (kh*kw); 1 for a matmul.
-        batch: a dim that every operand has, or None.
+        batch: a dim that every operand has (batch, or a convolution's groups g), or None.
     """
 
     extents: tuple[tuple[str, int], ...]
@@ -68,17 +68,20 @@ def iteration_space(problem: Problem) -> IterationSpace:
             batch="batch" if lead else None,
         )
     if isinstance(problem, Conv2d):
+        lead = (("g", problem.groups),) if problem.groups > 1 else ()
         return IterationSpace(
             extents=(
+                *lead,
                 ("n", problem.n),
                 ("oh", problem.oh),
                 ("ow", problem.ow),
-                ("co", problem.co),
+                ("co", problem.co // problem.groups),
                 ("ci", problem.ci // problem.groups),
             ),
             row_dims=("n", "oh", "ow"),
             col="co",
             stream="ci",
             taps=problem.kh * problem.kw,
+            batch="g" if lead else None,
         )
     raise TypeError(f"no iteration space for {type(problem).__name__}")

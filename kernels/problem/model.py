@@ -112,6 +112,11 @@ class Problem(ABC):
         return total
 
 
+def weights_are_constant(problem: Problem) -> bool:
+    """Whether B (the filter) is known ahead, so that packing it is not part of a run."""
+    return getattr(problem, "weights", "variable") == "constant"
+
+
 _EPILOGUES = ("none", "relu")
 _WEIGHTS = ("variable", "constant")
 

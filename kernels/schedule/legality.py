@@ -102,16 +102,18 @@ def _check_pack(
 ) -> None:
     if step.operand in packed:
         raise _refuse(problem, step, "it is already packed")
-    lead = space.batch or (space.row_dims[0] if len(space.row_dims) > 1 else None)
-    moved = lead in space.operand_dims[step.operand] if lead else False
-    if lead and moved and blocks[lead] != 1:
-        raise _refuse(
-            problem, step, f"one {lead} is packed at a time; put tile dim={lead} size=1 first"
-        )
+    dims = space.operand_dims[step.operand]
+    single = [space.batch, space.row_dims[0] if len(space.row_dims) > 1 else None]
+    for dim in single:
+        if dim in dims and blocks[dim] != 1:
+            raise _refuse(
+                problem, step, f"one {dim} is packed at a time; put tile dim={dim} size=1 first"
+            )
 
 
 def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:
     if space.batch and Tile(space.batch, 1) not in schedule.steps:
         raise ScheduleError(
-            f"{problem}: every operand is batched; start with tile dim=batch size=1"
+            f"{problem}: every operand has the dim {space.batch}; "
+            f"start with tile dim={space.batch} size=1"
         )

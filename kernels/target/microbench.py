@@ -16,7 +16,10 @@ from llvmlite import ir
 from numba import cfunc, types
 from numba.extending import intrinsic
 
-from kernels.native.vector_ir import ELEMENTS, Loop, Vectors, const, internal_function
+from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.native.control import Loop
+from kernels.native.dot import multiply_add
+from kernels.native.vector_ir import ELEMENTS, Vectors, const, internal_function
 from kernels.target.model import Target
 
 CHAINS = {32: 20, 16: 12}  # by registers: covers 4 to 5 cycles of latency on two units
@@ -30,16 +33,18 @@ LEAST_BUFFER_PER_CACHE = 4
 def peak_gflops(target: Target, dtype: str) -> float:
     """Multiply-adds of one core for `dtype`, in GFLOP/s (two operations each); takes 20 ms."""
     chains = CHAINS[target.vector_registers]
-    run = _compiled("peak", dtype, target.lanes(dtype), target.has_fma, chains)
+    how = arithmetic(dtype, target)
+    run = _compiled("peak", how, target.lanes(dtype), target.has_fma, chains)
     work = np.ones(target.vector_bytes * 2, np.uint8)
     best = _least_time(lambda: run(work.ctypes.data, PEAK_STEPS), PEAK_ROUNDS)
-    return 2.0 * chains * target.lanes(dtype) * PEAK_STEPS / best / 1e9
+    return 2.0 * chains * target.lanes(dtype) * how.depth * PEAK_STEPS / best / 1e9
 
 
 def bandwidth_gbs(target: Target) -> float:
     """Bytes that one core reads from memory, in GB/s; takes 0.1 s."""
     size = max(BUFFER_BYTES, LEAST_BUFFER_PER_CACHE * target.l3_bytes)
-    run = _compiled("read", "f32", target.lanes("f32"), target.has_fma, STREAMS)
+    how = arithmetic("f32", target)
+    run = _compiled("read", how, target.lanes("f32"), target.has_fma, STREAMS)
     buffer = np.ones(size // 4, np.float32)
     step = target.vector_bytes
     steps = buffer.nbytes // (STREAMS * step)
@@ -58,18 +63,15 @@ def _least_time(run: Callable[[], Any], rounds: int) -> float:
 
 
 @functools.cache
-def _compiled(kind: str, dtype: str, lanes: int, fma: bool, width: int) -> Any:
+def _compiled(kind: str, how: Arithmetic, lanes: int, fma: bool, width: int) -> Any:
     emit = {"peak": _emit_peak, "read": _emit_read}[kind]
 
     @intrinsic
     def inner(_typing: Any, address: Any, steps: Any) -> Any:
         def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             fn = internal_function(builder.module, f"tilewise_{kind}", 2)
-            emit(
-                fn,
-                Vectors(ir.IRBuilder(fn.append_basic_block("entry")), ELEMENTS[dtype], lanes, fma),
-                width,
-            )
+            entry = ir.IRBuilder(fn.append_basic_block("entry"))
+            emit(fn, Vectors(entry, ELEMENTS[how.accumulator], lanes, fma), how, width)
             builder.call(fn, args)
             return context.get_dummy_value()
 
@@ -81,13 +83,14 @@ def _compiled(kind: str, dtype: str, lanes: int, fma: bool, width: int) -> Any:
     return cfunc(types.void(types.int64, types.int64))(measured).ctypes
 
 
-def _emit_peak(fn: ir.Function, v: Vectors, chains: int) -> None:
+def _emit_peak(fn: ir.Function, v: Vectors, how: Arithmetic, chains: int) -> None:
     address, steps = fn.args
     x = v.load(address)
     loop = Loop(v.builder, [v.zero] * chains, "chain")
     # The product of an accumulator keeps integer chains from collapsing into one multiply.
+    plain_integers = not (how.dot or v.element.is_float)
     sums = [
-        v.multiply_add(x, x, acc) if v.element.is_float else v.multiply_add(acc, x, x)
+        multiply_add(v, how, acc, x, x) if plain_integers else multiply_add(v, how, x, x, acc)
         for acc in loop.carried
     ]
     sums = loop.close(sums, steps, 1)
@@ -96,7 +99,7 @@ def _emit_peak(fn: ir.Function, v: Vectors, chains: int) -> None:
     v.builder.ret_void()
 
 
-def _emit_read(fn: ir.Function, v: Vectors, streams: int) -> None:
+def _emit_read(fn: ir.Function, v: Vectors, _how: Arithmetic, streams: int) -> None:
     address, steps = fn.args
     b = v.builder
     stream = b.mul(steps, const(v.lanes))

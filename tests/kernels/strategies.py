@@ -2,13 +2,14 @@
 
 from hypothesis import strategies as st
 
+from kernels.arithmetic import arithmetic, must_pack
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target import Target
 
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
-dtypes = st.sampled_from(["f32", "f64", "i32"])
+dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8"])
 epilogues = st.sampled_from(["none", "relu"])
 
 matmuls = st.builds(
@@ -18,9 +19,12 @@ matmuls = st.builds(
     n=odd_sizes,
     k=odd_sizes,
     dtype=dtypes,
+    transpose_a=st.booleans(),
+    transpose_b=st.booleans(),
     init=st.sampled_from(["zero", "accumulate"]),
     bias=st.booleans(),
     epilogue=epilogues,
+    weights=st.sampled_from(["variable", "constant"]),
 )
 
 
@@ -31,18 +35,21 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
     dilation, pad = draw(st.integers(1, 2)), draw(st.integers(0, 3))
     least_h = max(1, dilation * (kh - 1) + 1 - 2 * pad)
     least_w = max(1, dilation * (kw - 1) + 1 - 2 * pad)
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     return Conv2d(
+        groups=groups,
+        weights=draw(st.sampled_from(["variable", "constant"])),
         n=draw(st.integers(1, 2)),
         h=draw(st.integers(least_h, least_h + 9)),
         w=draw(st.integers(least_w, least_w + 12)),
-        ci=draw(st.sampled_from([1, 3, 8, 17])),
-        co=draw(st.sampled_from([1, 5, 16, 33, 64])),
+        ci=groups * draw(st.sampled_from([1, 3, 8, 17])),
+        co=groups * draw(st.sampled_from([1, 5, 16, 33, 64])),
         kh=kh,
         kw=kw,
         stride=draw(st.integers(1, 3)),
         dilation=dilation,
         pad=pad,
-        dtype="f32",
+        dtype=draw(dtypes),
         bias=draw(st.booleans()),
         epilogue=draw(epilogues),
     )
@@ -61,25 +68,28 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
         lanes * draw(st.integers(1, 3)),
         draw(st.sampled_from(["rows", "cols"])),
     )
-    steps: list[Step] = [Tile("batch", 1)] if space.batch else []
+    steps: list[Step] = [Tile(space.batch, 1)] if space.batch else []
     inner: list[Step] = []
     if draw(st.booleans()):
         steps.append(Tile(space.col, register.cols * draw(st.integers(1, 4))))
     extent = space.extent(space.stream)
-    if extent > 1 and draw(st.booleans()):
-        steps.append(Stream(space.stream, draw(st.integers(1, extent))))
+    how = arithmetic(problem.element.name, target)
+    chunks = max(1, extent // how.depth)
+    if extent > how.depth and draw(st.booleans()):
+        steps.append(Stream(space.stream, how.depth * draw(st.integers(1, chunks))))
+    needed = must_pack(problem, how)
     if isinstance(problem, Conv2d):
         inner.append(Tile("n", 1))
         if draw(st.booleans()):
             inner.append(Tile("oh", draw(st.integers(1, 5))))
         if draw(st.booleans()):
             inner.append(Tile("ow", register.rows * draw(st.integers(1, 3))))
-        pack_a = problem.pad > 0 or draw(st.booleans())
+        pack_a = "A" in needed or draw(st.booleans())
     else:
         if draw(st.booleans()):
             inner.append(Tile("m", register.rows * draw(st.integers(1, 4))))
-        pack_a = draw(st.booleans())
-    pack_b: list[Step] = [Pack("B")] if draw(st.booleans()) else []
+        pack_a = "A" in needed or draw(st.booleans())
+    pack_b: list[Step] = [Pack("B")] if "B" in needed or draw(st.booleans()) else []
     inner += [Pack("A")] if pack_a else []
     if not isinstance(problem, Conv2d) and draw(st.booleans()):
         steps += inner + pack_b  # rows outside, B packed innermost

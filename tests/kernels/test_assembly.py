@@ -5,6 +5,7 @@ import json
 import llvmlite.binding as llvm
 import pytest
 
+from kernels.arithmetic import arithmetic
 from kernels.native.assembly import bound, hottest_loop, inner_loop, render
 from kernels.native.instructions import count_other, count_x86, parse
 from kernels.native.microkernel import MicroKernelSpec
@@ -13,7 +14,18 @@ from kernels.schedule import Pack, Register, Schedule, Unroll
 from kernels.target import Target
 from kernels.target.cores import DEFAULT, core_of
 
-SPEC = MicroKernelSpec("f32", 8, 3, 16, 1, 528, 48, True, False)
+SPEC = MicroKernelSpec(
+    how=arithmetic("f32", Target("any")),
+    rows=8,
+    vectors=3,
+    lanes=16,
+    unroll=1,
+    a_row=528,
+    a_step=1,
+    b_row=48,
+    b_packed=True,
+    taps=False,
+)
 needs_x86 = pytest.mark.skipif(
     not llvm.get_process_triple().startswith("x86_64"), reason="counts the code of x86"
 )

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -6,8 +8,8 @@ from hypothesis import strategies as st
 from kernels.errors import LoweringError, ScheduleError, UnsupportedError
 from kernels.loopnest import build, count
 from kernels.native import lower
-from kernels.problem import Conv2d, Matmul, Problem, parse_problem
-from kernels.reference import compare, make_operands, reference
+from kernels.problem import DTYPES, Conv2d, Matmul, Problem, parse_problem
+from kernels.reference import compare, make_operands, reference, to_bf16
 from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
 from kernels.target import Target, detect
 from tests.kernels.guarded import GuardedArray
@@ -21,7 +23,8 @@ def lowered_targets() -> list[Target]:
     host = detect()
     narrow = Target(host.cpu, features=AVX2, vector_bytes=32, vector_registers=16)
     portable = Target(host.cpu, features=frozenset(), vector_bytes=16, vector_registers=16)
-    return [host, narrow, portable]
+    plain = replace(host, features=host.features - {"avx512bf16", "avx512vnni"})
+    return [host, plain, narrow, portable]
 
 
 TARGETS = lowered_targets()
@@ -45,7 +48,7 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
 
 
 @settings(
-    max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
@@ -59,11 +62,56 @@ ONES = Matmul(m=1, n=1, k=1, dtype="f32")
 WHOLE = Schedule((Pack("B"), Pack("A"), Register(4, 16), Unroll(4)))
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
-@pytest.mark.parametrize("in_place", [True, False])
-def test_size_one(dtype: str, in_place: bool, host: Target) -> None:
-    schedule = Schedule((Register(1, 16),)) if in_place else WHOLE
-    check(Matmul(m=1, n=1, k=1, dtype=dtype), schedule, host, 1)
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_size_one(dtype: str, host: Target) -> None:
+    check(Matmul(m=1, n=1, k=1, dtype=dtype), WHOLE, host, 1)
+    if dtype in ("f32", "f64", "i32"):
+        check(Matmul(m=1, n=1, k=1, dtype=dtype), Schedule((Register(1, 16),)), host, 1)
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("a", ["", ",transpose_a"])
+@pytest.mark.parametrize("b", ["", ",transpose_b"])
+def test_every_dtype_and_transpose_over_chunks_and_odd_edges(
+    dtype: str, a: str, b: str, host: Target
+) -> None:
+    problem = parse_problem(f"matmul:m=53,n=131,k=107,dtype={dtype}{a}{b},bias,epilogue=relu")
+    schedule = Schedule(
+        (
+            Tile("n", 96),
+            Stream("k", 36),
+            Pack("B"),
+            Tile("m", 20),
+            Pack("A"),
+            Register(5, 48),
+            Unroll(2),
+        )
+    )
+    check(problem, schedule, host, 11)
+
+
+def test_bf16_reads_a_in_place_where_pairs_fit(host: Target) -> None:
+    problem = parse_problem("matmul:m=29,n=70,k=64,dtype=bf16")
+    check(problem, Schedule((Stream("k", 32), Pack("B"), Register(4, 32), Unroll(4))), host, 2)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_bf16_padding_does_not_spread_nan(value: float, host: Target) -> None:
+    problem = parse_problem("matmul:m=3,n=5,k=3,dtype=bf16")
+    operands = make_operands(problem, 0)
+    operands["B"][2, 4] = to_bf16(np.array([value], np.float32))[0]
+    lower(problem, WHOLE, host).run(operands)
+    assert not np.isfinite(operands["C"][:, 4]).any()
+    assert np.isfinite(operands["C"][:, :4]).all()
+
+
+def test_i8_extremes_are_exact(host: Target) -> None:
+    problem = parse_problem("matmul:m=7,n=19,k=1001,dtype=i8")
+    operands = make_operands(problem, 0)
+    operands["A"][...] = -128
+    operands["B"][...] = -128
+    lower(problem, WHOLE, host).run(operands)
+    assert (operands["C"] == 128 * 128 * 1001).all()
 
 
 def test_odd_sizes_through_the_whole_goto_nest(host: Target) -> None:
@@ -110,6 +158,24 @@ def test_padding_of_an_image_full_of_infinity_stays_zero(host: Target) -> None:
     assert np.isposinf(operands["C"]).all()
 
 
+def test_constant_weights_are_packed_when_bound_and_not_when_run(host: Target) -> None:
+    problem = parse_problem("matmul:m=20,n=70,k=33,dtype=f32,weights=constant")
+    operands = make_operands(problem, 0)
+    expected = reference(problem, operands)
+    schedule = Schedule((Tile("n", 32), Stream("k", 17), Pack("B"), Register(4, 32)))
+    call = lower(problem, schedule, host).bind(operands)
+    operands["B"][...] = np.nan
+    call()
+    error, tolerance = compare(problem, operands["C"], expected)
+    assert error <= tolerance
+
+
+def test_depthwise(host: Target) -> None:
+    problem = parse_problem("conv2d:n=1,h=9,w=8,ci=20,co=20,kh=3,kw=3,pad=1,groups=20,dtype=f32")
+    steps = (Tile("g", 1), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16))
+    check(problem, Schedule(steps), host, 6)
+
+
 def test_short_runs_repeat_inside_one_call(host: Target) -> None:
     problem = parse_problem("matmul:m=8,n=16,k=4,dtype=i32,init=accumulate")
     operands = make_operands(problem, 0)
@@ -120,14 +186,17 @@ def test_short_runs_repeat_inside_one_call(host: Target) -> None:
 
 
 def test_refusals(host: Target) -> None:
-    with pytest.raises(UnsupportedError, match="dtype=bf16") as caught:
-        lower(Matmul(m=4, n=4, k=4, dtype="bf16"), WHOLE, host)
-    assert caught.value.field == "dtype"
-    with pytest.raises(UnsupportedError, match="transpose_b"):
-        lower(Matmul(m=4, n=4, k=4, dtype="f32", transpose_b=True), WHOLE, host)
-    with pytest.raises(UnsupportedError, match="groups=2"):
-        conv = Conv2d(n=1, h=4, w=4, ci=2, co=2, kh=1, kw=1, groups=2, dtype="f32")
-        lower(conv, WHOLE, host)
+    nchw = Conv2d(n=1, h=4, w=4, ci=2, co=2, kh=1, kw=1, layout="nchw_fchw", dtype="f32")
+    with pytest.raises(UnsupportedError, match="layout=nchw_fchw") as caught:
+        lower(nchw, WHOLE, host)
+    assert caught.value.field == "layout"
+    in_place = Schedule((Register(2, 16),))
+    for needs in ("f32,transpose_b", "bf16", "f16", "i8"):
+        with pytest.raises(LoweringError, match="pack operand="):
+            lower(parse_problem(f"matmul:m=4,n=4,k=4,dtype={needs}"), in_place, host)
+    with pytest.raises(LoweringError, match="chunk of depth 3"):
+        odd = Schedule((Stream("k", 3), *WHOLE.steps))
+        lower(parse_problem("matmul:m=4,n=4,k=8,dtype=bf16"), odd, host)
     with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
         lower(ONES, Schedule((Register(1, 17),)), host)
     with pytest.raises(ScheduleError):

@@ -109,7 +109,7 @@ def test_legal_schedules() -> None:
         (MATMUL, (Pack("B"), Stream("k", 10), REGISTER), "stream before packing"),
         (MATMUL, (Pack("B"), Pack("B"), REGISTER), "already packed"),
         (BATCHED, (Pack("B"), REGISTER), "one batch is packed at a time"),
-        (BATCHED, (REGISTER,), "start with tile dim=batch"),
+        (BATCHED, (REGISTER,), "start with tile dim=batch size=1"),
         (CONV, (Pack("A"), REGISTER), "one n is packed at a time"),
         (CONV, (Tile("n", 2), REGISTER), "give size=1"),
         (PADDED, (REGISTER,), "pad=1 needs the image packed"),

@@ -15,7 +15,7 @@ from kernels.problem import parse_problem
 Json = dict[str, Any]
 
 LEFT, TOP, WIDTH, HEIGHT = 70, 64, 760, 420
-RADIUS, LEGEND = 5, 126
+RADIUS, LEGEND = 5, 132
 TEXT = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="12" fill="#222"'
 COLOURS = {
     "f32": "#1f4e9c", "f64": "#7a3e9d", "i32": "#2e8b57",
@@ -71,8 +71,8 @@ def draw(found: Json) -> str:
         *_grid(x, y),
         *_roofs(x, y, peaks, slope),
         *(part for dot in dots for part in _marks(dot, x, y)),
-        f'<text x="{LEFT}" y="{bottom + 40}" {TEXT}>flops per byte of operands; '
-        "filled: ours, hollow: the best peer of the same problem; up: GFLOP/s</text>",
+        f'<text x="{LEFT}" y="{bottom + 40}" {TEXT}>GFLOP/s over flops per byte of operands; '
+        f"slope: memory {slope:.1f} GB/s; filled: ours, hollow: the best peer</text>",
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -147,11 +147,7 @@ def _roofs(x: Axis, y: Axis, peaks: dict[str, float], slope: float) -> list[str]
     top = max(peaks.values(), default=y.high)
     start = max(x.low, y.low / slope)
     end = max(start, min(top / slope, x.high))
-    parts = [
-        _line(x, y, (start, start * slope), (end, end * slope), "#555"),
-        f'<text x="{x.at(start) + 24:.1f}" y="{y.at(start * slope) - 6:.1f}" {TEXT}>'
-        f"memory {slope:.1f} GB/s</text>",
-    ]
+    parts = [_line(x, y, (start, start * slope), (end, end * slope), "#555")]
     for dtype, peak in peaks.items():
         corner = min(max(peak / slope, x.low), x.high)
         parts.append(_line(x, y, (corner, peak), (x.high, peak), COLOURS[dtype]))

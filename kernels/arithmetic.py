@@ -1,0 +1,89 @@
+"""How a dtype is multiplied and accumulated on a target.
+
+The micro-kernel knows *words*: what one splat of A loads and what one lane of B
+holds. A word is one element, or as many as the target's dot-product instruction sums
+into one accumulator lane (a bf16 pair, an i8 quad). Types without such an instruction
+are widened while they are packed, and the micro-kernel then sees plain f32 or i32.
+"""
+
+from dataclasses import dataclass
+
+from kernels.problem import Conv2d, Problem
+from kernels.problem.dtypes import DTYPES
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Element types, by name, as stored, as packed, as multiplied, as accumulated.
+
+    Attributes:
+        stored: how the operands hold an element.
+        packed: how panels hold it; another type where packing widens.
+        word: what the multiply-add takes from A and B at a time.
+        accumulator: the type of C and of the registers.
+        depth: elements of the reduction in a word.
+        dot: the dot-product instruction, empty for a multiply and an add.
+        offset: whether A is packed with 128 added (u8) and C is corrected by column sums.
+    """
+
+    stored: str
+    packed: str
+    word: str
+    accumulator: str
+    depth: int = 1
+    dot: str = ""
+    offset: bool = False
+
+    @property
+    def widens(self) -> bool:
+        """Whether packing changes the element type, so that nothing can be read in place."""
+        return self.stored != self.packed
+
+    @property
+    def packs_a(self) -> bool:
+        """Whether A cannot be read in place."""
+        return self.widens or self.offset
+
+    @property
+    def packs_b(self) -> bool:
+        """Whether B cannot be read in place: a word holds elements of several of its rows."""
+        return self.widens or self.depth > 1
+
+
+BF16_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
+I8_DOT = "llvm.x86.avx512.vpdpbusd.512"
+
+
+def arithmetic(dtype: str, target: Target) -> Arithmetic:
+    """The arithmetic for a problem's dtype on a target.
+
+    bf16 uses vdpbf16ps where the target has it; i8 uses vpdpbusd, whose first factor is
+    unsigned: (a + 128) b summed, less 128 times the column sums of B.
+    """
+    accumulator = DTYPES[dtype].accumulator
+    whole = target.vector_bytes == 64
+    if dtype == "bf16" and whole and "avx512bf16" in target.features:
+        return Arithmetic(dtype, dtype, "i32", accumulator, 2, BF16_DOT)
+    if dtype == "i8" and whole and "avx512vnni" in target.features:
+        return Arithmetic(dtype, dtype, "i32", accumulator, 4, I8_DOT, offset=True)
+    return Arithmetic(dtype, accumulator, accumulator, accumulator)
+
+
+def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
+    """The operands that the native lowering cannot read in place, at any depth."""
+    packed = set()
+    transposed_a = getattr(problem, "transpose_a", False)
+    row = problem.operand_shapes["A"][-1]
+    if how.packs_a or (how.depth > 1 and (transposed_a or row % how.depth)):
+        packed.add("A")
+    if how.packs_b or getattr(problem, "transpose_b", False):
+        packed.add("B")
+    if isinstance(problem, Conv2d) and problem.pad:
+        packed.add("A")
+    return frozenset(packed)
+
+
+def size_of(name: str) -> int:
+    """Bytes of an element type."""
+    return DTYPES[name].bytes
