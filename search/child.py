@@ -15,7 +15,7 @@ import numpy as np
 from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
 from kernels.native.executable import Call
-from kernels.problem import parse_problem
+from kernels.problem import parse_problem, weights_are_constant
 from kernels.process import die_with_parent
 from kernels.reference import compare, empty_aligned, make_operands, poison, reference
 from kernels.schedule import Schedule
@@ -55,12 +55,16 @@ class Session:
         gc.collect()
 
     def call(self, steps: Any) -> Call:
-        """Compile a schedule and bind it to the operands and the arena."""
+        """Compile a schedule and bind it to the operands and the arena.
+
+        Constant weights are packed at binding and stay, so their panels are not shared.
+        """
         schedule = Schedule.from_json(steps)
         executable = lower(self.problem, schedule, self.target)
         for name, size in executable.scratch_bytes.items():
             held = self.arena.get(name)
-            if held is None or held.size < size:
+            own = name == "B" and weights_are_constant(self.problem)
+            if held is None or held.size < size or own:
                 self.arena[name] = empty_aligned((size,), np.uint8)
         return executable.bind(self.operands, self.arena)
 

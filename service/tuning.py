@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kernels.errors import KernelsError
+from kernels.errors import KernelsError, UnsupportedError
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import Target, resolve
@@ -190,6 +190,8 @@ class _Run:
     def _attempt(self, prove: Prover, schedule: Schedule) -> Attempt:
         try:
             return Attempt(schedule, prove(self._problem, schedule, seed=self._job.seed))
+        except UnsupportedError as error:
+            return Attempt(schedule, None, str(error))
         except Exception as error:
             # What was searched for minutes must not be lost to a fault in the proof; the
             # fault is stored, and the script that it concerns is never served.

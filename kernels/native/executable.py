@@ -81,7 +81,8 @@ class Executable:
             "b_panels": scratch["B"].ctypes.data,
         }
         parameters = np.array([values[name] for name in self._names], np.int64)
-        kept = (operands, scratch, self.kernels)
+        # Copies of the dicts: a caller may replace an array, and its address would dangle.
+        kept = (dict(operands), dict(scratch), self.kernels)
         if self.drivers.prepare is not None:
             self.drivers.prepare(parameters)
         return Call(self.drivers.run, parameters, self._names.index("repeat"), kept)

@@ -47,6 +47,7 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
     assert {k: v for k, v in counts.items() if k in meant.packs} == meant.packs
 
 
+@pytest.mark.timeout(900)  # without cached drivers most of it is compilation
 @settings(
     max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )

@@ -85,6 +85,18 @@ def test_finals_time_everything_in_the_same_rounds(runner: Runner) -> None:
     assert reply["peak_gflops"] > 0
 
 
+@pytest.mark.parametrize("weights", ["variable", "constant"])
+def test_finalists_do_not_disturb_each_other(weights: str) -> None:
+    problem = Matmul(m=24, n=200, k=96, dtype="f32", weights=weights)
+    lanes = detect().lanes("f32")
+    schedules = [
+        list(Schedule((Pack("B"), Pack("A"), Register(rows, lanes * v))).to_json())
+        for rows, v in ((1, 1), (4, 2), (2, 3), (5, 1))
+    ]
+    with Runner(problem, detect().canonical) as one:
+        assert len(one.finals(schedules, 5, peers=False)["times"]) == 4
+
+
 def test_a_child_that_cannot_start_is_the_runners_error() -> None:
     with (
         Runner(PROBLEM, detect().canonical, child="no.such.module") as one,
