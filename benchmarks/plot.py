@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 LEFT, WIDTH, ROW, BAR, TOP = 330, 560, 62, 14, 46
+LONGEST = 44  # characters of a problem that fit on a line
 COLOURS = {"OpenBLAS": "#9aa5b1", "script": "#5b8dd9", "native": "#1f4e9c"}
 TEXT = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="12" fill="#222"'
 
@@ -75,7 +76,8 @@ def bars(row: dict[str, Any], y: int) -> list[str]:
         "native": row["best"]["gflops"],
     }
     name = row["problem"].replace(",dtype=", " ")
-    first, rest = name[:44], name[44:]
+    cut = len(name) if len(name) <= LONGEST else name.rindex(",", 0, LONGEST) + 1
+    first, rest = name[:cut], name[cut:]
     parts = [f'<text x="8" y="{y + 20}" {TEXT}>{escape(first)}</text>']
     if rest:
         parts.append(f'<text x="20" y="{y + 36}" {TEXT}>{escape(rest)}</text>')

@@ -3,13 +3,12 @@
 Importing this loads none of them.
 """
 
-from collections.abc import Callable
 from importlib.util import find_spec
 
 from kernels.problem import Matmul, Problem
 from kernels.reference import Operands
 from search.peers import openblas
-from search.peers.variant import PeerAbsentError
+from search.peers.variant import PeerAbsentError, Variant
 
 PEERS = ("openblas", "onednn", "iree")
 PACKAGES = {
@@ -17,8 +16,6 @@ PACKAGES = {
     "onednn": ("torch",),
     "iree": ("iree.compiler", "iree.runtime"),
 }
-
-Peer = Callable[[int], None]
 
 
 def missing_packages(name: str) -> list[str]:
@@ -31,8 +28,8 @@ def installed_peers() -> tuple[str, ...]:
     return tuple(name for name in PEERS if not missing_packages(name))
 
 
-def available_peers(problem: Problem, operands: Operands) -> dict[str, Peer]:
-    """OpenBLAS where it computes this very problem, for the table of one search.
+def available_peers(problem: Problem, operands: Operands) -> list[Variant]:
+    """The ways of OpenBLAS where it computes this very problem, for the table of one search.
 
     A bias, an epilogue or an accumulating init would cost it passes that the problem does
     not ask for; `tilewise bench` shows those with every peer.
@@ -41,11 +38,11 @@ def available_peers(problem: Problem, operands: Operands) -> dict[str, Peer]:
         problem.bias or problem.epilogue != "none" or problem.init != "zero"
     )
     if not plain:
-        return {}
+        return []
     try:
-        return {one.peer: one.run for one in openblas.variants(problem, operands, 1)}
+        return openblas.variants(problem, operands, 1)
     except PeerAbsentError:
-        return {}
+        return []
 
 
 def _is_present(module: str) -> bool:

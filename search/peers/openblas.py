@@ -6,15 +6,20 @@ import numpy as np
 
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.reference import Array, Operands
+from kernels.target import detect
+from search.peers.blas_family import better_family
+from search.peers.blas_family import product as product_by
 from search.peers.variant import PeerAbsentError, Variant
 
 BLAS_TYPES = ("f32", "f64")
 
 
 def variants(problem: Problem, operands: Operands, _threads: int) -> list[Variant]:
-    """Its one way; bias, accumulation and relu are further passes, as its users write them.
+    """Its ways; bias, accumulation and relu are further passes, as its users write them.
 
-    The number of threads is the process's, from `OPENBLAS_NUM_THREADS`.
+    Besides NumPy's own way there is one by another family of kernels, where OpenBLAS
+    does not know the processor. The number of threads is the process's, from
+    `OPENBLAS_NUM_THREADS`.
 
     Raises:
         PeerAbsentError: BLAS has no such product, or NumPy was built with another library.
@@ -28,13 +33,19 @@ def variants(problem: Problem, operands: Operands, _threads: int) -> list[Varian
         product = np.empty_like(c)
     passes = _passes(problem, operands, product, c)
 
-    def run(repeat: int) -> None:
-        for _ in range(repeat):
-            np.matmul(a, b, out=product)
-            for one in passes:
-                one()
+    def way(name: str, multiply: Callable[[], object]) -> Variant:
+        def run(repeat: int) -> None:
+            for _ in range(repeat):
+                multiply()
+                for one in passes:
+                    one()
 
-    return [Variant("openblas", "matmul", run, lambda: operands["C"])]
+        return Variant("openblas", name, run, lambda: operands["C"])
+
+    ways = [way("matmul", lambda: np.matmul(a, b, out=product))]
+    family = better_family(detect())
+    other = product_by(a, b, product, family) if family else None
+    return [*ways, way(f"{family} kernels", other)] if other else ways
 
 
 def version() -> str:
