@@ -43,5 +43,9 @@ class LoweringError(KernelsError):
     """Code generation or compilation of a legal schedule failed."""
 
 
+class CacheError(KernelsError):
+    """The cache folder cannot be used; the message names it and the variable that sets it."""
+
+
 class ProofError(KernelsError):
     """A transform script did not apply, compile, run or match the reference."""

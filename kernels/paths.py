@@ -4,6 +4,25 @@ import os
 import tempfile
 from pathlib import Path
 
+from kernels.errors import CacheError
+
+
+def require_cache_dir() -> Path:
+    """The cache folder, made if need be.
+
+    Raises:
+        CacheError: it cannot be made or written.
+    """
+    folder = cache_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError as error:
+        raise CacheError(f"TILEWISE_CACHE_DIR={folder} cannot be made: {error.strerror}") from error
+    if not writable:
+        raise CacheError(f"TILEWISE_CACHE_DIR={folder} cannot be written")
+    return folder
+
 
 def cache_dir() -> Path:
     """The cache folder: `TILEWISE_CACHE_DIR`, else the user's, else a temporary one."""

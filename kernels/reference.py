@@ -156,8 +156,9 @@ def error_bound(length: int, accumulator: str) -> float:
     """
     dtype = np.dtype(NUMPY_TYPES[accumulator])
     unit = float(np.finfo(dtype).eps) / 2
-    worst = length * unit / (1 - length * unit)
     likely = CONFIDENCE * float(np.sqrt(length)) * unit
+    share = length * unit
+    worst = share / (1 - share) if share < 1 else likely  # beyond that gamma says nothing
     return min(worst, likely) * (2 if accumulator == "f64" else 1)
 
 

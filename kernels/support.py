@@ -1,5 +1,7 @@
 """Which problems the lowerings cover; light, so that a service can ask at its boundary."""
 
+from math import prod
+
 from kernels.errors import UnsupportedError
 from kernels.problem import Conv2d, Matmul, Problem, weights_are_constant
 
@@ -23,6 +25,19 @@ def check_scripted(problem: Problem) -> None:
         _refuse(problem, "dtype", "has no script for conv2d", problem.dtype != "f32")
         _refuse(problem, "groups", "has no script", problem.groups != 1)
     _refuse(problem, "weights", "has no script", weights_are_constant(problem))
+
+
+def working_bytes(problem: Problem) -> int:
+    """Bytes to hold the operands and all that the reference computes from them in float64.
+
+    The image of a convolution is padded, A and B have a second copy of magnitudes, and
+    the result exists as value, bound, product of one tap, and what is being compared.
+    """
+    copies = {"A": 4, "B": 2, "C": 5, "bias": 1}
+    total = problem.bytes
+    for name, shape in problem.operand_shapes.items():
+        total += copies[name] * 8 * prod(shape)
+    return total
 
 
 def _refuse(problem: Problem, field: str, why: str, is_wrong: bool) -> None:

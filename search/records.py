@@ -82,7 +82,8 @@ class TrialRecord:
         samples: every wall time kept, in seconds.
         rejected: samples thrown away because wall and thread time parted.
         compile_s: seconds until the candidate could run.
-        max_error: largest deviation from the reference, as a fraction of the tolerance.
+        max_error: deviation from the reference where it is closest to its tolerance, or the
+            number of wrong elements for integers.
     """
 
     number: int

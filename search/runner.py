@@ -14,6 +14,7 @@ from typing import Any
 
 from kernels.problem import Problem
 from kernels.process import ONE_THREAD, child_command, child_environment, resident_bytes
+from kernels.support import working_bytes
 from search.errors import RunnerError
 from search.protocol import Message, read_message, write_message
 from search.records import FailureClass
@@ -53,11 +54,10 @@ class Limits:
     def for_problem(cls, problem: Problem) -> "Limits":
         """Generous for a sane candidate of `problem`, final for any other."""
         work_s = problem.flops / SLOWEST_FLOPS
-        # Operands, a result, float64 copies of both for the reference and the tolerance.
         return cls(
             trial_s=BASE_LIMIT_S + 10 * work_s,
             setup_s=SETUP_LIMIT_S + 10 * work_s,
-            memory_bytes=BASE_MEMORY + 12 * problem.bytes,
+            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem),
         )
 
 

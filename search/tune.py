@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
+from kernels.paths import require_cache_dir
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.support import check_supported
@@ -79,16 +80,19 @@ def tune(
 
     Raises:
         UnsupportedError: no lowering covers the problem.
+        CacheError: compiled code cannot be kept where it should be.
         BudgetError: the sampler needs a package that is absent.
         RunnerError: no child process could be started.
     """
     check_supported(problem)
+    require_cache_dir()
     begin = time.monotonic()
     search = _Search(Space(problem, target), request, store)
     with make_runner(problem, target.canonical, request.seed) as runner:
         complete = True
         for point, origin in search.points():
-            if (should_stop and should_stop()) or _is_over(request, begin):
+            # However short the time, one candidate is tried, so that there is a result.
+            if (should_stop and should_stop()) or (search.trials and _is_over(request, begin)):
                 complete = False
                 break
             trial = search.run(runner, point, origin)

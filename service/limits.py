@@ -4,10 +4,10 @@ import os
 
 from kernels.errors import ProblemError
 from kernels.problem import Problem
+from kernels.support import working_bytes
 
 GIB = 1024**3
 MARGIN_BYTES = 1 * GIB
-COPIES = 6  # the operands, and what the reference computes from them in double precision
 
 
 def physical_memory() -> int:
@@ -26,7 +26,7 @@ def check_memory(problem: Problem, memory: int | None = None) -> None:
         ProblemError: on the field `problem`.
     """
     memory = physical_memory() if memory is None else memory
-    needed = problem.bytes * COPIES
+    needed = working_bytes(problem)
     if needed > memory - MARGIN_BYTES:
         raise ProblemError(
             f"{problem} needs {needed / GIB:,.1f} GiB to be run and checked; "

@@ -169,7 +169,8 @@ class _Printer:
         self.packed_from[operand] = dict(self.start)
         depth = f"({self.end[self.space.stream]} - {self.start[self.space.stream]})"
         if operand == "B" and self.is_ahead:
-            self._ensure(f"b_{self.space.col}")
+            for dim in (*self._lead(), self.space.col):
+                self._ensure(f"b_{dim}")
             return
         if operand == "B":
             self.pack_b(depth)

@@ -1,5 +1,6 @@
 """Problem strings and JSON objects into `Problem`, with errors that name the key."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, cast
@@ -12,11 +13,13 @@ LONGEST_STRING = 1000
 
 
 def parse_problem(source: str | Mapping[str, object]) -> Problem:
-    """Read a problem string (`matmul:m=4,n=4,k=4,dtype=f32`) or its JSON object.
+    """Read a problem string (`matmul:m=4,n=4,k=4,dtype=f32`) or its JSON object, also as text.
 
     Raises:
         ProblemError: unknown operation or key, missing or repeated key, bad value.
     """
+    if isinstance(source, str) and source.lstrip().startswith("{"):
+        source = _json_object(source)
     if isinstance(source, str):
         op, values = _split(source)
     else:
@@ -26,6 +29,15 @@ def parse_problem(source: str | Mapping[str, object]) -> Problem:
         known = ", ".join(OPERATIONS)
         raise ProblemError(f"unknown operation {op!r}; known are {known}", "op")
     return _build(operation, values)
+
+
+def _json_object(text: str) -> Mapping[str, object]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ProblemError(f"the problem is not JSON: {error}") from error
+    assert isinstance(found, dict)  # it begins with a brace
+    return found
 
 
 def _split(text: str) -> tuple[str, dict[str, object]]:

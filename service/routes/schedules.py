@@ -1,13 +1,11 @@
 """`/v1/schedules`: the best schedule of a problem, its transform script and its kernel."""
 
-import json
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 
-from kernels.errors import ProblemError
-from kernels.problem import Problem, parse_problem
+from kernels.problem import parse_problem
 from service import queries
 from service.errors import NotFoundError
 from service.kernel import kernel_module, kernel_source, kernel_tag
@@ -25,7 +23,7 @@ def get_schedule(problem: str, services: ServicesDep, target: str = "host") -> d
 
     One of another toolchain is given, marked `stale`, when there is none of the present one.
     """
-    wanted = _problem(problem)
+    wanted = parse_problem(problem)
     canonical = services.machine.canonical_target(target)
     with services.reading() as session:
         row = queries.find_schedule(session, wanted, canonical, services.toolchain)
@@ -100,15 +98,6 @@ def get_kernel(
     if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(kernel_module(source), media_type="text/x-python", headers=headers)
-
-
-def _problem(text: str) -> Problem:
-    if not text.lstrip().startswith("{"):
-        return parse_problem(text)
-    try:
-        return parse_problem(json.loads(text))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ProblemError(f"the problem is not JSON: {error}") from error
 
 
 def _matches(if_none_match: str, etag: str) -> bool:

@@ -171,6 +171,26 @@ def test_constant_weights_are_packed_when_bound_and_not_when_run(host: Target) -
     assert error <= tolerance
 
 
+@pytest.mark.parametrize(
+    ("text", "lead"),
+    [
+        ("matmul:batch=2,m=17,n=19,k=23,dtype=f32,weights=constant", "batch"),
+        ("matmul:batch=3,m=5,n=35,k=23,dtype=bf16,transpose_b,weights=constant", "batch"),
+        ("matmul:batch=2,m=5,n=35,k=24,dtype=i8,weights=constant", "batch"),
+        ("conv2d:n=2,h=9,w=9,ci=8,co=38,kh=3,kw=3,groups=2,dtype=bf16,weights=constant", "g"),
+    ],
+)
+@pytest.mark.parametrize("depth", [0, 4])
+def test_constant_weights_of_batches_and_groups(
+    text: str, lead: str, depth: int, host: Target
+) -> None:
+    problem = parse_problem(text)
+    stream = "k" if lead == "batch" else "ci"
+    steps = [Tile(lead, 1), *([Stream(stream, depth)] if depth else []), Pack("B")]
+    image = [Tile("n", 1)] if lead == "g" else []
+    check(problem, Schedule((*steps, *image, Pack("A"), Register(3, 16))), host, 8)
+
+
 def test_depthwise(host: Target) -> None:
     problem = parse_problem("conv2d:n=1,h=9,w=8,ci=20,co=20,kh=3,kw=3,pad=1,groups=20,dtype=f32")
     steps = (Tile("g", 1), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16))

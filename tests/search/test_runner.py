@@ -58,6 +58,15 @@ def test_each_fault_has_its_class_and_the_next_candidate_runs(
     assert runner.trial(steps(1), None)["times"]
 
 
+def test_a_candidate_that_writes_nothing_does_not_inherit_the_last_result(
+    runner: Runner,
+) -> None:
+    assert runner.trial(steps(1), None)["times"]
+    with pytest.raises(CandidateFailureError) as caught:
+        runner.trial(steps(faulty_child.NOTHING), None)
+    assert caught.value.kind == "wrong"
+
+
 def test_an_illegal_schedule_is_a_constraint_failure(runner: Runner) -> None:
     with pytest.raises(CandidateFailureError, match="only 16 deep") as caught:
         runner.trial([{"step": "stream", "dim": "k", "depth": 17}, *steps(1)], None)

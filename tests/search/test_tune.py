@@ -133,11 +133,26 @@ def test_an_interrupted_search_says_so_and_resumes_where_it_was() -> None:
     assert len(runner.hashes) == 20
 
 
-def test_seconds_end_the_search() -> None:
+def test_seconds_end_the_search_but_one_candidate_is_always_tried() -> None:
     result, *_ = run(TuneRequest(trials=1000, seconds=1e-9))
     assert not result.complete
-    assert result.trials == ()
-    assert result.best is None
+    assert len(result.trials) == 1
+    assert result.best is not None
+
+
+def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> None:
+    runner = FakeRunner()
+    runner.finals = lambda schedules, rounds, peers: {  # type: ignore[method-assign]
+        "times": [[(9 - i) * 1e-3] * rounds for i in range(len(schedules))],
+        "peers": {},
+        "peak_gflops": 1e3,
+    }
+    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    assert result.best is not None
+    assert result.best.measurement.time_us == pytest.approx((9 - FINALISTS + 1) * 1e3)
+    others = [m.time_us for _, m in result.best.runners_up]
+    assert others == sorted(others)
+    assert min(others) > result.best.measurement.time_us
 
 
 def test_a_small_space_runs_dry_and_is_complete() -> None:
