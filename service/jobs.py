@@ -30,7 +30,8 @@ def create_or_join(
 ) -> Submission:
     """Answer a request from what is stored, join the job for the same work, or queue one.
 
-    A job that is joined keeps its own budget.
+    A job that is joined while it waits takes the larger of the two budgets; one that runs
+    keeps its own.
 
     Args:
         session: a transaction that writes.
@@ -52,6 +53,7 @@ def create_or_join(
     )
     running = session.scalar(active)
     if running is not None:
+        _widen(running, request)
         return Submission(job=running)
     job = models.Job(
         problem_id=problem_id,
@@ -70,6 +72,14 @@ def create_or_join(
     except IntegrityError:  # another request for the same work was first
         return Submission(job=session.scalars(active).one())
     return Submission(job=job)
+
+
+def _widen(job: models.Job, request: TuneRequest) -> None:
+    if job.state == "queued":
+        job.trials = max(job.trials, request.trials)
+        job.peers = job.peers or request.peers
+        if job.seconds is not None:
+            job.seconds = None if request.seconds is None else max(job.seconds, request.seconds)
 
 
 def answers(stored: models.Schedule, request: TuneRequest) -> bool:

@@ -80,11 +80,9 @@ def _schedule_row(
         )
         _fill(session, row, job, result, best, machine)
         session.add(row)
-    elif best.measurement.gflops >= row.gflops:
+    elif best.measurement.gflops >= row.gflops or (job.peers and row.peers is None):
         _fill(session, row, job, result, best, machine)
     row.budget = max(row.budget, spent)
-    if job.peers:
-        row.peers = peers_json(result.peers)
     session.flush()
     return row
 
@@ -105,6 +103,8 @@ def _fill(
     row.low, row.high = best.measurement.interval
     row.time_us = best.measurement.time_us
     row.peak_gflops = best.peak_gflops
+    # Peers belong to the rounds of this best; those of other rounds would compare nothing.
+    row.peers = peers_json(result.peers) if job.peers else None
     row.elapsed_s = job.elapsed_s
     row.complete = result.complete
     row.created_at = now()

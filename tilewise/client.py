@@ -38,6 +38,8 @@ class Client:
     """
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise BadInputError(f"server {url!r} is not a URL; write http://HOST:PORT")
         try:
             self._http = httpx.Client(base_url=url, timeout=TIMEOUT_S, transport=transport)
         except httpx.InvalidURL as error:
@@ -128,7 +130,9 @@ class Client:
     def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             response = self._http.request(method, path, **options)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.InvalidURL as error:
+            raise BadInputError(f"server {self._url!r} is not a URL: {error}") from error
+        except httpx.HTTPError as error:
             raise TilewiseError(f"no answer from {self._url}: {error}") from error
         if response.is_success:
             return response

@@ -174,6 +174,15 @@ def _connected(engine: Engine) -> Iterator[Connection]:
         raise translate(error, shown(engine.url)) from error
 
 
+def is_absent(url: str) -> bool:
+    """Whether `url` names an SQLite file that does not exist.
+
+    Raises:
+        DatabaseError: not a database URL.
+    """
+    return _is_absent(make_engine(url))
+
+
 def _sqlite_file(engine: Engine) -> Path | None:
     """The file of an SQLite database; None for a server or an SQLite URI."""
     name = engine.url.database

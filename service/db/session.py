@@ -33,7 +33,12 @@ def make_engine(url: str, *, foreign_keys: bool = True) -> Engine:
     options = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if sqlite else {"pool_pre_ping": True}
     try:
         engine = create_engine(parsed, **options)
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+    except ImportError as error:
+        raise DatabaseError(
+            f"database {shown(parsed)}: {error}; install tilewise[postgres], "
+            "and write postgresql+psycopg://HOST/NAME"
+        ) from error
+    except (ArgumentError, NoSuchModuleError) as error:
         raise DatabaseError(f"database {shown(parsed)}: {error}") from error
     if sqlite:
         _configure_sqlite(engine, foreign_keys=foreign_keys)

@@ -99,8 +99,10 @@ def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
 
 
 def test_a_problem_has_to_fit_in_memory():
-    square = parse_problem("matmul:m=8192,n=16384,k=16384,dtype=f32")  # 2 GiB
-    check_memory(square, 13 * GIB)
-    with pytest.raises(ProblemError, match=r"needs 12\.0 GiB .* has 12\.9 GiB") as caught:
-        check_memory(square, 13 * GIB - GIB // 10)
+    square = parse_problem("matmul:m=8192,n=8192,k=8192,dtype=f32")
+    copies = 4 + 2 + 5  # of A, B and C in float64, beside the three operands
+    needed = (3 * 4 + copies * 8) * 8192**2
+    check_memory(square, needed + GIB)
+    with pytest.raises(ProblemError, match=r"needs 6\.2 GiB .* has 7\.2 GiB") as caught:
+        check_memory(square, needed + GIB - GIB // 10)
     assert caught.value.field == "problem"

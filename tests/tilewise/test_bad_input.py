@@ -1,6 +1,8 @@
 """Whatever is typed: one clear line and the right exit code, never a traceback."""
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,8 @@ GOOD = "matmul:m=24,n=40,k=16,dtype=f32"
         (["script", GOOD, "--flavor", "gpu"], "gpu"),
         (["trials", GOOD, "--format", "xml"], "xml"),
         (["serve", "--port", "99999"], "port=99999"),
+        (["serve", "--host", "300.1.1.1"], "host='300.1.1.1'"),
+        (["show", GOOD, "--server", "foo"], "server 'foo' is not a URL"),
         (["serve", "--workers", "-1"], "workers=-1"),
         (["db", "drop"], "drop"),
         (["fly"], "fly"),
@@ -58,6 +62,56 @@ def test_exit_3_when_nothing_is_stored(cli: Cli, command: str) -> None:
     assert (ran.code, ran.out) == (3, "")
     assert ran.err.count("\n") == 1
     assert "stored" in ran.err
+
+
+@pytest.mark.parametrize("command", ["show", "script", "trials", "kernel"])
+def test_reading_does_not_make_a_database(cli: Cli, tmp_path: Path, command: str) -> None:
+    ran = cli(command, GOOD, "--db", f"sqlite:///{tmp_path}/typo/x.db")
+    assert (ran.code, ran.out) == (3, "")
+    assert "does not exist" in ran.err
+    assert not (tmp_path / "typo").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--flavor", "air"], ["--flavor", "iree"], []], ids=["air", "iree", "bf16"]
+)
+def test_a_script_that_no_tuning_makes_says_why(cli: Cli, arguments: list[str]) -> None:
+    problem = GOOD if arguments else "matmul:m=4,n=4,k=4,dtype=bf16"
+    ran = cli("script", problem, *arguments)
+    assert (ran.code, ran.out) == (3, "")
+    assert "yet" in ran.err
+    assert "tune" not in ran.err
+
+
+def test_problems_as_json(cli: Cli) -> None:
+    ran = cli("show", '{"op": "matmul", "m": 24, "n": 40, "k": 16, "dtype": "f32"}')
+    assert ran.code == 3
+    ran = cli("show", '{"op": "matmul", "m": ' + "9" * 5000 + "}")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "not JSON" in ran.err
+
+
+def test_surroundings_that_make_no_sense(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWISE_LOG_LEVEL", "bogus")
+    ran = cli("db", "check")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "TILEWISE_LOG_LEVEL='bogus'" in ran.err
+    monkeypatch.delenv("TILEWISE_LOG_LEVEL")
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", "/proc/nowhere")
+    ran = cli("tune", GOOD, "--trials", "1")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "TILEWISE_CACHE_DIR=/proc/nowhere" in ran.err
+
+
+def test_an_output_that_cannot_be_written() -> None:
+    for redirect in (">/dev/full", ">&-"):
+        command = f"{sys.executable} -m tilewise doctor --help {redirect}"
+        done = subprocess.run(["sh", "-c", command], check=False, stderr=subprocess.PIPE, text=True)
+        assert "Traceback" not in done.stderr
+    command = f"{sys.executable} -m tilewise db upgrade --db sqlite:////dev/null/x.db >/dev/full"
+    done = subprocess.run(["sh", "-c", command], check=False, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["tune", "show", "trials"])

@@ -19,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 on success, 2 for bad input, 3 when what was asked for does not exist, 1 for
         anything else; an error is one line on stderr.
     """
+    if sys.stdout is None:
+        return _say("stdout is closed; there is nowhere to print to", FAILED)
     options = make_parser().parse_args(arguments)
     try:
         options.run(options)
@@ -33,9 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the output has gone; leave nothing for the interpreter to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _say(f"cannot write the output: {error.strerror or error}", FAILED)
     return OK
 
 
 def _say(error: object, code: int) -> int:
+    if sys.stderr is None:
+        return code
     sys.stderr.write(f"tilewise: {' '.join(str(error).split())}\n")
     return code

@@ -3,11 +3,13 @@
 import argparse
 import json
 import os
+import socket
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from kernels.problem import parse_problem
 from search.records import TuneRequest
 from tilewise.cli.backend import Backend, RemoteBackend, local_backend
 from tilewise.cli.progress import progress
@@ -41,7 +43,11 @@ def script(options: argparse.Namespace) -> None:
     with _backend(options) as backend:
         text = backend.script(options.problem, options.target, options.flavor, options.with_payload)
     if options.json:
-        named = {"problem": options.problem, "flavor": options.flavor, "script": text}
+        named = {
+            "problem": parse_problem(options.problem).canonical,
+            "flavor": options.flavor,
+            "script": text,
+        }
         text = json.dumps(named, indent=2) + "\n"
     _write(text, options.output)
 
@@ -51,7 +57,12 @@ def kernel(options: argparse.Namespace) -> None:
     with _backend(options) as backend:
         text = backend.kernel(options.problem, options.target)
     if options.json:
-        text = json.dumps({"problem": options.problem, "kernel": text}, indent=2) + "\n"
+        text = (
+            json.dumps(
+                {"problem": parse_problem(options.problem).canonical, "kernel": text}, indent=2
+            )
+            + "\n"
+        )
     _write(text, options.output)
 
 
@@ -83,6 +94,10 @@ def serve(options: argparse.Namespace) -> None:
     """Serve the HTTP API with embedded workers."""
     if not 0 <= options.port <= 65535:
         raise BadInputError(f"port={options.port} is out of range; give 0 to 65535")
+    try:
+        socket.getaddrinfo(options.host, options.port)
+    except OSError as error:
+        raise BadInputError(f"host={options.host!r} is no address of this machine") from error
     if not 0 <= options.workers <= 64:
         raise BadInputError(f"workers={options.workers} is out of range; give 0 to 64")
     local = _local_module()
@@ -100,6 +115,12 @@ def doctor(options: argparse.Namespace) -> None:
     from tilewise.cli.doctor import examine
 
     _print_mapping(examine(), options.json)
+
+
+def _named(problem: str, **parts: str) -> str:
+    """Texts of a problem as a JSON object."""
+    named = {"problem": parse_problem(problem).canonical, **parts}
+    return json.dumps(named, indent=2) + "\n"
 
 
 def _backend(options: argparse.Namespace) -> Backend:

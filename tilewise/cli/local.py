@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernels.errors import UnsupportedError
 from kernels.problem import Problem, parse_problem
-from kernels.support import check_supported
+from kernels.support import check_scripted, check_supported
 from kernels.toolchain import identity
 from search.records import TuneRequest
 from service import jobs, lease, queries
@@ -29,13 +30,27 @@ Json = dict[str, Any]
 POLL_S = 0.5
 
 
+def _require_scripted(problem: Problem, flavor: str) -> None:
+    """Raise MissingError where no tuning will ever make the script."""
+    if flavor != "cpu":
+        raise MissingError(f"there are no scripts of flavor={flavor} yet; give --flavor cpu")
+    try:
+        check_scripted(problem)
+    except UnsupportedError as error:
+        raise MissingError(str(error)) from error
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """The service's errors as the command line's: a bad database is bad input."""
     try:
         yield
-    except (DatabaseError, ValidationError) as error:
+    except DatabaseError as error:
         raise BadInputError(str(error)) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        variable = "TILEWISE_" + "_".join(map(str, first["loc"])).upper()
+        raise BadInputError(f"{variable}={first['input']!r}: {first['msg']}") from error
     except NotFoundError as error:
         raise MissingError(str(error)) from error
     except ServiceError as error:
@@ -86,26 +101,43 @@ class LocalBackend(Backend):
         check_memory(wanted)
         canonical = self._machine.require_served(target)
         with self._sessions() as sessions:
-            with writing(sessions) as session:
-                made = jobs.create_or_join(session, wanted, canonical, request, identity())
-                job_id = made.job.id if made.job else None
-            if job_id is None:
-                sys.stderr.write("tilewise: answered from the store\n")
-            else:
-                self._finish(sessions, job_id, report)
+            self._answer(sessions, wanted, canonical, request, report)
             return self._result(sessions, wanted, canonical)
+
+    def _answer(
+        self,
+        sessions: Sessions,
+        problem: Problem,
+        target: str,
+        request: TuneRequest,
+        report: Report,
+    ) -> None:
+        """See to it that a result of at least this budget is stored."""
+        budget = 0
+        while budget < request.trials:
+            with writing(sessions) as session:
+                made = jobs.create_or_join(session, problem, target, request, identity())
+                job = made.job
+            if job is None:
+                sys.stderr.write("tilewise: answered from the store\n")
+                return
+            budget = job.trials
+            if budget != request.trials:
+                sys.stderr.write(f"tilewise: joined job {job.id}, of {budget} trials\n")
+            self._finish(sessions, job.id, report)
 
     def show(self, problem: str, target: str) -> Json:
         """The stored result."""
         wanted = parse_problem(problem)
-        with self._sessions() as sessions:
+        with self._stored() as sessions:
             return self._result(sessions, wanted, self._machine.canonical_target(target))
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
         """The proven script, with its payload if asked."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
-        with self._sessions() as sessions, reading(sessions) as session:
+        _require_scripted(wanted, flavor)
+        with self._stored() as sessions, reading(sessions) as session:
             found = queries.find_script(session, wanted, canonical, flavor)
             if found is None:
                 raise MissingError(
@@ -129,11 +161,24 @@ class LocalBackend(Backend):
         """Every stored trial of the problem."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
-        with self._sessions() as sessions, reading(sessions) as session:
+        with self._stored() as sessions, reading(sessions) as session:
             rows = [trial_json(t) for t in queries.list_trials(session, wanted, canonical)]
         if not rows:
             raise MissingError(f"no trials of {wanted} are stored for {canonical}")
         return rows
+
+    @contextmanager
+    def _stored(self) -> Iterator[Sessions]:
+        """Sessions to read what is there; a database that is not is not made."""
+        with told():
+            url = settings(self._url).db
+            if schema.is_absent(url):
+                name = make_engine(url).url.render_as_string()
+                raise MissingError(
+                    f"database {name} does not exist, so nothing is stored; tilewise tune makes it"
+                )
+        with self._sessions() as sessions:
+            yield sessions
 
     @contextmanager
     def _sessions(self) -> Iterator[Sessions]:
