@@ -191,3 +191,12 @@ def test_jobs_of_a_former_toolchain_are_retired(sessions, submit, machine):
     assert row(sessions, old).state == "failed"
     assert "toolchain former, which changed; ask again" in row(sessions, old).error
     assert row(sessions, new).state == "queued"
+
+
+def test_a_job_of_a_former_toolchain_that_somebody_runs_is_not_retired(sessions, submit, machine):
+    old = submit(toolchain="former")
+    with writing(sessions) as session:
+        assert lease.claim_one(session, old, me())
+    with writing(sessions) as session:
+        assert lease.retire(session, machine.target, TOOLCHAIN) == 0
+    assert row(sessions, old).state == "running"

@@ -1,11 +1,13 @@
 """Running a job: resumed, cancelled, taken over, failed."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from kernels.errors import UnsupportedError
 from kernels.problem import parse_problem
+from search.records import TuneRequest
 from service import heartbeat, jobs, lease
 from service.db import models, reading, writing
 from service.db.trials import SqlTrialStore
@@ -167,3 +169,23 @@ def test_what_is_stored_can_be_queried(sessions, machine, tuned):
         assert script.text.startswith("// ") and script.hash == schedule.hash
         assert [t.number for t in list_trials(session, problem, machine.target)] == [0, 1, 2, 3]
         assert find_schedule(session, problem, "cpu:neoverse-v2,threads=1", TOOLCHAIN) is None
+
+
+def test_a_search_cut_short_does_not_answer_its_whole_budget(sessions, submit, run):
+    def cut_short(*given, **options):
+        found = fakes.tune(*given, **options)
+        return replace(found, complete=False, trials=found.trials[:2])
+
+    run(submit(), tuner=cut_short)
+    with reading(sessions) as session:
+        row = session.query(models.Schedule).one()
+        assert (row.complete, row.budget) == (False, 2)
+        assert not jobs.answers(row, TuneRequest(trials=4))
+        assert jobs.answers(row, TuneRequest(trials=2))
+
+
+def test_a_waiting_job_takes_the_larger_budget(sessions, submit):
+    first = submit(trials=4)
+    assert submit(trials=9) == submit(trials=3) == first
+    with reading(sessions) as session:
+        assert jobs.get(session, first).trials == 9
