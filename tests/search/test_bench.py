@@ -220,7 +220,7 @@ def test_ours_and_a_peer_are_timed_in_one_child() -> None:
     entry = Entry(parse_problem(SMALL))
     with bench_runner(entry.problem, detect().canonical) as runner:
         found = compare(runner, entry, ("hash", steps()), ("openblas",), budget_s=0.05)
-        assert runner.peer("openblas") == {"ways": ["matmul"]}
+        assert runner.peer("openblas")["ways"]
     assert found.absent == {}
     assert found.ours is not None
     assert found.ours.gflops > 0

@@ -129,8 +129,9 @@ class LocalBackend(Backend):
     def show(self, problem: str, target: str) -> Json:
         """The stored result."""
         wanted = parse_problem(problem)
+        canonical = self._machine.canonical_target(target)
         with self._stored() as sessions:
-            return self._result(sessions, wanted, self._machine.canonical_target(target))
+            return self._result(sessions, wanted, canonical)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
         """The proven script, with its payload if asked."""
@@ -175,7 +176,7 @@ class LocalBackend(Backend):
             if schema.is_absent(url):
                 name = make_engine(url).url.render_as_string()
                 raise MissingError(
-                    f"database {name} does not exist, so nothing is stored; tilewise tune makes it"
+                    f"database {name} does not exist, so nothing is stored; tilewise tune makes one"
                 )
         with self._sessions() as sessions:
             yield sessions
