@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
-_GENERATORS = ("native", "mlir", "schedule", "loopnest")
+_GENERATORS = ("native", "mlir", "schedule", "loopnest", "arithmetic.py")
 
 
 @functools.cache
@@ -32,8 +32,9 @@ def generator_hash() -> str:
     """First 8 hex digits of the SHA-256 over the sources that turn schedules into code."""
     root = Path(__file__).parent
     digest = hashlib.sha256()
-    for folder in _GENERATORS:
-        for path in sorted((root / folder).rglob("*.py")):
+    for name in _GENERATORS:
+        place = root / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(str(path.relative_to(root)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:8]

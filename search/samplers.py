@@ -8,7 +8,7 @@ import importlib.util
 import warnings
 from math import gcd, log, prod
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from search.errors import BudgetError
 from search.records import TrialRecord
@@ -77,7 +77,7 @@ class OptunaSampler:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._study = optuna.create_study(sampler=self._make(name, seed))
 
-    def _make(self, name: str, seed: int):  # type: ignore[no-untyped-def]
+    def _make(self, name: str, seed: int) -> Any:
         samplers = self._optuna.samplers
         if name == "tpe":
             return samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=8)

@@ -13,14 +13,12 @@ from kernels.native.dot import OFFSET
 from kernels.native.driver import (
     PACK_A_SHIFT,
     PACK_B_SHIFT,
-    Driver,
-    Drivers,
     DriverSource,
     flags,
-    load_driver,
     print_driver,
 )
 from kernels.native.geometry import LINE_BYTES, Geometry, geometry
+from kernels.native.loading import Driver, Drivers, load_driver
 from kernels.native.microkernel import MicroKernelSpec
 from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
