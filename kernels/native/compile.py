@@ -1,7 +1,7 @@
 """Emitted functions into machine code, through Numba, as addresses a driver can call.
 
 One `cfunc` per micro-kernel returns the addresses of the functions that its
-intrinsic added to the module: 0.06-0.09 s each, and nothing but the micro-kernel's
+intrinsic added to the module: 0.06 to 0.3 s each, and nothing but the micro-kernel's
 own spec decides its code, so schedules that share it share the compilation.
 """
 

@@ -1,6 +1,6 @@
 """Packing: copies to panels of B and to rows of A, in whole vectors.
 
-A plain Numba loop packs 1024x1024 in 0.99 ms, these in about 0.1. On the way elements
+A plain Numba loop packs 1024x1024 f32 in 0.44 ms on Zen 5, these in under 0.1. On the way elements
 are widened, joined to words, made unsigned or transposed, as the arithmetic asks.
 """
 

@@ -161,7 +161,7 @@ def internal_function(module: ir.Module, name: str, arguments: int) -> ir.Functi
     """A new module-private void function of i64 arguments, kept out of line.
 
     `optsize` keeps LLVM from unrolling the reduction loop once more, which spills
-    accumulators (162 instead of 336 GFLOP/s was seen for bf16 12x2).
+    accumulators (half the speed was seen for bf16 12x2, on Zen 4).
     """
     fn = ir.Function(module, ir.FunctionType(VOID, [I64] * arguments), name)
     fn.linkage = "internal"

@@ -31,7 +31,7 @@ LEAST_BUFFER_PER_CACHE = 4
 
 
 def peak_gflops(target: Target, dtype: str) -> float:
-    """Multiply-adds of one core for `dtype`, in GFLOP/s (two operations each); takes 20 ms."""
+    """Multiply-adds of one core for `dtype`, in GFLOP/s (two operations each)."""
     chains = CHAINS[target.vector_registers]
     how = arithmetic(dtype, target)
     run = _compiled("peak", how, target.lanes(dtype), target.has_fma, chains)
@@ -41,7 +41,7 @@ def peak_gflops(target: Target, dtype: str) -> float:
 
 
 def bandwidth_gbs(target: Target) -> float:
-    """Bytes that one core reads from memory, in GB/s; takes 0.1 s."""
+    """Bytes that one core reads from memory, in GB/s."""
     size = max(BUFFER_BYTES, LEAST_BUFFER_PER_CACHE * target.l3_bytes)
     how = arithmetic("f32", target)
     run = _compiled("read", how, target.lanes("f32"), target.has_fma, STREAMS)

@@ -4,9 +4,11 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
+from sqlalchemy.orm import Session
 
 from kernels.problem import parse_problem
 from service import queries
+from service.db import models
 from service.errors import NotFoundError
 from service.kernel import kernel_module, kernel_source, kernel_tag
 from service.problem_json import responses
@@ -53,11 +55,7 @@ def get_script(
     """The transform script, proven on real MLIR; one that was not is never given."""
     canonical = services.machine.canonical_target(target)
     with services.reading() as session:
-        row = queries.find_schedule(session, key, canonical, services.toolchain)
-        if row is None:
-            raise NotFoundError(
-                f"no schedule of a problem with the key {key} is stored for {canonical}"
-            )
+        row = _stored(session, key, canonical, services.toolchain)
         script = queries.proven_script(session, row, flavor)
         if script is None:
             raise NotFoundError(f"no proven {flavor} script of {row.problem.canonical} is stored")
@@ -86,11 +84,7 @@ def get_kernel(
     """The best schedule's kernel as a Python module that runs on its own."""
     canonical = services.machine.canonical_target(target)
     with services.reading() as session:
-        row = queries.find_schedule(session, key, canonical, services.toolchain)
-        if row is None:
-            raise NotFoundError(
-                f"no schedule of a problem with the key {key} is stored for {canonical}"
-            )
+        row = _stored(session, key, canonical, services.toolchain)
         result = result_json(session, row, services.toolchain)
     source, stale = kernel_source(result), str(result["stale"]).lower()
     tag = kernel_tag(source, services.toolchain)
@@ -98,6 +92,13 @@ def get_kernel(
     if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(kernel_module(source), media_type="text/x-python", headers=headers)
+
+
+def _stored(session: Session, key: str, target: str, toolchain: str) -> models.Schedule:
+    row = queries.find_schedule(session, key, target, toolchain)
+    if row is None:
+        raise NotFoundError(f"no schedule of a problem with the key {key} is stored for {target}")
+    return row
 
 
 def _matches(if_none_match: str, etag: str) -> bool:

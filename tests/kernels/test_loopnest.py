@@ -64,7 +64,7 @@ def test_convolution_packs_the_halo() -> None:
 
 @pytest.mark.parametrize("outer", ["rows", "cols"])
 def test_outer_says_which_micro_loop_comes_first(outer: str) -> None:
-    schedule = Schedule((Register(8, 48, outer),))  # type: ignore[arg-type]
+    schedule = Schedule((Register(8, 48, outer),))
     micro = [e.dim for e in build(ODD, schedule).loops]
     assert micro == (["n", "m"] if outer == "cols" else ["m", "n"])
 

@@ -39,5 +39,5 @@ class FaultySession(child.Session):
 
 
 if __name__ == "__main__":
-    child.Session = FaultySession  # type: ignore[misc]
+    child.Session = FaultySession
     child.main()

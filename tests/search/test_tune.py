@@ -142,7 +142,7 @@ def test_seconds_end_the_search_but_one_candidate_is_always_tried() -> None:
 
 def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> None:
     runner = FakeRunner()
-    runner.finals = lambda schedules, rounds, peers: {  # type: ignore[method-assign]
+    runner.finals = lambda schedules, rounds, peers: {
         "times": [[(9 - i) * 1e-3] * rounds for i in range(len(schedules))],
         "peers": {},
         "peak_gflops": 1e3,
@@ -175,7 +175,7 @@ def test_finalists_that_fail_leave_the_rest(index: int | None) -> None:
 
 def test_no_candidate_that_runs_means_no_best() -> None:
     runner = FakeRunner()
-    runner.trial = lambda *_: (_ for _ in ()).throw(  # type: ignore[method-assign]
+    runner.trial = lambda *_: (_ for _ in ()).throw(
         CandidateFailureError("compile", "nothing compiles")
     )
     result, *_ = run(TuneRequest(trials=5), runner=runner)

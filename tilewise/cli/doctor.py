@@ -3,16 +3,16 @@
 from importlib.util import find_spec
 from typing import Any
 
+from kernels.problem import DTYPES
 from tilewise.errors import TilewiseError
 
 EXTRAS = {"numba": "kernels", "iree.compiler": "kernels", "optuna": "search", "fastapi": "service"}
 OPTIONAL = {"cmaes": "sampler cmaes", "torch": "sampler gp"}
 SHOWN_FEATURES = ("avx512f", "avx512vnni", "avx512bf16", "avx2", "fma", "neon")
-DTYPES = ("f32", "f64", "i32")
 
 
 def examine() -> dict[str, Any]:
-    """Facts by name; speeds are measured now and take half a second."""
+    """Facts by name; speeds are measured now."""
     missing = [f"{name}: install tilewise[{extra}]" for name, extra in EXTRAS.items()
                if not is_present(name)]  # fmt: skip
     if not is_present("numba"):
