@@ -33,9 +33,16 @@ class FaultySession(child.Session):
         call = super().call(steps)
         if rows == NOTHING:
             return lambda _repeat: None
-        if rows == WRONG:
-            self.operands["B"][0, 0] += 1
-        return call
+        return self.spoiled(call) if rows == WRONG else call
+
+    def spoiled(self, call: Any) -> Any:
+        """The call, and one element of its result off by one."""
+
+        def run(repeat: int) -> None:
+            call(repeat)
+            self.operands["C"][0, 0] += 1
+
+        return run
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""Candidates that hang, crash, eat memory or are wrong, through a whole job in the database."""
+
+from functools import partial
+
+from kernels.target import detect
+from search.runner import Limits, Runner
+from search.space import Space
+from search.tune import tune
+from service import jobs
+from service.db import reading
+from service.db.trials import SqlTrialStore
+from tests.search import faulty_child
+from tests.service.conftest import PROBLEM
+
+FAULTS = {
+    faulty_child.HANG: "timeout",
+    faulty_child.CRASH: "crash",
+    faulty_child.EAT: "memory",
+    faulty_child.RAISE: "runtime",
+    faulty_child.EXIT: "crash",
+}
+
+
+def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
+    sessions, submit, run, monkeypatch
+):
+    rows = [1, *FAULTS, 8, faulty_child.WRONG]
+
+    def points(space: Space, _most: int):
+        base = {p.name: p.values[0] for p in space.parameters}
+        return [base | {"tile": f"{r}x1"} for r in rows]
+
+    def runner(problem, target, seed):
+        limits = Limits(trial_s=5.0, setup_s=60.0, memory_bytes=900 << 20)
+        return Runner(problem, target, seed, limits, "tests.search.faulty_child")
+
+    monkeypatch.setattr("search.tune.prior_points", points)
+    monkeypatch.setattr("service.tuning.resolve", lambda _target: detect())
+    job_id = submit(PROBLEM, trials=len(rows))
+    assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"
+    ends = [t.failure for t in SqlTrialStore(sessions, job_id).trials()]
+    assert ends == [None, *FAULTS.values(), None, "wrong"]
+    with reading(sessions) as session:
+        assert jobs.counts(session, job_id)["failed"] == len(FAULTS) + 1
