@@ -73,6 +73,20 @@ def best_tiles(space: Space) -> list[tuple[int, int]]:
     return sorted(space.register_tiles, key=cost)
 
 
+def _division(space: Space) -> str:
+    """The columns, else the dim with most to divide: then no thread packs what another packs."""
+    divisions = [str(value) for value in _values(space, "parallel") if "," not in str(value)]
+    threads = space.target.threads
+    lead, cols = space.dims.batch, -(-space.dims.extent(space.dims.col) // (4 * space.lanes))
+    for dim, parts in ((lead, space.dims.extent(lead) if lead else 0), (space.dims.col, cols)):
+        if f"{dim}={threads}" in divisions and parts >= threads:
+            return f"{dim}={threads}"
+    rows = [dim for dim in space.dims.row_dims if f"{dim}={threads}" in divisions]
+    if not rows:
+        return divisions[-1]
+    return f"{max(rows, key=space.dims.extent)}={threads}"
+
+
 def _model_point(space: Space, tile: tuple[int, int], unroll: int) -> Point:
     rows, vectors = tile
     size = space.problem.element.bytes
@@ -94,6 +108,8 @@ def _model_point(space: Space, tile: tuple[int, int], unroll: int) -> Point:
             space.dims.col,
         ),
     }
+    if space.target.threads > 1:
+        point["parallel"] = _division(space)
     block_rows = max(rows, target.l2_bytes // HALF // (size * depth))
     if "image_rows" in _names(space):
         pixels = space.dims.extent("ow")
@@ -125,6 +141,9 @@ def _changes(space: Space, base: Point) -> Iterator[Point]:
         if len(_values(space, name)) > 1:
             yield {name: not base[name]}
     yield {"outer": "rows"}
+    for division in _values(space, "parallel") if "parallel" in _names(space) else ():
+        if division != base["parallel"]:
+            yield {"parallel": division}
     for name in ("depth", "rows", "image_rows", "cols"):
         if name in _names(space):
             parameter = next(p for p in space.parameters if p.name == name)

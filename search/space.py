@@ -8,13 +8,15 @@ Many points then mean the same schedule; a search tells them apart by the schedu
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from math import log, prod
 
 from kernels.arithmetic import Arithmetic, arithmetic, must_pack
 from kernels.loopnest import build
 from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.problem.iteration import IterationSpace, iteration_space
-from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.schedule.legality import parallel_unit, part_size
 from kernels.target.model import KIB, Target
 
 Value = int | str | bool
@@ -80,7 +82,23 @@ class Space:
         else:
             rows = self._extent(self.dims.row)
             chosen.append(Parameter("rows", self._wanted(WANTED_ROWS, rows)))
+        if self.target.threads > 1:
+            chosen.append(Parameter("parallel", self._divisions))
         return tuple(chosen)
+
+    @cached_property
+    def _divisions(self) -> tuple[Value, ...]:
+        """Ways to divide the result among the threads, as `n=2` or `m=2,n=4`; and not to."""
+        dims = [d for d in self.dims.dims if d != self.dims.stream and self._extent(d) > 1]
+        threads = self.target.threads
+        whole = [f"{dim}={threads}" for dim in dims]
+        planes = [
+            f"{first}={parts},{second}={threads // parts}"
+            for first, second in combinations(dims, 2)
+            for parts in range(2, threads // 2 + 1)
+            if threads % parts == 0
+        ]
+        return ("none", *whole, *planes)
 
     @cached_property
     def register_tiles(self) -> tuple[tuple[int, int], ...]:
@@ -135,10 +153,12 @@ class Space:
         return Schedule(tuple(steps))
 
     def _outer_steps(self, point: Point, register: Register) -> list[Step]:
-        steps: list[Step] = []
+        divided = self._parallel(point, register)
+        extents = self._part(divided, register)
+        steps: list[Step] = [*divided]
         if self.dims.batch:
             steps.append(Tile(self.dims.batch, 1))
-        steps += self._block(self.dims.col, int(point["cols"]), register.cols)
+        steps += _block(self.dims.col, extents, int(point["cols"]), register.cols)
         depth = balanced_chunk(self._extent(self.dims.stream), int(point["depth"]), self._how.depth)
         if depth < self._extent(self.dims.stream):
             steps.append(Stream(self.dims.stream, depth))
@@ -146,16 +166,30 @@ class Space:
             steps.append(Pack("B"))
         if isinstance(self.problem, Conv2d):
             steps.append(Tile("n", 1))
-            steps += self._block("oh", int(point["image_rows"]), 1)
+            steps += _block("oh", extents, int(point["image_rows"]), 1)
         else:
-            steps += self._block(self.dims.row, int(point["rows"]), register.rows)
+            steps += _block(self.dims.row, extents, int(point["rows"]), register.rows)
         if point["pack_a"]:
             steps.append(Pack("A"))
         return steps
 
-    def _block(self, dim: str, wanted: int, unit: int) -> list[Step]:
-        size = equal_block(self._extent(dim), wanted, unit)
-        return [Tile(dim, size)] if size < self._extent(dim) else []
+    def _parallel(self, point: Point, register: Register) -> list[Parallel]:
+        """The steps of a division, with no more parts of a dim than it has register tiles."""
+        steps = []
+        division = str(point.get("parallel", "none"))
+        for dim, parts in (part.split("=") for part in division.split(",") if part != "none"):
+            tiles = -(-self._extent(dim) // parallel_unit(self.dims, register, dim))
+            if min(tiles, int(parts)) > 1:
+                steps.append(Parallel(dim, min(tiles, int(parts))))
+        return steps
+
+    def _part(self, divided: list[Parallel], register: Register) -> dict[str, int]:
+        """The extents of one thread's part."""
+        extents = dict(self.dims.extents)
+        for step in divided:
+            unit = parallel_unit(self.dims, register, step.dim)
+            extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
+        return extents
 
     def why_illegal(self, schedule: Schedule) -> str | None:
         """Why the target cannot take a schedule that the problem can; None when it can."""
@@ -170,6 +204,11 @@ class Space:
                     f"more than the {limit >> 20} MiB of the last cache"
                 )
         return None
+
+
+def _block(dim: str, extents: dict[str, int], wanted: int, unit: int) -> list[Step]:
+    size = equal_block(extents[dim], wanted, unit)
+    return [Tile(dim, size)] if size < extents[dim] else []
 
 
 def balanced_chunk(extent: int, wanted: int, unit: int = 1) -> int:

@@ -82,7 +82,7 @@ def _open(
     here = machine or examine()
     pool = None
     if workers and _is_writable(engine):
-        work = Work(here.target, toolchain, workers, worker_arguments)
+        work = Work(here.targets, toolchain, workers, worker_arguments)
         pool = Pool(sessions, settings.db, work)
     return Services(engine, sessions, here, toolchain, pool)
 

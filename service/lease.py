@@ -5,6 +5,7 @@ on this host, or has not shown itself for `LEASE`. Every change is one UPDATE th
 the owner it expects, so of two processes that race one wins and the other is told.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,13 +21,13 @@ LEASE = timedelta(seconds=60)
 MOST_CRASHES = 3
 
 
-def claim(session: Session, owner: str, target: str, toolchain: str) -> Job | None:
-    """Take the oldest job that this target and toolchain can run and that nobody runs.
+def claim(session: Session, owner: str, targets: Sequence[str], toolchain: str) -> Job | None:
+    """Take the oldest job that these targets and toolchain can run and that nobody runs.
 
     Args:
         session: a transaction that writes.
         owner: who takes it, from `service.owner.me`.
-        target: the canonical target that this machine serves.
+        targets: the canonical targets that this machine serves.
         toolchain: `kernels.toolchain.identity()`.
 
     Returns:
@@ -35,7 +36,7 @@ def claim(session: Session, owner: str, target: str, toolchain: str) -> Job | No
     query = (
         select(Job)
         .join(Job.toolchain)
-        .where(Job.target == target, Toolchain.identity == toolchain)
+        .where(Job.target.in_(targets), Toolchain.identity == toolchain)
         .where(Job.state.in_(("queued", "running")))
         .order_by(Job.id)
     )
@@ -93,7 +94,7 @@ def end(session: Session, job_id: int, owner: str, **values: Any) -> bool:
     return _leave(session, job_id, owner, **values)
 
 
-def retire(session: Session, target: str, toolchain: str) -> int:
+def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
     """Fail the waiting jobs of other toolchains, which nothing here can run any more.
 
     Their trials were timed by code that is gone, so they are not continued by another.
@@ -104,7 +105,7 @@ def retire(session: Session, target: str, toolchain: str) -> int:
     query = (
         select(Job)
         .join(Job.toolchain)
-        .where(Job.target == target, Toolchain.identity != toolchain)
+        .where(Job.target.in_(targets), Toolchain.identity != toolchain)
         .where(Job.state.in_(("queued", "running")))
         .with_for_update(of=Job)
     )

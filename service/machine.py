@@ -4,7 +4,6 @@ Naming the processor takes LLVM, which the service must not carry in its memory.
 """
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -25,6 +24,7 @@ class MachineInfo:
 
     Attributes:
         cpu: LLVM's name of the processor.
+        cores: processors that a job may run on.
         caches: bytes of the data caches by level, as `l1`, `l2`, `l3`.
     """
 
@@ -36,8 +36,13 @@ class MachineInfo:
 
     @property
     def target(self) -> str:
-        """The canonical target that this machine serves."""
+        """The canonical target of one thread, which `host` means."""
         return f"cpu:{self.cpu},threads=1"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every canonical target that this machine serves: each number of threads it has."""
+        return tuple(f"cpu:{self.cpu},threads={n}" for n in range(1, self.cores + 1))
 
     def canonical_target(self, text: str) -> str:
         """The canonical form of any target; `host` is this machine.
@@ -52,14 +57,17 @@ class MachineInfo:
         """The canonical form of a target that this machine can time.
 
         Raises:
-            TargetError: malformed, another processor, or several threads.
+            TargetError: malformed, another processor, or more threads than this one has.
         """
         name, threads = parse_target(text)
         if name not in ("host", self.cpu):
             raise TargetError(f"target {text!r}: this machine is a {self.cpu}; use host")
-        if threads != 1:
-            raise TargetError(f"target {text!r}: kernels run on one thread; give threads=1")
-        return self.target
+        if threads > self.cores:
+            raise TargetError(
+                f"target {text!r}: this machine has {self.cores} processors; "
+                f"give threads=1 to {self.cores}"
+            )
+        return self.targets[threads - 1]
 
 
 def examine_here() -> MachineInfo:
@@ -68,7 +76,7 @@ def examine_here() -> MachineInfo:
     return MachineInfo(
         host=socket.gethostname(),
         cpu=target.cpu,
-        cores=os.cpu_count() or 1,
+        cores=target.cores,
         memory_bytes=physical_memory(),
         caches={"l1": target.l1_bytes, "l2": target.l2_bytes, "l3": target.l3_bytes},
     )

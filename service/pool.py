@@ -26,12 +26,12 @@ class Work:
     """Which jobs a pool takes, and how it runs them.
 
     Attributes:
-        target, toolchain: what the workers can time.
+        targets, toolchain: what the workers can time.
         workers: most jobs at once; 0 takes none.
         arguments: further arguments of `service.worker`.
     """
 
-    target: str
+    targets: tuple[str, ...]
     toolchain: str
     workers: int
     arguments: Sequence[str] = ()
@@ -76,7 +76,7 @@ class Pool:
 
     def _run(self) -> None:
         with contextlib.suppress(DatabaseError), writing(self._sessions) as session:
-            lease.retire(session, self._work.target, self._work.toolchain)
+            lease.retire(session, self._work.targets, self._work.toolchain)
         failing = False
         while not self._stopping:
             try:
@@ -120,7 +120,7 @@ class Pool:
 
     def _start_next(self) -> bool:
         with writing(self._sessions) as session:
-            job = lease.claim(session, self._owner, self._work.target, self._work.toolchain)
+            job = lease.claim(session, self._owner, self._work.targets, self._work.toolchain)
         if job is None:
             return False
         try:

@@ -1,12 +1,13 @@
 """Steps into a loop nest. Both lowerings, the printer and the counts read it from here."""
 
 from dataclasses import dataclass
+from itertools import product
 
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.problem.model import Conv2d, Problem
-from kernels.schedule.legality import check_legal
+from kernels.schedule.legality import check_legal, parallel_unit, part_size
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Register, Stream, Tile
+from kernels.schedule.steps import Pack, Parallel, Register, Stream, Tile
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class Loop:
     """A loop over `dim` in steps of `step`.
 
     Attributes:
-        kind: `tile` and `stream` come from steps; `micro` walks the micro-tiles of a block.
+        kind: `parallel`, `tile` and `stream` come from steps, and the trips of the first run
+            at the same time; `micro` walks the micro-tiles of a block.
         trips: most iterations of one execution (a last block can have fewer).
     """
 
@@ -63,6 +65,17 @@ class Nest:
         return tuple(e for e in self.entries if isinstance(e, Loop))
 
     @property
+    def parts(self) -> tuple[dict[str, tuple[int, int]], ...]:
+        """What each thread does: first and end of every parallel dim; one {} without any."""
+        parallel = [loop for loop in self.loops if loop.kind == Parallel.name]
+        ranges = []
+        for loop in parallel:
+            extent = self.space.extent(loop.dim)
+            starts = range(0, extent, loop.step)
+            ranges.append([(loop.dim, (at, min(at + loop.step, extent))) for at in starts])
+        return tuple(dict(part) for part in product(*ranges))
+
+    @property
     def copies(self) -> tuple[Copy, ...]:
         """The packs, in the order in which they happen."""
         return tuple(e for e in self.entries if isinstance(e, Copy))
@@ -105,7 +118,12 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
     blocks = dict(space.extents)
     entries: list[Entry] = []
     for step in schedule.steps:
-        if isinstance(step, Tile | Stream):
+        if isinstance(step, Parallel):
+            unit = parallel_unit(space, register, step.dim)
+            size = part_size(blocks[step.dim], step.parts, unit)
+            entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
+            blocks[step.dim] = size
+        elif isinstance(step, Tile | Stream):
             size = step.size if isinstance(step, Tile) else step.depth
             entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
             blocks[step.dim] = min(size, blocks[step.dim])

@@ -2,7 +2,9 @@
 
 Which loops there are, in which order, and where the packs happen decide the source;
 every size is a run-time parameter. So a new size costs no compilation, and a new
-structure costs one, once, kept on disk. Everything in a driver is an i64.
+structure costs one, once, kept on disk. Everything in a driver is an i64, and its one
+argument is the address of its parameters. The threads of a parallel nest run the same
+driver on parameters of their own, and meet at its end.
 """
 
 from dataclasses import dataclass
@@ -15,19 +17,29 @@ from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.schedule import Schedule
 
 _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver.py."""
-from numba import njit
+from numba import cfunc, njit
 
-from kernels.native.runtime import call_address, pack_b, pack_image, pack_transposed_a
+from kernels.native.barrier import wait_for_all
+from kernels.native.runtime import (
+    add_word, call_address, pack_b, pack_image, pack_transposed_a, word,
+)
 
 
-@njit("void(int64[::1])", nogil=True, cache=True)
+@njit("void(int64)", nogil=True, cache=True)
 def driver(p):
 '''
 
 _PREPARE = """
 
-@njit("void(int64[::1])", nogil=True, cache=True)
+@njit("void(int64)", nogil=True, cache=True)
 def prepare(p):
+"""
+
+_ENTRY = """
+
+@cfunc("void(int64)", cache=True)
+def entry(p):
+    driver(p)
 """
 
 _FIXED = (
@@ -38,6 +50,7 @@ _FIXED = (
     "a_tap_row", "a_tap_col", "b_tap_source", "a_stream", "b_stream", "a_row_source",
     "chunk_bytes", "batch_bytes", "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
 )  # fmt: skip
+_THREADS = ("barrier", "parts")
 _CONV = ("height", "width", "channels", "conv_stride", "pad", "row_reach", "packed_cols")
 
 
@@ -75,7 +88,10 @@ class _Printer:
         self.indent = 1
         self.put("for _ in range(repeat):")
         self.indent += 1
-        self.parameters = list(_FIXED + (_CONV if self.is_conv else ()))
+        self.is_parallel = len(nest.parts) > 1
+        self.parameters = list(
+            _FIXED + (_CONV if self.is_conv else ()) + (_THREADS if self.is_parallel else ())
+        )
         # The names of the current block's start and end, per dim.
         self.start = dict.fromkeys(self.space.dims, "0")
         self.end = {d: self.parameter(f"{d}_extent") for d in self.space.dims}
@@ -96,11 +112,16 @@ class _Printer:
                 self.pack(entry.operand)
             else:
                 self.kernel()
-        reads = "".join(f"    {name} = p[{i}]\n" for i, name in enumerate(self.parameters))
+        if self.is_parallel:
+            self.indent = 2
+            self.put("wait_for_all(barrier, parts)")
+        reads = "".join(f"    {name} = word(p, {i})\n" for i, name in enumerate(self.parameters))
         body = "\n".join(self.lines)
         text = f"{_HEADER}{reads}{body}\n"
         if self.is_ahead:
             text += self.print_prepare()
+        if self.is_parallel:
+            text += _ENTRY
         return DriverSource(text, tuple(self.parameters))
 
     def print_prepare(self) -> str:
@@ -118,7 +139,7 @@ class _Printer:
             "word_size", "sums_size", "taps", "b_tap_source", "register_cols", "chunk_bytes",
             "batch_bytes", f"{col}_extent", f"{stream}_extent", step, batches, along,
         )]  # fmt: skip
-        reads = "".join(f"    {name} = p[{self.parameters.index(name)}]\n" for name in used)
+        reads = "".join(f"    {name} = word(p, {self.parameters.index(name)})\n" for name in used)
         return (
             f"{_PREPARE}{reads}"
             f"    for i in range({batches}):\n"
@@ -132,6 +153,10 @@ class _Printer:
         )
 
     def loop(self, loop: Loop) -> None:
+        if loop.kind == "parallel":
+            self.start[loop.dim] = self.parameter(f"{loop.dim}_first")
+            self.end[loop.dim] = self.parameter(f"{loop.dim}_end")
+            return
         level = sum(name.startswith(f"{loop.dim}_step") for name in self.parameters)
         step = self.parameter(f"{loop.dim}_step{level}")
         start, end = f"{loop.dim}{level}", f"{loop.dim}{level}_end"
@@ -168,7 +193,10 @@ class _Printer:
             self.pack_image(depth)
         else:
             self.pack_rows(depth)
-        self.put(f"if count: p[{self.parameters.index('count')}] += {_PACKED[operand]}")
+        self.count(_PACKED[operand])
+
+    def count(self, what: str) -> None:
+        self.put(f"if count: add_word(p, {self.parameters.index('count')}, {what})")
 
     def _lead(self) -> tuple[str, ...]:
         return (self.space.batch,) if self.space.batch else ()
@@ -243,7 +271,7 @@ class _Printer:
             f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, words * depth_factor,"
             f" flags, rows, cols, {self._sums()})"
         )
-        self.put(f"if count: p[{self.parameters.index('count')}] += 1")
+        self.count("1")
 
     def _bias(self) -> str:
         """Channels of a group follow those of the groups before; a batch shares its bias."""

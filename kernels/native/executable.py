@@ -8,7 +8,9 @@ import numpy as np
 from kernels.arithmetic import Arithmetic, arithmetic, size_of
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest, build
+from kernels.native.barrier import BARRIER_WORDS
 from kernels.native.compile import CompiledKernels, compile_kernels
+from kernels.native.crew import crew
 from kernels.native.dot import OFFSET
 from kernels.native.driver import (
     PACK_A_SHIFT,
@@ -18,11 +20,11 @@ from kernels.native.driver import (
     print_driver,
 )
 from kernels.native.geometry import LINE_BYTES, Geometry, geometry
-from kernels.native.loading import Driver, Drivers, load_driver
+from kernels.native.loading import Drivers, load_driver
 from kernels.native.microkernel import MicroKernelSpec
 from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
-from kernels.schedule import Schedule
+from kernels.schedule import Parallel, Schedule
 from kernels.support import check_supported
 from kernels.target.model import Target
 
@@ -32,17 +34,28 @@ class Call:
     """An executable bound to its operands: calling it computes C.
 
     The parameters hold addresses, so the call keeps every array alive.
+
+    Attributes:
+        drivers: the compiled driver.
+        parameters: a row for each thread.
+        repeat_at: the column of the number of repeats.
+        addresses: of each row.
+        kept: what the addresses in the rows point into.
     """
 
-    driver: Driver
+    drivers: Drivers
     parameters: Array
     repeat_at: int
+    addresses: tuple[int, ...]
     kept: tuple[Any, ...] = field(repr=False)
 
     def __call__(self, repeat: int = 1) -> None:
         """Compute C, `repeat` times in one entry so that short runs can be timed."""
-        self.parameters[self.repeat_at] = repeat
-        self.driver(self.parameters)
+        self.parameters[:, self.repeat_at] = repeat
+        if len(self.addresses) == 1:
+            self.drivers.run(self.addresses[0])
+        else:
+            crew(len(self.addresses)).run(self.drivers.entry, self.addresses)
 
 
 @dataclass(frozen=True)
@@ -58,8 +71,19 @@ class Executable:
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
-        """Bytes of scratch that each packed operand needs."""
-        return {"A": self._sizes["scratch_a"], "B": self._sizes["scratch_b"]}
+        """Bytes of scratch that each packed operand needs, those of all threads together."""
+        own, threads = self._own_scratch, len(self.nest.parts)
+        return {
+            "A": threads * own["A"],
+            "B": self._sizes["scratch_b"] + (threads - 1) * own["B"],
+        }
+
+    @property
+    def _own_scratch(self) -> dict[str, int]:
+        """Bytes from one thread's panels to the next one's; 0 for panels that all read."""
+        shared = weights_are_constant(self.problem)
+        own = {"A": self._sizes["scratch_a"], "B": 0 if shared else self._sizes["scratch_b"]}
+        return {name: -(-size // LINE_BYTES) * LINE_BYTES for name, size in own.items()}
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
         """Bind operands; without `scratch` it is allocated here. Constant weights are packed now.
@@ -78,12 +102,29 @@ class Executable:
             "a_panels": scratch["A"].ctypes.data,
             "b_panels": scratch["B"].ctypes.data,
         }
-        parameters = np.array([values[name] for name in self._names], np.int64)
+        barrier = empty_aligned((BARRIER_WORDS,), np.int64)
+        barrier[:] = 0
+        values |= {"barrier": barrier.ctypes.data, "parts": len(self.nest.parts)}
+        rows = [self._part(values, index) for index in range(len(self.nest.parts))]
+        parameters = np.array([[row[name] for name in self._names] for row in rows], np.int64)
+        addresses = tuple(row.ctypes.data for row in parameters)
         # Copies of the dicts: a caller may replace an array, and its address would dangle.
-        kept = (dict(operands), dict(scratch), self.kernels)
+        kept = (dict(operands), dict(scratch), self.kernels, barrier)
         if self.drivers.prepare is not None:
-            self.drivers.prepare(parameters)
-        return Call(self.drivers.run, parameters, self._names.index("repeat"), kept)
+            self.drivers.prepare(addresses[0])
+        return Call(self.drivers, parameters, self._names.index("repeat"), addresses, kept)
+
+    def _part(self, values: dict[str, int], index: int) -> dict[str, int]:
+        """The parameters of one thread: its part of each parallel dim, and its own panels."""
+        bounds: dict[str, int] = {}
+        for dim, (first, end) in self.nest.parts[index].items():
+            bounds |= {f"{dim}_first": first, f"{dim}_end": end}
+        own = self._own_scratch
+        panels = {
+            "a_panels": values["a_panels"] + index * own["A"],
+            "b_panels": values["b_panels"] + index * own["B"],
+        }
+        return values | bounds | panels
 
     def run(self, operands: Operands) -> None:
         """Compute C once."""
@@ -93,9 +134,9 @@ class Executable:
         """Compute C once and count: micro-kernel calls and packs of A and B."""
         call = self.bind(operands)
         counter = self._names.index("count")
-        call.parameters[counter] = 1
+        call.parameters[:, counter] = 1
         call()
-        total = int(call.parameters[counter]) - 1
+        total = int((call.parameters[:, counter] - 1).sum())
         return {
             "micro_kernels": total % (1 << PACK_A_SHIFT),
             "A": (total >> PACK_A_SHIFT) % (1 << (PACK_B_SHIFT - PACK_A_SHIFT)),
@@ -237,6 +278,8 @@ def _sizes(
     }
     levels: dict[str, int] = {}
     for loop in nest.loops:
+        if loop.kind == Parallel.name:
+            continue
         level = levels.get(loop.dim, 0)
         sizes[f"{loop.dim}_step{level}"] = loop.step
         levels[loop.dim] = level + 1

@@ -8,20 +8,26 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kernels.paths import cache_dir
 from kernels.toolchain import generator_hash
 
-Driver = Callable[[Any], None]
+Driver = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Drivers:
-    """Compiled functions: the driver, and what packs constant weights before it, if any."""
+    """Compiled functions, each of the address of a driver's parameters.
+
+    Attributes:
+        run: the driver.
+        prepare: what packs constant weights before it, if any.
+        entry: the driver's address, for threads; 0 unless the nest is parallel.
+    """
 
     run: Driver
     prepare: Driver | None
+    entry: int = 0
 
 
 @functools.lru_cache(maxsize=64)
@@ -41,7 +47,8 @@ def load_driver(text: str) -> Drivers:
     # Numba stores and finds a cached function by the name of an importable module.
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    return Drivers(module.driver, getattr(module, "prepare", None))
+    entry = getattr(module, "entry", None)
+    return Drivers(module.driver, getattr(module, "prepare", None), entry.address if entry else 0)
 
 
 def _write_atomically(path: Path, text: str) -> None:

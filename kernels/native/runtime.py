@@ -29,6 +29,33 @@ def call_address(_typing: Any, address: Any, *arguments: Any) -> Any:
 
 
 @intrinsic
+def word(_typing: Any, address: Any, index: Any) -> Any:
+    """The i64 at position `index` of those at `address`."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.load(_word_pointer(builder, *args))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def add_word(_typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Add to the i64 at position `index` of those at `address`."""
+
+    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        pointer = _word_pointer(builder, args[0], args[1])
+        builder.store(builder.add(builder.load(pointer), args[2]), pointer)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), codegen
+
+
+def _word_pointer(builder: Any, address: Any, index: Any) -> Any:
+    at = builder.add(address, builder.mul(index, ir.Constant(I64, 8)))
+    return builder.inttoptr(at, I64.as_pointer())
+
+
+@intrinsic
 def fill(_typing: Any, address: Any, size: Any, byte: Any) -> Any:
     """Set `size` bytes at `address` to `byte`."""
 

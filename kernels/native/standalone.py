@@ -164,7 +164,8 @@ def helpers_text(planned: Plan) -> tuple[list[str], str]:
     found = _Definitions()
     source = ast.parse(planned.source.text)
     driver = next(node for node in source.body if isinstance(node, ast.FunctionDef))
-    called = {node.id for node in ast.walk(driver) if isinstance(node, ast.Name)}
+    body = [kept for node in driver.body for kept in _filled(node)]
+    called = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
     for node in source.body:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kernels."):
             for alias in node.names:

@@ -2,10 +2,11 @@
 
 from kernels.schedule.legality import check_legal
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Register, Step, Stream, Tile, Unroll
+from kernels.schedule.steps import Pack, Parallel, Register, Step, Stream, Tile, Unroll
 
 __all__ = [
     "Pack",
+    "Parallel",
     "Register",
     "Schedule",
     "Step",

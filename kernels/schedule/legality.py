@@ -4,7 +4,7 @@ from kernels.errors import ScheduleError
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.problem.model import Conv2d, Problem
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Register, Step, Stream, Tile, Unroll
+from kernels.schedule.steps import Pack, Parallel, Register, Step, Stream, Tile, Unroll
 
 LARGEST_UNROLL = 16
 
@@ -17,11 +17,15 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
     """
     space = iteration_space(problem)
     _check_ending(problem, schedule)
-    blocks = dict(space.extents)
+    wholes, blocks = dict(space.extents), dict(space.extents)
     packed: set[str] = set()
     for step in schedule.steps:
-        if isinstance(step, Tile):
-            _check_tile(problem, space, schedule.register, blocks, packed, step)
+        if isinstance(step, Parallel):
+            _check_parallel(problem, space, schedule, step)
+            unit = parallel_unit(space, schedule.register, step.dim)
+            wholes[step.dim] = blocks[step.dim] = part_size(blocks[step.dim], step.parts, unit)
+        elif isinstance(step, Tile):
+            _check_tile(problem, space, schedule.register, (wholes, blocks), packed, step)
             blocks[step.dim] = step.size
         elif isinstance(step, Stream):
             _check_stream(problem, space, schedule, blocks, packed, step)
@@ -34,6 +38,36 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
         raise ScheduleError(
             f"{problem}: pad={problem.pad} needs the image packed; add the step pack operand=A"
         )
+
+
+def part_size(extent: int, parts: int, unit: int) -> int:
+    """The largest part of `extent` divided in `parts`, in whole units."""
+    tiles = -(-extent // unit)
+    return -(-tiles // parts) * unit
+
+
+def parallel_unit(space: IterationSpace, register: Register, dim: str) -> int:
+    """What a part of `dim` is a multiple of: the register tile, or one."""
+    return {space.row: register.rows, space.col: register.cols}.get(dim, 1)
+
+
+def _check_parallel(
+    problem: Problem, space: IterationSpace, schedule: Schedule, step: Parallel
+) -> None:
+    """Parallel steps come first, on different dims of the result, with a part for each thread."""
+    at = schedule.steps.index(step)
+    before = schedule.steps[:at]
+    if not all(isinstance(s, Parallel) for s in before):
+        raise _refuse(problem, step, "parallel steps come before all others")
+    if step.dim not in space.dims or step.dim == space.stream:
+        dims = ", ".join(d for d in space.dims if d != space.stream)
+        raise _refuse(problem, step, f"parallel takes one of the dims {dims}")
+    if any(isinstance(s, Parallel) and s.dim == step.dim for s in schedule.steps[at + 1 :]):
+        raise _refuse(problem, step, f"{step.dim} is divided once")
+    unit = parallel_unit(space, schedule.register, step.dim)
+    tiles = -(-space.extent(step.dim) // unit)
+    if not 2 <= step.parts <= tiles:
+        raise _refuse(problem, step, f"{step.dim} has {tiles} register tiles; give 2 to {tiles}")
 
 
 def _refuse(problem: Problem, step: Step, why: str) -> ScheduleError:
@@ -56,16 +90,18 @@ def _check_tile(
     problem: Problem,
     space: IterationSpace,
     register: Register,
-    blocks: dict[str, int],
+    extents: tuple[dict[str, int], dict[str, int]],
     packed: set[str],
     step: Tile,
 ) -> None:
+    """`extents` are those of a thread's part, and of the block that the steps before left."""
+    wholes, blocks = extents
     if step.dim not in blocks or step.dim == space.stream:
         dims = ", ".join(d for d in space.dims if d != space.stream)
         raise _refuse(problem, step, f"tile takes one of the dims {dims}")
-    if step.size >= blocks[step.dim] and blocks[step.dim] != space.extent(step.dim):
+    if step.size >= blocks[step.dim] and blocks[step.dim] != wholes[step.dim]:
         raise _refuse(problem, step, f"the enclosing block is only {blocks[step.dim]}")
-    unit = {space.row: register.rows, space.col: register.cols}.get(step.dim, 1)
+    unit = parallel_unit(space, register, step.dim)
     if step.size % unit:
         raise _refuse(problem, step, f"the size is not a multiple of the register tile's {unit}")
     if step.dim in (space.batch, space.row_dims[0]) and step.dim not in (space.row, space.col):

@@ -4,9 +4,19 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 from kernels.errors import ScheduleError
-from kernels.schedule.steps import Pack, Register, Step, StepJson, Stream, Unroll, step_from_json
+from kernels.schedule.steps import (
+    Pack,
+    Parallel,
+    Register,
+    Step,
+    StepJson,
+    Stream,
+    Unroll,
+    step_from_json,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,11 @@ class Schedule:
     def unroll(self) -> int:
         """The unroll factor, 1 when the schedule has no unroll step."""
         return next((s.factor for s in self.steps if isinstance(s, Unroll)), 1)
+
+    @property
+    def threads(self) -> int:
+        """Threads that the parallel steps ask for, 1 when there is none."""
+        return prod(s.parts for s in self.steps if isinstance(s, Parallel))
 
     @property
     def depth(self) -> int | None:

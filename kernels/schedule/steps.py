@@ -30,6 +30,26 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Parallel(Step):
+    """Divide a parallel dim among threads, in equal parts of whole register tiles.
+
+    Halide parallel, TVM parallel, transform structured.tile_using_forall.
+
+        parallel dim=n parts=2
+    before                          after
+        for n in N: body                forall t in 0..2:
+                                            for n in t*N/2..(t+1)*N/2: body
+
+    Each thread runs the rest of the nest on its own part, with its own panels; two such
+    steps divide a plane. No thread waits for another before the end.
+    """
+
+    name: ClassVar[str] = "parallel"
+    dim: str
+    parts: int
+
+
+@dataclass(frozen=True)
 class Tile(Step):
     """Visit a parallel dim in blocks of `size`. Halide split, TVM split, tile_using_for.
 
@@ -116,7 +136,9 @@ class Unroll(Step):
     factor: int
 
 
-STEPS: dict[str, type[Step]] = {cls.name: cls for cls in (Tile, Stream, Pack, Register, Unroll)}
+STEPS: dict[str, type[Step]] = {
+    cls.name: cls for cls in (Parallel, Tile, Stream, Pack, Register, Unroll)
+}
 _WORDS = {"operand": ("A", "B"), "outer": ("rows", "cols")}
 
 

@@ -15,15 +15,18 @@ def resolve(text: str) -> Target:
     """The target that `text` names, if this machine can serve it.
 
     Raises:
-        TargetError: malformed, another processor, or more threads than the lowering covers.
+        TargetError: malformed, another processor, or more threads than it has for us.
     """
     name, threads = parse_target(text)
     here = detect()
     if name not in ("host", here.cpu):
         raise TargetError(f"target {text!r}: this machine is a {here.cpu}; use host")
-    if threads != 1:
-        raise TargetError(f"target {text!r}: kernels run on one thread; give threads=1")
-    return here
+    if threads > here.cores:
+        raise TargetError(
+            f"target {text!r}: this machine has {here.cores} processors; "
+            f"give threads=1 to {here.cores}"
+        )
+    return here.with_threads(threads)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The two limits of a core, measured: multiply-add peak per dtype, and memory bandwidth.
+"""The two limits, measured on one core or several: multiply-add peak per dtype, bandwidth.
 
 The peak is a loop of independent multiply-adds on registers, with enough of them to
 cover latency x throughput; integers multiply and add, as an i32 matmul must. The
@@ -7,8 +7,10 @@ on as many streams as the prefetchers follow.
 """
 
 import functools
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,10 @@ from numba import cfunc, types
 from numba.extending import intrinsic
 
 from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.errors import TargetError
 from kernels.native.control import Loop
 from kernels.native.dot import multiply_add
+from kernels.native.placement import pin, usable_processors
 from kernels.native.vector_ir import ELEMENTS, Vectors, const, internal_function
 from kernels.target.model import Target
 
@@ -31,35 +35,61 @@ LEAST_BUFFER_PER_CACHE = 4
 
 
 def peak_gflops(target: Target, dtype: str) -> float:
-    """Multiply-adds of one core for `dtype`, in GFLOP/s (two operations each)."""
+    """Multiply-adds of the target's threads for `dtype`, in GFLOP/s (two operations each)."""
     chains = CHAINS[target.vector_registers]
     how = arithmetic(dtype, target)
     run = _compiled("peak", how, target.lanes(dtype), target.has_fma, chains)
-    work = np.ones(target.vector_bytes * 2, np.uint8)
-    best = _least_time(lambda: run(work.ctypes.data, PEAK_STEPS), PEAK_ROUNDS)
-    return 2.0 * chains * target.lanes(dtype) * how.depth * PEAK_STEPS / best / 1e9
+    works = [np.ones(target.vector_bytes * 2, np.uint8) for _ in range(target.threads)]
+    given = [(work.ctypes.data, PEAK_STEPS * target.threads) for work in works]
+    best = _least_time(run, given, PEAK_ROUNDS)
+    done = 2.0 * chains * target.lanes(dtype) * how.depth * PEAK_STEPS * target.threads**2
+    return done / best / 1e9
 
 
 def bandwidth_gbs(target: Target) -> float:
-    """Bytes that one core reads from memory, in GB/s."""
+    """Bytes that the target's threads read from memory, in GB/s."""
     size = max(BUFFER_BYTES, LEAST_BUFFER_PER_CACHE * target.l3_bytes)
     how = arithmetic("f32", target)
     run = _compiled("read", how, target.lanes("f32"), target.has_fma, STREAMS)
-    buffer = np.ones(size // 4, np.float32)
+    buffers = [np.ones(size // 4, np.float32) for _ in range(target.threads)]
     step = target.vector_bytes
-    steps = buffer.nbytes // (STREAMS * step)
-    best = _least_time(lambda: run(buffer.ctypes.data, steps), 3)
-    return STREAMS * steps * step / best / 1e9
+    steps = size // (STREAMS * step)
+    best = _least_time(run, [(buffer.ctypes.data, steps) for buffer in buffers], 3)
+    return target.threads * STREAMS * steps * step / best / 1e9
 
 
-def _least_time(run: Callable[[], Any], rounds: int) -> float:
-    run()
-    best = float("inf")
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best
+def _least_time(run: Callable[[int, int], Any], given: list[tuple[int, int]], rounds: int) -> float:
+    """Seconds of the fastest round in which pinned threads run at once, one per pair given."""
+    if len(given) == 1:
+        return min(_timed(run, *given[0]) for _ in range(rounds + 1))
+    processors = usable_processors()
+    if len(given) > len(processors):
+        raise TargetError(f"{len(given)} threads on {len(processors)} processors; give fewer")
+    together = threading.Barrier(len(given))
+
+    def work(processor: int, arguments: tuple[int, int]) -> list[tuple[float, float]]:
+        pin({processor})
+        spans = []
+        for _ in range(rounds + 1):
+            together.wait()
+            begin = time.perf_counter()
+            run(*arguments)
+            spans.append((begin, time.perf_counter()))
+        return spans
+
+    with ThreadPoolExecutor(len(given)) as pool:
+        spans: list[list[tuple[float, float]]] = list(pool.map(work, processors, given))
+    least: float = min(
+        max(end for _, end in one) - min(begin for begin, _ in one)
+        for one in zip(*spans, strict=True)
+    )
+    return least
+
+
+def _timed(run: Callable[[int, int], Any], address: int, steps: int) -> float:
+    begin = time.perf_counter()
+    run(address, steps)
+    return time.perf_counter() - begin
 
 
 @functools.cache

@@ -19,7 +19,7 @@ class Target:
         vector_bytes: width of a vector register.
         vector_registers: architectural vector registers.
         l1_bytes, l2_bytes, l3_bytes: data cache sizes as one core sees them; 0 is absent.
-        cores: cores of the machine.
+        cores: processors that this process may run on.
     """
 
     cpu: str

@@ -35,4 +35,4 @@ def readyz(services: ServicesDep) -> StatusView:
 @router.get("/v1/targets", response_model=TargetsView)
 def get_targets(services: ServicesDep) -> dict[str, Any]:
     """The targets that live workers serve."""
-    return {"targets": [services.machine.target] if services.pool is not None else []}
+    return {"targets": list(services.machine.targets) if services.pool is not None else []}

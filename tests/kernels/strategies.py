@@ -3,9 +3,20 @@
 from hypothesis import strategies as st
 
 from kernels.arithmetic import arithmetic, must_pack
+from kernels.errors import ScheduleError
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
-from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+    check_legal,
+)
 from kernels.target import Target
 
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
@@ -98,4 +109,25 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     steps.append(register)
     if draw(st.booleans()):
         steps.append(Unroll(draw(st.integers(1, 5))))
-    return Schedule(tuple(steps))
+    return draw(divided(problem, Schedule(tuple(steps))))
+
+
+@st.composite
+def divided(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule with one or two dims divided among threads, where that is legal."""
+    space = iteration_space(problem)
+    dims = draw(st.lists(st.sampled_from([d for d in space.dims if d != space.stream]), max_size=2))
+    for dim in dims:
+        candidate = Schedule((Parallel(dim, draw(st.integers(2, 3))), *schedule.steps))
+        if is_legal(problem, candidate):
+            schedule = candidate
+    return schedule
+
+
+def is_legal(problem: Problem, schedule: Schedule) -> bool:
+    """Whether the schedule can be applied to the problem."""
+    try:
+        check_legal(problem, schedule)
+    except ScheduleError:
+        return False
+    return True

@@ -22,7 +22,7 @@ ELSEWHERE = "another-host:1:1"
 def claim(sessions, machine):
     def make(owner):
         with writing(sessions) as session:
-            job = lease.claim(session, owner, machine.target, TOOLCHAIN)
+            job = lease.claim(session, owner, machine.targets, TOOLCHAIN)
             return job.id if job else None
 
     return make
@@ -55,7 +55,7 @@ def test_of_many_claimers_one_wins(url, submit, machine):
         mine = make_sessions(make_engine(url))
         start.wait()
         with writing(mine) as session:
-            job = lease.claim(session, f"another-host:{number}:1", machine.target, TOOLCHAIN)
+            job = lease.claim(session, f"another-host:{number}:1", machine.targets, TOOLCHAIN)
         if job is not None:
             winners.append((job.id, job.owner))
 
@@ -101,8 +101,8 @@ def test_a_job_of_a_dead_owner_goes_to_one_heir(sessions, submit):
 def test_only_jobs_that_this_machine_can_run_are_claimed(sessions, submit, machine):
     submit(toolchain="another")
     with writing(sessions) as session:
-        assert lease.claim(session, me(), machine.target, TOOLCHAIN) is None
-        assert lease.claim(session, me(), "cpu:neoverse-v2,threads=1", "another") is None
+        assert lease.claim(session, me(), machine.targets, TOOLCHAIN) is None
+        assert lease.claim(session, me(), ("cpu:neoverse-v2,threads=1",), "another") is None
 
 
 def test_a_silent_owner_loses_the_job(claim, submit, sessions):
@@ -187,7 +187,7 @@ def test_the_time_of_all_runs_is_counted(claim, submit, sessions):
 def test_jobs_of_a_former_toolchain_are_retired(sessions, submit, machine):
     old, new = submit(toolchain="former"), submit()
     with writing(sessions) as session:
-        assert lease.retire(session, machine.target, TOOLCHAIN) == 1
+        assert lease.retire(session, machine.targets, TOOLCHAIN) == 1
     assert row(sessions, old).state == "failed"
     assert "toolchain former, which changed; ask again" in row(sessions, old).error
     assert row(sessions, new).state == "queued"
@@ -198,5 +198,5 @@ def test_a_job_of_a_former_toolchain_that_somebody_runs_is_not_retired(sessions,
     with writing(sessions) as session:
         assert lease.claim_one(session, old, me())
     with writing(sessions) as session:
-        assert lease.retire(session, machine.target, TOOLCHAIN) == 0
+        assert lease.retire(session, machine.targets, TOOLCHAIN) == 0
     assert row(sessions, old).state == "running"

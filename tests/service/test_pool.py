@@ -20,7 +20,7 @@ def start(sessions, url, machine):
 
     def make(tuner, workers=1):
         arguments = (f"--tuner=tests.service.fakes:{tuner}", "--prover=tests.service.fakes:prove")
-        work = Work(machine.target, TOOLCHAIN, workers, arguments)
+        work = Work(machine.targets, TOOLCHAIN, workers, arguments)
         started.append(Pool(sessions, url, work, poll_s=0.05))
         started[-1].start()
         return started[-1]
