@@ -35,9 +35,18 @@ def prior_points(space: Space, most: int) -> list[Point]:
 
 
 def _candidates(space: Space) -> Iterator[Point]:
-    """Model's own choice for each good register tile, then one change at a time."""
+    """Model's own choice for each good register tile, then one change at a time.
+
+    Where B comes from beyond L2, a panel that is fetched while the one before is computed
+    on comes first: the visits to a large block of B cost what its reading costs otherwise.
+    """
     tiles = list(islice(iter(best_tiles(space)), TILES_TRIED))
     unrolls = _unrolls(space)
+    if "prefetch" in _names(space):
+        for tile in tiles[:2]:
+            base = _model_point(space, tile, unrolls[0])
+            for depth in _depths_of_a_panel(space, tile):
+                yield base | _fetched_panel(space, tile) | {"depth": depth}
     for unroll, tile in product(unrolls[:1], tiles):
         yield _model_point(space, tile, unroll)
     for tile in tiles[:2]:
@@ -108,6 +117,8 @@ def _model_point(space: Space, tile: tuple[int, int], unroll: int) -> Point:
             space.dims.col,
         ),
     }
+    if "prefetch" in _names(space):
+        point["prefetch"] = False
     if space.target.threads > 1:
         point["parallel"] = _division(space)
     block_rows = max(rows, target.l2_bytes // HALF // (size * depth))
@@ -117,6 +128,28 @@ def _model_point(space: Space, tile: tuple[int, int], unroll: int) -> Point:
     else:
         point["rows"] = _nearest(space, "rows", block_rows, space.dims.row)
     return point
+
+
+def _fetched_panel(space: Space, tile: tuple[int, int]) -> Point:
+    """Blocks of one panel, whole in rows, each fetched before it is packed."""
+    cols = tile[1] * space.lanes
+    rows = "image_rows" if "image_rows" in _names(space) else "rows"
+    return {
+        "cols": _nearest(space, "cols", cols, space.dims.col),
+        rows: WHOLE,
+        "pack_b": True,
+        "prefetch": True,
+    }
+
+
+def _depths_of_a_panel(space: Space, tile: tuple[int, int]) -> list[int]:
+    """Chunks that leave room in L2 for the next panel; half, and a quarter of that."""
+    row = tile[1] * space.lanes * space.problem.element.bytes * space.dims.taps
+    depths = [
+        _nearest(space, "depth", space.target.l2_bytes // share // row, space.dims.stream)
+        for share in (4, 8, 16)
+    ]
+    return list(dict.fromkeys(depths))
 
 
 def _pack_a(space: Space) -> bool:

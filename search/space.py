@@ -15,8 +15,18 @@ from kernels.arithmetic import Arithmetic, arithmetic, must_pack
 from kernels.loopnest import build
 from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.problem.iteration import IterationSpace, iteration_space
-from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Stream, Tile, Unroll
-from kernels.schedule.legality import parallel_unit, part_size
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
+from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import KIB, Target
 
 Value = int | str | bool
@@ -26,7 +36,7 @@ UNROLLS = (1, 2, 4, 8)
 MOST_ROWS, MOST_VECTORS = 16, 6
 LEAST_DEPTH = 64
 WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
-WANTED_COLS = (64, 128, 256, 512, 1024, 2048, 4096)
+WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
 WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
 LEAST_SCRATCH = 32 * KIB * KIB
@@ -82,9 +92,18 @@ class Space:
         else:
             rows = self._extent(self.dims.row)
             chosen.append(Parameter("rows", self._wanted(WANTED_ROWS, rows)))
+        if self._may_prefetch:
+            chosen.append(Parameter("prefetch", (False, True)))
         if self.target.threads > 1:
             chosen.append(Parameter("parallel", self._divisions))
         return tuple(chosen)
+
+    @cached_property
+    def _may_prefetch(self) -> bool:
+        """Whether B is packed row by row from farther away than L2."""
+        b = prod(self.problem.operand_shapes["B"]) * self.problem.element.bytes
+        by_rows = not getattr(self.problem, "transpose_b", False)
+        return by_rows and not weights_are_constant(self.problem) and 2 * b > self.target.l2_bytes
 
     @cached_property
     def _divisions(self) -> tuple[Value, ...]:
@@ -163,7 +182,11 @@ class Space:
         if depth < self._extent(self.dims.stream):
             steps.append(Stream(self.dims.stream, depth))
         if point["pack_b"]:
+            moves_b = (self.dims.col, self.dims.stream)
+            moves = any(isinstance(s, Tile | Stream) and s.dim in moves_b for s in steps)
             steps.append(Pack("B"))
+            if point.get("prefetch") and moves:
+                steps.append(Prefetch("B"))
         if isinstance(self.problem, Conv2d):
             steps.append(Tile("n", 1))
             steps += _block("oh", extents, int(point["image_rows"]), 1)
@@ -178,7 +201,7 @@ class Space:
         steps = []
         division = str(point.get("parallel", "none"))
         for dim, parts in (part.split("=") for part in division.split(",") if part != "none"):
-            tiles = -(-self._extent(dim) // parallel_unit(self.dims, register, dim))
+            tiles = -(-self._extent(dim) // tile_unit(self.dims, register, dim))
             if min(tiles, int(parts)) > 1:
                 steps.append(Parallel(dim, min(tiles, int(parts))))
         return steps
@@ -187,7 +210,7 @@ class Space:
         """The extents of one thread's part."""
         extents = dict(self.dims.extents)
         for step in divided:
-            unit = parallel_unit(self.dims, register, step.dim)
+            unit = tile_unit(self.dims, register, step.dim)
             extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
         return extents
 

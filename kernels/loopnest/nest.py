@@ -5,7 +5,7 @@ from itertools import product
 
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.problem.model import Conv2d, Problem
-from kernels.schedule.legality import check_legal, parallel_unit, part_size
+from kernels.schedule.legality import check_legal, part_size, tile_unit
 from kernels.schedule.model import Schedule
 from kernels.schedule.steps import Pack, Parallel, Register, Stream, Tile
 
@@ -119,7 +119,7 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
     entries: list[Entry] = []
     for step in schedule.steps:
         if isinstance(step, Parallel):
-            unit = parallel_unit(space, register, step.dim)
+            unit = tile_unit(space, register, step.dim)
             size = part_size(blocks[step.dim], step.parts, unit)
             entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
             blocks[step.dim] = size

@@ -7,7 +7,18 @@ from kernels.mlir.form import Form
 from kernels.mlir.pieces import Extents, Piece, check_uniform, cut
 from kernels.mlir.sequences import pack_panels
 from kernels.mlir.writer import ANY, Writer
-from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
+from kernels.schedule.legality import part_size, tile_unit
 
 LARGEST_COPY = 256
 COPY_ROWS = 8
@@ -42,12 +53,18 @@ class StepEmitter:
         for step in self.schedule.steps:
             if isinstance(step, Unroll):
                 continue
+            if isinstance(step, Prefetch):
+                self.writer.line(f"// {step}: left to the hardware here")
+                continue
             self.writer.line(f"// {step}")
             self._emit(step)
             self.writer.include("cleanup")
 
     def _emit(self, step: Step) -> None:
-        if isinstance(step, Tile):
+        if isinstance(step, Parallel):
+            extent = self.form.space.extent(step.dim)
+            self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
+        elif isinstance(step, Tile):
             self._tile(step.dim, step.size)
         elif isinstance(step, Stream):
             self._stream(step)
@@ -59,8 +76,7 @@ class StepEmitter:
     # Splitting and tiling
 
     def _unit(self, dim: str) -> int:
-        register, space = self.schedule.register, self.form.space
-        return {space.row: register.rows, space.col: register.cols}.get(dim, 1)
+        return tile_unit(self.form.space, self.schedule.register, dim)
 
     def _divide(self, dim: str, size: int) -> None:
         """Split the pieces until blocks of `size` have static shapes along `dim`."""

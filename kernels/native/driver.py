@@ -48,7 +48,8 @@ _FIXED = (
     "size", "out_size", "packed_size", "packed_zero", "word_depth", "word_size", "sums_size",
     "lanes", "taps", "tap_rows", "tap_cols", "depth_factor",
     "a_tap_row", "a_tap_col", "b_tap_source", "a_stream", "b_stream", "a_row_source",
-    "chunk_bytes", "batch_bytes", "packed_row", "c_row", "flags_first", "flags_later", "flags_last",
+    "chunk_bytes", "batch_bytes", "unroll", "packed_row", "c_row",
+    "flags_first", "flags_later", "flags_last",
 )  # fmt: skip
 _THREADS = ("barrier", "parts")
 _CONV = ("height", "width", "channels", "conv_stride", "pad", "row_reach", "packed_cols")
@@ -60,6 +61,17 @@ class DriverSource:
 
     text: str
     parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Move:
+    """A loop that moves B's block: names of its variable, its step, and its range."""
+
+    dim: str
+    start: str
+    step: str
+    first: str
+    end: str
 
 
 def print_driver(
@@ -96,6 +108,8 @@ class _Printer:
         self.start = dict.fromkeys(self.space.dims, "0")
         self.end = {d: self.parameter(f"{d}_extent") for d in self.space.dims}
         self.packed_from: dict[str, dict[str, str]] = {}
+        self.packed_end = ""
+        self.moves_b: list[_Move] = []
 
     def parameter(self, name: str) -> str:
         self.parameters.append(name)
@@ -163,6 +177,9 @@ class _Printer:
         self.put(f"for {start} in range({self.start[loop.dim]}, {self.end[loop.dim]}, {step}):")
         self.indent += 1
         self.put(f"{end} = min({start} + {step}, {self.end[loop.dim]})")
+        if "B" not in self.packed_from and loop.dim in (self.space.col, self.space.stream):
+            around = (self.start[loop.dim], self.end[loop.dim])
+            self.moves_b.append(_Move(loop.dim, start, step, *around))
         self.start[loop.dim], self.end[loop.dim] = start, end
 
     def _offset(self, operand: str, dims: tuple[str, ...], base: dict[str, str]) -> str:
@@ -189,6 +206,9 @@ class _Printer:
             return
         if operand == "B":
             self.pack_b(depth)
+            if self.schedule.prefetches:
+                self.packed_end = self.end[self.space.col]
+                self.find_next_block()
         elif self.is_conv:
             self.pack_image(depth)
         else:
@@ -214,6 +234,42 @@ class _Printer:
             f" register_cols, taps, b_tap_source, {depth}, {row}, {step}, size,"
             " word_depth, word_size, sums_size)"
         )
+
+    def find_next_block(self) -> None:
+        """Where B's next block begins, by the two innermost loops that move it; else here."""
+        *_, inner = self.moves_b
+        outer = next((loop for loop in self.moves_b[:-1] if loop.dim != inner.dim), None)
+        ahead = dict(self.start)
+        for at in (inner, outer):
+            if at is not None:
+                self.put(f"next_{at.dim} = {at.start}")
+                ahead[at.dim] = f"next_{at.dim}"
+        self.put(f"if {inner.start} + {inner.step} < {inner.end}:")
+        self.put(f"    next_{inner.dim} += {inner.step}")
+        if outer is not None:
+            self.put(f"elif {outer.start} + {outer.step} < {outer.end}:")
+            self.put(f"    next_{outer.dim} += {outer.step}")
+            self.put(f"    next_{inner.dim} = {inner.first}")
+        col, stream = self.space.col, self.space.stream
+        lead = self._offset("b", self._lead(), {})
+        self.put(
+            f"next_block = b + ({ahead[stream]} * b_stream"
+            f" + {ahead[col]} * {self._ensure(f'b_{col}')} + {lead}) * size"
+        )
+        self.put("fetched = 0")
+
+    def fetch_ahead(self) -> None:
+        """The rows of B's next block that one call of the micro-kernel prefetches."""
+        streamed = any(at.dim == self.space.stream for at in self.moves_b)
+        col = self.space.col
+        self.put(f"block_rows = depth{'' if streamed else ' * taps'}")
+        self.put("panel = fetched // block_rows * register_cols")
+        self.put(f"is_left = panel < {self.packed_end} - {self.packed_from['B'][col]}")
+        self.put(
+            "ahead = next_block"
+            f" + is_left * (fetched % block_rows * b_stream + panel * b_{col}) * size"
+        )
+        self.put("fetched += tap_rows * tap_cols * (words * depth_factor // unroll) * word_depth")
 
     def pack_rows(self, depth: str) -> None:
         """A's block to rows, or to columns where A is transposed."""
@@ -266,10 +322,14 @@ class _Printer:
         b_tap = "words * register_cols" if self.schedule.packs("B") else "b_tap_source"
         if self.is_conv:
             b_tap += " * depth_factor"
+        ahead = "0, 0"
+        if self.schedule.prefetches:
+            self.fetch_ahead()
+            ahead = "ahead, is_left * b_stream * size"
         self.put(
             f"call_address(kernel, a_tile, b_tile, c_tile, bias + ({self._bias()}) * out_size,"
             f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, words * depth_factor,"
-            f" flags, rows, cols, {self._sums()})"
+            f" flags, rows, cols, {self._sums()}, {ahead})"
         )
         self.count("1")
 

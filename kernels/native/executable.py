@@ -19,9 +19,10 @@ from kernels.native.driver import (
     flags,
     print_driver,
 )
-from kernels.native.geometry import LINE_BYTES, Geometry, geometry
+from kernels.native.geometry import Geometry, geometry
 from kernels.native.loading import Drivers, load_driver
 from kernels.native.microkernel import MicroKernelSpec
+from kernels.native.vector_ir import LINE_BYTES
 from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.schedule import Parallel, Schedule
@@ -231,7 +232,13 @@ def microkernel_spec(
         taps=strides.tap_rows * strides.tap_cols > 1,
         fma=target.has_fma,
         b_transposed=strides.b_transposed,
+        prefetched=_lines_of_a_row(problem, register.cols) if schedule.prefetches else 0,
     )
+
+
+def _lines_of_a_row(problem: Problem, cols: int) -> int:
+    """Cache lines of one row of a panel's source."""
+    return -(-cols * problem.element.bytes // LINE_BYTES)
 
 
 def _sizes(
@@ -263,6 +270,7 @@ def _sizes(
         "c_row": strides.c_dims[row],
         "register_rows": nest.kernel.rows,
         "register_cols": nest.kernel.cols,
+        "unroll": nest.kernel.unroll,
         "count": 0,
         "repeat": 1,
         **flags(

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from kernels.arithmetic import Arithmetic, must_pack, size_of
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
+from kernels.native.vector_ir import LINE_BYTES
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.schedule import Schedule
-
-LINE_BYTES = 64
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,24 @@ from llvmlite import ir
 from kernels.arithmetic import Arithmetic
 from kernels.native.control import Loop, Transform, branch
 from kernels.native.dot import multiply_add
-from kernels.native.vector_ir import ELEMENTS, Value, Vectors, const, internal_function
+from kernels.native.vector_ir import (
+    ELEMENTS,
+    LINE_BYTES,
+    Value,
+    Vectors,
+    const,
+    internal_function,
+)
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
 
-# Positions of the i64 arguments: addresses, strides in words (of C: elements), sizes, and
-# the address of the correction that an offset A needs.
+# Positions of the i64 arguments: addresses, strides in words (of C: elements), sizes, the
+# address of the correction that an offset A needs, and where the next block of B lies with
+# the bytes between its rows.
 ARGUMENTS = (
     "a", "b", "c", "bias",
     "c_row", "a_tap_row", "a_tap_col", "b_tap",
-    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols", "sums",
+    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols", "sums", "ahead", "ahead_step",
 )  # fmt: skip
 
 
@@ -46,6 +54,7 @@ class MicroKernelSpec:
         taps: whether there is a loop over filter taps.
         fma: whether the target fuses multiply and add.
         b_transposed: whether packing B transposes it.
+        prefetched: lines of the next block of B to fetch in every unrolled iteration.
     """
 
     how: Arithmetic
@@ -60,6 +69,7 @@ class MicroKernelSpec:
     taps: bool
     fma: bool = True
     b_transposed: bool = False
+    prefetched: int = 0
 
     @property
     def cols(self) -> int:
@@ -174,7 +184,7 @@ class _Emitter:
 
     def _reduce(self, accumulators: list[Value]) -> list[Value]:
         if not self.spec.taps:
-            return self._reduce_depth(accumulators, self.arg["a"], self.arg["b"])
+            return self._reduce_depth(accumulators, self.arg["a"], self.arg["b"], const(0))
         b, v = self.builder, self.words
         rows = Loop(b, accumulators, "tap.row")
         a_row = v.offset(self.arg["a"], b.mul(rows.index, self.arg["a_tap_row"]))
@@ -183,19 +193,27 @@ class _Emitter:
         a = v.offset(a_row, b.mul(cols.index, self.arg["a_tap_col"]))
         tap = b.add(first_tap, cols.index)
         weights = v.offset(self.arg["b"], b.mul(tap, self.arg["b_tap"]))
-        done = self._reduce_depth(cols.carried, a, weights)
+        turns = b.sdiv(self.arg["depth"], const(self.spec.unroll))
+        done = self._reduce_depth(cols.carried, a, weights, b.mul(tap, turns))
         done = cols.close(done, self.arg["tap_cols"], 1)
         return rows.close(done, self.arg["tap_rows"], 1)
 
-    def _reduce_depth(self, accumulators: list[Value], a: Value, weights: Value) -> list[Value]:
-        """The unrolled loop over the chunk's depth, then the steps that are left one by one."""
+    def _reduce_depth(
+        self, accumulators: list[Value], a: Value, weights: Value, turn: Value
+    ) -> list[Value]:
+        """The unrolled loop over the chunk's depth, then the steps that are left one by one.
+
+        `turn` counts the iterations before it, each of which prefetched a row.
+        """
         b, unroll, depth = self.builder, self.spec.unroll, self.arg["depth"]
+        rows = b.mul(turn, const(self.spec.how.depth))
+        ahead = b.add(self.arg["ahead"], b.mul(rows, self.arg["ahead_step"]))
         if unroll == 1:
-            return self._depth_loop(accumulators, a, weights, const(0), depth, 1)
+            return self._depth_loop(accumulators, a, weights, const(0), depth, 1, ahead)
         whole = b.sub(depth, b.srem(depth, const(unroll)))
         main = self._guarded(
             b.icmp_signed(">", whole, const(0)),
-            lambda acc: self._depth_loop(acc, a, weights, const(0), whole, unroll),
+            lambda acc: self._depth_loop(acc, a, weights, const(0), whole, unroll, ahead),
             accumulators,
         )
         left = b.sub(depth, whole)
@@ -213,9 +231,12 @@ class _Emitter:
         start: Value,
         count: Value,
         unroll: int,
+        ahead: Value | None = None,
     ) -> list[Value]:
         b = self.builder
         loop = Loop(b, accumulators, f"depth.by{unroll}")
+        if ahead is not None and self.spec.prefetched:
+            self._prefetch_rows(ahead, b.sdiv(loop.index, const(unroll)))
         step = b.add(start, loop.index)
         a_step = self.words.offset(a, b.mul(step, const(self.spec.a_step)))
         b_step = self.words.offset(weights, b.mul(step, const(self.spec.b_row)))
@@ -223,6 +244,15 @@ class _Emitter:
         for u in range(unroll):
             current = self._outer_product(current, a_step, b_step, u)
         return loop.close(current, count, unroll)
+
+    def _prefetch_rows(self, ahead: Value, turn: Value) -> None:
+        """The rows of B's next block that become one row of words."""
+        b, deep = self.builder, self.spec.how.depth
+        for r in range(deep):
+            row = b.add(b.mul(turn, const(deep)), const(r))
+            at = b.add(ahead, b.mul(row, self.arg["ahead_step"]))
+            for line in range(self.spec.prefetched):
+                self.v.prefetch_to_l2(b.add(at, const(line * LINE_BYTES)))
 
     def _outer_product(self, acc: list[Value], a_step: Value, b_step: Value, u: int) -> list[Value]:
         spec, v = self.spec, self.words

@@ -2,11 +2,12 @@
 
 from kernels.schedule.legality import check_legal
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Parallel, Register, Step, Stream, Tile, Unroll
+from kernels.schedule.steps import Pack, Parallel, Prefetch, Register, Step, Stream, Tile, Unroll
 
 __all__ = [
     "Pack",
     "Parallel",
+    "Prefetch",
     "Register",
     "Schedule",
     "Step",

@@ -2,9 +2,9 @@
 
 from kernels.errors import ScheduleError
 from kernels.problem.iteration import IterationSpace, iteration_space
-from kernels.problem.model import Conv2d, Problem
+from kernels.problem.model import Conv2d, Problem, weights_are_constant
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Parallel, Register, Step, Stream, Tile, Unroll
+from kernels.schedule.steps import Pack, Parallel, Prefetch, Register, Step, Stream, Tile, Unroll
 
 LARGEST_UNROLL = 16
 
@@ -22,7 +22,7 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
     for step in schedule.steps:
         if isinstance(step, Parallel):
             _check_parallel(problem, space, schedule, step)
-            unit = parallel_unit(space, schedule.register, step.dim)
+            unit = tile_unit(space, schedule.register, step.dim)
             wholes[step.dim] = blocks[step.dim] = part_size(blocks[step.dim], step.parts, unit)
         elif isinstance(step, Tile):
             _check_tile(problem, space, schedule.register, (wholes, blocks), packed, step)
@@ -33,6 +33,8 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
         elif isinstance(step, Pack):
             _check_pack(problem, space, blocks, packed, step)
             packed.add(step.operand)
+        elif isinstance(step, Prefetch):
+            _check_prefetch(problem, space, schedule, packed, step)
     _check_batch(problem, space, schedule)
     if isinstance(problem, Conv2d) and problem.pad and "A" not in packed:
         raise ScheduleError(
@@ -46,7 +48,7 @@ def part_size(extent: int, parts: int, unit: int) -> int:
     return -(-tiles // parts) * unit
 
 
-def parallel_unit(space: IterationSpace, register: Register, dim: str) -> int:
+def tile_unit(space: IterationSpace, register: Register, dim: str) -> int:
     """What a part of `dim` is a multiple of: the register tile, or one."""
     return {space.row: register.rows, space.col: register.cols}.get(dim, 1)
 
@@ -64,7 +66,7 @@ def _check_parallel(
         raise _refuse(problem, step, f"parallel takes one of the dims {dims}")
     if any(isinstance(s, Parallel) and s.dim == step.dim for s in schedule.steps[at + 1 :]):
         raise _refuse(problem, step, f"{step.dim} is divided once")
-    unit = parallel_unit(space, schedule.register, step.dim)
+    unit = tile_unit(space, schedule.register, step.dim)
     tiles = -(-space.extent(step.dim) // unit)
     if not 2 <= step.parts <= tiles:
         raise _refuse(problem, step, f"{step.dim} has {tiles} register tiles; give 2 to {tiles}")
@@ -101,7 +103,7 @@ def _check_tile(
         raise _refuse(problem, step, f"tile takes one of the dims {dims}")
     if step.size >= blocks[step.dim] and blocks[step.dim] != wholes[step.dim]:
         raise _refuse(problem, step, f"the enclosing block is only {blocks[step.dim]}")
-    unit = parallel_unit(space, register, step.dim)
+    unit = tile_unit(space, register, step.dim)
     if step.size % unit:
         raise _refuse(problem, step, f"the size is not a multiple of the register tile's {unit}")
     if step.dim in (space.batch, space.row_dims[0]) and step.dim not in (space.row, space.col):
@@ -145,6 +147,22 @@ def _check_pack(
             raise _refuse(
                 problem, step, f"one {dim} is packed at a time; put tile dim={dim} size=1 first"
             )
+
+
+def _check_prefetch(
+    problem: Problem, space: IterationSpace, schedule: Schedule, packed: set[str], step: Prefetch
+) -> None:
+    """B alone has a next block whose rows can be walked: packed in a loop, row by row."""
+    if step.operand != "B" or "B" not in packed:
+        raise _refuse(problem, step, "only B is prefetched, once it is packed")
+    if schedule.steps.count(step) > 1:
+        raise _refuse(problem, step, "it is prefetched once")
+    if getattr(problem, "transpose_b", False) or weights_are_constant(problem):
+        raise _refuse(problem, step, "B is not packed row by row in a loop")
+    before = schedule.steps[: schedule.steps.index(step)]
+    if not any(isinstance(s, Tile | Stream) and s.dim in (space.col, space.stream) for s in before):
+        why = f"there is no next block; tile {space.col} or stream {space.stream} before"
+        raise _refuse(problem, step, why)
 
 
 def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:

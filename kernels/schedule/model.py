@@ -10,6 +10,7 @@ from kernels.errors import ScheduleError
 from kernels.schedule.steps import (
     Pack,
     Parallel,
+    Prefetch,
     Register,
     Step,
     StepJson,
@@ -67,6 +68,11 @@ class Schedule:
     def depth(self) -> int | None:
         """The K-streaming depth, None when the reduction is not streamed."""
         return next((s.depth for s in self.steps if isinstance(s, Stream)), None)
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether the next block of B is fetched while the present one is computed on."""
+        return any(isinstance(s, Prefetch) for s in self.steps)
 
     def packs(self, operand: str) -> bool:
         """Whether the schedule packs `operand` (else the micro-kernel reads it in place)."""

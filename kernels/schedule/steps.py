@@ -102,6 +102,27 @@ class Pack(Step):
 
 
 @dataclass(frozen=True)
+class Prefetch(Step):
+    """Fetch the next block of a packed operand into L2 while the present one is computed on.
+
+    Halide prefetch, TVM software_pipeline. The native lowering alone: scripts say it in a
+    comment.
+
+        prefetch operand=B
+    before                          after
+        for n0, k0:                     for n0, k0:
+            Bp = B[k0.., n0..]              Bp = B[k0.., n0..]
+            for m, k: body                  for m, k: body; prefetch a row of B's next block
+
+    A block is read along its rows, a cache line or a few at a time, where no hardware
+    prefetcher follows; the micro-kernel has loads to spare.
+    """
+
+    name: ClassVar[str] = "prefetch"
+    operand: Operand
+
+
+@dataclass(frozen=True)
 class Register(Step):
     """The micro-kernel's tile, held in registers over the whole chunk of the reduction.
 
@@ -137,7 +158,7 @@ class Unroll(Step):
 
 
 STEPS: dict[str, type[Step]] = {
-    cls.name: cls for cls in (Parallel, Tile, Stream, Pack, Register, Unroll)
+    cls.name: cls for cls in (Parallel, Tile, Stream, Pack, Prefetch, Register, Unroll)
 }
 _WORDS = {"operand": ("A", "B"), "outer": ("rows", "cols")}
 

@@ -9,6 +9,7 @@ from kernels.problem.iteration import iteration_space
 from kernels.schedule import (
     Pack,
     Parallel,
+    Prefetch,
     Register,
     Schedule,
     Step,
@@ -109,7 +110,20 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     steps.append(register)
     if draw(st.booleans()):
         steps.append(Unroll(draw(st.integers(1, 5))))
-    return draw(divided(problem, Schedule(tuple(steps))))
+    schedule = draw(divided(problem, Schedule(tuple(steps))))
+    return draw(prefetched(problem, schedule))
+
+
+@st.composite
+def prefetched(draw: st.DrawFn, problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule with the next block of B prefetched, where that is legal."""
+    steps = list(schedule.steps)
+    if Pack("B") in steps and draw(st.booleans()):
+        steps.insert(steps.index(Pack("B")) + 1, Prefetch("B"))
+        candidate = Schedule(tuple(steps))
+        if is_legal(problem, candidate):
+            return candidate
+    return schedule
 
 
 @st.composite
