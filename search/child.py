@@ -22,7 +22,7 @@ from kernels.reference import compare, empty_aligned, make_operands, poison, ref
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
-from search.measure import SAMPLE_S, Run, interleave, measure
+from search.measure import Run, interleave, measure, sample_cost
 from search.peers import available_peers
 from search.peers.screen import Bench, Timed, screen
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
@@ -89,7 +89,7 @@ class Session:
         compiled = time.perf_counter() - begin
         error, tolerance = self.check(call)
         limit = best_s * CLEARLY_SLOWER if best_s else None
-        samples, stopped = measure(call, TRIAL_BUDGET_S, limit)
+        samples, stopped = measure(call, TRIAL_BUDGET_S, limit, self.target.threads)
         return {
             "times": samples.times,
             "rejected": samples.rejected,
@@ -110,7 +110,8 @@ class Session:
                 raise
         peers = self._right_peers() if with_peers else []
         peaks = [peak_gflops(self.target, self.problem.element.name)]
-        samples = interleave([*runs, *(way.run for way in peers)], rounds)
+        contenders = [*runs, *(way.run for way in peers)]
+        samples = interleave(contenders, rounds, self.target.threads)
         peaks.append(peak_gflops(self.target, self.problem.element.name))
         times = [s.times for s in samples]
         return {
@@ -122,7 +123,7 @@ class Session:
     def _right_peers(self) -> list[Variant]:
         """The peers' ways whose results are right."""
         given = (self.problem, self.operands, self.expected, self.initial)
-        ways = available_peers(self.problem, self.operands)
+        ways = available_peers(self.problem, self.operands, self.target.threads)
         return [way for way in ways if why_wrong(way, *given) is None]
 
     def peer(self, name: str) -> Message:
@@ -152,10 +153,11 @@ class Session:
         begin = time.perf_counter()
         ours(1)
         spent = [time.perf_counter() - begin, *(way.seconds for way in ways)]
-        fitting = int(budget_s / sum(max(seconds, SAMPLE_S) for seconds in spent))
+        threads = self.target.threads
+        fitting = int(budget_s / sum(sample_cost(seconds, threads) for seconds in spent))
         rounds = max(LEAST_BENCH_ROUNDS, min(MOST_BENCH_ROUNDS, fitting))
         peaks = [peak_gflops(self.target, self.problem.element.name)]
-        own, *theirs = interleave([ours, *(way.variant.run for way in ways)], rounds)
+        own, *theirs = interleave([ours, *(way.variant.run for way in ways)], rounds, threads)
         peaks.append(peak_gflops(self.target, self.problem.element.name))
         return {
             "times": own.times,

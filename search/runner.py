@@ -15,6 +15,7 @@ from typing import Any
 from kernels.problem import Problem
 from kernels.process import ONE_THREAD, child_command, child_environment, resident_bytes
 from kernels.support import working_bytes
+from kernels.target import parse_target
 from search.errors import RunnerError
 from search.protocol import Message, read_message, write_message
 from search.records import FailureClass
@@ -26,6 +27,11 @@ BASE_LIMIT_S = 20.0
 SETUP_LIMIT_S = 120.0
 BASE_MEMORY = 1 << 30
 PEER_LIMIT_S = 240.0  # to load a library, compile for it, and check each of its ways
+PARK_EARLY = {
+    "OPENBLAS_THREAD_TIMEOUT": "20",  # log2 of cycles of the processor's counter; by itself 28
+    "GOMP_SPINCOUNT": "20000",  # by itself 300000
+}
+"""Idle threads of the peers park within a millisecond, and not while calls follow at once."""
 
 
 class CandidateFailureError(Exception):
@@ -59,6 +65,14 @@ class Limits:
             setup_s=SETUP_LIMIT_S + 10 * work_s,
             memory_bytes=BASE_MEMORY + 2 * working_bytes(problem),
         )
+
+
+def thread_limits(target: str) -> dict[str, str]:
+    """The environment that holds libraries to the threads of a canonical target."""
+    _, threads = parse_target(target)
+    if threads == 1:
+        return ONE_THREAD
+    return dict.fromkeys(ONE_THREAD, str(threads)) | PARK_EARLY
 
 
 @dataclass
@@ -138,7 +152,7 @@ class Runner:
                 child_command(self.child),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=child_environment(**ONE_THREAD),
+                env=child_environment(**thread_limits(self.target)),
                 start_new_session=True,
             )
         except OSError as error:

@@ -28,7 +28,7 @@ def installed_peers() -> tuple[str, ...]:
     return tuple(name for name in PEERS if not missing_packages(name))
 
 
-def available_peers(problem: Problem, operands: Operands) -> list[Variant]:
+def available_peers(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
     """The ways of OpenBLAS where it computes this very problem, for the table of one search.
 
     A bias, an epilogue or an accumulating init would cost it passes that the problem does
@@ -40,7 +40,7 @@ def available_peers(problem: Problem, operands: Operands) -> list[Variant]:
     if not plain:
         return []
     try:
-        return openblas.variants(problem, operands, 1)
+        return openblas.variants(problem, operands, threads)
     except PeerAbsentError:
         return []
 

@@ -37,6 +37,30 @@ def better_family(target: Target) -> str | None:
     return "SkylakeX"
 
 
+def hold_threads(threads: int, family: str | None) -> list[int]:
+    """Hold NumPy's OpenBLAS, and the copy of `family` if given, to so many threads.
+
+    Returns the numbers that they took; none where NumPy's library is elsewhere.
+    """
+    found = libraries(family)
+    for library in found:
+        getattr(library, f"{_PREFIX}openblas_set_num_threads{_SUFFIX}")(threads)
+    return [threads_of(library) for library in found]
+
+
+def libraries(family: str | None) -> list[ctypes.CDLL]:
+    """NumPy's OpenBLAS and the copy of `family`, as far as they can be had."""
+    path = _library_path()
+    own = ctypes.CDLL(str(path)) if path else None
+    copy = _loaded(family) if family else None
+    return [library for library in (own, copy) if library is not None]
+
+
+def threads_of(library: ctypes.CDLL) -> int:
+    """How many threads a library now uses."""
+    return int(getattr(library, f"{_PREFIX}openblas_get_num_threads{_SUFFIX}")())
+
+
 def product(a: Array, b: Array, c: Array, family: str) -> Callable[[], None] | None:
     """A function that computes c = a @ b by `family`; None where it cannot be had.
 

@@ -5,6 +5,7 @@ buffers imported without a copy, the result's buffer passed in, one `invoke` per
 cost of that call (some 5 us) is part of the measurement, as it is of theirs.
 """
 
+import functools
 import subprocess
 import tempfile
 from pathlib import Path
@@ -52,7 +53,7 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
     except ModuleNotFoundError as error:
         raise PeerAbsentError(f"{error.name} is not installed; install tilewise[peers]") from error
     tool, text = binaries.find_tool("iree-compile"), module_text(problem)
-    device = _device(rt, threads)
+    device = _device(threads)
     made, refused = [], []
     for name, flags in VARIANTS.items():
         try:
@@ -109,12 +110,17 @@ def _first_error(said: str) -> str:
     return found.partition("error:")[2].strip() or found.strip()
 
 
-def _device(rt: Any, threads: int) -> Any:
-    """One thread runs in the caller's; more run on IREE's own."""
+@functools.cache
+def _device(threads: int) -> Any:
+    """One thread runs in the caller's; more run on IREE's own, while the caller waits."""
+    import iree.runtime as rt
+    from iree.runtime import _binding
+
     if threads == 1:
         return rt.get_driver("local-sync").create_default_device()
     rt.flags.parse_flags(f"--task_topology_group_count={threads}")
-    return rt.get_driver("local-task").create_default_device()
+    # A driver keeps the workers that it started with, and `get_driver` hands out the first one.
+    return _binding.create_hal_driver("local-task").create_default_device()
 
 
 def _bound(

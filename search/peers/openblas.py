@@ -7,22 +7,22 @@ import numpy as np
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.reference import Array, Operands
 from kernels.target import detect
-from search.peers.blas_family import better_family
+from search.peers.blas_family import better_family, hold_threads
 from search.peers.blas_family import product as product_by
 from search.peers.variant import PeerAbsentError, Variant
 
 BLAS_TYPES = ("f32", "f64")
 
 
-def variants(problem: Problem, operands: Operands, _threads: int) -> list[Variant]:
+def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant]:
     """Its ways; bias, accumulation and relu are further passes, as its users write them.
 
     Besides NumPy's own way there is one by another family of kernels, where OpenBLAS
-    does not know the processor. The number of threads is the process's, from
-    `OPENBLAS_NUM_THREADS`.
+    does not know the processor.
 
     Raises:
-        PeerAbsentError: BLAS has no such product, or NumPy was built with another library.
+        PeerAbsentError: BLAS has no such product, or not on so many threads, or NumPy was
+            built with another library.
     """
     _require_openblas()
     if problem.element.name not in BLAS_TYPES:
@@ -44,6 +44,7 @@ def variants(problem: Problem, operands: Operands, _threads: int) -> list[Varian
 
     ways = [way("matmul", lambda: np.matmul(a, b, out=product))]
     family = better_family(detect())
+    _require_threads(threads, family)
     other = product_by(a, b, product, family) if family else None
     return [*ways, way(f"{family} kernels", other)] if other else ways
 
@@ -63,6 +64,13 @@ def _require_openblas() -> None:
     name = _build()["name"]
     if "openblas" not in name:
         raise PeerAbsentError(f"this NumPy is built with {name}")
+
+
+def _require_threads(threads: int, family: str | None) -> None:
+    """Hold both libraries to so many; where NumPy's is elsewhere, the environment does."""
+    for count in hold_threads(threads, family):
+        if count != threads:
+            raise PeerAbsentError(f"this OpenBLAS takes {count} threads, not {threads}")
 
 
 def _matrices(problem: Problem, operands: Operands) -> tuple[Array, Array, Array]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kernels.problem import Problem
 from kernels.reference import Array, Expected, Operands
+from search.measure import settle
 from search.peers import iree, onednn, openblas
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
 
@@ -45,7 +46,7 @@ class Bench:
         operands: the buffers that ours and every peer read.
         expected: the reference.
         initial: what C holds at first.
-        threads: how many every peer may use.
+        threads: how many every peer uses.
     """
 
     problem: Problem
@@ -81,6 +82,7 @@ def _checked(variant: Variant, bench: Bench) -> Timed:
         raise PeerAbsentError(str(error).strip().partition("\n")[0]) from error
     if wrong is not None:
         raise PeerAbsentError(f"wrong: {wrong}")
+    settle(bench.threads)
     shortest = _run_once(variant)
     for _ in range(WARM_RUNS - 1):
         if shortest > SLOW_S:

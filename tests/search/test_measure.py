@@ -57,6 +57,15 @@ def test_preempted_samples_are_rejected() -> None:
     assert len(samples.times) + samples.rejected == 2
 
 
+def test_a_caller_that_waits_for_its_other_threads_is_not_preempted() -> None:
+    samples = Samples(1, threads=2)
+    samples.take(lambda _: time.sleep(0.005))
+    assert (len(samples.times), samples.rejected) == (1, 0)
+    found, _ = measure.measure(lambda _: time.sleep(0.002), budget_s=0.02, threads=2)
+    assert len(found.times) >= measure.LEAST_SAMPLES
+    assert found.rejected == 0
+
+
 def test_a_run_that_always_sleeps_still_gets_a_number() -> None:
     samples, stopped = measure.measure(lambda _: time.sleep(0.002), budget_s=0.02)
     assert samples.times
@@ -84,3 +93,31 @@ def test_interleaving_alternates_the_order() -> None:
     all_samples = interleave(runs, 4)
     assert all(s.times for s in all_samples)
     assert "".join(calls[-8:]) == "abbaabba"
+
+
+def rounds_of_two(threads: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who ran in four interleaved rounds, `.` for a pause."""
+    calls: list[str] = []
+    monkeypatch.setattr(measure.time, "sleep", lambda _: calls.append("."))
+    spin = busy(1e-3)
+    interleave([lambda r, n=n: calls.append(n) or spin(r) for n in "ab"], 4, threads)
+    return "".join(calls)
+
+
+def test_on_several_threads_a_pause_and_an_untimed_run_come_before_each_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = rounds_of_two(2, monkeypatch)
+    assert log.endswith(".aa.bb.bb.aa.aa.bb.bb.aa")
+    assert log.startswith(".a")
+    assert log.count(".") == 2 + 8
+
+
+def test_on_one_thread_nothing_comes_between_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "." not in rounds_of_two(1, monkeypatch)
+
+
+def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
+    assert measure.sample_cost(1e-6, 1) == measure.SAMPLE_S
+    assert measure.sample_cost(1.0, 1) == 1.0
+    assert measure.sample_cost(1.0, 2) == 2.0 + measure.PAUSE_S

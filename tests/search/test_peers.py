@@ -343,7 +343,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_table_of_one_search_shows_only_openblas_and_only_for_plain_products() -> None:
     plain, biased = make_case(PLAIN + "f32"), make_case(PLAIN + "f32,bias")
-    assert {way.peer for way in available_peers(plain.problem, plain.operands)} == {"openblas"}
-    assert available_peers(biased.problem, biased.operands) == []
+    assert {way.peer for way in available_peers(plain.problem, plain.operands, 1)} == {"openblas"}
+    assert available_peers(biased.problem, biased.operands, 1) == []
     integers = make_case(PLAIN + "i32")
-    assert available_peers(integers.problem, integers.operands) == []
+    assert available_peers(integers.problem, integers.operands, 1) == []

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kernels.problem import Matmul
+from kernels.process import ONE_THREAD
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.errors import RunnerError
-from search.runner import CandidateFailureError, Limits, Runner
+from search.runner import PARK_EARLY, CandidateFailureError, Limits, Runner
 from tests.search import faulty_child
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
@@ -118,6 +119,15 @@ def test_a_setup_that_fails_is_the_runners_error() -> None:
         pytest.raises(RunnerError, match=r"cannot be set up.*this machine is"),
     ):
         one.trial(steps(1), None)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_libraries_in_the_child_have_the_threads_of_the_target(threads: int) -> None:
+    target = f"cpu:any,threads={threads}"
+    with Runner(PROBLEM, target, child="tests.search.environment_child") as one:
+        reply = one.trial([], None)
+    assert {reply[name] for name in ONE_THREAD} == {str(threads)}
+    assert (PARK_EARLY.items() <= reply.items()) == (threads > 1)
 
 
 def test_the_child_dies_with_its_parent(tmp_path) -> None:
