@@ -12,8 +12,8 @@ from math import log, prod
 
 from kernels.arithmetic import Arithmetic, arithmetic, must_pack
 from kernels.loopnest import build
-from kernels.problem import Conv2d, Problem, weights_are_constant
-from kernels.problem.iteration import IterationSpace, iteration_space
+from kernels.problem import Problem
+from kernels.problem.iteration import IterationSpace, is_packed_ahead, iteration_space
 from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target.model import KIB, Target
 
@@ -74,7 +74,7 @@ class Space:
             Parameter("depth", self._wanted(WANTED_DEPTHS, depth)),
             Parameter("cols", self._wanted(WANTED_COLS, cols)),
         ]
-        if isinstance(self.problem, Conv2d):
+        if self.dims.image == "A":
             oh = self._extent("oh")
             chosen.append(Parameter("image_rows", self._wanted(WANTED_IMAGE_ROWS, oh)))
         else:
@@ -136,15 +136,14 @@ class Space:
 
     def _outer_steps(self, point: Point, register: Register) -> list[Step]:
         steps: list[Step] = []
-        if self.dims.batch:
-            steps.append(Tile(self.dims.batch, 1))
+        steps += [Tile(dim, 1) for dim in self.dims.lead]
         steps += self._block(self.dims.col, int(point["cols"]), register.cols)
         depth = balanced_chunk(self._extent(self.dims.stream), int(point["depth"]), self._how.depth)
         if depth < self._extent(self.dims.stream):
             steps.append(Stream(self.dims.stream, depth))
         if point["pack_b"]:
             steps.append(Pack("B"))
-        if isinstance(self.problem, Conv2d):
+        if self.dims.image == "A":
             steps.append(Tile("n", 1))
             steps += self._block("oh", int(point["image_rows"]), 1)
         else:
@@ -161,7 +160,7 @@ class Space:
         """Why the target cannot take a schedule that the problem can; None when it can."""
         limit = max(self.target.l3_bytes, LEAST_SCRATCH)
         for copy in build(self.problem, schedule).copies:
-            if copy.operand == "B" and weights_are_constant(self.problem):
+            if is_packed_ahead(self.problem, copy.operand):
                 continue  # a model's weights are packed whole, and stay
             size = prod(copy.shape) * self.problem.element.bytes
             if size > limit:

@@ -30,10 +30,13 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
             _check_pack(problem, space, blocks, packed, step)
             packed.add(step.operand)
     _check_batch(problem, space, schedule)
-    if isinstance(problem, Conv2d) and problem.pad and "A" not in packed:
+    if isinstance(problem, Conv2d) and problem.pad and space.image not in packed:
         raise ScheduleError(
-            f"{problem}: pad={problem.pad} needs the image packed; add the step pack operand=A"
+            f"{problem}: pad={problem.pad} needs the image packed; "
+            f"add the step pack operand={space.image}"
         )
+    if space.patches and "B" not in packed:
+        raise ScheduleError(f"{problem}: patches of the image are packed; add pack operand=B")
 
 
 def _refuse(problem: Problem, step: Step, why: str) -> ScheduleError:
@@ -68,10 +71,10 @@ def _check_tile(
     unit = {space.row: register.rows, space.col: register.cols}.get(step.dim, 1)
     if step.size % unit:
         raise _refuse(problem, step, f"the size is not a multiple of the register tile's {unit}")
-    if step.dim in (space.batch, space.row_dims[0]) and step.dim not in (space.row, space.col):
+    if step.dim in space.singles:
         if step.size != 1:
             raise _refuse(problem, step, f"{step.dim} is visited one at a time; give size=1")
-        if packed & ({"A", "B"} if step.dim == space.batch else {"A"}):
+        if packed & {name for name, dims in space.operand_dims.items() if step.dim in dims}:
             raise _refuse(problem, step, "an operand that it moves is already packed")
 
 
@@ -103,8 +106,7 @@ def _check_pack(
     if step.operand in packed:
         raise _refuse(problem, step, "it is already packed")
     dims = space.operand_dims[step.operand]
-    single = [space.batch, space.row_dims[0] if len(space.row_dims) > 1 else None]
-    for dim in single:
+    for dim in space.singles:
         if dim in dims and blocks[dim] != 1:
             raise _refuse(
                 problem, step, f"one {dim} is packed at a time; put tile dim={dim} size=1 first"
@@ -112,8 +114,8 @@ def _check_pack(
 
 
 def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:
-    if space.batch and Tile(space.batch, 1) not in schedule.steps:
-        raise ScheduleError(
-            f"{problem}: every operand has the dim {space.batch}; "
-            f"start with tile dim={space.batch} size=1"
-        )
+    for dim in space.lead:
+        if Tile(dim, 1) not in schedule.steps:
+            raise ScheduleError(
+                f"{problem}: {dim} is visited one at a time; start with tile dim={dim} size=1"
+            )
