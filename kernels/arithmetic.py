@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kernels.problem import Conv2d, Problem
 from kernels.problem.dtypes import DTYPES
+from kernels.problem.iteration import iteration_space
 from kernels.target.model import Target
 
 
@@ -71,16 +72,20 @@ def arithmetic(dtype: str, target: Target) -> Arithmetic:
 
 
 def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
-    """The operands that the native lowering cannot read in place, at any depth."""
+    """The factors, by role, that the native lowering cannot read in place, at any depth."""
     packed = set()
+    space = iteration_space(problem)
     transposed_a = getattr(problem, "transpose_a", False)
-    row = problem.operand_shapes["A"][-1]
+    is_filter = space.image == "B"
+    row = space.extent(space.stream) if is_filter else problem.operand_shapes["A"][-1]
     if how.packs_a or (how.depth > 1 and (transposed_a or row % how.depth)):
         packed.add("A")
     if how.packs_b or getattr(problem, "transpose_b", False):
         packed.add("B")
     if isinstance(problem, Conv2d) and problem.pad:
-        packed.add("A")
+        packed.add(space.image)
+    if space.patches:
+        packed.add("B")
     return frozenset(packed)
 
 

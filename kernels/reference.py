@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.problem import DTYPES, Conv2d, Matmul, Problem
-from kernels.support import check_supported
 
 Array = NDArray[Any]
 Operands = dict[str, Array]
@@ -68,11 +67,7 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
 
     Floats are uniform in [-1, 1); integers take their whole range, so that i32 sums wrap.
     C is random where the problem accumulates and poisoned where it does not.
-
-    Raises:
-        UnsupportedError: no lowering covers the problem.
     """
-    check_supported(problem)
     rng = np.random.default_rng(seed)
     operands: Operands = {}
     for name, shape in problem.operand_shapes.items():
@@ -164,7 +159,10 @@ def error_bound(length: int, accumulator: str) -> float:
 
 def _initial(problem: Problem, operands: Operands) -> list[Array]:
     """What the accumulator starts from besides zero."""
-    extra = [operands["bias"]] if "bias" in operands else []
+    extra = []
+    if "bias" in operands:
+        per_row = getattr(problem, "layout", "") == "nchw_fchw"
+        extra.append(operands["bias"][:, None, None] if per_row else operands["bias"])
     if getattr(problem, "init", "zero") == "accumulate":
         extra.append(operands["C"])
     return extra
@@ -178,11 +176,14 @@ def _contract(problem: Problem, a: Array, b: Array, product: Product) -> Array:
         a = a.swapaxes(-1, -2) if problem.transpose_a else a
         return product(a, b.swapaxes(-1, -2) if problem.transpose_b else b)
     assert isinstance(problem, Conv2d)
-    return _convolve(problem, a, b, product)
+    if problem.layout == "nhwc_hwcf":
+        return _convolve(problem, a, b, product)
+    image, weights = a.transpose(0, 2, 3, 1), b.transpose(2, 3, 1, 0)
+    return _convolve(problem, image, weights, product).transpose(0, 3, 1, 2)
 
 
 def _convolve(problem: Conv2d, image: Array, weights: Array, product: Product) -> Array:
-    """Sum over filter taps of (shifted image) x (tap's matrix): plain, and no im2col."""
+    """nhwc: sum over filter taps of (shifted image) x (tap's matrix): plain, no im2col."""
     pad, stride, dilation = problem.pad, problem.stride, problem.dilation
     padded = np.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     ci, co = problem.ci // problem.groups, problem.co // problem.groups

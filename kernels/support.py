@@ -1,4 +1,4 @@
-"""Which problems the lowerings cover; light, so that a service can ask at its boundary."""
+"""Which problems have a script, and what they take; light, so that a service can ask."""
 
 from math import prod
 
@@ -8,20 +8,14 @@ from kernels.problem import Conv2d, Matmul, Problem, weights_are_constant
 SCRIPTED_TYPES = ("f32", "f64", "i32")
 
 
-def check_supported(problem: Problem) -> None:
-    """Raise UnsupportedError, naming the key, for problems that have no native lowering."""
-    if isinstance(problem, Conv2d):
-        _refuse(problem, "layout", "is not lowered", problem.layout != "nhwc_hwcf")
-
-
 def check_scripted(problem: Problem) -> None:
     """Raise UnsupportedError, naming the key, for problems that have no transform script."""
-    check_supported(problem)
     _refuse(problem, "dtype", "has no script", problem.element.name not in SCRIPTED_TYPES)
     if isinstance(problem, Matmul):
         _refuse(problem, "transpose_a", "has no script", problem.transpose_a)
         _refuse(problem, "transpose_b", "has no script", problem.transpose_b)
     if isinstance(problem, Conv2d):
+        _refuse(problem, "layout", "has no script", problem.layout != "nhwc_hwcf")
         _refuse(problem, "dtype", "has no script for conv2d", problem.dtype != "f32")
         _refuse(problem, "groups", "has no script", problem.groups != 1)
     _refuse(problem, "weights", "has no script", weights_are_constant(problem))

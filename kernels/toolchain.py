@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
-_GENERATORS = ("native", "mlir", "schedule", "loopnest", "arithmetic.py")
+_GENERATORS = ("native", "mlir", "schedule", "loopnest", "arithmetic.py", "problem/iteration.py")
 
 
 @functools.cache

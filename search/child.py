@@ -16,7 +16,8 @@ import numpy as np
 from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
 from kernels.native.executable import Call
-from kernels.problem import parse_problem, weights_are_constant
+from kernels.problem import parse_problem
+from kernels.problem.iteration import is_packed_ahead
 from kernels.process import die_with_parent
 from kernels.reference import compare, empty_aligned, make_operands, poison, reference
 from kernels.schedule import Schedule
@@ -64,7 +65,7 @@ class Session:
         executable = lower(self.problem, schedule, self.target)
         for name, size in executable.scratch_bytes.items():
             held = self.arena.get(name)
-            own = name == "B" and weights_are_constant(self.problem)
+            own = is_packed_ahead(self.problem, name)
             if held is None or held.size < size or own:
                 self.arena[name] = empty_aligned((size,), np.uint8)
         return executable.bind(self.operands, self.arena)

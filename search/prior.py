@@ -12,7 +12,7 @@ read in place costs nothing.
 from collections.abc import Iterator
 from itertools import islice, product
 
-from kernels.problem import weights_are_constant
+from kernels.problem.iteration import is_packed_ahead
 from search.space import WHOLE, Point, Space, Value
 
 TILES_TRIED = 4
@@ -75,7 +75,7 @@ def best_tiles(space: Space) -> list[tuple[int, int]]:
         latency = max(1.0, 10 / (rows * vectors))
         waste = (
             -(-rows_extent // rows) * rows / rows_extent
-            * -(-cols_extent // cols) * cols / cols_extent
+            * _computed(cols_extent, cols, space.lanes) / cols_extent
         )  # fmt: skip
         return (1 + loads / 2) * latency * waste
 
@@ -86,14 +86,21 @@ def _division(space: Space) -> str:
     """The columns, else the dim with most to divide: then no thread packs what another packs."""
     divisions = [str(value) for value in _values(space, "parallel") if "," not in str(value)]
     threads = space.target.threads
-    lead, cols = space.dims.batch, -(-space.dims.extent(space.dims.col) // (4 * space.lanes))
-    for dim, parts in ((lead, space.dims.extent(lead) if lead else 0), (space.dims.col, cols)):
+    wanted = [(dim, space.dims.extent(dim)) for dim in space.dims.lead]
+    wanted.append((space.dims.col, space.dims.extent(space.dims.col) // (4 * space.lanes)))
+    for dim, parts in wanted:
         if f"{dim}={threads}" in divisions and parts >= threads:
             return f"{dim}={threads}"
     rows = [dim for dim in space.dims.row_dims if f"{dim}={threads}" in divisions]
     if not rows:
         return divisions[-1]
     return f"{max(rows, key=space.dims.extent)}={threads}"
+
+
+def _computed(extent: int, cols: int, lanes: int) -> int:
+    """Columns that tiles compute; one whose last tile fits a vector computes only that."""
+    whole, rest = divmod(extent, cols)
+    return whole * cols + (0 if not rest else lanes if rest <= lanes else cols)
 
 
 def _model_point(space: Space, tile: tuple[int, int], unroll: int) -> Point:
@@ -103,6 +110,10 @@ def _model_point(space: Space, tile: tuple[int, int], unroll: int) -> Point:
     panel_row = cols * size * space.dims.taps
     depth = target.l2_bytes // HALF // HALF // panel_row
     depth = max(depth, target.l1_bytes // HALF // (cols * size))
+    block_cols = target.l3_bytes // HALF // (size * depth * space.dims.taps)
+    if space.dims.patches:  # A is small and B is made, not copied: used while it is in L2
+        reduction = min(depth, space.dims.extent(space.dims.stream))
+        block_cols = target.l2_bytes // HALF // (size * reduction)
     point: Point = {
         "tile": f"{rows}x{vectors}",
         "unroll": unroll,
@@ -110,12 +121,7 @@ def _model_point(space: Space, tile: tuple[int, int], unroll: int) -> Point:
         "pack_a": _pack_a(space),
         "pack_b": _pack_b(space, rows),
         "depth": _nearest(space, "depth", depth, space.dims.stream),
-        "cols": _nearest(
-            space,
-            "cols",
-            target.l3_bytes // HALF // (size * depth * space.dims.taps),
-            space.dims.col,
-        ),
+        "cols": _nearest(space, "cols", block_cols, space.dims.col),
     }
     if "prefetch" in _names(space):
         point["prefetch"] = False
@@ -159,7 +165,7 @@ def _pack_a(space: Space) -> bool:
 
 def _pack_b(space: Space, rows: int) -> bool:
     """Packing B pays once its panels are used by several tiles of rows."""
-    if False not in _values(space, "pack_b") or weights_are_constant(space.problem):
+    if False not in _values(space, "pack_b") or is_packed_ahead(space.problem, "B"):
         return True
     used = space.dims.extent(space.dims.row)
     for dim in space.dims.row_dims[:-1]:

@@ -13,8 +13,13 @@ from math import log, prod
 
 from kernels.arithmetic import Arithmetic, arithmetic, must_pack
 from kernels.loopnest import build
-from kernels.problem import Conv2d, Problem, weights_are_constant
-from kernels.problem.iteration import IterationSpace, iteration_space
+from kernels.problem import Problem
+from kernels.problem.iteration import (
+    IterationSpace,
+    is_packed_ahead,
+    is_packed_by_rows,
+    iteration_space,
+)
 from kernels.schedule import (
     Pack,
     Parallel,
@@ -86,7 +91,7 @@ class Space:
             Parameter("depth", self._wanted(WANTED_DEPTHS, depth)),
             Parameter("cols", self._wanted(WANTED_COLS, cols)),
         ]
-        if isinstance(self.problem, Conv2d):
+        if self.dims.image == "A":
             oh = self._extent("oh")
             chosen.append(Parameter("image_rows", self._wanted(WANTED_IMAGE_ROWS, oh)))
         else:
@@ -101,9 +106,9 @@ class Space:
     @cached_property
     def _may_prefetch(self) -> bool:
         """Whether B is packed row by row from farther away than L2."""
-        b = prod(self.problem.operand_shapes["B"]) * self.problem.element.bytes
-        by_rows = not getattr(self.problem, "transpose_b", False)
-        return by_rows and not weights_are_constant(self.problem) and 2 * b > self.target.l2_bytes
+        shape = self.problem.operand_shapes[self.dims.operand("B")]
+        size = prod(shape) * self.problem.element.bytes
+        return is_packed_by_rows(self.problem) and 2 * size > self.target.l2_bytes
 
     @cached_property
     def _divisions(self) -> tuple[Value, ...]:
@@ -175,8 +180,7 @@ class Space:
         divided = self._parallel(point, register)
         extents = self._part(divided, register)
         steps: list[Step] = [*divided]
-        if self.dims.batch:
-            steps.append(Tile(self.dims.batch, 1))
+        steps += [Tile(dim, 1) for dim in self.dims.lead]
         steps += _block(self.dims.col, extents, int(point["cols"]), register.cols)
         depth = balanced_chunk(self._extent(self.dims.stream), int(point["depth"]), self._how.depth)
         if depth < self._extent(self.dims.stream):
@@ -187,7 +191,7 @@ class Space:
             steps.append(Pack("B"))
             if point.get("prefetch") and moves:
                 steps.append(Prefetch("B"))
-        if isinstance(self.problem, Conv2d):
+        if self.dims.image == "A":
             steps.append(Tile("n", 1))
             steps += _block("oh", extents, int(point["image_rows"]), 1)
         else:
@@ -218,7 +222,7 @@ class Space:
         """Why the target cannot take a schedule that the problem can; None when it can."""
         limit = max(self.target.l3_bytes, LEAST_SCRATCH)
         for copy in build(self.problem, schedule).copies:
-            if copy.operand == "B" and weights_are_constant(self.problem):
+            if is_packed_ahead(self.problem, copy.operand):
                 continue  # a model's weights are packed whole, and stay
             size = prod(copy.shape) * self.problem.element.bytes
             if size > limit:

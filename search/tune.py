@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from kernels.paths import require_cache_dir
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.support import check_supported
 from kernels.target.model import Target
 from search.measure import summarise
 from search.prior import prior_points
@@ -79,12 +78,10 @@ def tune(
         make_runner: starts the process that runs candidates.
 
     Raises:
-        UnsupportedError: no lowering covers the problem.
         CacheError: compiled code cannot be kept where it should be.
         BudgetError: the sampler needs a package that is absent.
         RunnerError: no child process could be started.
     """
-    check_supported(problem)
     require_cache_dir()
     begin = time.monotonic()
     search = _Search(Space(problem, target), request, store)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.loopnest.nest import Copy, Loop, Nest
-from kernels.problem.model import Conv2d, Problem, weights_are_constant
+from kernels.problem.iteration import is_packed_ahead
+from kernels.problem.model import Conv2d, Problem
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def count(problem: Problem, nest: Nest) -> Counts:
     for entry in nest.entries:
         if isinstance(entry, Loop):
             blocks[entry.dim] = _cut(blocks[entry.dim], entry.step)
-        elif isinstance(entry, Copy) and _is_ahead(problem, entry):
+        elif isinstance(entry, Copy) and is_packed_ahead(problem, entry.operand):
             packs[entry.operand] = packed_bytes[entry.operand] = 0
         elif isinstance(entry, Copy):
             packs[entry.operand] = _visits(blocks)
@@ -75,11 +76,6 @@ def count(problem: Problem, nest: Nest) -> Counts:
         c_writes=result * chunks,
         streamed_bytes=_streamed(problem, nest, calls // chunks),
     )
-
-
-def _is_ahead(problem: Problem, copy: Copy) -> bool:
-    """Constant weights are packed once, before the nest runs."""
-    return copy.operand == "B" and weights_are_constant(problem)
 
 
 def _visits(blocks: dict[str, Lengths]) -> int:

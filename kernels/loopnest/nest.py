@@ -31,7 +31,7 @@ class Copy:
     """A pack of the current block of `operand`; `shape` is that of the largest block.
 
     B: [panels, taps, depth, cols of a panel]; A of a matmul: [rows, depth];
-    A of a convolution: [image rows with halo, image columns with halo, depth].
+    A of an nhwc convolution: [image rows with halo, image columns with halo, depth].
     """
 
     operand: str
@@ -160,7 +160,7 @@ def _packed_shape(
     depth = blocks[space.stream]
     if step.operand == "B":
         return (-(-blocks[space.col] // register.cols), space.taps, depth, register.cols)
-    if isinstance(problem, Conv2d):
+    if isinstance(problem, Conv2d) and space.image == "A":
         return (
             _reach(blocks["oh"], problem.kh, problem),
             _reach(blocks["ow"], problem.kw, problem),

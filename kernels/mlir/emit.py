@@ -218,7 +218,7 @@ class StepEmitter:
             w.line(f"{packed}, {copy} = {include.format(piece.handle)}")
         depths = piece.extents[self.form.space.stream]
         taps = (1,) * len(self.form.taps)
-        lead = (1,) if self.form.space.batch else ()
+        lead = (1,) * len(self.form.space.lead)
         self._remember(copy, (*lead, 1, *taps, largest_divisor(depths, COPY_ROWS)))
         return replace(piece, handle=packed, lanes=lanes)
 
@@ -240,7 +240,7 @@ class StepEmitter:
             f": ({ANY}) -> {ANY}"
         )
         depths = piece.extents[space.stream]
-        lead = (1,) * (len(space.row_dims) - 1 + bool(space.batch))
+        lead = (1,) * (len(space.row_dims) - 1 + len(space.lead))
         self._remember(copy, (*lead, 1, largest_divisor(depths, LARGEST_COPY)))
         return replace(piece, handle=copied)
 

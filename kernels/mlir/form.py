@@ -57,7 +57,7 @@ def form(problem: Problem) -> Form:
         op = "linalg.conv_2d_nhwc_hwcf"
         taps = {"kh": problem.kh, "kw": problem.kw}
         dims, panels_first = ("n", "oh", "ow", "co", *taps, "ci"), (3, 0, 1, 2)
-    elif space.batch:
+    elif space.lead:
         op = "linalg.batch_matmul"
         dims, panels_first = ("batch", *dims), (0, 2, 1)
     return Form(

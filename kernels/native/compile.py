@@ -18,9 +18,10 @@ from kernels.arithmetic import size_of
 from kernels.errors import LoweringError
 from kernels.native.copies import emit_copy_rows, emit_pack_panel, emit_transpose_panel
 from kernels.native.microkernel import MicroKernelSpec, emit_microkernel
+from kernels.native.patches import emit_copy_patches
 from kernels.native.vector_ir import I64
 
-_FULL, _EDGE, _PACK_B_PANEL, _PACK_A_PANEL, _COPY_ROWS = range(5)
+_FULL, _EDGE, _PACK_B_PANEL, _PACK_A_PANEL, _COPY_ROWS, _COPY_PATCHES = range(6)
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class CompiledKernels:
         pack_b_panel: packs one panel of B.
         pack_a_panel: packs one strip of a transposed A.
         copy_rows: packs rows of A.
+        copy_patches: copies pixels of an image's channels to rows of B; 0 if B is a matrix.
     """
 
     full: int
@@ -40,6 +42,7 @@ class CompiledKernels:
     pack_b_panel: int
     pack_a_panel: int
     copy_rows: int
+    copy_patches: int
     _owner: Any
 
 
@@ -61,6 +64,7 @@ def compile_kernels(spec: MicroKernelSpec) -> CompiledKernels:
         pack_b_panel=address(_PACK_B_PANEL),
         pack_a_panel=address(_PACK_A_PANEL),
         copy_rows=address(_COPY_ROWS),
+        copy_patches=address(_COPY_PATCHES),
         _owner=owner,
     )
 
@@ -69,13 +73,16 @@ def emit_all(module: ir.Module, spec: MicroKernelSpec) -> list[ir.Function]:
     """Add every function of a spec to `module`, in the order of `CompiledKernels`' addresses."""
     how, lanes = spec.how, spec.lanes
     pack_b = emit_transpose_panel if spec.b_transposed else emit_pack_panel
-    return [
+    functions = [
         emit_microkernel(module, spec, edge=False),
         emit_microkernel(module, spec, edge=True),
         pack_b(module, how, lanes, spec.vectors),
         emit_pack_panel(module, how, lanes, 1, for_a=True),
         emit_copy_rows(module, how, lanes * size_of(how.accumulator)),
     ]
+    if spec.patch_stride:
+        functions.append(emit_copy_patches(module, how, lanes, spec.patch_stride))
+    return functions
 
 
 def _address_function(spec: MicroKernelSpec) -> Callable[[int], int]:

@@ -13,7 +13,8 @@ from kernels.arithmetic import Arithmetic
 from kernels.loopnest import Copy, Loop, Nest
 from kernels.native.geometry import Geometry
 from kernels.native.microkernel import ADD_BIAS, LOAD_C, RELU
-from kernels.problem import Conv2d, Problem, weights_are_constant
+from kernels.problem import Problem
+from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 
 _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver.py."""
@@ -21,7 +22,7 @@ from numba import cfunc, njit
 
 from kernels.native.barrier import wait_for_all
 from kernels.native.runtime import (
-    add_word, call_address, pack_b, pack_image, pack_transposed_a, word,
+    add_word, call_address, pack_b, pack_image, pack_patches, pack_transposed_a, word,
 )
 
 
@@ -53,6 +54,10 @@ _FIXED = (
 )  # fmt: skip
 _THREADS = ("barrier", "parts")
 _CONV = ("height", "width", "channels", "conv_stride", "pad", "row_reach", "packed_cols")
+_PATCHES = (
+    "copy_patches", "raw_at", "out_width", "height", "width", "filter_rows", "filter_cols",
+    "conv_stride", "dilation", "pad",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,19 +95,22 @@ class _Printer:
         strides: Geometry,
         how: Arithmetic,
     ) -> None:
-        self.is_conv = isinstance(problem, Conv2d)
-        self.is_ahead = weights_are_constant(problem) and schedule.packs("B")
+        self.is_ahead = is_packed_ahead(problem, "B") and schedule.packs("B")
         self.schedule, self.nest = schedule, nest
         self.a_transposed, self.b_transposed = strides.a_transposed, strides.b_transposed
         self.joins, self.corrects = how.depth > 1, how.offset
         self.space = nest.space
+        self.is_conv = self.space.image == "A"
+        self.bias_dims = tuple(strides.bias_dims)
         self.lines: list[str] = []
         self.indent = 1
         self.put("for _ in range(repeat):")
         self.indent += 1
         self.is_parallel = len(nest.parts) > 1
         self.parameters = list(
-            _FIXED + (_CONV if self.is_conv else ()) + (_THREADS if self.is_parallel else ())
+            _FIXED
+            + (_CONV if self.is_conv else _PATCHES if self.space.patches else ())
+            + (_THREADS if self.is_parallel else ())
         )
         # The names of the current block's start and end, per dim.
         self.start = dict.fromkeys(self.space.dims, "0")
@@ -144,7 +152,8 @@ class _Printer:
         Panels of one chunk lie together, whatever the blocks of the nest, so an address
         in them depends on the column and on the chunk alone.
         """
-        col, stream, lead = self.space.col, self.space.stream, self.space.batch
+        col, stream = self.space.col, self.space.stream
+        lead = self.space.lead[0] if self.space.lead else ""  # the only one of a constant B
         step = f"{stream}_step0" if f"{stream}_step0" in self.parameters else f"{stream}_extent"
         batches, along = (f"{lead}_extent", f"b_{lead}") if lead else ("1", "0")
         row = f"b_{col}" if self.b_transposed else "b_stream"
@@ -201,10 +210,12 @@ class _Printer:
         self.packed_from[operand] = dict(self.start)
         depth = f"({self.end[self.space.stream]} - {self.start[self.space.stream]})"
         if operand == "B" and self.is_ahead:
-            for dim in (*self._lead(), self.space.col):
+            for dim in (*self._lead("B"), self.space.col):
                 self._ensure(f"b_{dim}")
             return
-        if operand == "B":
+        if operand == "B" and self.space.patches:
+            self.pack_patches(depth)
+        elif operand == "B":
             self.pack_b(depth)
             if self.schedule.prefetches:
                 self.packed_end = self.end[self.space.col]
@@ -218,13 +229,14 @@ class _Printer:
     def count(self, what: str) -> None:
         self.put(f"if count: add_word(p, {self.parameters.index('count')}, {what})")
 
-    def _lead(self) -> tuple[str, ...]:
-        return (self.space.batch,) if self.space.batch else ()
+    def _lead(self, operand: str) -> tuple[str, ...]:
+        """The dims of `lead` that move an operand."""
+        return tuple(d for d in self.space.lead if d in self.space.operand_dims[operand])
 
     def pack_b(self, depth: str) -> None:
         """B's block to panels; the source is where its first row and column lie."""
         col, stream = self.space.col, self.space.stream
-        source = self._offset("b", (*self._lead(), col), {})
+        source = self._offset("b", (*self._lead("B"), col), {})
         cols = f"{self.end[col]} - {self.start[col]}"
         step = self._ensure(f"b_{col}")
         row = step if self.b_transposed else "b_stream"
@@ -251,7 +263,7 @@ class _Printer:
             self.put(f"    next_{outer.dim} += {outer.step}")
             self.put(f"    next_{inner.dim} = {inner.first}")
         col, stream = self.space.col, self.space.stream
-        lead = self._offset("b", self._lead(), {})
+        lead = self._offset("b", self._lead("B"), {})
         self.put(
             f"next_block = b + ({ahead[stream]} * b_stream"
             f" + {ahead[col]} * {self._ensure(f'b_{col}')} + {lead}) * size"
@@ -271,10 +283,22 @@ class _Printer:
         )
         self.put("fetched += tap_rows * tap_cols * (words * depth_factor // unroll) * word_depth")
 
+    def pack_patches(self, depth: str) -> None:
+        """Patches of one image to panels of B."""
+        col, stream = self.space.col, self.space.stream
+        source = self._offset("b", self._lead("B"), {})
+        self.put(
+            "pack_patches(copy_patches, pack_b_panel, b_panels, b_panels + raw_at,"
+            f" b + ({source}) * size, {self.start[col]}, {self.end[col]} - {self.start[col]},"
+            f" register_cols, {self.start[stream]}, {depth}, out_width, height, width,"
+            " filter_rows, filter_cols, conv_stride, dilation, pad, size, word_depth,"
+            " word_size, sums_size)"
+        )
+
     def pack_rows(self, depth: str) -> None:
         """A's block to rows, or to columns where A is transposed."""
         row, stream = self.space.row, self.space.stream
-        source = self._offset("a", (*self._lead(), row), {})
+        source = self._offset("a", (*self._lead("A"), row), {})
         at = f"a + ({self.start[stream]} * a_stream + {source}) * size"
         rows = f"{self.end[row]} - {self.start[row]}"
         if not self.a_transposed:
@@ -295,7 +319,7 @@ class _Printer:
     def pack_image(self, depth: str) -> None:
         """The image's block with halo and zero padding."""
         rows = f"({self.end['oh']} - {self.start['oh']} - 1) * conv_stride + row_reach"
-        source = self._offset("a", (*self._lead(), "n"), {})
+        source = self._offset("a", (*self._lead("A"), "n"), {})
         self.put(
             f"pack_image(copy_rows, a_panels, a + ({source} + {self.start['ci']}) * size,"
             f" {self.start['oh']} * conv_stride - pad, {self.start['ow']} * conv_stride - pad,"
@@ -314,7 +338,7 @@ class _Printer:
         self.put(f"if {self.end[stream]} == {stream}_extent: flags |= flags_last")
         self.put(f"a_tile = {self._a_tile()}")
         self.put(f"b_tile = {self._b_tile()}")
-        c_dims = (*self._lead(), *space.row_dims, col)
+        c_dims = (*space.lead, *space.row_dims, col)
         self.put(f"c_tile = c + ({self._offset('c', c_dims, {})}) * out_size")
         self.put("kernel = full if rows == register_rows and cols == register_cols else edge")
         for name in ("register_rows", "register_cols"):
@@ -326,30 +350,26 @@ class _Printer:
         if self.schedule.prefetches:
             self.fetch_ahead()
             ahead = "ahead, is_left * b_stream * size"
+        bias = self._offset("bias", tuple(d for d in self.bias_dims if d in space.dims), {})
         self.put(
-            f"call_address(kernel, a_tile, b_tile, c_tile, bias + ({self._bias()}) * out_size,"
+            f"call_address(kernel, a_tile, b_tile, c_tile, bias + ({bias}) * out_size,"
             f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, words * depth_factor,"
             f" flags, rows, cols, {self._sums()}, {ahead})"
         )
         self.count("1")
 
-    def _bias(self) -> str:
-        """Channels of a group follow those of the groups before; a batch shares its bias."""
-        dims = (*self._lead(), self.space.col) if self.is_conv else (self.space.col,)
-        return self._offset("c", dims, {})
-
     def _a_tile(self) -> str:
         dims = self.space.row_dims
         if not self.schedule.packs("A"):
-            offset = self._offset("a", (*self._lead(), *dims), {})
+            offset = self._offset("a", (*self._lead("A"), *dims), {})
             return f"a + ({self.start[self.space.stream]} * a_stream + {offset}) * size"
-        moving = tuple(d for d in dims if d in ("m", "oh", "ow"))
+        moving = tuple(d for d in dims if d not in self.space.singles)
         return f"a_panels + ({self._offset('ap', moving, self.packed_from['A'])}) * packed_size"
 
     def _b_tile(self) -> str:
         col, stream = self.space.col, self.space.stream
         if not self.schedule.packs("B"):
-            offset = self._offset("b", (*self._lead(), col), {})
+            offset = self._offset("b", (*self._lead("B"), col), {})
             return f"b + ({self.start[stream]} * b_stream + {offset}) * size"
         panel_bytes = "(taps * words * register_cols * word_size + sums_size)"
         if self.is_ahead:
@@ -359,8 +379,8 @@ class _Printer:
 
     def _chunk(self) -> str:
         """Where the present chunk of panels that were packed ahead begins."""
-        at, stream, lead = "b_panels", self.space.stream, self.space.batch
-        if lead:
+        at, stream = "b_panels", self.space.stream
+        for lead in self.space.lead:
             at += f" + {self.start[lead]} * batch_bytes"
         if self.start[stream] != "0":
             at += f" + {self.start[stream]} // {stream}_step0 * chunk_bytes"

@@ -1,6 +1,7 @@
 """Problem + Schedule + Target -> something that runs: micro-kernel, driver, scratch."""
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,10 @@ from kernels.native.geometry import Geometry, geometry
 from kernels.native.loading import Drivers, load_driver
 from kernels.native.microkernel import MicroKernelSpec
 from kernels.native.vector_ir import LINE_BYTES
-from kernels.problem import Conv2d, Problem, weights_are_constant
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import is_packed_ahead, iteration_space
 from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.schedule import Parallel, Schedule
-from kernels.support import check_supported
 from kernels.target.model import Target
 
 
@@ -82,7 +83,7 @@ class Executable:
     @property
     def _own_scratch(self) -> dict[str, int]:
         """Bytes from one thread's panels to the next one's; 0 for panels that all read."""
-        shared = weights_are_constant(self.problem)
+        shared = is_packed_ahead(self.problem, "B")
         own = {"A": self._sizes["scratch_a"], "B": 0 if shared else self._sizes["scratch_b"]}
         return {name: -(-size // LINE_BYTES) * LINE_BYTES for name, size in own.items()}
 
@@ -96,8 +97,8 @@ class Executable:
         if scratch is None:
             scratch = {n: empty_aligned((s,), np.uint8) for n, s in self.scratch_bytes.items()}
         values = self._sizes | {
-            "a": operands["A"].ctypes.data,
-            "b": operands["B"].ctypes.data,
+            "a": operands[self.nest.space.operand("A")].ctypes.data,
+            "b": operands[self.nest.space.operand("B")].ctypes.data,
             "c": operands["C"].ctypes.data,
             "bias": operands["bias"].ctypes.data if "bias" in operands else 0,
             "a_panels": scratch["A"].ctypes.data,
@@ -175,7 +176,6 @@ class Plan:
 
 def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
     """What `lower` compiles; raises what `lower` raises, short of compilation."""
-    check_supported(problem)
     nest = build(problem, schedule)
     how = arithmetic(problem.element.name, target)
     strides = geometry(problem, schedule, nest, how)
@@ -188,7 +188,6 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
     """Compile a schedule for this machine.
 
     Raises:
-        UnsupportedError: no lowering covers the problem.
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it asks for what the target has not, or compilation failed.
     """
@@ -200,6 +199,7 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         "pack_b_panel": kernels.pack_b_panel,
         "pack_a_panel": kernels.pack_a_panel,
         "copy_rows": kernels.copy_rows,
+        "copy_patches": kernels.copy_patches,
     }
     driver = load_driver(source.text)
     return Executable(problem, planned.nest, kernels, driver, source.parameters, sizes)
@@ -214,6 +214,7 @@ def microkernel_spec(
         LoweringError: register columns that are no whole vectors of the target.
     """
     register, lanes = schedule.register, target.lanes(problem.element.name)
+    space = iteration_space(problem)
     if register.cols % lanes:
         raise LoweringError(
             f"step '{register}': cols={register.cols} is not a multiple of the "
@@ -233,6 +234,8 @@ def microkernel_spec(
         fma=target.has_fma,
         b_transposed=strides.b_transposed,
         prefetched=_lines_of_a_row(problem, register.cols) if schedule.prefetches else 0,
+        bias_rows=space.row in strides.bias_dims,
+        patch_stride=problem.stride if isinstance(problem, Conv2d) and space.patches else 0,
     )
 
 
@@ -282,6 +285,7 @@ def _sizes(
         **{f"a_{dim}": stride for dim, stride in strides.a_dims.items()},
         **{f"b_{dim}": stride for dim, stride in strides.b_dims.items()},
         **{f"c_{dim}": stride for dim, stride in strides.c_dims.items()},
+        **{f"bias_{dim}": stride for dim, stride in strides.bias_dims.items()},
         **{f"ap_{dim}": stride for dim, stride in strides.packed_a_dims.items()},
     }
     levels: dict[str, int] = {}
@@ -294,19 +298,23 @@ def _sizes(
     if isinstance(problem, Conv2d):
         sizes |= _image_sizes(problem, nest)
     scratch = _scratch(nest, strides, how)
-    if weights_are_constant(problem):
+    if is_packed_ahead(problem, "B"):
         scratch |= _ahead(nest, spec)
     return sizes | {"chunk_bytes": 0, "batch_bytes": 0} | scratch
 
 
 def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
-    packed = next((c.shape for c in nest.copies if c.operand == "A"), (0, 0, 0))
+    packed = next((c.shape for c in nest.copies if c.operand == nest.space.image), (0, 0))
     return {
         "height": problem.h,
         "width": problem.w,
         "channels": problem.ci,
         "conv_stride": problem.stride,
         "pad": problem.pad,
+        "dilation": problem.dilation,
+        "filter_rows": problem.kh,
+        "filter_cols": problem.kw,
+        "out_width": problem.ow,
         "row_reach": problem.dilation * (problem.kh - 1) + 1,
         "packed_cols": packed[1],
     }
@@ -314,13 +322,16 @@ def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
 
 def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
     """Bytes of scratch for each packed operand; one line for one that is read in place."""
-    scratch = {"scratch_a": LINE_BYTES, "scratch_b": LINE_BYTES}
+    scratch = {"scratch_a": LINE_BYTES, "scratch_b": LINE_BYTES, "raw_at": 0}
     for copy in nest.copies:
         if copy.operand == "B":
             panels, taps, depth, cols = copy.shape
             words = taps * -(-depth // how.depth)
             sums = size_of(how.accumulator) if how.offset else 0
             scratch["scratch_b"] = panels * cols * (words * size_of(how.word) + sums)
+            if nest.space.patches and how.depth > 1:
+                scratch["raw_at"] = scratch["scratch_b"]
+                scratch["scratch_b"] += depth * cols * size_of(how.stored)
         elif len(copy.shape) == 2:
             rows, depth = copy.shape
             steps = -(-depth // how.depth) if strides.a_transposed else rows
@@ -340,7 +351,7 @@ def _ahead(nest: Nest, spec: MicroKernelSpec) -> dict[str, int]:
     panels = -(-space.extent(space.col) // spec.cols)
     chunk_bytes = panels * spec.cols * (words * size_of(how.word) + sums)
     batch_bytes = -(-space.extent(space.stream) // chunk) * chunk_bytes
-    batches = space.extent(space.batch) if space.batch else 1
+    batches = prod(space.extent(dim) for dim in space.lead)
     return {
         "chunk_bytes": chunk_bytes,
         "batch_bytes": batch_bytes,

@@ -19,6 +19,7 @@ from kernels.native.executable import Plan, plan
 from kernels.native.module_text import HEAD, LINK, PUBLIC, check_text
 from kernels.native.standalone import driver_text, helpers_text, kernel_text
 from kernels.problem import Conv2d, Matmul, Problem, parse_problem
+from kernels.problem.iteration import iteration_space
 from kernels.reference import NUMPY_TYPES, error_bound
 from kernels.schedule import Schedule
 from kernels.target import resolve
@@ -71,7 +72,7 @@ def export(
         toolchain: what made the module; None asks `kernels.toolchain`.
 
     Raises:
-        UnsupportedError: no lowering covers the problem, or no exported module.
+        UnsupportedError: no exported module covers the problem.
         TargetError: several threads.
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it asks for what the target has not.
@@ -244,6 +245,8 @@ def _facts(problem: Problem, planned: Plan) -> str:
 
 def _public(problem: Problem) -> dict[str, Any]:
     first, second = _operand_names(problem)
+    factors = {"A": first, "B": second}
+    space = iteration_space(problem)
     has_bias = "bias" in problem.operand_shapes
     if _accumulates(problem):
         out = 'raise ValueError("give out: this kernel adds to what it holds")'
@@ -257,6 +260,8 @@ def _public(problem: Problem) -> dict[str, Any]:
         "op": problem.op,
         "first": first,
         "second": second,
+        "a": factors[space.operand("A")],
+        "b": factors[space.operand("B")],
         "out": out,
         "bias": bias,
         "bias_address": "bias.ctypes.data" if has_bias else "0",

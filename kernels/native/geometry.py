@@ -23,6 +23,7 @@ class Geometry:
         a_dims: what one step along each row dim (or batch) moves A by, in place.
         b_dims: the same for B.
         c_dims: the same for C.
+        bias_dims: what one step along each dim that the bias has moves it by.
         a_stream, b_stream: what one step of the reduction moves A and B by, in place.
         a_row, a_step, b_row: the micro-kernel's constant strides, in words.
         a_tap_row, a_tap_col: what one filter row or column moves the image by, in words.
@@ -38,6 +39,7 @@ class Geometry:
     a_dims: dict[str, int]
     b_dims: dict[str, int]
     c_dims: dict[str, int]
+    bias_dims: dict[str, int]
     a_stream: int
     b_stream: int
     a_row: int
@@ -65,6 +67,8 @@ def geometry(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) 
     if isinstance(problem, Matmul):
         return _matmul(problem, schedule, nest, how)
     assert isinstance(problem, Conv2d)
+    if nest.space.image == "B":
+        return _patches(problem, schedule, nest, how)
     return _conv2d(problem, schedule, nest, how)
 
 
@@ -110,6 +114,7 @@ def _matmul(problem: Matmul, schedule: Schedule, nest: Nest, how: Arithmetic) ->
         a_dims={"batch": m * k, "m": 1 if problem.transpose_a else k},
         b_dims={"batch": k * n, "n": k if problem.transpose_b else 1},
         c_dims={"batch": m * n, "m": n, "n": 1},
+        bias_dims={"n": 1},
         a_stream=m if problem.transpose_a else 1,
         b_stream=1 if problem.transpose_b else n,
         a_row=a_row,
@@ -144,6 +149,7 @@ def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) ->
         },
         b_dims={"g": co, "co": 1},
         c_dims={"g": co, "n": problem.oh * c_row, "oh": c_row, "ow": problem.co, "co": 1},
+        bias_dims={"g": co, "co": 1},
         a_stream=1,
         b_stream=problem.co,
         a_row=stride * pixel // how.depth,
@@ -157,4 +163,25 @@ def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) ->
         tap_rows=problem.kh,
         tap_cols=1 if folds else problem.kw,
         depth_factor=problem.kw if folds else 1,
+    )
+
+
+def _patches(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -> Geometry:
+    """nchw: filter [co, k] times patches [k, p]; those of a 1x1 filter lie in the image."""
+    depth = nest.space.extent("k")
+    co, plane = problem.co // problem.groups, problem.h * problem.w
+    packed_row = _odd_lines(nest.kernel.depth, size_of(how.packed))
+    pixels = problem.oh * problem.ow
+    return Geometry(
+        a_dims={"g": co * depth, "co": depth},
+        b_dims={"g": problem.ci // problem.groups * plane, "n": problem.ci * plane, "p": 1},
+        c_dims={"g": co * pixels, "n": problem.co * pixels, "co": pixels, "p": 1},
+        bias_dims={"g": co, "co": 1},
+        a_stream=1,
+        b_stream=plane,
+        a_row=(packed_row if schedule.packs("A") else depth) // how.depth,
+        a_step=1,
+        b_row=nest.kernel.cols if schedule.packs("B") else plane,
+        packed_row=packed_row,
+        packed_a_dims={"co": packed_row},
     )

@@ -10,6 +10,7 @@ A matmul has one tap; a convolution reads the image in place, tap by tap.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from llvmlite import ir
 
@@ -55,6 +56,9 @@ class MicroKernelSpec:
         fma: whether the target fuses multiply and add.
         b_transposed: whether packing B transposes it.
         prefetched: lines of the next block of B to fetch in every unrolled iteration.
+        bias_rows: whether the bias has an element for each row, not for each column.
+        patch_stride: image columns between neighbouring patches where packing B gathers
+            them; 0 where B is a matrix.
     """
 
     how: Arithmetic
@@ -70,6 +74,8 @@ class MicroKernelSpec:
     fma: bool = True
     b_transposed: bool = False
     prefetched: int = 0
+    bias_rows: bool = False
+    patch_stride: int = 0
 
     @property
     def cols(self) -> int:
@@ -98,18 +104,30 @@ class _Emitter:
         self.builder = ir.IRBuilder(fn.append_basic_block("entry"))
         self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
         self.words = Vectors(self.builder, ELEMENTS[spec.how.word], spec.lanes, spec.fma)
+        self.vectors = spec.vectors
         self.col_masks: list[Value | None] = [None] * spec.vectors
         self.row_on: list[Value] = []
+        self.row_index: list[Value] = [const(i) for i in range(spec.rows)]
         self.a_offsets: list[Value] = []
 
     def emit(self) -> ir.Function:
         self._prepare_rows()
-        c_rows = self._c_rows()
-        accumulators = self._initial(c_rows)
-        accumulators = self._reduce(accumulators)
-        self._finish(accumulators, c_rows)
+        if self.edge and self.spec.vectors > 1:
+            narrow = self.builder.icmp_signed("<=", self.arg["cols"], const(self.spec.lanes))
+            whole = partial(self._tile, self.spec.vectors)
+            branch(self.builder, narrow, partial(self._tile, 1), [], whole)
+        else:
+            self._tile(self.spec.vectors, [])
         self.builder.ret_void()
         return self.fn
+
+    def _tile(self, vectors: int, nothing: list[Value]) -> list[Value]:
+        """The tile's first `vectors` vectors of columns; carries no value."""
+        self.vectors = vectors
+        c_rows = self._c_rows()
+        accumulators = self._reduce(self._initial(c_rows))
+        self._finish(accumulators, c_rows)
+        return nothing
 
     def _prepare_rows(self) -> None:
         """Masks, and row offsets of A; an edge tile reads its last row again, never beyond."""
@@ -118,13 +136,14 @@ class _Emitter:
             self.a_offsets = [const(i * spec.a_row) for i in range(spec.rows)]
             return
         self.col_masks = [
-            self.v.first_lanes(self.arg["cols"], j * spec.lanes) for j in range(spec.vectors)
+            self.v.first_lanes(self.arg["cols"], j * spec.lanes) for j in range(self.vectors)
         ]
         last = b.sub(self.arg["rows"], const(1))
         for i in range(spec.rows):
             inside = b.icmp_signed("<", const(i), self.arg["rows"])
             self.row_on.append(inside)
-            self.a_offsets.append(b.mul(b.select(inside, const(i), last), const(spec.a_row)))
+            self.row_index[i] = b.select(inside, const(i), last)
+            self.a_offsets.append(b.mul(self.row_index[i], const(spec.a_row)))
 
     def _c_rows(self) -> list[Value]:
         rows = [
@@ -133,7 +152,7 @@ class _Emitter:
         ]
         if not self.edge:
             for row in rows:
-                for j in range(self.spec.vectors):
+                for j in range(self.vectors):
                     self.v.prefetch_for_write(self.v.at(row, j * self.spec.lanes))
         return rows
 
@@ -143,7 +162,7 @@ class _Emitter:
         return self.builder.and_(self.col_masks[j], self.v.splat(self.row_on[i]))
 
     def _tiles(self) -> list[tuple[int, int]]:
-        return [(i, j) for i in range(self.spec.rows) for j in range(self.spec.vectors)]
+        return [(i, j) for i in range(self.spec.rows) for j in range(self.vectors)]
 
     def _initial(self, c_rows: list[Value]) -> list[Value]:
         """Zero or C, plus the bias: what the accumulators start from."""
@@ -155,21 +174,27 @@ class _Emitter:
             ]
 
         def biased(values: list[Value]) -> list[Value]:
-            bias = [
-                self.v.load(self.v.at(self.arg["bias"], j * self.spec.lanes), self.col_masks[j])
-                for j in range(self.spec.vectors)
-            ]
-            return [self.v.add(x, bias[j]) for x, (_, j) in zip(values, self._tiles(), strict=True)]
+            bias = self._bias()
+            return [self.v.add(x, y) for x, y in zip(values, bias, strict=True)]
 
         zeros = [self.v.zero] * len(self._tiles())
         start = self._when(ADD_BIAS, biased, self._when(LOAD_C, loaded, zeros))
         return self._corrected(start) if self.spec.how.offset else start
 
+    def _bias(self) -> list[Value]:
+        """The bias of every vector of the tile."""
+        v, at, vectors = self.v, self.arg["bias"], self.vectors
+        if self.spec.bias_rows:
+            rows = [v.load_splat(v.offset(at, index)) for index in self.row_index]
+            return [row for row in rows for _ in range(vectors)]
+        cols = [v.load(v.at(at, j * self.spec.lanes), self.col_masks[j]) for j in range(vectors)]
+        return cols * self.spec.rows
+
     def _corrected(self, values: list[Value]) -> list[Value]:
         """Less what the 128 that was added to A will contribute."""
         sums = [
             self.v.load(self.v.at(self.arg["sums"], j * self.spec.lanes))
-            for j in range(self.spec.vectors)
+            for j in range(self.vectors)
         ]
         return [self.v.add(x, sums[j]) for x, (_, j) in zip(values, self._tiles(), strict=True)]
 
@@ -256,18 +281,18 @@ class _Emitter:
 
     def _outer_product(self, acc: list[Value], a_step: Value, b_step: Value, u: int) -> list[Value]:
         spec, v = self.spec, self.words
-        masks = [None] * spec.vectors if spec.b_packed else self.col_masks
+        masks = [None] * self.vectors if spec.b_packed else self.col_masks
         row = [
             v.load(v.at(b_step, u * spec.b_row + j * spec.lanes), masks[j])
-            for j in range(spec.vectors)
+            for j in range(self.vectors)
         ]
         out: list[Value] = []
         for i in range(spec.rows):
             at = v.at(v.offset(a_step, self.a_offsets[i]), u * spec.a_step)
             column = v.load_splat(at)
             out += [
-                multiply_add(self.v, spec.how, column, row[j], acc[i * spec.vectors + j])
-                for j in range(spec.vectors)
+                multiply_add(self.v, spec.how, column, row[j], acc[i * self.vectors + j])
+                for j in range(self.vectors)
             ]
         return out
 

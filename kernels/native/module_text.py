@@ -63,8 +63,8 @@ def {op}({first}, {second}, out=None, bias=None):
     except IndexError:
         scratch = [_aligned(size) for size in SCRATCH_BYTES]
     driver(
-        {first}.ctypes.data,
-        {second}.ctypes.data,
+        {a}.ctypes.data,
+        {b}.ctypes.data,
         out.ctypes.data,
         {bias_address},
         *[address for address, _ in scratch],
@@ -153,7 +153,7 @@ def _error(result, a, b, c, bias):
     """The largest deviation as a share of what rounding allows, and the deviation."""
     a, b = _wide(a), _wide(b)
     expected, size = _contract(a, b), _contract(np.abs(a), np.abs(b))
-    for extra in (bias, c):
+    for extra in ({bias}, c):
         if extra is not None:
             expected, size = expected + extra, size + np.abs(extra)
 {relu}    error = np.abs(result - expected)
@@ -163,7 +163,7 @@ def _error(result, a, b, c, bias):
 def _error(result, a, b, c, bias):
     """The number of wrong elements; integers have to be exact."""
     expected = _contract(_wide(a), _wide(b)).astype(np.uint32)
-    for extra in (bias, c):
+    for extra in ({bias}, c):
         if extra is not None:
             expected = expected + extra.view(np.uint32)
     expected = expected.view(np.int32)
@@ -239,6 +239,7 @@ def check_text(problem: Problem, bound: float, accumulates: bool) -> str:
     kind = "bf16" if element.name == "bf16" else "float" if element.is_float else "int"
     relu = getattr(problem, "epilogue", "none") == "relu"
     has_bias = "bias" in problem.operand_shapes
+    is_nchw = getattr(problem, "layout", "") == "nchw_fchw"
     outer = {"bf16": "float", "float": "float", "int": "int"}[kind]
     random_like = _RANDOM[outer].replace("shape", "{0}_SHAPE").replace("dtype", "{0}_TYPE")
     parts = [
@@ -251,7 +252,9 @@ def check_text(problem: Problem, bound: float, accumulates: bool) -> str:
         _FLOAT_PRODUCT if element.is_float else _WRAPPED_PRODUCT,
         _contract_text(problem),
         _COMPARE[element.is_float].format(
-            relu="    expected = np.maximum(expected, 0)\n" if relu else "", bound=bound
+            relu="    expected = np.maximum(expected, 0)\n" if relu else "",
+            bound=bound,
+            bias="bias[:, None, None]" if has_bias and is_nchw else "bias",
         ),
         _MAIN.format(op=problem.op, initial="out.copy()" if accumulates else "None"),
     ]

@@ -166,3 +166,104 @@ def pack_image(
         right = cols - left - inside
         if right > 0:
             fill(start + inside * pixel_bytes, right * pixel_bytes, zero)
+
+
+@njit(nogil=True)
+def gather_panel(
+    copy_patches: int,
+    to: int,
+    lane_size: int,
+    panel_cols: int,
+    image: int,
+    pixel: int,
+    pixels: int,
+    start: int,
+    depth: int,
+    out_width: int,
+    height: int,
+    width: int,
+    filter_rows: int,
+    filter_cols: int,
+    stride: int,
+    dilation: int,
+    pad: int,
+    size: int,
+) -> None:
+    """to[depth][NR] = the patches of `pixels` outputs from `pixel` on, zero in the padding.
+
+    Rows are those from `start` of the reduction (channel, filter row, filter column);
+    `image` points at the first channel. One call copies what one filter tap reads along one
+    output row, for all channels: neighbours in the image, with a zero where it ends.
+    """
+    taps = filter_rows * filter_cols
+    for tap in range(taps):
+        first = (start - tap + taps - 1) // taps
+        channels = (start + depth - tap + taps - 1) // taps - first
+        if channels <= 0:
+            continue
+        row = to + (first * taps + tap - start) * panel_cols * lane_size
+        down = tap // filter_cols * dilation - pad
+        across = tap % filter_cols * dilation - pad
+        y, x = pixel // out_width, pixel % out_width
+        lane = 0
+        while lane < panel_cols:
+            run = min(out_width - x, pixels - lane)
+            # The last run goes on to the end of the panel, with zeros.
+            length = run if lane + run < pixels else panel_cols - lane
+            source_y, source_x = y * stride + down, x * stride + across
+            left, right = 0, run
+            if source_x < 0:
+                left = (stride - 1 - source_x) // stride
+            if source_x + (run - 1) * stride >= width:
+                right = max(0, (width - source_x + stride - 1) // stride)
+            if source_y < 0 or source_y >= height:
+                right = 0
+            source = image + ((first * height + source_y) * width + source_x) * size
+            call_address(copy_patches, row + lane * lane_size, taps * panel_cols, source,
+                         height * width, channels, length, left, right)  # fmt: skip
+            lane += length
+            x = 0
+            y += 1
+
+
+@njit(nogil=True)
+def pack_patches(
+    copy_patches: int,
+    pack_panel: int,
+    to: int,
+    raw: int,
+    image: int,
+    pixel: int,
+    pixels: int,
+    panel_cols: int,
+    start: int,
+    depth: int,
+    out_width: int,
+    height: int,
+    width: int,
+    filter_rows: int,
+    filter_cols: int,
+    stride: int,
+    dilation: int,
+    pad: int,
+    size: int,
+    word_depth: int,
+    word_size: int,
+    sums_size: int,
+) -> None:
+    """to[panel][words][NR] = patches of an nchw image, and column sums behind each panel.
+
+    Words of several rows take two passes, the first to `raw`, which holds one panel.
+    """
+    words = (depth + word_depth - 1) // word_depth
+    for done in range(0, pixels, panel_cols):
+        joins = word_depth > 1
+        gather_panel(copy_patches, raw if joins else to, size if joins else word_size, panel_cols,
+                     image, pixel + done, min(panel_cols, pixels - done), start, depth, out_width,
+                     height, width, filter_rows, filter_cols, stride, dilation, pad,
+                     size)  # fmt: skip
+        sums = to + words * panel_cols * word_size
+        if joins:
+            fill(sums, sums_size, 0)
+            call_address(pack_panel, to, panel_cols, raw, panel_cols, depth, panel_cols, sums)
+        to = sums + sums_size

@@ -98,6 +98,20 @@ class Vectors:
         align = ir.Constant(I32, self.element.bytes)
         self.builder.call(fn, (value, pointer, align, mask))
 
+    def gather(self, address: Value, stride: int, mask: Value) -> Value:
+        """Elements `stride` apart from `address` on; lanes off in `mask` are as for `load`."""
+        b, wide = self.builder, ir.VectorType(I64, self.lanes)
+        steps = ir.Constant(wide, [i * stride * self.element.bytes for i in range(self.lanes)])
+        pointers = ir.VectorType(self.element.type.as_pointer(), self.lanes)
+        at = b.inttoptr(b.add(self.splat(address), steps), pointers)
+        fn = self._intrinsic(
+            f"llvm.masked.gather.{{}}.v{self.lanes}p0",
+            self.type,
+            (pointers, I32, mask.type, self.type),
+        )
+        align = ir.Constant(I32, self.element.bytes)
+        return b.call(fn, (at, align, mask, self.zero))
+
     def load_splat(self, address: Value) -> Value:
         """One element in every lane."""
         scalar = self.builder.load(self._pointer(address, self.element.type))

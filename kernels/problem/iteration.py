@@ -1,14 +1,20 @@
 """The iteration space of a problem: its loops, their extents, and who reads which.
 
 Matmul and convolution are the same contraction seen from far enough: rows (of the
-result) by columns (output channels) by a streamed reduction, with kh*kw taps
-around it for a convolution. The schedule speaks of dims by name; everything that
-must treat both operations alike asks this module for their roles.
+result) by columns by a streamed reduction, with kh*kw taps around it for an nhwc
+convolution. The schedule speaks of dims by name; everything that must treat both
+operations alike asks this module for their roles.
+
+A and B, in a schedule and below, are roles: the left factor, which has the rows, and
+the right one, which has the columns. The contiguous dim of the result has to be the
+columns. So for nhwc A is the image and B the filter, as the problem names them; for
+nchw they change places, and A[co, k] is the filter as it lies, with k = (ci, kh, kw),
+and B[k, p] the patches of one image, with a column for each pixel p = (oh, ow).
 """
 
 from dataclasses import dataclass
 
-from kernels.problem.model import Conv2d, Matmul, Problem
+from kernels.problem.model import Conv2d, Matmul, Problem, weights_are_constant
 
 
 @dataclass(frozen=True)
@@ -18,10 +24,13 @@ class IterationSpace:
     Attributes:
         extents: every dim with its extent, outermost first, as the problem states them.
         row_dims: dims of the result that B does not have; the last one is register-tiled.
-        col: the dim that B and C share (n or co), register-tiled and vectorised.
+        col: the dim that B and C share (n, co or p), register-tiled and vectorised.
         stream: the reduction dim that can be streamed in chunks (k or ci).
-        taps: filter positions (kh*kw); 1 for a matmul.
-        batch: a dim that every operand has (batch, or a convolution's groups g), or None.
+        taps: filter positions (kh*kw) around the reduction; 1 where it includes them.
+        lead: dims of both B and C that are visited one at a time: batch, groups g, and the
+            images n of nchw.
+        image: the role that a convolution's image plays; empty for a matmul.
+        patches: whether B is gathered from the image, and so exists only packed.
     """
 
     extents: tuple[tuple[str, int], ...]
@@ -29,7 +38,9 @@ class IterationSpace:
     col: str
     stream: str
     taps: int
-    batch: str | None = None
+    lead: tuple[str, ...] = ()
+    image: str = ""
+    patches: bool = False
 
     def extent(self, dim: str) -> int:
         """The extent of `dim`; KeyError when there is no such dim."""
@@ -46,13 +57,22 @@ class IterationSpace:
         return self.row_dims[-1]
 
     @property
+    def singles(self) -> tuple[str, ...]:
+        """The dims that are visited one at a time: `lead`, and the images of nhwc."""
+        return (*self.lead, *(self.row_dims[:1] if len(self.row_dims) > 1 else ()))
+
+    @property
     def operand_dims(self) -> dict[str, frozenset[str]]:
-        """The dims that move each of A and B."""
-        lead = {self.batch} if self.batch else set()
+        """The dims that move each of A and B; a filter is the same for every image."""
+        shared = [d for d in self.lead if not (d == "n" and self.image == "B")]
         return {
-            "A": frozenset({*self.row_dims, self.stream, *lead}),
-            "B": frozenset({self.col, self.stream, *lead}),
+            "A": frozenset({*self.row_dims, self.stream, *shared}),
+            "B": frozenset({self.col, self.stream, *self.lead}),
         }
+
+    def operand(self, role: str) -> str:
+        """The problem's name for the operand that plays A or B."""
+        return {"A": "B", "B": "A"}[role] if self.image == "B" else role
 
 
 def iteration_space(problem: Problem) -> IterationSpace:
@@ -65,23 +85,61 @@ def iteration_space(problem: Problem) -> IterationSpace:
             col="n",
             stream="k",
             taps=1,
-            batch="batch" if lead else None,
+            lead=tuple(name for name, _ in lead),
         )
     if isinstance(problem, Conv2d):
-        lead = (("g", problem.groups),) if problem.groups > 1 else ()
-        return IterationSpace(
-            extents=(
-                *lead,
-                ("n", problem.n),
-                ("oh", problem.oh),
-                ("ow", problem.ow),
-                ("co", problem.co // problem.groups),
-                ("ci", problem.ci // problem.groups),
-            ),
-            row_dims=("n", "oh", "ow"),
-            col="co",
-            stream="ci",
-            taps=problem.kh * problem.kw,
-            batch="g" if lead else None,
-        )
+        return _nhwc(problem) if problem.layout == "nhwc_hwcf" else _nchw(problem)
     raise TypeError(f"no iteration space for {type(problem).__name__}")
+
+
+def _nhwc(problem: Conv2d) -> IterationSpace:
+    lead = (("g", problem.groups),) if problem.groups > 1 else ()
+    return IterationSpace(
+        extents=(
+            *lead,
+            ("n", problem.n),
+            ("oh", problem.oh),
+            ("ow", problem.ow),
+            ("co", problem.co // problem.groups),
+            ("ci", problem.ci // problem.groups),
+        ),
+        row_dims=("n", "oh", "ow"),
+        col="co",
+        stream="ci",
+        taps=problem.kh * problem.kw,
+        lead=tuple(name for name, _ in lead),
+        image="A",
+    )
+
+
+def _nchw(problem: Conv2d) -> IterationSpace:
+    """One image's patches at a time; pixels that lie as B's rows do need no gathering."""
+    groups, images, taps = problem.groups, problem.n, problem.kh * problem.kw
+    lead = tuple(pair for pair in (("g", groups), ("n", images)) if pair[1] > 1)
+    return IterationSpace(
+        extents=(
+            *lead,
+            ("co", problem.co // groups),
+            ("p", problem.oh * problem.ow),
+            ("k", problem.ci // groups * taps),
+        ),
+        row_dims=("co",),
+        col="p",
+        stream="k",
+        taps=1,
+        lead=tuple(name for name, _ in lead),
+        image="B",
+        patches=taps > 1 or problem.stride > 1 or problem.pad > 0,
+    )
+
+
+def is_packed_by_rows(problem: Problem) -> bool:
+    """Whether packing B, in the nest, reads rows of a matrix from one end to the other."""
+    gathers = iteration_space(problem).patches or getattr(problem, "transpose_b", False)
+    return not gathers and not is_packed_ahead(problem, "B")
+
+
+def is_packed_ahead(problem: Problem, role: str) -> bool:
+    """Whether packing a factor is no part of a run: constant weights that play B."""
+    weights = "A" if iteration_space(problem).image == "B" else "B"
+    return role == "B" == weights and weights_are_constant(problem)

@@ -113,7 +113,7 @@ class Problem(ABC):
 
 
 def weights_are_constant(problem: Problem) -> bool:
-    """Whether B (the filter) is known ahead, so that packing it is not part of a run."""
+    """Whether the problem's B (the filter) stays what it is from one run to the next."""
     return getattr(problem, "weights", "variable") == "constant"
 
 

@@ -1,8 +1,8 @@
 """Whether a schedule can be applied to a problem; if not, which step, to what, and why."""
 
 from kernels.errors import ScheduleError
-from kernels.problem.iteration import IterationSpace, iteration_space
-from kernels.problem.model import Conv2d, Problem, weights_are_constant
+from kernels.problem.iteration import IterationSpace, is_packed_by_rows, iteration_space
+from kernels.problem.model import Conv2d, Problem
 from kernels.schedule.model import Schedule
 from kernels.schedule.steps import Pack, Parallel, Prefetch, Register, Step, Stream, Tile, Unroll
 
@@ -36,10 +36,13 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
         elif isinstance(step, Prefetch):
             _check_prefetch(problem, space, schedule, packed, step)
     _check_batch(problem, space, schedule)
-    if isinstance(problem, Conv2d) and problem.pad and "A" not in packed:
+    if isinstance(problem, Conv2d) and problem.pad and space.image not in packed:
         raise ScheduleError(
-            f"{problem}: pad={problem.pad} needs the image packed; add the step pack operand=A"
+            f"{problem}: pad={problem.pad} needs the image packed; "
+            f"add the step pack operand={space.image}"
         )
+    if space.patches and "B" not in packed:
+        raise ScheduleError(f"{problem}: patches of the image are packed; add pack operand=B")
 
 
 def part_size(extent: int, parts: int, unit: int) -> int:
@@ -106,10 +109,10 @@ def _check_tile(
     unit = tile_unit(space, register, step.dim)
     if step.size % unit:
         raise _refuse(problem, step, f"the size is not a multiple of the register tile's {unit}")
-    if step.dim in (space.batch, space.row_dims[0]) and step.dim not in (space.row, space.col):
+    if step.dim in space.singles:
         if step.size != 1:
             raise _refuse(problem, step, f"{step.dim} is visited one at a time; give size=1")
-        if packed & ({"A", "B"} if step.dim == space.batch else {"A"}):
+        if packed & {name for name, dims in space.operand_dims.items() if step.dim in dims}:
             raise _refuse(problem, step, "an operand that it moves is already packed")
 
 
@@ -141,8 +144,7 @@ def _check_pack(
     if step.operand in packed:
         raise _refuse(problem, step, "it is already packed")
     dims = space.operand_dims[step.operand]
-    single = [space.batch, space.row_dims[0] if len(space.row_dims) > 1 else None]
-    for dim in single:
+    for dim in space.singles:
         if dim in dims and blocks[dim] != 1:
             raise _refuse(
                 problem, step, f"one {dim} is packed at a time; put tile dim={dim} size=1 first"
@@ -157,7 +159,7 @@ def _check_prefetch(
         raise _refuse(problem, step, "only B is prefetched, once it is packed")
     if schedule.steps.count(step) > 1:
         raise _refuse(problem, step, "it is prefetched once")
-    if getattr(problem, "transpose_b", False) or weights_are_constant(problem):
+    if not is_packed_by_rows(problem):
         raise _refuse(problem, step, "B is not packed row by row in a loop")
     before = schedule.steps[: schedule.steps.index(step)]
     if not any(isinstance(s, Tile | Stream) and s.dim in (space.col, space.stream) for s in before):
@@ -166,8 +168,8 @@ def _check_prefetch(
 
 
 def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:
-    if space.batch and Tile(space.batch, 1) not in schedule.steps:
-        raise ScheduleError(
-            f"{problem}: every operand has the dim {space.batch}; "
-            f"start with tile dim={space.batch} size=1"
-        )
+    for dim in space.lead:
+        if Tile(dim, 1) not in schedule.steps:
+            raise ScheduleError(
+                f"{problem}: {dim} is visited one at a time; start with tile dim={dim} size=1"
+            )

@@ -94,7 +94,9 @@ class Pack(Step):
                                             body reads Bp
 
     B is packed to panels [col/NR][taps][depth][NR], zero-filled past the last column;
-    A to rows of `depth` elements, for a convolution with the halo and the zero padding.
+    A to rows of `depth` elements, for an nhwc image with the halo and the zero padding.
+    A is the factor with the rows of the result and B the one with its columns, so for
+    nchw A is the filter and B the image's patches, which come to be as they are packed.
     """
 
     name: ClassVar[str] = "pack"

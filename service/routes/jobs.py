@@ -10,7 +10,6 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from kernels.problem import parse_problem
-from kernels.support import check_supported
 from search.records import TrialState, TuneRequest
 from service import jobs
 from service.db.models import JobState
@@ -125,7 +124,6 @@ def _submit(services: Services, body: JobRequest) -> tuple[int | None, JSONRespo
         sampler=body.sampler,
         peers=body.peers,
     )
-    check_supported(problem)
     check_memory(problem, services.machine.memory_bytes)
     with services.writing() as session:
         made = jobs.create_or_join(session, problem, target, request, services.toolchain)

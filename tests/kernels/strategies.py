@@ -49,6 +49,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
     least_w = max(1, dilation * (kw - 1) + 1 - 2 * pad)
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     return Conv2d(
+        layout=draw(st.sampled_from(["nhwc_hwcf", "nchw_fchw"])),
         groups=groups,
         weights=draw(st.sampled_from(["variable", "constant"])),
         n=draw(st.integers(1, 2)),
@@ -80,7 +81,7 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
         lanes * draw(st.integers(1, 3)),
         draw(st.sampled_from(["rows", "cols"])),
     )
-    steps: list[Step] = [Tile(space.batch, 1)] if space.batch else []
+    steps: list[Step] = [Tile(dim, 1) for dim in space.lead]
     inner: list[Step] = []
     if draw(st.booleans()):
         steps.append(Tile(space.col, register.cols * draw(st.integers(1, 4))))
@@ -90,7 +91,8 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     if extent > how.depth and draw(st.booleans()):
         steps.append(Stream(space.stream, how.depth * draw(st.integers(1, chunks))))
     needed = must_pack(problem, how)
-    if isinstance(problem, Conv2d):
+    is_nhwc = space.image == "A"
+    if is_nhwc:
         inner.append(Tile("n", 1))
         if draw(st.booleans()):
             inner.append(Tile("oh", draw(st.integers(1, 5))))
@@ -99,11 +101,11 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
         pack_a = "A" in needed or draw(st.booleans())
     else:
         if draw(st.booleans()):
-            inner.append(Tile("m", register.rows * draw(st.integers(1, 4))))
+            inner.append(Tile(space.row, register.rows * draw(st.integers(1, 4))))
         pack_a = "A" in needed or draw(st.booleans())
     pack_b: list[Step] = [Pack("B")] if "B" in needed or draw(st.booleans()) else []
     inner += [Pack("A")] if pack_a else []
-    if not isinstance(problem, Conv2d) and draw(st.booleans()):
+    if not is_nhwc and draw(st.booleans()):
         steps += inner + pack_b  # rows outside, B packed innermost
     else:
         steps += pack_b + inner

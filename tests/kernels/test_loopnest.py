@@ -62,6 +62,29 @@ def test_convolution_packs_the_halo() -> None:
     assert counts.micro_kernels == 5 * 82 * 11 * 4
 
 
+def test_nchw_packs_patches_of_one_image_at_a_time() -> None:
+    problem = parse_problem(
+        "conv2d:n=5,h=8,w=9,ci=6,co=10,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f32"
+    )
+    schedule = Schedule(
+        (Stream("k", 20), Pack("A"), Tile("n", 1), Pack("B"), Register(4, 16), Unroll(2))
+    )
+    nest = build(problem, schedule)
+    assert str(nest) == (
+        "for k step 20  # stream, 3 trips\n"
+        "  pack A to 10x20\n"
+        "  for n step 1  # tile, 5 trips\n"
+        "    pack B to 5x1x20x16\n"
+        "    for p step 16  # micro, 5 trips\n"
+        "      for co step 4  # micro, 3 trips\n"
+        "        micro-kernel 4x16 over 20, unrolled 2"
+    )
+    counts = count(problem, nest)
+    assert counts.packs == {"A": 3, "B": 3 * 5}
+    assert counts.packed_bytes == {"A": 10 * 54 * 4, "B": 5 * 80 * 54 * 4}
+    assert counts.micro_kernels == 3 * 5 * 5 * 3
+
+
 @pytest.mark.parametrize("outer", ["rows", "cols"])
 def test_outer_says_which_micro_loop_comes_first(outer: str) -> None:
     schedule = Schedule((Register(8, 48, outer),))

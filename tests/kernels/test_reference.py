@@ -31,6 +31,20 @@ def test_the_reference_is_what_python_computes(dtype: str) -> None:
             assert expected.value[i, j] == pytest.approx(max(exact, 0), rel=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "i32", "i8"])
+def test_both_layouts_mean_the_same_convolution(dtype: str) -> None:
+    keys = "n=2,h=6,w=5,ci=4,co=6,kh=3,kw=2,stride=2,pad=1,groups=2,bias,epilogue=relu"
+    nhwc = parse_problem(f"conv2d:{keys},dtype={dtype}")
+    nchw = parse_problem(f"conv2d:{keys},dtype={dtype},layout=nchw_fchw")
+    operands = make_operands(nhwc, 2)
+    turned = operands | {
+        "A": np.ascontiguousarray(operands["A"].transpose(0, 3, 1, 2)),
+        "B": np.ascontiguousarray(operands["B"].transpose(3, 2, 0, 1)),
+    }
+    expected, found = reference(nhwc, operands).value, reference(nchw, turned).value
+    np.testing.assert_allclose(found, expected.transpose(0, 3, 1, 2), rtol=1e-12)
+
+
 def test_one_lost_product_is_noticed() -> None:
     problem = parse_problem("matmul:m=8,n=8,k=512,dtype=f32")
     operands = make_operands(problem, 3)

@@ -12,6 +12,8 @@ MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")
 CONV = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
 PADDED = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32")
+NCHW = parse_problem("conv2d:n=2,h=9,w=9,ci=8,co=32,kh=3,kw=3,layout=nchw_fchw,dtype=f32")
+POINTWISE = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
 REGISTER = Register(4, 16)
 GOTO = Schedule(
     (
@@ -89,6 +91,8 @@ def test_legal_schedules() -> None:
     check_legal(BATCHED, Schedule((Tile("batch", 1), Pack("B"), REGISTER)))
     check_legal(CONV, Schedule((Pack("B"), Tile("n", 1), Tile("oh", 3), Pack("A"), REGISTER)))
     check_legal(CONV, Schedule((REGISTER,)))
+    check_legal(NCHW, Schedule((Pack("A"), Tile("n", 1), Tile("p", 32), Pack("B"), REGISTER)))
+    check_legal(POINTWISE, Schedule((Stream("k", 3), REGISTER)))
 
 
 @pytest.mark.parametrize(
@@ -112,6 +116,10 @@ def test_legal_schedules() -> None:
         (BATCHED, (REGISTER,), "start with tile dim=batch size=1"),
         (CONV, (Pack("A"), REGISTER), "one n is packed at a time"),
         (CONV, (Tile("n", 2), REGISTER), "give size=1"),
+        (NCHW, (Tile("n", 1), REGISTER), "patches of the image.*pack operand=B"),
+        (NCHW, (Pack("B"), Tile("n", 1), REGISTER), "one n is packed at a time"),
+        (NCHW, (Pack("B"), REGISTER), "one n is packed at a time"),
+        (NCHW, (Tile("oh", 2), REGISTER), "one of the dims n, co, p"),
         (PADDED, (REGISTER,), "pad=1 needs the image packed"),
     ],
 )

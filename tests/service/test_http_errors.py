@@ -27,11 +27,6 @@ NESTED = "[" * 100_000
         ("matmul:m=99999999999999999999,n=8,k=8,dtype=f32", "m", "out of range"),
         ("matmul:m=2000000000,n=2000000000,k=8,dtype=f32", "problem", "this machine has"),
         ("matmul:m=8,n=8,k=8,dtype=f31", "dtype", "not one of"),
-        (
-            "conv2d:n=1,h=8,w=8,ci=8,co=8,kh=1,kw=1,layout=nchw_fchw,dtype=f32",
-            "layout",
-            "not lowered",
-        ),
         ({"op": "matmul", "m": "8", "n": 8, "k": 8, "dtype": "f32"}, "m", "not a whole number"),
         ({"op": "matmul", "m": 8.5, "n": 8, "k": 8, "dtype": "f32"}, "m", "not a whole number"),
         ({"op": "matmul", "m": None, "n": 8, "k": 8, "dtype": "f32"}, "m", "not a whole number"),

@@ -23,7 +23,6 @@ GOOD = "matmul:m=24,n=40,k=16,dtype=f32"
         (["tune", "matmul:m=2000000,n=2000000,k=3,dtype=f32"], "this machine has"),
         (["tune", "matmul:m=99999999999,n=2,k=3,dtype=f32"], "out of range"),
         (["tune", "matmul:m=1,n=2,k=3,dtype=float"], "dtype='float'"),
-        (["tune", "conv2d:n=1,h=4,w=4,ci=2,co=2,kh=1,kw=1,layout=nchw_fchw,dtype=f32"], "layout"),
         (["tune", "nonsense"], "is not a problem"),
         (["tune", ""], "is not a problem"),
         (["tune", GOOD, "--trials", "0"], "trials=0"),

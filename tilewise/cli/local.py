@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from kernels.errors import UnsupportedError
 from kernels.problem import Problem, parse_problem
-from kernels.support import check_scripted, check_supported
+from kernels.support import check_scripted
 from kernels.toolchain import identity
 from search.records import TuneRequest
 from service import jobs, lease, queries
@@ -97,7 +97,6 @@ class LocalBackend(Backend):
     def tune(self, problem: str, target: str, request: TuneRequest, report: Report) -> Json:
         """Answer from the store, wait for a running job, or run one."""
         wanted = parse_problem(problem)
-        check_supported(wanted)
         check_memory(wanted)
         canonical = self._machine.require_served(target)
         with self._sessions() as sessions:
