@@ -7,8 +7,8 @@ arrive turns the phase, which all others watch.
 
 from typing import Any
 
+import llvmlite.binding as ll
 from llvmlite import ir
-from llvmlite.binding import get_process_triple
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -20,7 +20,7 @@ ARRIVED, PHASE = 0, LINE_WORDS  # each on a cache line of its own
 BARRIER_WORDS = 2 * LINE_WORDS
 SPINS = 1 << 12  # then the core is offered to whoever keeps a thread from arriving
 _WORD_BYTES = 8
-_IS_X86 = get_process_triple().startswith(("x86", "i686"))
+_IS_X86 = ll.get_process_triple().startswith(("x86", "i686"))
 
 
 @intrinsic

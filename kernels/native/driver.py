@@ -62,10 +62,13 @@ _PATCHES = (
 
 @dataclass(frozen=True)
 class DriverSource:
-    """The source of a driver and the names of its parameters, in order."""
+    """The source of a driver, the names of its parameters in order, and whether B is
+    packed ahead by a function `prepare` beside it.
+    """
 
     text: str
     parameters: tuple[str, ...]
+    prepares: bool
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ class _Printer:
             text += self.print_prepare()
         if self.is_parallel:
             text += _ENTRY
-        return DriverSource(text, tuple(self.parameters))
+        return DriverSource(text, tuple(self.parameters), self.is_ahead)
 
     def print_prepare(self) -> str:
         """A second function that packs all of B, chunk by chunk, before the driver runs.

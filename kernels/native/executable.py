@@ -68,24 +68,14 @@ class Executable:
     nest: Nest
     kernels: CompiledKernels
     drivers: Drivers
+    scratch: dict[str, "Scratch"]
     _names: tuple[str, ...]
     _sizes: dict[str, int]
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
         """Bytes of scratch that each packed operand needs, those of all threads together."""
-        own, threads = self._own_scratch, len(self.nest.parts)
-        return {
-            "A": threads * own["A"],
-            "B": self._sizes["scratch_b"] + (threads - 1) * own["B"],
-        }
-
-    @property
-    def _own_scratch(self) -> dict[str, int]:
-        """Bytes from one thread's panels to the next one's; 0 for panels that all read."""
-        shared = is_packed_ahead(self.problem, "B")
-        own = {"A": self._sizes["scratch_a"], "B": 0 if shared else self._sizes["scratch_b"]}
-        return {name: -(-size // LINE_BYTES) * LINE_BYTES for name, size in own.items()}
+        return {name: scratch.total for name, scratch in self.scratch.items()}
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
         """Bind operands; without `scratch` it is allocated here. Constant weights are packed now.
@@ -121,10 +111,9 @@ class Executable:
         bounds: dict[str, int] = {}
         for dim, (first, end) in self.nest.parts[index].items():
             bounds |= {f"{dim}_first": first, f"{dim}_end": end}
-        own = self._own_scratch
         panels = {
-            "a_panels": values["a_panels"] + index * own["A"],
-            "b_panels": values["b_panels"] + index * own["B"],
+            "a_panels": values["a_panels"] + index * self.scratch["A"].step,
+            "b_panels": values["b_panels"] + index * self.scratch["B"].step,
         }
         return values | bounds | panels
 
@@ -158,6 +147,25 @@ class Executable:
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """Memory for an operand's panels.
+
+    Attributes:
+        total: bytes for all threads.
+        step: bytes from one thread's panels to the next one's; 0 where all read the same.
+    """
+
+    total: int
+    step: int
+
+    @classmethod
+    def of_each(cls, size: int, threads: int) -> "Scratch":
+        """Panels of `size` bytes for each thread, from a cache line on."""
+        step = -(-size // LINE_BYTES) * LINE_BYTES
+        return cls(size if threads == 1 else threads * step, step)
+
+
+@dataclass(frozen=True)
 class Plan:
     """A schedule's native code before it is compiled.
 
@@ -172,6 +180,21 @@ class Plan:
     spec: MicroKernelSpec
     source: DriverSource
     sizes: dict[str, int]
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether B is packed before the driver runs, by a function of its own."""
+        return self.source.prepares
+
+    @property
+    def scratch(self) -> dict[str, "Scratch"]:
+        """What each packed operand needs."""
+        threads = len(self.nest.parts)
+        a, b = self.sizes["scratch_a"], self.sizes["scratch_b"]
+        return {
+            "A": Scratch.of_each(a, threads),
+            "B": Scratch(b, 0) if self.is_ahead else Scratch.of_each(b, threads),
+        }
 
 
 def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
@@ -202,7 +225,9 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         "copy_patches": kernels.copy_patches,
     }
     driver = load_driver(source.text)
-    return Executable(problem, planned.nest, kernels, driver, source.parameters, sizes)
+    return Executable(
+        problem, planned.nest, kernels, driver, planned.scratch, source.parameters, sizes
+    )
 
 
 def microkernel_spec(

@@ -14,12 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import KernelsError, TargetError, UnsupportedError
+from kernels.errors import KernelsError
 from kernels.native.executable import Plan, plan
-from kernels.native.module_text import HEAD, LINK, PUBLIC, check_text
+from kernels.native.module_text import HEAD, LINK, check_text
+from kernels.native.public_text import (
+    call_text,
+    facts_text,
+    locate_text,
+    operand_names,
+    public_text,
+)
 from kernels.native.standalone import driver_text, helpers_text, kernel_text
 from kernels.problem import Conv2d, Matmul, Problem, parse_problem
-from kernels.problem.iteration import iteration_space
 from kernels.reference import NUMPY_TYPES, error_bound
 from kernels.schedule import Schedule
 from kernels.target import resolve
@@ -72,12 +78,9 @@ def export(
         toolchain: what made the module; None asks `kernels.toolchain`.
 
     Raises:
-        UnsupportedError: no exported module covers the problem.
-        TargetError: several threads.
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it asks for what the target has not.
     """
-    _check_exported(problem, target)
     planned = plan(problem, schedule, target)
     kernel = kernel_text(planned.spec)
     needs = needed_features(kernel.text, target)
@@ -94,28 +97,18 @@ def export(
             ]
         ),
         HEAD.format(problem=problem, needs=needs, target=target.canonical),
-        _facts(problem, planned),
+        facts_text(problem, planned, _types(problem)),
         f"# The micro-kernel and its packs, all i64: addresses in bytes, strides in elements.\n"
         f"# Made by {toolchain or identity()}.\n"
         f'KERNELS = """\n{kernel.text}"""\nNAMES = (\n{names})',
         LINK,
+        locate_text(planned),
         helpers,
         driver_text(planned, kernel.functions),
-        PUBLIC.format(**_public(problem)),
-        _check_text(problem),
+        public_text(problem, planned),
+        _check_text(problem, planned),
     ]
-    return "\n\n\n".join(part.strip() for part in parts) + "\n"
-
-
-def _check_exported(problem: Problem, target: Target) -> None:
-    """Refuse what the public function has no place for, before it could be printed wrong."""
-    if getattr(problem, "weights", "variable") == "constant":
-        raise UnsupportedError(
-            f"{problem}: an exported kernel packs weights in every call; give weights=variable",
-            "weights",
-        )
-    if target.threads != 1:
-        raise TargetError(f"an exported kernel runs on one thread, not {target.threads}")
+    return "\n\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
 def needed_features(text: str, target: Target) -> tuple[str, ...]:
@@ -153,7 +146,7 @@ def _docstring(
     needs: tuple[str, ...],
     tuned: Tuned | None,
 ) -> str:
-    first, second = _operand_names(problem)
+    first, second = operand_names(problem)
     shown = {"A": first, "B": second, "C": "out", "bias": "bias"}
     shapes, dtypes = problem.operand_shapes, _types(problem)
     operands = [f"{shown[name]:<8} {dtypes[name]}{list(shape)}" for name, shape in shapes.items()]
@@ -161,28 +154,25 @@ def _docstring(
         "Problem": str(problem),
         "Computes": _formula(problem),
         "Operands, contiguous NumPy arrays": "\n".join(operands),
-        "Call": f"from MODULE import {problem.op}\n{_call(problem)}",
+        "Call": f"from MODULE import {problem.op}\n{call_text(problem, planned)}",
         f"Schedule {schedule.hash}, outermost first": str(schedule),
         "Loop nest": str(planned.nest),
         "Tuned for": f"{target.canonical}; needs {', '.join(needs) or 'no extension'}"
-        + _speed(tuned),
+        + _speed(tuned, target.threads),
     }
     text = "\n\n".join(f"{title}:\n{indent(body, '    ')}" for title, body in sections.items())
     hint = "The first call compiles, for a second or two. Run the file to check and time it."
     return f"{problem.op.capitalize()}, a kernel tuned by Tilewise.\n\n{text}\n\n{hint}\n"
 
 
-def _speed(tuned: Tuned | None) -> str:
+def _speed(tuned: Tuned | None, threads: int) -> str:
     if tuned is None:
         return ""
+    where = "on one core" if threads == 1 else f"on {threads} threads"
     return (
-        f"\n{tuned.gflops:.1f} GFLOP/s on one core, {tuned.peak_fraction:.1%} of its peak,"
+        f"\n{tuned.gflops:.1f} GFLOP/s {where}, {tuned.peak_fraction:.1%} of the peak,"
         f"\nmeasured with {tuned.toolchain}"
     )
-
-
-def _operand_names(problem: Problem) -> tuple[str, str]:
-    return ("image", "weights") if isinstance(problem, Conv2d) else ("a", "b")
 
 
 def _formula(problem: Problem) -> str:
@@ -224,57 +214,12 @@ def _formula(problem: Problem) -> str:
     return f"{result} = {terms}" + (f"\n{where}" if where else "")
 
 
-def _call(problem: Problem) -> str:
-    names = ", ".join(_operand_names(problem))
-    bias = ", bias=bias" if "bias" in problem.operand_shapes else ""
-    if _accumulates(problem):
-        return f"{problem.op}({names}, out{bias})  # adds to out"
-    return f"out = {problem.op}({names}{bias})"
-
-
-def _facts(problem: Problem, planned: Plan) -> str:
-    """Shapes, types and scratch, as assignments."""
-    dtypes = _types(problem)
-    lines = [
-        f"{name.upper()}_SHAPE, {name.upper()}_TYPE = {shape}, np.dtype({dtypes[name]!r})"
-        for name, shape in problem.operand_shapes.items()
-    ]
-    scratch = tuple(planned.sizes[f"scratch_{operand}"] for operand in ("a", "b"))
-    return "\n".join([*lines, f"SCRATCH_BYTES = {scratch}  # packed A, packed B"])
-
-
-def _public(problem: Problem) -> dict[str, Any]:
-    first, second = _operand_names(problem)
-    factors = {"A": first, "B": second}
-    space = iteration_space(problem)
-    has_bias = "bias" in problem.operand_shapes
-    if _accumulates(problem):
-        out = 'raise ValueError("give out: this kernel adds to what it holds")'
-    else:
-        out = "out = np.empty(C_SHAPE, C_TYPE)"
-    if has_bias:
-        bias = '    _check("bias", bias, BIAS_SHAPE, BIAS_TYPE)'
-    else:
-        bias = '    if bias is not None:\n        raise ValueError("this kernel adds no bias")'
-    return {
-        "op": problem.op,
-        "first": first,
-        "second": second,
-        "a": factors[space.operand("A")],
-        "b": factors[space.operand("B")],
-        "out": out,
-        "bias": bias,
-        "bias_address": "bias.ctypes.data" if has_bias else "0",
-        "reads": f"{first}, {second}" + (", bias" if has_bias else ""),
-    }
-
-
-def _check_text(problem: Problem) -> str:
+def _check_text(problem: Problem, planned: Plan) -> str:
     """The self-check; floats may be off by what rounding a sum of this length allows."""
     length = problem.flops // (2 * prod(problem.operand_shapes["C"])) + 2
     element = problem.element
     bound = error_bound(length, element.accumulator) if element.is_float else 0.0
-    return check_text(problem, bound, _accumulates(problem))
+    return check_text(problem, bound, _accumulates(problem), planned.is_ahead)
 
 
 def export_result(found: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The fixed parts of an exported module: features, linking, the public function, the check.
+"""The fixed parts of an exported module: features, linking, the check.
 
 Templates for `str.format`; `kernels.native.export` puts them together.
 """
@@ -41,67 +41,6 @@ def kernel_addresses(_typing):
         return context.make_tuple(builder, signature.return_type, addresses)
 
     return types.UniTuple(types.int64, len(NAMES))(), codegen
-'''
-
-PUBLIC = '''
-def {op}({first}, {second}, out=None, bias=None):
-    """The result, in `out` where it is given; see the module's docstring.
-
-    Raises ValueError for an operand of another shape or type, one that is not contiguous,
-    and an `out` that overlaps another. Threads may call this at the same time.
-    """
-    _check("{first}", {first}, A_SHAPE, A_TYPE)
-    _check("{second}", {second}, B_SHAPE, B_TYPE)
-{bias}
-    if out is None:
-        {out}
-    else:
-        _check("out", out, C_SHAPE, C_TYPE)
-        _check_apart(out, ({reads}))
-    try:
-        scratch = _free.pop()
-    except IndexError:
-        scratch = [_aligned(size) for size in SCRATCH_BYTES]
-    driver(
-        {a}.ctypes.data,
-        {b}.ctypes.data,
-        out.ctypes.data,
-        {bias_address},
-        *[address for address, _ in scratch],
-    )
-    _free.append(scratch)
-    return out
-
-
-_free = []  # scratch that no call is using; a call takes one out, so threads never share
-
-
-def _aligned(size):
-    """The address of `size` bytes that start on a cache line, and what keeps them alive."""
-    raw = np.empty(size + 64, np.uint8)
-    return raw.ctypes.data + -raw.ctypes.data % 64, raw
-
-
-def _check(name, array, shape, dtype):
-    """ValueError unless `array` is what the kernel takes its address for."""
-    if not isinstance(array, np.ndarray):
-        found = type(array).__name__
-        raise ValueError(f"{{name}} is {{found}}, not a NumPy array {{dtype}}{{list(shape)}}")
-    if array.shape != shape or array.dtype != dtype:
-        found = f"{{array.dtype}}{{list(array.shape)}}"
-        raise ValueError(f"{{name}} is {{found}}, not {{dtype}}{{list(shape)}}")
-    flags = array.flags
-    if not (flags.c_contiguous and flags.aligned):
-        raise ValueError(f"{{name}} is not contiguous; give numpy.ascontiguousarray({{name}})")
-
-
-def _check_apart(out, operands):
-    """ValueError unless `out` can be written without changing an operand."""
-    if not out.flags.writeable:
-        raise ValueError("out is read-only; give an array that can be written")
-    for operand in operands:
-        if np.may_share_memory(out, operand):
-            raise ValueError("out overlaps an operand; give it memory of its own")
 '''
 
 _FLOAT_PRODUCT = """
@@ -199,14 +138,14 @@ def main():
     a, b = _random(rng, A_SHAPE, A_TYPE), _random(rng, B_SHAPE, B_TYPE)
     out, bias = _outputs(rng)
     initial = {initial}
-    {op}(a, b, out, bias)
+{prepare}    {op}(a, {second}, out, bias)
     share, error = _error(out, a, b, initial, bias)
     if not share <= 1:
         raise SystemExit(f"WRONG: {{PROBLEM}}: off by {{error:.3g}}")
     times = []
     while len(times) < 5 or (sum(times) < 0.5 and len(times) < 1000):
         with SimpleTimer() as timer:
-            {op}(a, b, out, bias)
+            {op}(a, {second}, out, bias)
         times.append(timer.elapsed)
     took = float(np.median(times))
     print(f"OK {{PROBLEM}}: error {{error:.3g}}, {{FLOPS / took / 1e9:.1f}} GFLOP/s, "
@@ -227,13 +166,14 @@ def _outputs(rng):
 """
 
 
-def check_text(problem: Problem, bound: float, accumulates: bool) -> str:
+def check_text(problem: Problem, bound: float, accumulates: bool, is_ahead: bool) -> str:
     """The oracle of the self-check: NumPy in float64, or exact for integers.
 
     Args:
         problem: what is computed.
         bound: relative error that is allowed, as a fraction of |A||B|; floats only.
         accumulates: whether the result starts from what it holds.
+        is_ahead: whether the weights are packed by a function of their own.
     """
     element = problem.element
     kind = "bf16" if element.name == "bf16" else "float" if element.is_float else "int"
@@ -256,7 +196,12 @@ def check_text(problem: Problem, bound: float, accumulates: bool) -> str:
             bound=bound,
             bias="bias[:, None, None]" if has_bias and is_nchw else "bias",
         ),
-        _MAIN.format(op=problem.op, initial="out.copy()" if accumulates else "None"),
+        _MAIN.format(
+            op=problem.op,
+            initial="out.copy()" if accumulates else "None",
+            prepare="    packed = pack(b)\n" if is_ahead else "",
+            second="packed" if is_ahead else "b",
+        ),
     ]
     return "\n\n\n".join(part.strip() for part in parts)
 

@@ -3,7 +3,8 @@ that it calls, and the micro-kernel as LLVM IR text.
 
 Source is moved as syntax trees, so that it is the project's own code that users get:
 annotations go, imports of this project become the definitions that they name, and
-llvmlite is reached through numba, which is all that the module may import.
+llvmlite is reached through numba, which with numpy is all that the module may import;
+one that runs on several threads needs the standard library for them.
 """
 
 import ast
@@ -21,8 +22,11 @@ from kernels.native.executable import Plan
 from kernels.native.microkernel import MicroKernelSpec
 
 ADDRESSES = ("a", "b", "c", "bias", "a_panels", "b_panels")
-_IMPORTS = {("llvmlite", "ir"): "from numba.core.cgutils import ir"}
-_MAY_IMPORT = ("numba", "numpy")
+_IMPORTS = {
+    ("llvmlite", "ir"): "from numba.core.cgutils import ir",
+    ("llvmlite.binding", "ll"): "from numba.core.codegen import ll",
+}
+_MAY_IMPORT = ("numba", "numpy", "ctypes", "functools", "itertools", "os", "pathlib", "threading")
 WIDTH = 100
 
 
@@ -65,24 +69,68 @@ def _plain(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+_ENTRY = """
+
+@cfunc("void(int64)")
+def entry(p):
+    driver(p)
+"""
+
+
 def driver_text(planned: Plan, functions: dict[str, str]) -> str:
     """The printed driver as a function of addresses alone, its sizes filled in.
+
+    One that runs on several threads takes the address of its `arguments` instead, and one
+    whose weights are packed ahead has `prepare` beside it.
 
     Raises:
         LoweringError: the driver takes something that a module of its own cannot have.
     """
+    given = arguments(planned)
+    is_ahead = "prepare" in _functions(planned)
+    where = "ADDRESSES" if is_ahead else "kernel_addresses()"
+    if len(planned.nest.parts) == 1:
+        text = _function_text(planned, functions, "driver", given, where)
+    else:
+        text = _function_text(planned, functions, "driver", given, where, by_table=True) + _ENTRY
+    if is_ahead:
+        text += "\n\n" + _function_text(planned, functions, "prepare", ("b", "b_panels"), where)
+    return text
+
+
+def arguments(planned: Plan) -> tuple[str, ...]:
+    """What a call gives to the driver: addresses, and the part of each thread if there are."""
+    parts = planned.nest.parts
+    bounds = [f"{dim}_{edge}" for dim in parts[0] for edge in ("first", "end")]
+    return (*ADDRESSES, *(["barrier", *bounds] if len(parts) > 1 else []))
+
+
+def _functions(planned: Plan) -> dict[str, ast.FunctionDef]:
     source = ast.parse(planned.source.text)
-    driver = next(node for node in source.body if isinstance(node, ast.FunctionDef))
-    body = [kept for node in driver.body for kept in _filled(node)]
+    return {node.name: node for node in source.body if isinstance(node, ast.FunctionDef)}
+
+
+def _function_text(
+    planned: Plan,
+    functions: dict[str, str],
+    name: str,
+    given: tuple[str, ...],
+    where: str,
+    by_table: bool = False,
+) -> str:
+    """One printed function, of `given` or of the address of a table of them."""
+    body = [kept for node in _functions(planned)[name].body for kept in _filled(node)]
     used = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
     named = [name for name in planned.source.parameters if name in used]
-    known = {*ADDRESSES, *functions, *planned.sizes}
-    unknown = [name for name in named if name not in known]
+    sizes = planned.sizes | {"parts": len(planned.nest.parts)}
+    unknown = [name for name in named if name not in {*given, *functions, *sizes}]
     if unknown:
         raise LoweringError(f"the driver takes {unknown[0]}, which no exported kernel has")
-    lines = ["@njit(nogil=True)", f"def driver({', '.join(ADDRESSES)}):"]
-    lines.append(f"    {', '.join(functions)} = kernel_addresses()")
-    lines += [f"    {name} = {planned.sizes[name]}" for name in named if name in planned.sizes]
+    lines = ["@njit(nogil=True)", f"def {name}({'p' if by_table else ', '.join(given)}):"]
+    lines.append(f"    {', '.join(functions)} = {where}")
+    if by_table:
+        lines += [f"    {one} = word(p, {i})" for i, one in enumerate(given) if one in used]
+    lines += [f"    {one} = {sizes[one]}" for one in named if one in sizes]
     text = "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in body)
     lines += [f"    {line}" for line in text.splitlines()]
     return "\n".join(map(wrapped, lines)) + "\n"
@@ -163,9 +211,14 @@ def helpers_text(planned: Plan) -> tuple[list[str], str]:
     """The imports, and the definitions, of what the driver imports from this project."""
     found = _Definitions()
     source = ast.parse(planned.source.text)
-    driver = next(node for node in source.body if isinstance(node, ast.FunctionDef))
-    body = [kept for node in driver.body for kept in _filled(node)]
-    called = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    called: set[str] = set()
+    for function in _functions(planned).values():
+        body = [kept for node in function.body for kept in _filled(node)]
+        called |= {n.id for part in body for n in ast.walk(part) if isinstance(n, ast.Name)}
+    if len(planned.nest.parts) > 1:
+        found.imports.add("from numba import cfunc")
+        found.take("kernels.native.runtime", "word")
+        found.take("kernels.native.crew", "crew")
     for node in source.body:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kernels."):
             for alias in node.names:
@@ -201,8 +254,8 @@ class _Definitions:
         self.texts.append(ast.unparse(node))
 
     def _take_import(self, node: ast.Import | ast.ImportFrom, name: str) -> None:
-        source = node.module or "" if isinstance(node, ast.ImportFrom) else name
         alias = next(a for a in node.names if (a.asname or a.name) == name)
+        source = node.module or "" if isinstance(node, ast.ImportFrom) else alias.name
         if source.startswith("kernels."):
             self.take(source, alias.name)
         elif (source, name) in _IMPORTS:

@@ -13,13 +13,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from kernels.errors import LoweringError, TargetError, UnsupportedError
+from kernels.errors import LoweringError
 from kernels.native.export import Tuned, export
 from kernels.native.standalone import wrapped
 from kernels.problem import Problem, parse_problem
 from kernels.problem.iteration import iteration_space
 from kernels.reference import compare, make_operands, reference
-from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
+from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target import Target
 
 TINY = Target("testcpu", features=frozenset({"avx2", "fma"}), vector_bytes=32, vector_registers=16)
@@ -240,13 +240,52 @@ def test_a_schedule_that_the_target_cannot_run_is_refused(host: Target) -> None:
         export(deep, Schedule((Register(2, 17),)), host)
 
 
-def test_what_the_public_function_has_no_place_for_is_refused(host: Target) -> None:
-    schedule = Schedule((Pack("B"), Register(2, host.lanes("f32"))))
-    constant = parse_problem("matmul:m=6,n=16,k=6,dtype=f32,weights=constant")
-    with pytest.raises(UnsupportedError, match="weights=variable"):
-        export(constant, schedule, host)
-    with pytest.raises(TargetError, match="one thread, not 2"):
-        export(replace(constant, weights="variable"), schedule, host.with_threads(2))
+@pytest.mark.parametrize("dtype", ["f32", "i8"])
+@pytest.mark.parametrize("keys", ["", ",bias,epilogue=relu"])
+def test_constant_weights_are_packed_by_a_function_of_their_own(
+    dtype: str, keys: str, host: Target, tmp_path: Path
+) -> None:
+    problem = parse_problem(f"matmul:m=19,n=70,k=41,dtype={dtype},weights=constant{keys}")
+    steps = (Tile("n", 32), Stream("k", 24), Pack("B"), Pack("A"), Register(4, 32), Unroll(2))
+    module = load(export(problem, Schedule(steps), host), tmp_path)
+    module.main()
+    operands = make_operands(problem, 3)
+    packed = module.pack(operands["B"])
+    operands["B"][...] = 0  # packed once: the kernel does not look at it again
+    bias = operands.get("bias")
+    expected = reference(problem, make_operands(problem, 3))
+    for _ in range(2):
+        result = module.matmul(operands["A"], packed, bias=bias)
+        error, tolerance = compare(problem, result, expected)
+        assert error <= tolerance
+    with pytest.raises(ValueError, match="packed is"):
+        module.matmul(operands["A"], operands["B"], bias=bias)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        (
+            "matmul:m=50,n=130,k=33,dtype=f32,bias",
+            (Parallel("m", 2), Parallel("n", 2), Stream("k", 16), Pack("B"), Register(4, 32)),
+        ),
+        (
+            "matmul:m=50,n=130,k=33,dtype=f32,weights=constant",
+            (Parallel("n", 2), Pack("B"), Register(4, 32), Unroll(2)),
+        ),
+        (
+            "conv2d:n=2,h=9,w=11,ci=5,co=33,kh=3,kw=3,pad=1,dtype=f32",
+            (Parallel("oh", 3), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16)),
+        ),
+    ],
+)
+def test_parts_run_on_threads_of_the_module(
+    text: str, steps: tuple[Step, ...], host: Target, tmp_path: Path
+) -> None:
+    problem = parse_problem(text)
+    source = export(problem, Schedule(steps), host.with_threads(4))
+    for _ in range(3):
+        load(source, tmp_path).main()
 
 
 def test_needs_follow_the_width_of_the_vectors() -> None:
