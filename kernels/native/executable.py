@@ -8,7 +8,7 @@ import numpy as np
 from kernels.arithmetic import Arithmetic, arithmetic, size_of
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest, build
-from kernels.native.compile import CompiledKernels, compile_kernels
+from kernels.native.compile import CompiledKernels, KernelSpec, compile_kernels
 from kernels.native.dot import OFFSET
 from kernels.native.driver import (
     PACK_A_SHIFT,
@@ -18,6 +18,7 @@ from kernels.native.driver import (
     print_driver,
 )
 from kernels.native.geometry import LINE_BYTES, Geometry, geometry
+from kernels.native.inner_product_spec import inner_product_spec
 from kernels.native.loading import Driver, Drivers, load_driver
 from kernels.native.microkernel import MicroKernelSpec
 from kernels.problem import Conv2d, Problem, weights_are_constant
@@ -126,7 +127,7 @@ class Plan:
     """
 
     nest: Nest
-    spec: MicroKernelSpec
+    spec: KernelSpec
     source: DriverSource
     sizes: dict[str, int]
 
@@ -135,7 +136,7 @@ def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
     """What `lower` compiles; raises what `lower` raises, short of compilation."""
     check_supported(problem)
     nest = build(problem, schedule)
-    how = arithmetic(problem.element.name, target)
+    how = arithmetic(problem.element.name, target, split=schedule.lanes > 1)
     strides = geometry(problem, schedule, nest, how)
     spec = microkernel_spec(problem, schedule, target, strides)
     source = print_driver(problem, schedule, nest, strides, how)
@@ -165,12 +166,14 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
 
 def microkernel_spec(
     problem: Problem, schedule: Schedule, target: Target, strides: Geometry
-) -> MicroKernelSpec:
+) -> KernelSpec:
     """The micro-kernel that a schedule asks for.
 
     Raises:
         LoweringError: register columns that are no whole vectors of the target.
     """
+    if schedule.lanes > 1:
+        return inner_product_spec(problem, schedule, target, strides)
     register, lanes = schedule.register, target.lanes(problem.element.name)
     if register.cols % lanes:
         raise LoweringError(
@@ -193,9 +196,7 @@ def microkernel_spec(
     )
 
 
-def _sizes(
-    problem: Problem, nest: Nest, strides: Geometry, spec: MicroKernelSpec
-) -> dict[str, int]:
+def _sizes(problem: Problem, nest: Nest, strides: Geometry, spec: KernelSpec) -> dict[str, int]:
     """Every parameter of the driver that is not an address."""
     space, how = nest.space, spec.how
     row = space.row
@@ -280,7 +281,7 @@ def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
     return scratch
 
 
-def _ahead(nest: Nest, spec: MicroKernelSpec) -> dict[str, int]:
+def _ahead(nest: Nest, spec: KernelSpec) -> dict[str, int]:
     """Bytes of constant weights in panels: of one chunk, of one batch, and of all."""
     space, how = nest.space, spec.how
     chunk = nest.kernel.depth

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 VOID = ir.VoidType()
-PREFETCH_WRITE, PREFETCH_L1, PREFETCH_DATA = 1, 3, 1
+PREFETCH_READ, PREFETCH_WRITE, PREFETCH_L1, PREFETCH_DATA = 0, 1, 3, 1
 
 Value = Any  # llvmlite's values carry no usable static types
 
@@ -139,9 +139,16 @@ class Vectors:
 
     def prefetch_for_write(self, address: Value) -> None:
         """Bring the line at `address` to L1, to be written."""
+        self._prefetch(address, PREFETCH_WRITE)
+
+    def prefetch(self, address: Value) -> None:
+        """Bring the line at `address` to L1, to be read; no address is a fault."""
+        self._prefetch(address, PREFETCH_READ)
+
+    def _prefetch(self, address: Value, purpose: int) -> None:
         pointer = self._pointer(address, I8)
         fn = declare(self.builder.module, "llvm.prefetch.p0", VOID, (pointer.type, I32, I32, I32))
-        hints = (PREFETCH_WRITE, PREFETCH_L1, PREFETCH_DATA)
+        hints = (purpose, PREFETCH_L1, PREFETCH_DATA)
         self.builder.call(fn, (pointer, *(ir.Constant(I32, h) for h in hints)))
 
     def _intrinsic(self, pattern: str, result: Any, args: Sequence[Any]) -> Value:

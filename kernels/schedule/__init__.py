@@ -2,12 +2,13 @@
 
 from kernels.schedule.legality import check_legal
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Register, Step, Stream, Tile, Unroll
+from kernels.schedule.steps import Pack, Register, Split, Step, Stream, Tile, Unroll
 
 __all__ = [
     "Pack",
     "Register",
     "Schedule",
+    "Split",
     "Step",
     "Stream",
     "Tile",

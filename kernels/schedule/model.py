@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernels.errors import ScheduleError
-from kernels.schedule.steps import Pack, Register, Step, StepJson, Stream, Unroll, step_from_json
+from kernels.schedule.steps import (
+    Pack,
+    Register,
+    Split,
+    Step,
+    StepJson,
+    Stream,
+    Unroll,
+    step_from_json,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,11 @@ class Schedule:
     def unroll(self) -> int:
         """The unroll factor, 1 when the schedule has no unroll step."""
         return next((s.factor for s in self.steps if isinstance(s, Unroll)), 1)
+
+    @property
+    def lanes(self) -> int:
+        """The partial sums that the reduction is split in, 1 when it is not."""
+        return next((s.lanes for s in self.steps if isinstance(s, Split)), 1)
 
     @property
     def depth(self) -> int | None:
