@@ -26,6 +26,8 @@ class Arithmetic:
         depth: elements of the reduction in a word.
         dot: the dot-product instruction, empty for a multiply and an add.
         offset: whether A is packed with 128 added (u8) and C is corrected by column sums.
+        split: whether both factors are vectors along the reduction, each read as it is
+            stored; `dot` then sums neighbours in pairs.
     """
 
     stored: str
@@ -35,6 +37,7 @@ class Arithmetic:
     depth: int = 1
     dot: str = ""
     offset: bool = False
+    split: bool = False
 
     @property
     def widens(self) -> bool:
@@ -54,14 +57,19 @@ class Arithmetic:
 
 BF16_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 I8_DOT = "llvm.x86.avx512.vpdpbusd.512"
+I16_DOT = "llvm.x86.avx512.pmaddw.d.512"
+PAIR = 2  # elements that a lane of a split reduction takes at a time, with `dot`
 
 
-def arithmetic(dtype: str, target: Target) -> Arithmetic:
-    """The arithmetic for a problem's dtype on a target.
+def arithmetic(dtype: str, target: Target, split: bool = False) -> Arithmetic:
+    """The arithmetic for a problem's dtype on a target, with its reduction split or not.
 
     bf16 uses vdpbf16ps where the target has it; i8 uses vpdpbusd, whose first factor is
-    unsigned: (a + 128) b summed, less 128 times the column sums of B.
+    unsigned: (a + 128) b summed, less 128 times the column sums of B. A split reduction
+    has signed pairs instead, and loads that widen, so nothing is packed for the arithmetic.
     """
+    if split:
+        return _split_arithmetic(dtype, target)
     accumulator = DTYPES[dtype].accumulator
     whole = target.vector_bytes == 64
     if dtype == "bf16" and whole and "avx512bf16" in target.features:
@@ -71,8 +79,19 @@ def arithmetic(dtype: str, target: Target) -> Arithmetic:
     return Arithmetic(dtype, accumulator, accumulator, accumulator)
 
 
+def _split_arithmetic(dtype: str, target: Target) -> Arithmetic:
+    dot, whole = "", target.vector_bytes == 64
+    if dtype == "bf16" and whole and "avx512bf16" in target.features:
+        dot = BF16_DOT
+    if dtype == "i8" and whole and "avx512bw" in target.features:
+        dot = I16_DOT
+    return Arithmetic(dtype, dtype, dtype, DTYPES[dtype].accumulator, dot=dot, split=True)
+
+
 def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
     """The factors, by role, that the native lowering cannot read in place, at any depth."""
+    if how.split:
+        return _must_pack_split(problem)
     packed = set()
     space = iteration_space(problem)
     transposed_a = getattr(problem, "transpose_a", False)
@@ -87,6 +106,12 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
     if space.patches:
         packed.add("B")
     return frozenset(packed)
+
+
+def _must_pack_split(problem: Problem) -> frozenset[str]:
+    """B, unless its columns are contiguous; rows of A are, or no pack makes them so."""
+    contiguous = getattr(problem, "transpose_b", False) or problem.operand_shapes["B"][-1] == 1
+    return frozenset() if contiguous else frozenset({"B"})
 
 
 def size_of(name: str) -> int:

@@ -14,8 +14,11 @@ from itertools import islice, product
 
 from kernels.problem.iteration import is_packed_ahead
 from search.space import WHOLE, Point, Space, Value
+from search.split_tiles import VECTORS, SplitTile
 
 TILES_TRIED = 4
+SPLITS_TRIED = 8
+LONG_STREAM = 32  # vectors of a row, from which caches deliver one row at a time best
 HALF = 2  # a cache is shared with what streams by, so half of it is counted on
 
 
@@ -40,6 +43,7 @@ def _candidates(space: Space) -> Iterator[Point]:
     Where B comes from beyond L2, a panel that is fetched while the one before is computed
     on comes first: the visits to a large block of B cost what its reading costs otherwise.
     """
+    yield from islice(_split_points(space), SPLITS_TRIED)
     tiles = list(islice(iter(best_tiles(space)), TILES_TRIED))
     unrolls = _unrolls(space)
     if "prefetch" in _names(space):
@@ -55,6 +59,31 @@ def _candidates(space: Space) -> Iterator[Point]:
             yield base | change
     for unroll, tile in product(unrolls[1:], tiles):
         yield _model_point(space, tile, unroll)
+
+
+def _split_points(space: Space) -> Iterator[Point]:
+    """Tiles of single columns, where there are any: large ones first, nothing else cut.
+
+    Whole rows at a time where they are long; else all rows of a tile side by side.
+    """
+    registers = space.target.vector_registers
+    is_long = space.dims.extent(space.dims.stream) >= LONG_STREAM * space.lanes
+
+    def rank(tile: SplitTile) -> tuple[bool, int]:
+        return tile.fits(registers) == is_long, -tile.rows * tile.cols
+
+    for tile in sorted(space.split_tiles, key=rank):
+        wanted = 1 if tile.vectors >= max(VECTORS) else 2
+        yield {
+            "tile": str(tile),
+            "unroll": wanted if wanted in _values(space, "unroll") else 1,
+            "outer": "cols",
+            "pack_a": _values(space, "pack_a")[0],
+            "pack_b": _values(space, "pack_b")[0],
+            "depth": WHOLE,
+            "cols": WHOLE,
+            "rows": WHOLE,
+        }
 
 
 def _unrolls(space: Space) -> list[int]:

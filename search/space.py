@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import log, prod
+from typing import Literal
 
 from kernels.arithmetic import Arithmetic, arithmetic, must_pack
 from kernels.loopnest import build
@@ -26,6 +27,7 @@ from kernels.schedule import (
     Prefetch,
     Register,
     Schedule,
+    Split,
     Step,
     Stream,
     Tile,
@@ -33,6 +35,7 @@ from kernels.schedule import (
 )
 from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import KIB, Target
+from search.split_tiles import SplitTile, split_tiles
 
 Value = int | str | bool
 Point = dict[str, Value]
@@ -83,7 +86,7 @@ class Space:
         """The parameters; one with a single value is left out of a sampler's view."""
         depth, cols = self._extent(self.dims.stream), self._extent(self.dims.col)
         chosen = [
-            Parameter("tile", tuple(f"{r}x{v}" for r, v in self.register_tiles)),
+            Parameter("tile", self._tiles()),
             Parameter("unroll", tuple(u for u in UNROLLS if u <= depth)),
             Parameter("outer", ("cols", "rows")),
             Parameter("pack_a", self._packs("A")),
@@ -145,6 +148,15 @@ class Space:
             and rows * vectors + vectors + extra <= self.target.vector_registers
         )
 
+    @cached_property
+    def split_tiles(self) -> tuple[SplitTile, ...]:
+        """Tiles of single columns, where the result is narrow."""
+        return split_tiles(self.problem, self.target)
+
+    def _tiles(self) -> tuple[Value, ...]:
+        plain = (f"{rows}x{vectors}" for rows, vectors in self.register_tiles)
+        return (*plain, *map(str, self.split_tiles))
+
     @property
     def size(self) -> int:
         """Number of points (several can mean one schedule)."""
@@ -167,11 +179,18 @@ class Space:
 
     def schedule(self, point: Point) -> Schedule:
         """The schedule that a point means; steps without effect are left out."""
-        rows, vectors = (int(x) for x in str(point["tile"]).split("x"))
-        register = Register(
-            rows, vectors * self.lanes, "cols" if point["outer"] == "cols" else "rows"
-        )
-        steps = [*self._outer_steps(point, register), register]
+        outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
+        tile = SplitTile.parse(str(point["tile"]))
+        if tile is not None:
+            # Both factors are read along the reduction: A in place, B where it can be.
+            how = arithmetic(self.problem.element.name, self.target, split=True)
+            point = point | {"pack_a": False, "pack_b": "B" in must_pack(self.problem, how)}
+            register = Register(tile.rows, tile.cols, outer)
+            ending: list[Step] = [Split(self.dims.stream, tile.vectors * self.lanes)]
+        else:
+            rows, vectors = (int(x) for x in str(point["tile"]).split("x"))
+            register, ending = Register(rows, vectors * self.lanes, outer), []
+        steps = [*self._outer_steps(point, register), register, *ending]
         if int(point["unroll"]) > 1:
             steps.append(Unroll(int(point["unroll"])))
         return Schedule(tuple(steps))

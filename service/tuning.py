@@ -135,7 +135,8 @@ def run_job(
             result = run.search(tuner or load(TUNER), heartbeat.should_stop)
             if result.best is None:
                 return run.fail(_nothing_ran(result))
-            attempts = run.prove(prover or load(PROVER), result.best, heartbeat.should_stop)
+            schedules = _to_prove(result, result.best)
+            attempts = run.prove(prover or load(PROVER), schedules, heartbeat.should_stop)
         return run.store(result, result.best, attempts, machine or examine_here())
     except LeaseLostError:
         return run.interrupted()
@@ -145,6 +146,20 @@ def run_job(
         with writing(sessions) as session:
             lease.release(session, job_id, owner)
         raise
+
+
+def _to_prove(result: TuneResult, best: Best) -> list[Schedule]:
+    """The finalists: the fastest schedule need not give the fastest script.
+
+    A split reduction has no script, so where all of them split it, the last is replaced
+    by the fastest trial that does not; pruned ones count too.
+    """
+    finalists = [best.schedule, *(schedule for schedule, _ in best.runners_up)][:MOST_PROOFS]
+    timed = [t for t in result.trials if t.measurement and t.schedule.lanes == 1]
+    if not timed or any(schedule.lanes == 1 for schedule in finalists):
+        return finalists
+    fastest = min(timed, key=lambda t: t.measurement.time_us if t.measurement else 0.0)
+    return [*finalists[: MOST_PROOFS - 1], fastest.schedule]
 
 
 class _Run:
@@ -172,14 +187,12 @@ class _Run:
             self._problem, target, request, store, on_trial=on_trial, should_stop=should_stop
         )
 
-    def prove(self, prove: Prover, best: Best, should_stop: Callable[[], bool]) -> list[Attempt]:
-        """Put the scripts of the best schedules to the proof.
-
-        The fastest schedule need not give the fastest script, so the runners-up are tried too.
-        """
-        schedules = [best.schedule, *(schedule for schedule, _ in best.runners_up)]
+    def prove(
+        self, prove: Prover, schedules: Sequence[Schedule], should_stop: Callable[[], bool]
+    ) -> list[Attempt]:
+        """Put the scripts of the best schedules to the proof."""
         attempts = []
-        for schedule in schedules[:MOST_PROOFS]:
+        for schedule in schedules:
             if should_stop():
                 break
             attempt = self._attempt(prove, schedule)

@@ -30,7 +30,8 @@ class Loop:
 class Copy:
     """A pack of the current block of `operand`; `shape` is that of the largest block.
 
-    B: [panels, taps, depth, cols of a panel]; A of a matmul: [rows, depth];
+    B: [panels, taps, depth, cols of a panel], the last two exchanged where the reduction
+    is split; A of a matmul: [rows, depth];
     A of an nhwc convolution: [image rows with halo, image columns with halo, depth].
     """
 
@@ -40,13 +41,17 @@ class Copy:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The micro-kernel: rows x cols of C over `depth` elements at each of `taps`."""
+    """The micro-kernel: rows x cols of C over `depth` elements at each of `taps`.
+
+    `lanes` is the partial sums that each element of C is summed in, side by side.
+    """
 
     rows: int
     cols: int
     depth: int
     taps: int
     unroll: int
+    lanes: int = 1
 
 
 Entry = Loop | Copy | Kernel
@@ -101,8 +106,10 @@ def _line(entry: Entry) -> str:
     if isinstance(entry, Copy):
         return f"pack {entry.operand} to {'x'.join(map(str, entry.shape))}"
     taps = f" x {entry.taps} taps" if entry.taps > 1 else ""
+    split = f" in {entry.lanes} partial sums" if entry.lanes > 1 else ""
     return (
-        f"micro-kernel {entry.rows}x{entry.cols} over {entry.depth}{taps}, unrolled {entry.unroll}"
+        f"micro-kernel {entry.rows}x{entry.cols} over {entry.depth}{taps}{split}, "
+        f"unrolled {entry.unroll}"
     )
 
 
@@ -129,12 +136,14 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
             blocks[step.dim] = min(size, blocks[step.dim])
         elif isinstance(step, Pack):
             entries.append(
-                Copy(step.operand, _packed_shape(problem, space, register, blocks, step))
+                Copy(step.operand, _packed_shape(problem, space, schedule, blocks, step))
             )
         elif isinstance(step, Register):
             entries.extend(_micro_loops(space, register, blocks))
     depth = blocks[space.stream]
-    entries.append(Kernel(register.rows, register.cols, depth, space.taps, schedule.unroll))
+    entries.append(
+        Kernel(register.rows, register.cols, depth, space.taps, schedule.unroll, schedule.lanes)
+    )
     return Nest(space, tuple(entries))
 
 
@@ -153,13 +162,14 @@ def _micro_loops(space: IterationSpace, register: Register, blocks: dict[str, in
 def _packed_shape(
     problem: Problem,
     space: IterationSpace,
-    register: Register,
+    schedule: Schedule,
     blocks: dict[str, int],
     step: Pack,
 ) -> tuple[int, ...]:
-    depth = blocks[space.stream]
+    depth, cols = blocks[space.stream], schedule.register.cols
     if step.operand == "B":
-        return (-(-blocks[space.col] // register.cols), space.taps, depth, register.cols)
+        panel = (depth, cols) if schedule.lanes == 1 else (cols, depth)
+        return (-(-blocks[space.col] // cols), space.taps, *panel)
     if isinstance(problem, Conv2d) and space.image == "A":
         return (
             _reach(blocks["oh"], problem.kh, problem),

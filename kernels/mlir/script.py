@@ -70,6 +70,8 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         raise UnsupportedError(f"flavor={flavor} is not one of {', '.join(FLAVORS)}", "flavor")
     check_scripted(problem)
     nest = build(problem, schedule)
+    if schedule.lanes > 1:
+        raise UnsupportedError(f"{problem}: the step split has no script yet", "steps")
     shape = form(problem)
     if schedule.register.cols == 1 < shape.space.extent(shape.space.col):
         raise LoweringError(

@@ -16,9 +16,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 from kernels.errors import LoweringError
+from kernels.native.compile import KernelSpec
 from kernels.native.executable import plan
 from kernels.native.instructions import Counts, count_other, count_x86, parse
-from kernels.native.microkernel import MicroKernelSpec
 from kernels.native.standalone import kernel_text
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
@@ -116,7 +116,7 @@ def inspect_result(found: dict[str, Any]) -> InnerLoop:
 
 
 @functools.lru_cache(maxsize=32)
-def assembly(spec: MicroKernelSpec) -> str:
+def assembly(spec: KernelSpec) -> str:
     """The machine code of a micro-kernel and its packs, as the exported kernel has it.
 
     Raises:
@@ -134,7 +134,7 @@ def assembly(spec: MicroKernelSpec) -> str:
         raise LoweringError(f"compiling {spec} failed: {error}") from error
 
 
-def hottest_loop(text: str, spec: MicroKernelSpec, cpu: str, is_x86: bool) -> InnerLoop:
+def hottest_loop(text: str, spec: KernelSpec, cpu: str, is_x86: bool) -> InnerLoop:
     """The innermost loop of the full micro-kernel with the most multiply-adds."""
     lines = _body(text)
     has_frame = any(_FRAME_POINTER.match(line) for line in lines)
@@ -147,10 +147,9 @@ def hottest_loop(text: str, spec: MicroKernelSpec, cpu: str, is_x86: bool) -> In
     if best is None or not best[0].multiply_adds:
         raise LoweringError(f"the assembly of {spec} has no loop with multiply-adds")
     counts, loop = best
-    tile = spec.rows * spec.vectors
     return InnerLoop(
         text="\n".join(loop) + "\n",
-        steps=max(1, counts.multiply_adds // tile),
+        steps=max(1, spec.steps(counts.multiply_adds)),
         counts=counts,
         bound=bound(counts, spec, cpu) if is_x86 else None,
         cpu=cpu,
@@ -180,11 +179,11 @@ def _innermost(lines: list[str]) -> list[list[str]]:
     return [lines[start : end + 1] for start, end in found]
 
 
-def bound(counts: Counts, spec: MicroKernelSpec, cpu: str) -> Bound:
+def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
     """The least cycles that an iteration can take on a core."""
     core, declared = core_of(cpu)
     width = counts.vector_bytes
-    is_product = spec.how.word == "i32" and not spec.how.dot
+    is_product = spec.how.accumulator == "i32" and not spec.how.dot
     operations = core.integer_multiply if is_product else 1
     multiply = counts.multiply_adds * operations * max(1.0, width / core.multiply_add_bytes)
     wide = max(1.0, width / core.load_bytes)

@@ -17,9 +17,13 @@ from numba.extending import intrinsic
 from kernels.arithmetic import size_of
 from kernels.errors import LoweringError
 from kernels.native.copies import emit_copy_rows, emit_pack_panel, emit_transpose_panel
+from kernels.native.inner_product import emit_inner_product, emit_pack_columns
+from kernels.native.inner_product_spec import InnerProductSpec
 from kernels.native.microkernel import MicroKernelSpec, emit_microkernel
 from kernels.native.patches import emit_copy_patches
 from kernels.native.vector_ir import I64
+
+KernelSpec = MicroKernelSpec | InnerProductSpec
 
 _FULL, _EDGE, _PACK_B_PANEL, _PACK_A_PANEL, _COPY_ROWS, _COPY_PATCHES = range(6)
 
@@ -47,7 +51,7 @@ class CompiledKernels:
 
 
 @functools.lru_cache(maxsize=512)
-def compile_kernels(spec: MicroKernelSpec) -> CompiledKernels:
+def compile_kernels(spec: KernelSpec) -> CompiledKernels:
     """Compile a micro-kernel and its packs.
 
     Raises:
@@ -69,23 +73,36 @@ def compile_kernels(spec: MicroKernelSpec) -> CompiledKernels:
     )
 
 
-def emit_all(module: ir.Module, spec: MicroKernelSpec) -> list[ir.Function]:
+def emit_all(module: ir.Module, spec: KernelSpec) -> list[ir.Function]:
     """Add every function of a spec to `module`, in the order of `CompiledKernels`' addresses."""
     how, lanes = spec.how, spec.lanes
-    pack_b = emit_transpose_panel if spec.b_transposed else emit_pack_panel
     functions = [
-        emit_microkernel(module, spec, edge=False),
-        emit_microkernel(module, spec, edge=True),
-        pack_b(module, how, lanes, spec.vectors),
+        *_emit_for_b(module, spec),
         emit_pack_panel(module, how, lanes, 1, for_a=True),
         emit_copy_rows(module, how, lanes * size_of(how.accumulator)),
     ]
-    if spec.patch_stride:
+    if isinstance(spec, MicroKernelSpec) and spec.patch_stride:
         functions.append(emit_copy_patches(module, how, lanes, spec.patch_stride))
     return functions
 
 
-def _address_function(spec: MicroKernelSpec) -> Callable[[int], int]:
+def _emit_for_b(module: ir.Module, spec: KernelSpec) -> list[ir.Function]:
+    """Both micro-kernels, and the pack of B that fits them."""
+    if isinstance(spec, InnerProductSpec):
+        return [
+            emit_inner_product(module, spec, edge=False),
+            emit_inner_product(module, spec, edge=True),
+            emit_pack_columns(module, spec),
+        ]
+    pack_b = emit_transpose_panel if spec.b_transposed else emit_pack_panel
+    return [
+        emit_microkernel(module, spec, edge=False),
+        emit_microkernel(module, spec, edge=True),
+        pack_b(module, spec.how, spec.lanes, spec.vectors),
+    ]
+
+
+def _address_function(spec: KernelSpec) -> Callable[[int], int]:
     """A function which Numba compiles to `which -> address of the function in this module`."""
 
     @intrinsic

@@ -4,8 +4,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from kernels.arithmetic import BF16_DOT, I8_DOT, Arithmetic, size_of
-from kernels.native.vector_ir import ELEMENTS, I8, I32, Value, Vectors, declare
+from kernels.arithmetic import BF16_DOT, I8_DOT, I16_DOT, Arithmetic, size_of
+from kernels.native.vector_ir import ELEMENTS, I8, I16, I32, Value, Vectors, declare
 
 OFFSET = 128  # what makes an i8 unsigned
 _OFFSET_BYTES = 0x80808080
@@ -31,7 +31,16 @@ def multiply_add(v: Vectors, how: Arithmetic, x: Value, y: Value, acc: Value) ->
         return _dot(v, how.dot, ir.VectorType(_BFloat(), 2 * v.lanes), x, y, acc)
     if how.dot == I8_DOT:
         return _dot(v, how.dot, ir.VectorType(I8, 4 * v.lanes), x, y, acc)
+    if how.dot == I16_DOT:
+        return _signed_pairs(v, x, y, acc)
     return v.multiply_add(x, y, acc)
+
+
+def _signed_pairs(v: Vectors, x: Value, y: Value, acc: Value) -> Value:
+    """The accumulators plus products of signed bytes, summed in pairs; exact."""
+    b, wide = v.builder, ir.VectorType(I16, 2 * v.lanes)
+    fn = declare(b.module, I16_DOT, v.type, (wide, wide))
+    return b.add(acc, b.call(fn, (b.sext(x, wide), b.sext(y, wide))))
 
 
 def column_sums(v: Vectors, word: Value, acc: Value) -> Value:

@@ -10,7 +10,7 @@ from kernels.arithmetic import Arithmetic, arithmetic, size_of
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest, build
 from kernels.native.barrier import BARRIER_WORDS
-from kernels.native.compile import CompiledKernels, compile_kernels
+from kernels.native.compile import CompiledKernels, KernelSpec, compile_kernels
 from kernels.native.crew import crew
 from kernels.native.dot import OFFSET
 from kernels.native.driver import (
@@ -21,6 +21,7 @@ from kernels.native.driver import (
     print_driver,
 )
 from kernels.native.geometry import Geometry, geometry
+from kernels.native.inner_product_spec import inner_product_spec
 from kernels.native.loading import Drivers, load_driver
 from kernels.native.microkernel import MicroKernelSpec
 from kernels.native.vector_ir import LINE_BYTES
@@ -177,7 +178,7 @@ class Plan:
     """
 
     nest: Nest
-    spec: MicroKernelSpec
+    spec: KernelSpec
     source: DriverSource
     sizes: dict[str, int]
 
@@ -200,7 +201,7 @@ class Plan:
 def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
     """What `lower` compiles; raises what `lower` raises, short of compilation."""
     nest = build(problem, schedule)
-    how = arithmetic(problem.element.name, target)
+    how = arithmetic(problem.element.name, target, split=schedule.lanes > 1)
     strides = geometry(problem, schedule, nest, how)
     spec = microkernel_spec(problem, schedule, target, strides)
     source = print_driver(problem, schedule, nest, strides, how)
@@ -232,12 +233,14 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
 
 def microkernel_spec(
     problem: Problem, schedule: Schedule, target: Target, strides: Geometry
-) -> MicroKernelSpec:
+) -> KernelSpec:
     """The micro-kernel that a schedule asks for.
 
     Raises:
         LoweringError: register columns that are no whole vectors of the target.
     """
+    if schedule.lanes > 1:
+        return inner_product_spec(problem, schedule, target, strides)
     register, lanes = schedule.register, target.lanes(problem.element.name)
     space = iteration_space(problem)
     if register.cols % lanes:
@@ -269,9 +272,7 @@ def _lines_of_a_row(problem: Problem, cols: int) -> int:
     return -(-cols * problem.element.bytes // LINE_BYTES)
 
 
-def _sizes(
-    problem: Problem, nest: Nest, strides: Geometry, spec: MicroKernelSpec
-) -> dict[str, int]:
+def _sizes(problem: Problem, nest: Nest, strides: Geometry, spec: KernelSpec) -> dict[str, int]:
     """Every parameter of the driver that is not an address."""
     space, how = nest.space, spec.how
     row = space.row
@@ -367,7 +368,7 @@ def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
     return scratch
 
 
-def _ahead(nest: Nest, spec: MicroKernelSpec) -> dict[str, int]:
+def _ahead(nest: Nest, spec: KernelSpec) -> dict[str, int]:
     """Bytes of constant weights in panels: of one chunk, of one batch, and of all."""
     space, how = nest.space, spec.how
     chunk = nest.kernel.depth

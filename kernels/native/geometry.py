@@ -79,6 +79,12 @@ def _check_packs(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmet
                 f"{problem}: {operand} cannot be read in place on this target; "
                 f"add the step pack operand={operand}"
             )
+    rows_apart = problem.operand_shapes["A"][-1] > 1 or schedule.packs("A")
+    if how.split and getattr(problem, "transpose_a", False) and rows_apart:
+        raise LoweringError(
+            f"{problem}: a split reduction needs contiguous rows of A, and those of a "
+            "transposed A are not, even packed; drop the step split"
+        )
     extent = nest.space.extent(nest.space.stream)
     chunk = nest.kernel.depth
     if chunk != extent and chunk % how.depth:

@@ -82,6 +82,10 @@ class MicroKernelSpec:
         """Register columns NR in elements."""
         return self.vectors * self.lanes
 
+    def steps(self, multiply_adds: int) -> int:
+        """Steps of the reduction that so many vector multiply-adds take."""
+        return multiply_adds // (self.rows * self.vectors)
+
     @property
     def registers(self) -> int:
         """Vector registers that one step needs: accumulators, a row of B, a splat of A."""

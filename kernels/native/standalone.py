@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from llvmlite import ir
 
 from kernels.errors import LoweringError
-from kernels.native.compile import emit_all
+from kernels.native.compile import KernelSpec, emit_all
 from kernels.native.executable import Plan
-from kernels.native.microkernel import MicroKernelSpec
 
 ADDRESSES = ("a", "b", "c", "bias", "a_panels", "b_panels")
 _IMPORTS = {
@@ -43,7 +42,7 @@ class KernelText:
     functions: dict[str, str]
 
 
-def kernel_text(spec: MicroKernelSpec) -> KernelText:
+def kernel_text(spec: KernelSpec) -> KernelText:
     """The IR of `spec`, with names that no other kernel in a process has."""
     module = ir.Module("kernel")
     functions = emit_all(module, spec)

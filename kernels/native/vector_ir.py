@@ -157,6 +157,10 @@ class Vectors:
         """Bring the line at `address` to L1, to be written."""
         self._prefetch(address, (PREFETCH_WRITE, PREFETCH_L1, PREFETCH_DATA))
 
+    def prefetch(self, address: Value) -> None:
+        """Bring the line at `address` to L1, to be read; any address is allowed."""
+        self._prefetch(address, (PREFETCH_READ, PREFETCH_L1, PREFETCH_DATA))
+
     def prefetch_to_l2(self, address: Value) -> None:
         """Bring the line at `address` to L2, to be read; any address is allowed."""
         self._prefetch(address, (PREFETCH_READ, PREFETCH_L2, PREFETCH_DATA))

@@ -2,7 +2,17 @@
 
 from kernels.schedule.legality import check_legal
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Parallel, Prefetch, Register, Step, Stream, Tile, Unroll
+from kernels.schedule.steps import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Split,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
 
 __all__ = [
     "Pack",
@@ -10,6 +20,7 @@ __all__ = [
     "Prefetch",
     "Register",
     "Schedule",
+    "Split",
     "Step",
     "Stream",
     "Tile",

@@ -4,9 +4,20 @@ from kernels.errors import ScheduleError
 from kernels.problem.iteration import IterationSpace, is_packed_by_rows, iteration_space
 from kernels.problem.model import Conv2d, Problem
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Parallel, Prefetch, Register, Step, Stream, Tile, Unroll
+from kernels.schedule.steps import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Split,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
 
 LARGEST_UNROLL = 16
+LARGEST_SPLIT = 256
 
 
 def check_legal(problem: Problem, schedule: Schedule) -> None:
@@ -35,6 +46,8 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
             packed.add(step.operand)
         elif isinstance(step, Prefetch):
             _check_prefetch(problem, space, schedule, packed, step)
+        elif isinstance(step, Split):
+            _check_split(problem, space, step)
     _check_batch(problem, space, schedule)
     if isinstance(problem, Conv2d) and problem.pad and space.image not in packed:
         raise ScheduleError(
@@ -80,13 +93,17 @@ def _refuse(problem: Problem, step: Step, why: str) -> ScheduleError:
 
 
 def _check_ending(problem: Problem, schedule: Schedule) -> None:
-    """Exactly one register step, then at most one unroll, and nothing after."""
+    """Exactly one register step, then at most one split and one unroll, and nothing after."""
     kinds = [type(step) for step in schedule.steps]
     if kinds.count(Register) != 1:
         raise ScheduleError(f"{problem}: a schedule has exactly one register step")
     tail = kinds[kinds.index(Register) + 1 :]
-    if tail not in ([], [Unroll]) or Unroll in kinds[: kinds.index(Register)]:
-        raise ScheduleError(f"{problem}: only one unroll step may follow the register step")
+    endings: list[list[type[Step]]] = [[], [Split], [Unroll], [Split, Unroll]]
+    if tail not in endings or {Split, Unroll} & set(kinds[: kinds.index(Register)]):
+        raise ScheduleError(
+            f"{problem}: only one unroll step may follow the register step, "
+            "and one split step between them"
+        )
     if schedule.unroll > LARGEST_UNROLL:
         raise ScheduleError(f"{problem}: unroll factor={schedule.unroll} is above {LARGEST_UNROLL}")
 
@@ -159,12 +176,21 @@ def _check_prefetch(
         raise _refuse(problem, step, "only B is prefetched, once it is packed")
     if schedule.steps.count(step) > 1:
         raise _refuse(problem, step, "it is prefetched once")
-    if not is_packed_by_rows(problem):
+    if not is_packed_by_rows(problem) or schedule.lanes > 1:
         raise _refuse(problem, step, "B is not packed row by row in a loop")
     before = schedule.steps[: schedule.steps.index(step)]
     if not any(isinstance(s, Tile | Stream) and s.dim in (space.col, space.stream) for s in before):
         why = f"there is no next block; tile {space.col} or stream {space.stream} before"
         raise _refuse(problem, step, why)
+
+
+def _check_split(problem: Problem, space: IterationSpace, step: Split) -> None:
+    if isinstance(problem, Conv2d):
+        raise _refuse(problem, step, "only a matmul's reduction is split; drop the step")
+    if step.dim != space.stream:
+        raise _refuse(problem, step, f"split takes the reduction {space.stream}")
+    if not 2 <= step.lanes <= LARGEST_SPLIT:
+        raise _refuse(problem, step, f"give lanes=2 to {LARGEST_SPLIT}")
 
 
 def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:

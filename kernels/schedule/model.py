@@ -12,6 +12,7 @@ from kernels.schedule.steps import (
     Parallel,
     Prefetch,
     Register,
+    Split,
     Step,
     StepJson,
     Stream,
@@ -63,6 +64,11 @@ class Schedule:
     def threads(self) -> int:
         """Threads that the parallel steps ask for, 1 when there is none."""
         return prod(s.parts for s in self.steps if isinstance(s, Parallel))
+
+    @property
+    def lanes(self) -> int:
+        """The partial sums that the reduction is split in, 1 when it is not."""
+        return next((s.lanes for s in self.steps if isinstance(s, Split)), 1)
 
     @property
     def depth(self) -> int | None:

@@ -147,6 +147,28 @@ class Register(Step):
 
 
 @dataclass(frozen=True)
+class Split(Step):
+    """Sum the reduction in `lanes` partial sums, added up at the end: vectors along k.
+
+    For results too narrow to fill a vector. Halide and TVM rfactor,
+    structured.split_reduction.
+
+        split dim=k lanes=16
+    before                          after
+        for k in K: acc += A[k] B[k]    for k in K step 16:
+                                            part[0..16] += A[k..k+16] * B[k..k+16]
+                                        acc = sum of part[0..16]
+
+    The register tile's cols are then single columns. A lane may sum neighbours in
+    pairs, where the processor has products of pairs.
+    """
+
+    name: ClassVar[str] = "split"
+    dim: str
+    lanes: int
+
+
+@dataclass(frozen=True)
 class Unroll(Step):
     """Unroll the micro-kernel's reduction loop. Halide unroll, TVM unroll, loop.unroll.
 
@@ -160,7 +182,7 @@ class Unroll(Step):
 
 
 STEPS: dict[str, type[Step]] = {
-    cls.name: cls for cls in (Parallel, Tile, Stream, Pack, Prefetch, Register, Unroll)
+    cls.name: cls for cls in (Parallel, Tile, Stream, Pack, Prefetch, Register, Split, Unroll)
 }
 _WORDS = {"operand": ("A", "B"), "outer": ("rows", "cols")}
 

@@ -12,6 +12,7 @@ from kernels.schedule import (
     Prefetch,
     Register,
     Schedule,
+    Split,
     Step,
     Stream,
     Tile,
@@ -71,14 +72,23 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
 problems = matmuls | convolutions()
 
 
+def can_split(problem: Problem) -> bool:
+    """Whether the reduction can be split: rows of A are contiguous."""
+    return isinstance(problem, Matmul) and not (problem.transpose_a and problem.m > 1)
+
+
 @st.composite
-def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
+def schedules(
+    draw: st.DrawFn, problem: Problem, target: Target, splits: bool | None = None
+) -> Schedule:
     """A legal schedule: any structure that the steps allow, any sizes."""
     space = iteration_space(problem)
     lanes = target.lanes(problem.element.name)
+    if splits is None:
+        splits = can_split(problem) and draw(st.booleans())
     register = Register(
         draw(st.integers(1, 8)),
-        lanes * draw(st.integers(1, 3)),
+        draw(st.integers(1, 6)) if splits else lanes * draw(st.integers(1, 3)),
         draw(st.sampled_from(["rows", "cols"])),
     )
     steps: list[Step] = [Tile(dim, 1) for dim in space.lead]
@@ -86,7 +96,7 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     if draw(st.booleans()):
         steps.append(Tile(space.col, register.cols * draw(st.integers(1, 4))))
     extent = space.extent(space.stream)
-    how = arithmetic(problem.element.name, target)
+    how = arithmetic(problem.element.name, target, split=splits)
     chunks = max(1, extent // how.depth)
     if extent > how.depth and draw(st.booleans()):
         steps.append(Stream(space.stream, how.depth * draw(st.integers(1, chunks))))
@@ -102,7 +112,8 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     else:
         if draw(st.booleans()):
             inner.append(Tile(space.row, register.rows * draw(st.integers(1, 4))))
-        pack_a = "A" in needed or draw(st.booleans())
+        can_pack_a = not (splits and getattr(problem, "transpose_a", False))
+        pack_a = "A" in needed or (can_pack_a and draw(st.booleans()))
     pack_b: list[Step] = [Pack("B")] if "B" in needed or draw(st.booleans()) else []
     inner += [Pack("A")] if pack_a else []
     if not is_nhwc and draw(st.booleans()):
@@ -110,6 +121,8 @@ def schedules(draw: st.DrawFn, problem: Problem, target: Target) -> Schedule:
     else:
         steps += pack_b + inner
     steps.append(register)
+    if splits:
+        steps.append(Split(space.stream, lanes * draw(st.sampled_from([1, 2, 3, 8]))))
     if draw(st.booleans()):
         steps.append(Unroll(draw(st.integers(1, 5))))
     schedule = draw(divided(problem, Schedule(tuple(steps))))

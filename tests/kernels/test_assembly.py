@@ -10,7 +10,7 @@ from kernels.native.assembly import bound, hottest_loop, inner_loop, render
 from kernels.native.instructions import count_other, count_x86, parse
 from kernels.native.microkernel import MicroKernelSpec
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Unroll
+from kernels.schedule import Pack, Register, Schedule, Split, Unroll
 from kernels.target import Target
 from kernels.target.cores import DEFAULT, core_of
 
@@ -77,6 +77,19 @@ def test_integers_multiply_and_add_in_two(host: Target) -> None:
     counts = loop_of(host, "i32", 6, 3, 2).counts
     assert counts.multiply_adds == 36
     assert counts.stack_references == 0
+
+
+@needs_x86
+@pytest.mark.parametrize(("rows", "vectors"), [(8, 1), (8, 8)])
+def test_inner_products_of_a_split_reduction(host: Target, rows: int, vectors: int) -> None:
+    needs_registers(host, 32)
+    problem = parse_problem("matmul:m=64,n=1,k=512,dtype=f32")
+    lanes = vectors * host.lanes("f32")
+    found = inner_loop(problem, Schedule((Register(rows, 1), Split("k", lanes))), host)
+    assert found.counts.multiply_adds == 8
+    assert found.counts.broadcasts == 0
+    assert (found.counts.stack_references, found.counts.stores) == (0, 0)
+    assert found.counts.chain == 1
 
 
 @needs_x86

@@ -19,7 +19,17 @@ from kernels.native.standalone import wrapped
 from kernels.problem import Problem, parse_problem
 from kernels.problem.iteration import iteration_space
 from kernels.reference import compare, make_operands, reference
-from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Split,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
 from kernels.target import Target
 
 TINY = Target("testcpu", features=frozenset({"avx2", "fma"}), vector_bytes=32, vector_registers=16)
@@ -106,6 +116,15 @@ def test_an_exported_kernel_is_right(spelled: str, host: Target, tmp_path: Path)
         result = call(*inputs, bias=operands.get("bias"))
     error, tolerance = compare(problem, result, expected)
     assert error <= tolerance
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "bf16", "f16", "i8"])
+def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path: Path) -> None:
+    problem = parse_problem(f"matmul:m=61,n=3,k=127,dtype={dtype},bias,epilogue=relu")
+    split = Split("k", host.lanes(dtype))
+    schedule = Schedule((Stream("k", 100), Pack("B"), Register(4, 2), split, Unroll(2)))
+    done = run_alone(export(problem, schedule, host), tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 
 from kernels.loopnest import Copy, Loop, build, count
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
+from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
 
 GOTO = Schedule(
     (
@@ -98,3 +98,14 @@ def test_size_one_everywhere() -> None:
     assert count(problem, nest).micro_kernels == 1
     assert nest.entries[0] == Copy("B", (1, 1, 1, 16))
     assert nest.loops == (Loop("n", 16, 1, "micro"), Loop("m", 1, 1, "micro"))
+
+
+def test_a_split_reduction_packs_columns_and_counts_alike() -> None:
+    problem = parse_problem("matmul:m=10,n=3,k=100,dtype=f32")
+    steps = (Stream("k", 50), Pack("B"), Register(4, 2))
+    nest = build(problem, Schedule((*steps, Split("k", 32), Unroll(2))))
+    assert nest.copies == (Copy("B", (2, 1, 2, 50)),)
+    assert str(nest).splitlines()[-1].strip() == (
+        "micro-kernel 4x2 over 50 in 32 partial sums, unrolled 2"
+    )
+    assert count(problem, nest) == count(problem, build(problem, Schedule(steps)))

@@ -10,10 +10,10 @@ from kernels.loopnest import build, count
 from kernels.native import lower
 from kernels.problem import DTYPES, Matmul, Problem, parse_problem
 from kernels.reference import compare, make_operands, reference, to_bf16
-from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
+from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
 from kernels.target import Target, detect
 from tests.kernels.guarded import GuardedArray
-from tests.kernels.strategies import problems, schedules
+from tests.kernels.strategies import can_split, matmuls, problems, schedules
 
 AVX2 = frozenset({"avx2", "fma"})
 
@@ -57,6 +57,66 @@ def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
     target = data.draw(st.sampled_from(TARGETS))
     schedule = data.draw(schedules(problem, target))
     check(problem, schedule, target, data.draw(st.integers(0, 1000)))
+
+
+@pytest.mark.timeout(900)
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(st.data())
+def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None:
+    problem = data.draw(matmuls.filter(can_split))
+    target = data.draw(st.sampled_from(TARGETS))
+    schedule = data.draw(schedules(problem, target, splits=True))
+    check(problem, schedule, target, data.draw(st.integers(0, 1000)))
+
+
+def inner_products(target: Target, dtype: str, rows: int, cols: int, vectors: int) -> Schedule:
+    """Everything read in place, with two vectors in an iteration."""
+    lanes = vectors * target.lanes(dtype)
+    return Schedule((Register(rows, cols), Split("k", lanes), Unroll(2)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("vectors", [1, 8])
+@pytest.mark.parametrize("k", [1, 31, 128, 523])
+def test_matrix_times_vector(dtype: str, k: int, vectors: int, target: Target) -> None:
+    problem = parse_problem(f"matmul:m=19,n=1,k={k},dtype={dtype},bias,epilogue=relu")
+    check(problem, inner_products(target, dtype, 8, 1, vectors), target, 4)
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("a", ["", ",transpose_a"])
+def test_vector_times_transposed_matrix_in_place(dtype: str, a: str, host: Target) -> None:
+    problem = parse_problem(f"matmul:m=1,n=37,k=131,dtype={dtype},transpose_b,bias{a}")
+    for vectors in (1, 8):
+        check(problem, inner_products(host, dtype, 1, 8, vectors), host, 5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_nan_and_infinity_behind_a_masked_tail_stay_out(dtype: str, target: Target) -> None:
+    """What follows the end of a row is the next row; lanes that are masked out are true zeros."""
+    problem = parse_problem(f"matmul:m=3,n=3,k=37,dtype={dtype},transpose_b")
+    for value in (np.nan, np.inf):
+        operands = make_operands(problem, 0)
+        for name in ("A", "B"):
+            bad = np.full(37, value, np.float32)
+            operands[name][1] = to_bf16(bad) if dtype == "bf16" else bad
+        lower(problem, inner_products(target, dtype, 2, 2, 1), target).run(operands)
+        kept = operands["C"][::2, ::2].astype(np.float64)
+        assert np.isfinite(kept).all()
+        assert not np.isfinite(operands["C"][1].astype(np.float64)).any()
+
+
+def test_i8_extremes_are_exact_in_pairs(host: Target) -> None:
+    problem = parse_problem("matmul:m=7,n=2,k=1001,dtype=i8,transpose_b")
+    operands = make_operands(problem, 0)
+    operands["A"][...] = -128
+    operands["B"][...] = -128
+    lower(problem, inner_products(host, "i8", 4, 2, 1), host).run(operands)
+    assert (operands["C"] == 128 * 128 * 1001).all()
 
 
 ONES = Matmul(m=1, n=1, k=1, dtype="f32")
@@ -306,6 +366,13 @@ def test_refusals(host: Target) -> None:
         lower(ONES, Schedule((Register(1, 17),)), host)
     with pytest.raises(ScheduleError):
         lower(ONES, Schedule(()), host)
+    with pytest.raises(LoweringError, match="lanes=17 is not a multiple"):
+        lower(ONES, Schedule((Register(1, 1), Split("k", 17))), host)
+    split = inner_products(host, "f32", 2, 2, 1)
+    with pytest.raises(LoweringError, match="add the step pack operand=B"):
+        lower(parse_problem("matmul:m=4,n=4,k=4,dtype=f32"), split, host)
+    with pytest.raises(LoweringError, match="drop the step split"):
+        lower(parse_problem("matmul:m=4,n=1,k=4,dtype=f32,transpose_a"), split, host)
 
 
 def test_operands_are_checked_before_any_address_is_used(host: Target) -> None:

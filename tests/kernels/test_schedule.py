@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kernels.errors import ScheduleError
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll, check_legal
+from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll, check_legal
 
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")
@@ -34,6 +34,7 @@ steps = st.one_of(
     st.builds(Stream, dim=st.sampled_from(["k", "ci"]), depth=counts),
     st.builds(Pack, operand=st.sampled_from(["A", "B"])),
     st.builds(Register, rows=counts, cols=counts, outer=st.sampled_from(["rows", "cols"])),
+    st.builds(Split, dim=st.sampled_from(["k", "ci"]), lanes=counts),
     st.builds(Unroll, factor=counts),
 )
 
@@ -93,6 +94,8 @@ def test_legal_schedules() -> None:
     check_legal(CONV, Schedule((REGISTER,)))
     check_legal(NCHW, Schedule((Pack("A"), Tile("n", 1), Tile("p", 32), Pack("B"), REGISTER)))
     check_legal(POINTWISE, Schedule((Stream("k", 3), REGISTER)))
+    check_legal(MATMUL, Schedule((REGISTER, Split("k", 16))))
+    check_legal(MATMUL, Schedule((Pack("B"), REGISTER, Split("k", 32), Unroll(4))))
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,13 @@ def test_legal_schedules() -> None:
         (MATMUL, (REGISTER, Pack("B")), "only one unroll"),
         (MATMUL, (Unroll(2), REGISTER), "only one unroll"),
         (MATMUL, (REGISTER, Unroll(17)), "above 16"),
+        (MATMUL, (Split("k", 16), REGISTER), "one split step between"),
+        (MATMUL, (REGISTER, Unroll(2), Split("k", 16)), "one split step between"),
+        (MATMUL, (REGISTER, Split("k", 16), Split("k", 16)), "one split step between"),
+        (MATMUL, (REGISTER, Split("n", 16)), "split takes the reduction k"),
+        (MATMUL, (REGISTER, Split("k", 1)), "lanes=2 to 256"),
+        (MATMUL, (REGISTER, Split("k", 512)), "lanes=2 to 256"),
+        (CONV, (REGISTER, Split("ci", 16)), "only a matmul's reduction is split"),
         (MATMUL, (Tile("oh", 4), REGISTER), "'tile dim=oh size=4'.*one of the dims m, n"),
         (MATMUL, (Tile("k", 4), REGISTER), "one of the dims"),
         (MATMUL, (Tile("n", 40), REGISTER), "not a multiple of the register tile's 16"),

@@ -5,11 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.problem import parse_problem
-from kernels.schedule import check_legal
+from kernels.schedule import Schedule, check_legal
 from kernels.target import Target
 from search.prior import best_tiles, prior_points
 from search.samplers import GridWalk, step_aside
 from search.space import Space, balanced_chunk, equal_block
+from search.split_tiles import SplitTile
 from tests.kernels.strategies import problems
 
 WIDE = Target("big", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20,
@@ -102,3 +103,55 @@ def test_a_step_aside_changes_one_parameter_to_a_neighbour(seed: int) -> None:
     (name,) = [n for n in point if point[n] != moved[n]]
     values = next(p.values for p in space.parameters if p.name == name)
     assert abs(values.index(point[name]) - values.index(moved[name])) == 1
+
+
+NARROW_RESULTS = [
+    "matmul:m=3072,n=1,k=1024,dtype=f32",
+    "matmul:m=2048,n=4,k=512,dtype=i8",
+    "matmul:m=1,n=4096,k=4096,dtype=f32,transpose_b",
+    "matmul:batch=3,m=4,n=77,k=63,dtype=bf16,transpose_b",
+    "matmul:m=1,n=1,k=1,dtype=f64",
+]
+
+
+def splits(schedule: Schedule) -> bool:
+    return schedule.lanes > 1
+
+
+@pytest.mark.parametrize("text", NARROW_RESULTS)
+@pytest.mark.parametrize("target", [WIDE, NARROW])
+def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: Target) -> None:
+    problem = parse_problem(text)
+    space = Space(problem, target)
+    if not space.split_tiles:
+        assert target is NARROW  # four columns fill its vectors
+        return
+    first = [splits(space.schedule(p)) for p in prior_points(space, 12)]
+    assert first[0]
+    if problem.m * problem.n > 1:
+        assert not all(first)  # a script needs one that does not split
+    for tile in space.split_tiles:
+        assert tile == SplitTile.parse(str(tile))
+        assert tile.cols <= problem.n and tile.rows <= problem.m
+
+
+def test_a_split_reads_in_place_what_it_can() -> None:
+    space = Space(parse_problem("matmul:m=64,n=1,k=512,dtype=bf16"), WIDE)
+    schedule = space.schedule(prior_points(space, 1)[0])
+    assert not schedule.packs("A") and not schedule.packs("B")
+    space = Space(parse_problem("matmul:m=64,n=2,k=512,dtype=bf16"), WIDE)
+    assert space.schedule(prior_points(space, 1)[0]).packs("B")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:m=1024,n=1024,k=1024,dtype=f32",
+        "matmul:m=1,n=4096,k=4096,dtype=f32",
+        "matmul:m=64,n=1,k=512,dtype=f32,transpose_a",
+        "matmul:m=64,n=9,k=512,dtype=f32",
+        "conv2d:n=1,h=9,w=9,ci=8,co=1,kh=3,kw=3,dtype=f32",
+    ],
+)
+def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
+    assert Space(parse_problem(text), WIDE).split_tiles == ()

@@ -7,6 +7,7 @@ import pytest
 
 from kernels.errors import UnsupportedError
 from kernels.problem import parse_problem
+from kernels.schedule import Register, Schedule, Split
 from search.records import TuneRequest
 from service import heartbeat, jobs, lease
 from service.db import models, reading, writing
@@ -189,3 +190,23 @@ def test_a_waiting_job_takes_the_larger_budget(sessions, submit):
     assert submit(trials=9) == submit(trials=3) == first
     with reading(sessions) as session:
         assert jobs.get(session, first).trials == 9
+
+
+def test_a_script_is_sought_beyond_finalists_that_split_the_reduction(submit, run):
+    """They have none; the fastest trial without a split is put to the proof instead."""
+    split = Schedule((Register(8, 1), Split("k", 16)))
+
+    def tune(*arguments, **named):
+        result = fakes.tune(*arguments, **named)
+        best = replace(result.best, schedule=split)
+        runners_up = tuple((split, measured) for _, measured in best.runners_up)
+        return replace(result, best=replace(best, runners_up=runners_up))
+
+    proven = []
+
+    def prove(problem, schedule, *, seed):
+        proven.append(schedule)
+        return fakes.prove(problem, schedule, seed=seed)
+
+    assert run(submit(), tuner=tune, prover=prove).state == "done"
+    assert proven == [split, split, fakes.schedule(3)]

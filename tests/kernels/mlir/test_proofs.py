@@ -83,6 +83,13 @@ def test_unknown_flavor_is_refused() -> None:
         emit_script(parse_problem("matmul:m=4,n=4,k=4,dtype=f32"), schedule(*IN_PLACE), "gpu")
 
 
+def test_a_split_reduction_has_no_script_yet() -> None:
+    steps = schedule("register rows=4 cols=1 outer=cols", "split dim=k lanes=16")
+    with pytest.raises(UnsupportedError, match="split has no script yet") as caught:
+        emit_script(parse_problem("matmul:m=4,n=1,k=64,dtype=f32"), steps)
+    assert caught.value.field == "steps"
+
+
 def test_a_register_tile_of_one_column_is_refused() -> None:
     with pytest.raises(LoweringError, match="more cols"):
         emit_script(
