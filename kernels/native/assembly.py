@@ -17,8 +17,8 @@ from numba.core.registry import cpu_target
 
 from kernels.errors import LoweringError
 from kernels.native.compile import KernelSpec
-from kernels.native.executable import plan
 from kernels.native.instructions import Counts, count_other, count_x86, parse
+from kernels.native.plan import plan
 from kernels.native.standalone import kernel_text
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule

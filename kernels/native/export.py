@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from kernels.errors import KernelsError
-from kernels.native.executable import Plan, plan
 from kernels.native.module_text import HEAD, LINK, check_text
+from kernels.native.plan import Plan, plan
 from kernels.native.public_text import (
     call_text,
     facts_text,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kernels.native.barrier import BARRIER_WORDS
-from kernels.native.executable import Plan
+from kernels.native.plan import Plan
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
 

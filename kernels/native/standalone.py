@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from kernels.errors import LoweringError
 from kernels.native.compile import KernelSpec, emit_all
-from kernels.native.executable import Plan
+from kernels.native.plan import Plan
 
 ADDRESSES = ("a", "b", "c", "bias", "a_panels", "b_panels")
 _IMPORTS = {

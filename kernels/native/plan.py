@@ -1,0 +1,120 @@
+"""Problem + Schedule + Target -> what is to be compiled: nest, micro-kernel, driver, sizes."""
+
+from dataclasses import dataclass
+
+from kernels.arithmetic import arithmetic
+from kernels.errors import LoweringError
+from kernels.loopnest import Nest, build
+from kernels.native.compile import KernelSpec
+from kernels.native.driver import DriverSource, print_driver
+from kernels.native.geometry import Geometry, geometry
+from kernels.native.inner_product_spec import inner_product_spec
+from kernels.native.microkernel import MicroKernelSpec
+from kernels.native.sizes import driver_sizes
+from kernels.native.vector_ir import LINE_BYTES
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import iteration_space
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Memory for an operand's panels.
+
+    Attributes:
+        total: bytes for all threads.
+        step: bytes from one thread's panels to the next one's; 0 where all read the same.
+    """
+
+    total: int
+    step: int
+
+    @classmethod
+    def of_each(cls, size: int, threads: int) -> "Scratch":
+        """Panels of `size` bytes for each thread, from a cache line on."""
+        step = -(-size // LINE_BYTES) * LINE_BYTES
+        return cls(size if threads == 1 else threads * step, step)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule's native code before it is compiled.
+
+    Attributes:
+        nest: the loop nest.
+        spec: the micro-kernel that the schedule asks for.
+        source: the driver.
+        sizes: every parameter of the driver that is not an address.
+    """
+
+    nest: Nest
+    spec: KernelSpec
+    source: DriverSource
+    sizes: dict[str, int]
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether B is packed before the driver runs, by a function of its own."""
+        return self.source.prepares
+
+    @property
+    def scratch(self) -> dict[str, Scratch]:
+        """What each packed operand needs."""
+        threads = len(self.nest.parts)
+        a, b = self.sizes["scratch_a"], self.sizes["scratch_b"]
+        return {
+            "A": Scratch.of_each(a, threads),
+            "B": Scratch(b, 0) if self.is_ahead else Scratch.of_each(b, threads),
+        }
+
+
+def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
+    """What `lower` compiles; raises what `lower` raises, short of compilation."""
+    nest = build(problem, schedule)
+    how = arithmetic(problem.element.name, target, split=schedule.lanes > 1)
+    strides = geometry(problem, schedule, nest, how)
+    spec = microkernel_spec(problem, schedule, target, strides)
+    source = print_driver(problem, schedule, nest, strides, how)
+    return Plan(nest, spec, source, driver_sizes(problem, nest, strides, spec))
+
+
+def microkernel_spec(
+    problem: Problem, schedule: Schedule, target: Target, strides: Geometry
+) -> KernelSpec:
+    """The micro-kernel that a schedule asks for.
+
+    Raises:
+        LoweringError: register columns that are no whole vectors of the target.
+    """
+    if schedule.lanes > 1:
+        return inner_product_spec(problem, schedule, target, strides)
+    register, lanes = schedule.register, target.lanes(problem.element.name)
+    space = iteration_space(problem)
+    if register.cols % lanes:
+        raise LoweringError(
+            f"step '{register}': cols={register.cols} is not a multiple of the "
+            f"{lanes} {problem.element.name} lanes of {target.cpu}"
+        )
+    return MicroKernelSpec(
+        how=arithmetic(problem.element.name, target),
+        rows=register.rows,
+        vectors=register.cols // lanes,
+        lanes=lanes,
+        unroll=schedule.unroll,
+        a_row=strides.a_row,
+        a_step=strides.a_step,
+        b_row=strides.b_row,
+        b_packed=schedule.packs("B"),
+        taps=strides.tap_rows * strides.tap_cols > 1,
+        fma=target.has_fma,
+        b_transposed=strides.b_transposed,
+        prefetched=_lines_of_a_row(problem, register.cols) if schedule.prefetches else 0,
+        bias_rows=space.row in strides.bias_dims,
+        patch_stride=problem.stride if isinstance(problem, Conv2d) and space.patches else 0,
+    )
+
+
+def _lines_of_a_row(problem: Problem, cols: int) -> int:
+    """Cache lines of one row of a panel's source."""
+    return -(-cols * problem.element.bytes // LINE_BYTES)
