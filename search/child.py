@@ -102,7 +102,7 @@ class Session:
 
     def finals(self, schedules: list[Any], rounds: int, with_peers: bool) -> Message:
         """Time the finalists again, and the peers with them, in interleaved rounds."""
-        runs: list[Run] = [self.call(steps) for steps in schedules]
+        runs = [self.call(steps) for steps in schedules]
         for index, run in enumerate(runs):
             try:
                 self.check(run)
@@ -111,7 +111,7 @@ class Session:
                 raise
         peers = self._right_peers() if with_peers else []
         peaks = [peak_gflops(self.target, self.problem.element.name)]
-        contenders = [*runs, *(way.run for way in peers)]
+        contenders: list[Run] = [*runs, *(way.run for way in peers)]
         samples = interleave(contenders, rounds, self.target.threads)
         peaks.append(peak_gflops(self.target, self.problem.element.name))
         times = [s.times for s in samples]
@@ -119,6 +119,7 @@ class Session:
             "times": times[: len(runs)],
             "peers": _best_ways(peers, times[len(runs) :]),
             "peak_gflops": max(peaks),
+            "scratch_bytes": [run.scratch_bytes for run in runs],
         }
 
     def _right_peers(self) -> list[Variant]:

@@ -107,12 +107,14 @@ class Best:
     Attributes:
         peak_gflops: the FMA (or multiply-add) peak measured in the same run.
         runners_up: the other finalists, best first, each with its measurement.
+        scratch_bytes: of the winner's panels, by operand, for all threads together.
     """
 
     schedule: Schedule
     measurement: Measurement
     peak_gflops: float
     runners_up: tuple[tuple[Schedule, Measurement], ...] = ()
+    scratch_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
     def peak_fraction(self) -> float:

@@ -131,12 +131,13 @@ class Space:
     def register_tiles(self) -> tuple[tuple[int, int], ...]:
         """(rows, vectors) that fit the registers, narrow tiles first.
 
-        A step needs its accumulators, one row of B and one splat of A; integers one
-        more for the product that is added. Wider than the problem makes no sense,
+        A step needs its accumulators, one row of B and one splat of A; integers without a
+        dot product one more for the product that is added. Wider than the problem makes no sense,
         and neither does a tile with fewer accumulators than hide a multiply-add's
         latency, unless the problem is that small.
         """
-        extra = 1 if self.problem.element.is_float else 2
+        adds_apart = not (self.problem.element.is_float or self._how.dot)
+        extra = 2 if adds_apart else 1
         most_rows = min(MOST_ROWS, self._extent(self.dims.row))
         most_vectors = min(MOST_VECTORS, -(-self._extent(self.dims.col) // self.lanes))
         least = min(8, most_rows * most_vectors)

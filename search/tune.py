@@ -218,7 +218,8 @@ class _Search:
             key=lambda pair: pair[1].time_us,
         )
         (schedule, measurement), *others = ranked
-        best = Best(schedule, measurement, reply["peak_gflops"], tuple(others))
+        scratch = reply["scratch_bytes"][finalists.index(schedule)]
+        best = Best(schedule, measurement, reply["peak_gflops"], tuple(others), scratch)
         return best, {name: summarise(t, flops) for name, t in reply["peers"].items()}
 
 

@@ -103,6 +103,7 @@ def _fill(
     row.low, row.high = best.measurement.interval
     row.time_us = best.measurement.time_us
     row.peak_gflops = best.peak_gflops
+    row.scratch_bytes = best.scratch_bytes
     # Peers belong to the rounds of this best; those of other rounds would compare nothing.
     row.peers = peers_json(result.peers) if job.peers else None
     row.elapsed_s = job.elapsed_s

@@ -94,6 +94,7 @@ def best_json(row: models.Schedule) -> Json:
         "interval": [row.low, row.high],
         "time_us": row.time_us,
         "peak_fraction": row.gflops / row.peak_gflops,
+        "scratch_bytes": row.scratch_bytes,
     }
 
 

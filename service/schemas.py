@@ -48,7 +48,10 @@ class TrialCounts(BaseModel):
 
 
 class BestView(BaseModel):
-    """A schedule with its speed; `peak_fraction` is null while the search runs."""
+    """A schedule with its speed; `peak_fraction` is null while the search runs.
+
+    `scratch_bytes` are those of the panels of A and of B, of all threads together.
+    """
 
     hash: str
     steps: list[dict[str, Any]]
@@ -56,6 +59,7 @@ class BestView(BaseModel):
     interval: tuple[float, float] | None
     time_us: float | None
     peak_fraction: float | None
+    scratch_bytes: dict[str, int] | None = None
 
 
 class JobView(BaseModel):

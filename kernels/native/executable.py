@@ -30,6 +30,7 @@ class Call:
         parameters: a row for each thread.
         repeat_at: the column of the number of repeats.
         addresses: of each row.
+        scratch_bytes: of the panels of each operand, those of all threads together.
         kept: what the addresses in the rows point into.
     """
 
@@ -37,6 +38,7 @@ class Call:
     parameters: Array
     repeat_at: int
     addresses: tuple[int, ...]
+    scratch_bytes: dict[str, int]
     kept: tuple[Any, ...] = field(repr=False)
 
     def __call__(self, repeat: int = 1) -> None:
@@ -92,7 +94,8 @@ class Executable:
         kept = (dict(operands), dict(scratch), self.kernels, barrier)
         if self.drivers.prepare is not None:
             self.drivers.prepare(addresses[0])
-        return Call(self.drivers, parameters, self._names.index("repeat"), addresses, kept)
+        repeat_at = self._names.index("repeat")
+        return Call(self.drivers, parameters, repeat_at, addresses, self.scratch_bytes, kept)
 
     def _part(self, values: dict[str, int], index: int) -> dict[str, int]:
         """The parameters of one thread: its part of each parallel dim, and its own panels."""

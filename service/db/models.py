@@ -173,6 +173,7 @@ class Schedule(Base):
     high: Mapped[float]
     time_us: Mapped[float]
     peak_gflops: Mapped[float]
+    scratch_bytes: Mapped[dict[str, Any] | None]
     peers: Mapped[dict[str, Any] | None]
     budget: Mapped[int]
     elapsed_s: Mapped[float]

@@ -49,7 +49,7 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
 
 @pytest.mark.timeout(900)  # without cached drivers most of it is compilation
 @settings(
-    max_examples=260, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=320, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(st.data())
 def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:

@@ -59,7 +59,12 @@ class FakeRunner:
             raise CandidateFailureError("wrong", "now and then", self.failing_final)
         times = [[self.seconds(Schedule.from_json(s))] * rounds for s in schedules]
         named = {"openblas": [2e-3] * rounds} if peers else {}
-        return {"times": times, "peers": named, "peak_gflops": 1e3}
+        return {
+            "times": times,
+            "peers": named,
+            "peak_gflops": 1e3,
+            "scratch_bytes": [{"A": 64, "B": 640}] * len(schedules),
+        }
 
 
 def run(request: TuneRequest, store=None, runner=None, problem=SQUARE, **options):
@@ -144,10 +149,12 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
         "times": [[(9 - i) * 1e-3] * rounds for i in range(len(schedules))],
         "peers": {},
         "peak_gflops": 1e3,
+        "scratch_bytes": [{"A": 64, "B": i} for i in range(len(schedules))],
     }
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
     assert result.best.measurement.time_us == pytest.approx((9 - FINALISTS + 1) * 1e3)
+    assert result.best.scratch_bytes == {"A": 64, "B": FINALISTS - 1}, "that of the winner"
     others = [m.time_us for _, m in result.best.runners_up]
     assert others == sorted(others)
     assert min(others) > result.best.measurement.time_us

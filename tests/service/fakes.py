@@ -82,7 +82,9 @@ def tune(
     records = tuple(store.trials())
     ranked = sorted(records, key=lambda r: -(r.measurement.gflops if r.measurement else 0))
     finalists = [(r.schedule, r.measurement) for r in ranked[:3] if r.measurement]
-    best = Best(*finalists[0], peak_of, tuple(finalists[1:])) if finalists else None
+    scratch = {"A": 64, "B": 4096}
+    others = tuple(finalists[1:])
+    best = Best(*finalists[0], peak_of, others, scratch) if finalists else None
     peers = {"openblas": measurement(97.0)} if request.peers else {}
     return TuneResult(best, records, 0.5, len(records) == request.trials, peers)
 

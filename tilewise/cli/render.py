@@ -30,11 +30,19 @@ def result(found: Json) -> str:
                   f"{best['time_us']:.1f} us"),
         ("peak", f"{best['peak_fraction']:.1%} of the {best['gflops'] / best['peak_fraction']:.1f}"
                  " GFLOP/s measured in the same run"),
+        *_scratch_lines(best),
         *_peer_lines(found),
         ("script", _proof_line(found["proof"], best["hash"])),
         ("trials", _trials_line(found)),
     ]  # fmt: skip
     return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
+
+
+def _scratch_lines(best: Json) -> list[tuple[str, str]]:
+    """Memory for panels, where it was recorded; a line of cache is what no panel takes."""
+    sizes = best.get("scratch_bytes") or {}
+    parts = [f"{name} {size / 2**10:.0f} KiB" for name, size in sizes.items()]
+    return [("scratch", f"panels of {', of '.join(parts)}")] if parts else []
 
 
 def steps_text(steps: list[Json]) -> str:
