@@ -119,6 +119,30 @@ def test_i8_extremes_are_exact_in_pairs(host: Target) -> None:
     assert (operands["C"] == 128 * 128 * 1001).all()
 
 
+@pytest.mark.timeout(900)
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_nan_and_infinity_come_out_as_ieee_arithmetic_has_it(data: st.DataObject) -> None:
+    problem = data.draw(problems.filter(lambda p: p.element.is_float))
+    target = data.draw(st.sampled_from(TARGETS))
+    operands = make_operands(problem, data.draw(st.integers(0, 1000)))
+    for name in ("A", "B"):
+        for _ in range(data.draw(st.integers(0, 2))):
+            value = np.array(data.draw(st.sampled_from([np.nan, np.inf, -np.inf])), np.float32)
+            at = data.draw(st.integers(0, operands[name].size - 1))
+            operands[name].flat[at] = to_bf16(value) if problem.element.name == "bf16" else value
+    with np.errstate(invalid="ignore"):
+        expected = reference(problem, operands)
+    lower(problem, data.draw(schedules(problem, target)), target).run(operands)
+    result = operands["C"].astype(np.float64)
+    assert np.array_equal(np.isnan(result), np.isnan(expected.value))
+    infinite = np.isinf(expected.value)
+    assert np.array_equal(result[infinite], expected.value[infinite])
+    finite = np.isfinite(expected.value) & np.isfinite(expected.tolerance)
+    error = np.abs(result[finite] - expected.value[finite])
+    assert (error <= expected.tolerance[finite]).all()
+
+
 ONES = Matmul(m=1, n=1, k=1, dtype="f32")
 WHOLE = Schedule((Pack("B"), Pack("A"), Register(4, 16), Unroll(4)))
 
