@@ -87,8 +87,8 @@ def _split_points(space: Space) -> Iterator[Point]:
 
 
 def _unrolls(space: Space) -> list[int]:
-    """Floats hide the loop's overhead by unrolling; integer products then spill sooner."""
-    wanted = (4, 1, 2) if space.problem.element.is_float else (1, 2, 4)
+    """Fused accumulation hides the loop's overhead by unrolling; products apart spill sooner."""
+    wanted = (2, 1, 4) if space.adds_apart else (4, 1, 2)
     return [u for u in wanted if u in _values(space, "unroll")]
 
 

@@ -136,8 +136,7 @@ class Space:
         and neither does a tile with fewer accumulators than hide a multiply-add's
         latency, unless the problem is that small.
         """
-        adds_apart = not (self.problem.element.is_float or self._how.dot)
-        extra = 2 if adds_apart else 1
+        extra = 2 if self.adds_apart else 1
         most_rows = min(MOST_ROWS, self._extent(self.dims.row))
         most_vectors = min(MOST_VECTORS, -(-self._extent(self.dims.col) // self.lanes))
         least = min(8, most_rows * most_vectors)
@@ -157,6 +156,11 @@ class Space:
     def _tiles(self) -> tuple[Value, ...]:
         plain = (f"{rows}x{vectors}" for rows, vectors in self.register_tiles)
         return (*plain, *map(str, self.split_tiles))
+
+    @property
+    def adds_apart(self) -> bool:
+        """Whether a product is an instruction of its own, which takes a register."""
+        return not (self.problem.element.is_float or self._how.dot)
 
     @property
     def size(self) -> int:
