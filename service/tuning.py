@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kernels.errors import KernelsError, UnsupportedError
+from kernels.errors import KernelsError
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import Target, resolve
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 # Named, not imported: both load compilers, which the service must not.
 TUNER = "search.tune:tune"
 PROVER = "kernels.mlir:prove"
+EMITTER = "kernels.mlir:emit_script"
 
 MOST_PROOFS = 3
+MOST_TRIED = 16  # of the fastest trials, for one that has a script
 _LEAST_SECONDS = 0.001
 
 log = logging.getLogger(__name__)
@@ -135,7 +137,7 @@ def run_job(
             result = run.search(tuner or load(TUNER), heartbeat.should_stop)
             if result.best is None:
                 return run.fail(_nothing_ran(result))
-            schedules = _to_prove(result, result.best)
+            schedules = _to_prove(run.problem, result, result.best)
             attempts = run.prove(prover or load(PROVER), schedules, heartbeat.should_stop)
         return run.store(result, result.best, attempts, machine or examine_here())
     except LeaseLostError:
@@ -148,18 +150,29 @@ def run_job(
         raise
 
 
-def _to_prove(result: TuneResult, best: Best) -> list[Schedule]:
+def _to_prove(problem: Problem, result: TuneResult, best: Best) -> list[Schedule]:
     """The finalists: the fastest schedule need not give the fastest script.
 
-    A split reduction has no script, so where all of them split it, the last is replaced
-    by the fastest trial that does not; pruned ones count too.
+    Some schedules have no script: a reduction that is split, blocks of parts that differ.
+    Where no finalist has one, the last gives way to the fastest trial that does; pruned
+    ones count too.
     """
     finalists = [best.schedule, *(schedule for schedule, _ in best.runners_up)][:MOST_PROOFS]
-    timed = [t for t in result.trials if t.measurement and t.schedule.lanes == 1]
-    if not timed or any(schedule.lanes == 1 for schedule in finalists):
+    if any(_has_script(problem, schedule) for schedule in finalists):
         return finalists
-    fastest = min(timed, key=lambda t: t.measurement.time_us if t.measurement else 0.0)
-    return [*finalists[: MOST_PROOFS - 1], fastest.schedule]
+    timed = [(t.measurement.time_us, t.schedule) for t in result.trials if t.measurement]
+    nearest = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])][:MOST_TRIED]
+    found = next((schedule for schedule in nearest if _has_script(problem, schedule)), None)
+    return finalists if found is None else [*finalists[: MOST_PROOFS - 1], found]
+
+
+def _has_script(problem: Problem, schedule: Schedule) -> bool:
+    """Whether there is a script at all, short of its proof."""
+    try:
+        load(EMITTER)(problem, schedule)
+    except KernelsError:
+        return False
+    return True
 
 
 class _Run:
@@ -172,7 +185,7 @@ class _Run:
         self._job = job
         self._owner = owner
         self._on_event = on_event
-        self._problem = parse_problem(job.problem.canonical)
+        self.problem = parse_problem(job.problem.canonical)
 
     def search(self, tune: Tuner, should_stop: Callable[[], bool]) -> TuneResult:
         """Search, storing every trial before it counts."""
@@ -184,7 +197,7 @@ class _Run:
         store = SqlTrialStore(self._sessions, self._job.id, self._owner)
         target = resolve(self._job.target)
         return tune(
-            self._problem, target, request, store, on_trial=on_trial, should_stop=should_stop
+            self.problem, target, request, store, on_trial=on_trial, should_stop=should_stop
         )
 
     def prove(
@@ -202,8 +215,8 @@ class _Run:
 
     def _attempt(self, prove: Prover, schedule: Schedule) -> Attempt:
         try:
-            return Attempt(schedule, prove(self._problem, schedule, seed=self._job.seed))
-        except UnsupportedError as error:
+            return Attempt(schedule, prove(self.problem, schedule, seed=self._job.seed))
+        except KernelsError as error:
             return Attempt(schedule, None, str(error))
         except Exception as error:
             # What was searched for minutes must not be lost to a fault in the proof; the

@@ -32,7 +32,7 @@ def result(found: Json) -> str:
                  " GFLOP/s measured in the same run"),
         *_scratch_lines(best),
         *_peer_lines(found),
-        ("script", _proof_line(found["proof"], best["hash"])),
+        ("script", _proof_line(found)),
         ("trials", _trials_line(found)),
     ]  # fmt: skip
     return "".join(f"{label:<{LABEL}}{text}\n" for label, text in lines)
@@ -61,15 +61,18 @@ def _peer_lines(found: Json) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _proof_line(proof: Json | None, best_hash: str) -> str:
+def _proof_line(found: Json) -> str:
+    """What the proof says; scripts are run on one thread, whatever the target."""
+    proof = found["proof"]
     if proof is None:
         return "none"
     if proof["failure"]:
         return f"not proven, so not served ({proof['failure']}: {proof['message']})"
-    other = "" if proof["hash"] == best_hash else f" of schedule {proof['hash']}"
+    other = "" if proof["hash"] == found["best"]["hash"] else f" of schedule {proof['hash']}"
+    where = "" if found["target"].endswith(",threads=1") else " on one thread"
     return (
         f"proven{other}: applied, run, error {proof['max_error']:.2g} within "
-        f"{proof['tolerance']:.2g}, {proof['gflops']:.1f} GFLOP/s ({proof['mlir']})"
+        f"{proof['tolerance']:.2g}, {proof['gflops']:.1f} GFLOP/s{where} ({proof['mlir']})"
     )
 
 
