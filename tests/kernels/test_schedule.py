@@ -6,7 +6,18 @@ from hypothesis import strategies as st
 
 from kernels.errors import ScheduleError
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll, check_legal
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Split,
+    Stream,
+    Tile,
+    Unroll,
+    check_legal,
+)
 
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")
@@ -15,6 +26,7 @@ PADDED = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f3
 NCHW = parse_problem("conv2d:n=2,h=9,w=9,ci=8,co=32,kh=3,kw=3,layout=nchw_fchw,dtype=f32")
 POINTWISE = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
 REGISTER = Register(4, 16)
+PATCHED = (Tile("n", 1), Tile("p", 16), Pack("B"))
 GOTO = Schedule(
     (
         Tile("n", 64),
@@ -36,6 +48,8 @@ steps = st.one_of(
     st.builds(Register, rows=counts, cols=counts, outer=st.sampled_from(["rows", "cols"])),
     st.builds(Split, dim=st.sampled_from(["k", "ci"]), lanes=counts),
     st.builds(Unroll, factor=counts),
+    st.builds(Parallel, dim=dims, parts=counts),
+    st.builds(Prefetch, operand=st.sampled_from(["A", "B"])),
 )
 
 
@@ -94,6 +108,8 @@ def test_legal_schedules() -> None:
     check_legal(CONV, Schedule((REGISTER,)))
     check_legal(NCHW, Schedule((Pack("A"), Tile("n", 1), Tile("p", 32), Pack("B"), REGISTER)))
     check_legal(POINTWISE, Schedule((Stream("k", 3), REGISTER)))
+    check_legal(MATMUL, Schedule((Tile("n", 16), Pack("B"), Prefetch("B"), REGISTER)))
+    check_legal(CONV, Schedule((Parallel("oh", 2), Stream("ci", 2), Pack("B"), REGISTER)))
     check_legal(MATMUL, Schedule((REGISTER, Split("k", 16))))
     check_legal(MATMUL, Schedule((Pack("B"), REGISTER, Split("k", 32), Unroll(4))))
 
@@ -131,6 +147,17 @@ def test_legal_schedules() -> None:
         (NCHW, (Pack("B"), REGISTER), "one n is packed at a time"),
         (NCHW, (Tile("oh", 2), REGISTER), "one of the dims n, co, p"),
         (PADDED, (REGISTER,), "pad=1 needs the image packed"),
+        (MATMUL, (Pack("B"), Prefetch("B"), REGISTER), "tile n or stream k before"),
+        (MATMUL, (Tile("n", 16), Prefetch("B"), REGISTER), "once it is packed"),
+        (MATMUL, (Tile("n", 16), Pack("A"), Prefetch("A"), REGISTER), "only B is prefetched"),
+        (MATMUL, (Tile("m", 4), Pack("B"), Prefetch("B"), REGISTER), "there is no next block"),
+        (MATMUL, (Tile("n", 16), Pack("B"), Prefetch("B"), Prefetch("B"), REGISTER), "once"),
+        (
+            MATMUL,
+            (Tile("n", 16), Pack("B"), Prefetch("B"), REGISTER, Split("k", 16)),
+            "not packed row by row",
+        ),
+        (NCHW, (*PATCHED, Prefetch("B"), REGISTER), "not packed row by row"),
     ],
 )
 def test_illegal_schedules_say_which_step_and_why(problem, steps, says) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.problem import parse_problem
-from kernels.schedule import Schedule, check_legal
+from kernels.schedule import Parallel, Schedule, check_legal
 from kernels.target import Target
 from search.prior import best_tiles, prior_points
 from search.samplers import GridWalk, step_aside
@@ -20,7 +20,7 @@ SQUARE = parse_problem("matmul:m=1024,n=1024,k=1024,dtype=f32")
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(problems, st.sampled_from([WIDE, NARROW]), st.integers(0, 2**31))
+@given(problems, st.sampled_from([WIDE, NARROW, WIDE.with_threads(6)]), st.integers(0, 2**31))
 def test_every_point_of_every_space_is_a_legal_schedule(problem, target, seed) -> None:
     space = Space(problem, target)
     random = Random(seed)
@@ -112,6 +112,45 @@ NARROW_RESULTS = [
     "matmul:batch=3,m=4,n=77,k=63,dtype=bf16,transpose_b",
     "matmul:m=1,n=1,k=1,dtype=f64",
 ]
+
+
+LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_offered"),
+    [
+        ("matmul:m=128,n=3072,k=768,dtype=f32", True),
+        ("matmul:m=128,n=64,k=768,dtype=f32", False),
+        ("matmul:m=128,n=3072,k=768,dtype=f32,transpose_b", False),
+        ("matmul:m=128,n=3072,k=768,dtype=f32,weights=constant", False),
+        ("conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32", True),
+        ("conv2d:n=1,h=99,w=99,ci=512,co=9,kh=3,kw=3,layout=nchw_fchw,dtype=f32", False),
+    ],
+)
+def test_a_large_b_that_is_packed_row_by_row_can_be_prefetched(text: str, is_offered: bool) -> None:
+    space = Space(parse_problem(text), WIDE)
+    assert any(p.name == "prefetch" for p in space.parameters) == is_offered
+    first = space.schedule(prior_points(space, 1)[0])
+    assert first.prefetches == is_offered, "the prior begins with it"
+
+
+def test_the_result_is_divided_among_the_threads() -> None:
+    space = Space(LARGE, WIDE.with_threads(6))
+    (parameter,) = (p for p in space.parameters if p.name == "parallel")
+    assert parameter.values == ("none", "m=6", "n=6", "m=2,n=3", "m=3,n=2")
+    point = prior_points(space, 1)[0]
+    assert space.schedule(point).steps[0] == Parallel("n", 6)
+    both = space.schedule(point | {"parallel": "m=2,n=3"})
+    assert both.steps[:2] == (Parallel("m", 2), Parallel("n", 3))
+    assert space.schedule(point | {"parallel": "none"}).threads == 1
+    assert all(p.name != "parallel" for p in Space(LARGE, WIDE).parameters)
+
+
+def test_a_dim_has_no_more_parts_than_register_tiles() -> None:
+    space = Space(parse_problem("matmul:m=5,n=40,k=9,dtype=f32"), WIDE.with_threads(6))
+    for point in prior_points(space, 20):
+        check_legal(space.problem, space.schedule(point | {"parallel": "n=6"}))
 
 
 def splits(schedule: Schedule) -> bool:

@@ -126,6 +126,17 @@ def test_a_failed_trial_shows_how_it_failed(client, submit, run):
     assert trial["gflops"] is None and trial["max_error"] is None
 
 
+def test_a_target_of_several_threads_is_a_job_of_its_own(client, machine):
+    most = machine.targets[-1]
+    first = client.post("/v1/jobs", json={"problem": PROBLEM, "target": "host"})
+    other = client.post("/v1/jobs", json={"problem": PROBLEM, "target": most})
+    assert other.status_code == 202 and other.json()["target"] == most
+    assert (first.headers["Location"] == other.headers["Location"]) == (machine.cores == 1)
+    more = machine.targets[0].replace("threads=1", f"threads={machine.cores + 1}")
+    refused = client.post("/v1/jobs", json={"problem": PROBLEM, "target": more})
+    assert refused.status_code == 422 and "give threads=1 to" in refused.json()["detail"]
+
+
 def test_status_and_documentation(client, machine):
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").json() == {"status": "ok"}

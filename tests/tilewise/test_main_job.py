@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from kernels.schedule import Schedule
+from kernels.target import detect
 from tests.tilewise.conftest import Cli
 from tilewise import Client, MissingError
 
@@ -70,6 +71,27 @@ def test_the_main_job_on_this_machine(cli: Cli, tmp_path: Path, problem: str) ->
     again = cli("tune", problem, "--trials", "6", "--peers", "--json")
     assert "answered from the store" in again.err
     assert json.loads(again.out) == result
+
+
+def test_a_kernel_for_two_threads(cli: Cli, tmp_path: Path) -> None:
+    target = f"cpu:{detect().cpu},threads=2"
+    problem = "matmul:m=96,n=160,k=64,dtype=f32"
+    if detect().cores < 2:
+        assert cli("tune", problem, "--target", target).code == 2
+        return
+    tuned = cli("tune", problem, "--target", target, "--trials", "8", "--peers", "--json")
+    assert tuned.code == 0, tuned.err
+    result = json.loads(tuned.out)
+    assert result["target"] == target
+    assert result["peers"]["openblas"]["gflops"] > 0
+    assert result["proof"]["executed"]
+    assert cli("show", problem).code == 3, "another target's result is not this one's"
+    assert "on one thread" in cli("show", problem, "--target", target).out
+
+    out = tmp_path / "kernel.py"
+    assert cli("kernel", problem, "--target", target, "-o", str(out)).code == 0
+    done = subprocess.run([sys.executable, str(out)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"OK {problem}")
 
 
 @pytest.fixture
