@@ -22,8 +22,8 @@ from kernels.process import die_with_parent
 from kernels.reference import compare, empty_aligned, make_operands, poison, reference
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from kernels.target.microbench import peak_gflops
-from search.measure import Run, interleave, measure, sample_cost
+from kernels.target.microbench import peak_gflops, peak_run
+from search.measure import Run, Samples, interleave, measure, sample_cost
 from search.peers import available_peers
 from search.peers.screen import Bench, Timed, screen
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
@@ -110,15 +110,13 @@ class Session:
                 failure.index = index
                 raise
         peers = self._right_peers() if with_peers else []
-        peaks = [peak_gflops(self.target, self.problem.element.name)]
         contenders: list[Run] = [*runs, *(way.run for way in peers)]
-        samples = interleave(contenders, rounds, self.target.threads)
-        peaks.append(peak_gflops(self.target, self.problem.element.name))
+        samples, peak = self._with_peak(contenders, rounds)
         times = [s.times for s in samples]
         return {
             "times": times[: len(runs)],
             "peers": _best_ways(peers, times[len(runs) :]),
-            "peak_gflops": max(peaks),
+            "peak_gflops": peak,
             "scratch_bytes": [run.scratch_bytes for run in runs],
         }
 
@@ -158,9 +156,7 @@ class Session:
         threads = self.target.threads
         fitting = int(budget_s / sum(sample_cost(seconds, threads) for seconds in spent))
         rounds = max(LEAST_BENCH_ROUNDS, min(MOST_BENCH_ROUNDS, fitting))
-        peaks = [peak_gflops(self.target, self.problem.element.name)]
-        own, *theirs = interleave([ours, *(way.variant.run for way in ways)], rounds, threads)
-        peaks.append(peak_gflops(self.target, self.problem.element.name))
+        (own, *theirs), peak = self._with_peak([ours, *(way.variant.run for way in ways)], rounds)
         return {
             "times": own.times,
             "ways": [
@@ -173,8 +169,24 @@ class Session:
                 for way, samples in zip(ways, theirs, strict=True)
             ],
             "absent": absent,
-            "peak_gflops": max(peaks),
+            "peak_gflops": peak,
         }
+
+    def _with_peak(self, runs: list[Run], rounds: int) -> tuple[list[Samples], float]:
+        """Interleaved rounds, and the multiply-add peak of the same rounds in GFLOP/s.
+
+        The clock follows the load and the neighbours, so the peak is measured where the
+        kernels are, and quoted by its median as they are. That of several threads is the
+        best of before and after, since those have to be started.
+        """
+        dtype = self.problem.element.name
+        if self.target.threads > 1:
+            before = peak_gflops(self.target, dtype)
+            timed = interleave(runs, rounds, self.target.threads)
+            return timed, max(before, peak_gflops(self.target, dtype))
+        run, flops = peak_run(self.target, dtype)
+        *timed, peak = interleave([*runs, run], rounds, self.target.threads)
+        return timed, flops / median(peak.times) / 1e9
 
 
 def _best_ways(ways: list[Variant], times: list[list[float]]) -> dict[str, list[float]]:

@@ -11,7 +11,7 @@ MAIN = "__transform_main"
 SCHEDULE_ATTRIBUTE = "transform.with_named_sequence"
 LOOPS = ("scf.for", "scf.forall", "scf.parallel")
 MULTIPLICATIONS = ("arith.mulf", "arith.muli", "math.fma", "vector.fma")
-_LOCATION = re.compile(r'loc\("[^"]*":(\d+):\d+\)')
+_LOCATION = re.compile(r'"[^"]*":(\d+):\d+')
 
 
 class StageError(Exception):
@@ -63,16 +63,40 @@ def apply_script(text: str, diagnostics: Diagnostics) -> Any:
         interpreter.apply_named_sequence(module.operation, main, module.operation)
     except (ir.MLIRError, ValueError) as error:
         raise StageError("apply", diagnostics.explain(error, text)) from error
-    try:
-        module.operation.verify()
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("verify", diagnostics.explain(error, text)) from error
+    _verify(module, text, diagnostics)
     for op in list(module.body.operations):
         if op.operation.name.startswith("transform."):
             op.operation.erase()
     if SCHEDULE_ATTRIBUTE in module.operation.attributes:
         del module.operation.attributes[SCHEDULE_ATTRIBUTE]
     return module
+
+
+def apply_to(payload: str, script: str, diagnostics: Diagnostics) -> Any:
+    """Run the script of one module on the payload of another; the payload, verified.
+
+    Raises:
+        StageError: `apply` or `verify`; a line that is quoted is one of the script.
+    """
+    try:
+        module = ir.Module.parse(payload)
+    except (ir.MLIRError, ValueError) as error:
+        raise StageError("apply", f"payload: {diagnostics.explain(error, payload)}") from error
+    try:
+        sequences = ir.Module.parse(script)
+        main = _main_sequence(sequences)
+        interpreter.apply_named_sequence(module.operation, main, sequences.operation)
+    except (ir.MLIRError, ValueError) as error:
+        raise StageError("apply", diagnostics.explain(error, script)) from error
+    _verify(module, script, diagnostics)
+    return module
+
+
+def _verify(module: Any, text: str, diagnostics: Diagnostics) -> None:
+    try:
+        module.operation.verify()
+    except (ir.MLIRError, ValueError) as error:
+        raise StageError("verify", diagnostics.explain(error, text)) from error
 
 
 def _main_sequence(module: Any) -> Any:
@@ -123,6 +147,13 @@ def check_structure(module: Any, columns: int) -> bool:
     if scalar is not None and not vectors and columns > 1:
         raise StageError("structure", f"loops multiply nothing but scalars: {scalar}")
     return vectors
+
+
+def is_vectorised(module: Any) -> bool:
+    """Whether vectors are multiplied, or contracted."""
+    names = (*MULTIPLICATIONS, "vector.contract", "vector.outerproduct")
+    found = (op for op, _ in walk(module.operation) if op.name in names)
+    return any(isinstance(op.results[0].type, ir.VectorType) for op in found)
 
 
 def _reduces(operation: Any) -> bool:

@@ -74,7 +74,7 @@ class Call:
             ]
 
         self._keep = (compiled, arrays)
-        self._arguments = [word for array in arrays for word in _descriptor(array)]
+        self._arguments = [word for array in arrays for word in descriptor_words(array)]
         kinds = [type(word) for word in self._arguments]
         self._function = ctypes.CFUNCTYPE(Descriptor, *kinds)(compiled.address)
         self._element = arrays[0].dtype
@@ -95,7 +95,8 @@ class Call:
         return view.copy()
 
 
-def _descriptor(array: Array) -> list[Any]:
+def descriptor_words(array: Array) -> list[Any]:
+    """A memref descriptor of an array, as the words that a compiled function takes."""
     data = ctypes.c_void_p(array.ctypes.data)
     sizes = [ctypes.c_int64(n) for n in array.shape]
     strides = [ctypes.c_int64(s // array.itemsize) for s in array.strides]

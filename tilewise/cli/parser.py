@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from search.records import SAMPLERS
-from tilewise.cli import bench, commands
+from tilewise.cli import bench, commands, verify
 
 FLAVORS = ("cpu", "air", "iree")
 FORMATS = ("table", "json", "csv")
@@ -45,6 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_stored(kernel)
     kernel.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
     _add_stored(command("asm", commands.asm))
+    verify.add_options(command("verify", verify.verify))
     trials = command("trials", commands.trials)
     _add_stored(trials)
     trials.add_argument("--format", choices=FORMATS, default="table")

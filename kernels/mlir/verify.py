@@ -1,0 +1,77 @@
+"""Any transform script against any payload: applied, run, compared, timed, and described.
+
+A script of ours or somebody else's is put to the same proof as those that are served. The
+payload is that of a problem, whose result the reference knows, or any function of static
+tensors or memrefs: then the same function lowered without the script is the reference.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.mlir.payload import payload as payload_of
+from kernels.mlir.proof import Proof
+from kernels.mlir.prove import REPEAT_SECONDS, run_child
+from kernels.mlir.script import mlir_version
+from kernels.problem import Problem
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a script.
+
+    Attributes:
+        proof: the stages that it passed, as for a script that is served; `gflops` is known
+            for a problem's payload alone.
+        outline: loops, copies, buffers and vectors of the transformed module, as text.
+        unscripted_us: time of the payload lowered without the script, where it was measured.
+    """
+
+    proof: Proof
+    outline: tuple[str, ...]
+    unscripted_us: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The proof without the script, and what else was found."""
+        told = self.proof.to_json()
+        del told["script"]
+        return told | {"structure": list(self.outline), "unscripted_us": self.unscripted_us}
+
+
+def verify(
+    script: str,
+    *,
+    problem: Problem | None = None,
+    payload: str | None = None,
+    seed: int = 0,
+    seconds: float = 60.0,
+    memory_bytes: int = 4 << 30,
+) -> Verdict:
+    """Put a script to the proof.
+
+    Args:
+        script: a module with `@__transform_main`; with neither a problem nor a payload it
+            also holds the function that it transforms.
+        problem: whose payload is transformed.
+        payload: a module with one function.
+        seed: of the random operands.
+        seconds: the child is killed after this long.
+        memory_bytes: the child is killed beyond this much memory.
+
+    Raises:
+        UnsupportedError: the problem has no payload.
+    """
+    if problem is not None:
+        payload = payload_of(problem)
+    reply = run_child(
+        {
+            "script": script,
+            "payload": payload,
+            "problem": problem.canonical if problem else None,
+            "seed": seed,
+            "seconds": seconds,
+            "memory_bytes": memory_bytes,
+            "repeat_s": REPEAT_SECONDS,
+        }
+    )
+    proof = Proof.from_json({"mlir": mlir_version(), "script": script, **reply})
+    return Verdict(proof, tuple(reply.get("outline", ())), reply.get("unscripted_us"))

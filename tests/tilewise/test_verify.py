@@ -1,0 +1,50 @@
+"""`tilewise verify`: what it reads, prints, and how it ends."""
+
+import json
+from pathlib import Path
+
+from kernels.mlir import emit_script
+from tests.kernels.mlir.build import PACKED, schedule
+from tests.kernels.mlir.test_verify import MATMUL, PAYLOAD, tiled
+from tests.tilewise.conftest import Cli
+
+
+def test_a_script_of_ours_names_its_problem_in_its_header(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "script.mlir"
+    path.write_text(emit_script(MATMUL, schedule(*PACKED)))
+    done = cli("verify", str(path))
+    assert done.code == 0, done.err
+    assert f"problem   {MATMUL}" in done.out
+    assert "forall 2 trips" in done.out and "GFLOP/s" in done.out
+    found = json.loads(cli("verify", str(path), "--json").out)
+    assert found["ok"] and found["problem"] == str(MATMUL)
+    assert found["structure"][0] == "func @kernel"
+
+
+def test_a_script_and_a_payload_of_somebody_else(cli: Cli, tmp_path: Path) -> None:
+    path, payload = tmp_path / "script.mlir", tmp_path / "payload.mlir"
+    path.write_text(tiled("[2, 0, 4]", 2))
+    payload.write_text(PAYLOAD)
+    done = cli("verify", str(path), "--payload", str(payload))
+    assert done.code == 0, done.err
+    assert "for 8 trips, step 2" in done.out and "without the script" in done.out
+    path.write_text(tiled("[2, 2, 2, 2]", 2))
+    failed = cli("verify", str(path), "--payload", str(payload))
+    assert failed.code == 1
+    assert failed.err.count("\n") == 1 and "apply: line 4: %t" in failed.err
+    assert "applied   no" in failed.out
+
+
+def test_what_makes_no_sense_is_bad_input(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "script.mlir"
+    path.write_text(tiled("[2]", 1))
+    for arguments, says in (
+        ((str(path),), "names no problem; give --payload or --problem"),
+        ((str(path), "--problem", "matmul:m=1"), "matmul"),
+        ((str(path), "--problem", str(MATMUL), "--payload", "x"), "not both"),
+        ((str(path), "--payload", str(tmp_path / "absent")), "cannot read"),
+        ((str(tmp_path / "absent"),), "cannot read"),
+    ):
+        done = cli("verify", *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert says in done.err and done.err.count("\n") == 1
