@@ -72,7 +72,11 @@ def apply_request(request: dict[str, Any], diagnostics: Diagnostics) -> Any:
 
 def examine(module: Any) -> dict[str, Any]:
     """What can be said of a transformed module before it is run."""
-    return {"outline": outline(module), "vectorised": is_vectorised(module)}
+    return {
+        "outline": outline(module),
+        "vectorised": is_vectorised(module),
+        "transformed": str(module),
+    }
 
 
 def run_payload(request: dict[str, Any], module: Any, diagnostics: Diagnostics) -> dict[str, Any]:

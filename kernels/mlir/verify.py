@@ -23,11 +23,13 @@ class Verdict:
         proof: the stages that it passed, as for a script that is served; `gflops` is known
             for a problem's payload alone.
         outline: loops, copies, buffers and vectors of the transformed module, as text.
+        transformed: the module itself; empty where the script did not apply.
         unscripted_us: time of the payload lowered without the script, where it was measured.
     """
 
     proof: Proof
     outline: tuple[str, ...]
+    transformed: str = ""
     unscripted_us: float | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -74,4 +76,9 @@ def verify(
         }
     )
     proof = Proof.from_json({"mlir": mlir_version(), "script": script, **reply})
-    return Verdict(proof, tuple(reply.get("outline", ())), reply.get("unscripted_us"))
+    return Verdict(
+        proof,
+        outline=tuple(reply.get("outline", ())),
+        transformed=reply.get("transformed", ""),
+        unscripted_us=reply.get("unscripted_us"),
+    )

@@ -31,6 +31,8 @@ def verify(options: argparse.Namespace) -> None:
     verdict = put_to_the_proof(
         script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds
     )
+    if options.output:
+        _write(options.output, verdict.transformed)
     told = {"problem": problem.canonical if problem else None, **verdict.to_json()}
     sys.stdout.write(json.dumps(told, indent=2) + "\n" if options.json else render(told))
     if not told["ok"]:
@@ -96,6 +98,13 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
     return None, None
 
 
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text)
+    except OSError as error:
+        raise TilewiseError(f"cannot write {path}: {error.strerror}") from error
+
+
 def _read(path: str) -> str:
     try:
         return Path(path).read_text()
@@ -113,6 +122,7 @@ def add_options(parser: Any) -> None:
         "--problem", metavar="PROBLEM", help="default: what the script's header names"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the transformed module there")
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S", help="time limit; default: 60"
     )
