@@ -2,11 +2,14 @@
 
 import re
 from dataclasses import dataclass
+from math import prod
 
 _CONSTANT = re.compile(r"(%c\d\w*) = arith\.constant (-?\d+) : index")
 _FOR = re.compile(r"scf\.for %\w+ = (%\w+) to (%\w+) step (%\w+)")
 _FORALL = re.compile(r"scf\.forall \(%\w+\) in \((\d+)\)")
 _ALLOC = re.compile(r"(%alloc\w*) = memref\.alloc\(\).*memref<([\dx]+)x[fi]\d+>")
+_PRODUCT = re.compile(r"(vector\.fma|arith\.mul[fi]) .*vector<")
+_VECTOR = re.compile(r"vector<([\dx]+)x[fi]\d+>$")
 _STORE = re.compile(r"vector\.(?:transfer_write|store) %\w+, (%alloc\w*)\[")
 
 
@@ -54,6 +57,31 @@ def read(text: str) -> Transformed:
             shapes[found[1]] = tuple(map(int, found[2].split("x")))
         elif found := _STORE.search(line):
             fills.setdefault(shapes[found[1]], place)
-        elif "vector.fma" in line or ("arith.muli" in line and "vector" in line):
+        elif _PRODUCT.search(line):
             kernels.setdefault(place.loops, place)
     return Transformed(tuple(kernels.values()), fills)
+
+
+def products(text: str) -> int:
+    """How often the code multiplies and adds: lanes of each product, times the trips around it."""
+    constants: dict[str, int] = {}
+    stack: list[tuple[int, int]] = []
+    total = 0
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        while stack and indent <= stack[-1][0]:
+            stack.pop()
+        if found := _CONSTANT.search(line):
+            constants[found[1]] = int(found[2])
+        elif found := _FOR.search(line):
+            low, high, step = (constants[found[i]] for i in (1, 2, 3))
+            stack.append((indent, -(-(high - low) // step)))
+        elif found := _FORALL.search(line):
+            stack.append((indent, int(found[1])))
+        elif _PRODUCT.search(line):
+            lanes = _VECTOR.search(line)
+            assert lanes, line
+            total += prod(map(int, lanes[1].split("x"))) * prod(trips for _, trips in stack)
+    return total
