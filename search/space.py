@@ -157,6 +157,10 @@ class Space:
         plain = (f"{rows}x{vectors}" for rows, vectors in self.register_tiles)
         return (*plain, *map(str, self.split_tiles))
 
+    def holds(self, point: Point) -> bool:
+        """Whether `point` is of this space: one that was stored may be of an earlier one."""
+        return all(point.get(p.name) in p.values for p in self.parameters)
+
     @property
     def adds_apart(self) -> bool:
         """Whether a product is an instruction of its own, which takes a register."""

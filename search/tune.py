@@ -129,7 +129,8 @@ class _Search:
     def _take_in(self, trial: TrialRecord) -> None:
         self.trials.append(trial)
         self.tried.add(trial.schedule.hash)
-        self._sampler.learn(trial)
+        if self.space.holds(trial.params):
+            self._sampler.learn(trial)
         if trial.state == "timed" and _time_us(trial) < (
             _time_us(self.best) if self.best else float("inf")
         ):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import func, inspect, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -31,7 +31,8 @@ def create_or_join(
     """Answer a request from what is stored, join the job for the same work, or queue one.
 
     A job that is joined while it waits takes the larger of the two budgets; one that runs
-    keeps its own.
+    keeps its own. A new job goes on from the trials of an earlier one for the same work, so
+    that a larger budget costs the difference, and what failed is not tried again.
 
     Args:
         session: a transaction that writes.
@@ -71,7 +72,33 @@ def create_or_join(
             session.add(job)
     except IntegrityError:  # another request for the same work was first
         return Submission(job=session.scalars(active).one())
+    _inherit(session, job)
     return Submission(job=job)
+
+
+def _inherit(session: Session, job: models.Job) -> None:
+    """Copy the trials of the earlier job that had most of them, as far as the budget goes."""
+    earlier = (
+        select(models.Trial.job_id)
+        .join(models.Job, models.Job.id == models.Trial.job_id)
+        .where(
+            models.Job.problem_id == job.problem_id,
+            models.Job.target == job.target,
+            models.Job.toolchain_id == job.toolchain_id,
+            models.Job.state.in_(ENDED),
+        )
+        .group_by(models.Trial.job_id)
+        .order_by(func.count().desc(), models.Trial.job_id.desc())
+        .limit(1)
+    )
+    source = session.scalar(earlier)
+    if source is None:
+        return
+    kept = [c.key for c in inspect(models.Trial).column_attrs if c.key not in ("id", "job_id")]
+    query = select(models.Trial).where(models.Trial.job_id == source)
+    for trial in session.scalars(query.order_by(models.Trial.number).limit(job.trials)):
+        values = {key: getattr(trial, key) for key in kept}
+        session.add(models.Trial(job_id=job.id, **values))
 
 
 def _widen(job: models.Job, request: TuneRequest) -> None:

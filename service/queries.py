@@ -1,5 +1,7 @@
 """What is stored of a problem: its schedule, its script, its trials."""
 
+from datetime import datetime
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -102,7 +104,10 @@ def shown_proof(session: Session, schedule: models.Schedule) -> models.Proof | N
 
 
 def list_trials(session: Session, problem: Problem, target: str) -> list[models.Trial]:
-    """Every trial of the problem on the target, the oldest job first."""
+    """Every trial of the problem on the target, the oldest job first.
+
+    A job that went on from another's trials has copies of them, which are not shown again.
+    """
     query = (
         select(models.Trial)
         .join(models.Job, models.Job.id == models.Trial.job_id)
@@ -110,7 +115,10 @@ def list_trials(session: Session, problem: Problem, target: str) -> list[models.
         .where(models.Problem.key == problem.key, models.Job.target == target)
         .order_by(models.Trial.job_id, models.Trial.number)
     )
-    return list(session.scalars(query))
+    shown: dict[tuple[str, datetime], models.Trial] = {}
+    for trial in session.scalars(query):
+        shown.setdefault((trial.hash, trial.created_at), trial)
+    return list(shown.values())
 
 
 def _key(problem: Problem | str) -> str:

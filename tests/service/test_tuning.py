@@ -13,6 +13,7 @@ from service import heartbeat, jobs, lease
 from service.db import models, reading, writing
 from service.db.trials import SqlTrialStore
 from service.queries import find_schedule, find_script, list_trials
+from service.results import trial_json
 from service.tuning import ScriptTried, TrialEnded
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
@@ -183,6 +184,51 @@ def test_a_search_cut_short_does_not_answer_its_whole_budget(sessions, submit, r
         assert (row.complete, row.budget) == (False, 2)
         assert not jobs.answers(row, TuneRequest(trials=4))
         assert jobs.answers(row, TuneRequest(trials=2))
+
+
+def numbers_timed(run, job_id) -> list[int]:
+    """Runs the job; the trials that were not there before."""
+    seen = []
+    run(job_id, on_event=lambda e: seen.append(e.trial.number) if hasattr(e, "trial") else None)
+    return seen
+
+
+def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tuned):
+    first_job = tuned
+    larger = submit(trials=7)
+    assert larger != first_job
+    with reading(sessions) as session:
+        before = [trial_json(row) for row in jobs.trials_page(session, first_job)]
+        copied = [trial_json(row) for row in jobs.trials_page(session, larger)]
+        assert copied == before, "also when they were timed"
+    assert numbers_timed(run, larger) == [4, 5, 6]
+    with reading(sessions) as session:
+        assert jobs.counts(session, larger) == {"timed": 7, "pruned": 0, "failed": 0}
+        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        assert row.hash == fakes.schedule(6).hash and row.budget == 7
+        listed = list_trials(session, parse_problem(PROBLEM), machine.target)
+        assert [t.number for t in listed] == list(range(7)), "copies are not shown again"
+
+
+def test_peers_that_are_wanted_later_cost_no_trial(submit, run, tuned):
+    assert numbers_timed(run, submit(peers=True)) == []
+
+
+def test_what_was_cut_short_or_failed_goes_on_too(sessions, submit, run):
+    first = submit(trials=6)
+    run(first, tuner=fakes.fruitless_tune)
+    with reading(sessions) as session:
+        assert jobs.get(session, first).state == "failed"
+        failed = jobs.counts(session, first)["failed"]
+    again = submit(trials=6)
+    with reading(sessions) as session:
+        assert failed and jobs.counts(session, again)["failed"] == failed
+
+
+def test_another_toolchain_starts_anew(sessions, submit, tuned):
+    other = submit(trials=9, toolchain="another")
+    with reading(sessions) as session:
+        assert jobs.trials_page(session, other) == []
 
 
 def test_a_waiting_job_takes_the_larger_budget(sessions, submit):
