@@ -66,20 +66,31 @@ class Client:
     def tune(
         self, problem: str, on_progress: Callable[[Json], None] | None = None, **options: Any
     ) -> Json:
-        """Ask for a search and wait for its result; `on_progress` sees the job meanwhile."""
+        """Ask for a search and wait for its result; `on_progress` sees the job meanwhile.
+
+        A request can join a job that runs already and asks for less; what is missing is
+        asked for when it is done, and goes on from its trials.
+        """
         answer = self.submit(problem, **options)
-        if "state" not in answer:
-            return answer
-        while answer["state"] in ("queued", "running"):
+        while "state" in answer:
+            job = self._wait(answer, on_progress)
+            if job["trials"]["asked"] >= options.get("trials", 0):
+                return self.schedule(problem, job["target"])
+            answer = self.submit(problem, **options)
+        return answer
+
+    def _wait(self, job: Json, on_progress: Callable[[Json], None] | None) -> Json:
+        """The job once it is done; TilewiseError when it ends otherwise."""
+        while job["state"] in ("queued", "running"):
             if on_progress:
-                on_progress(answer)
+                on_progress(job)
             time.sleep(POLL_S)
-            answer = self.job(answer["id"])
+            job = self.job(job["id"])
         if on_progress:
-            on_progress(answer)
-        if answer["state"] != "done":
-            raise TilewiseError(f"job {answer['id']} {answer['state']}: {answer['error'] or ''}")
-        return self.schedule(problem, answer["target"])
+            on_progress(job)
+        if job["state"] != "done":
+            raise TilewiseError(f"job {job['id']} {job['state']}: {job['error'] or ''}")
+        return job
 
     def job(self, job_id: int) -> Json:
         """One job."""
