@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from kernels.mlir.prove import STAGE
@@ -19,11 +20,16 @@ LIBRARIES = 2 << 30  # address space of the compilers themselves, most of it nev
 
 
 def main() -> None:
-    """Serve one request."""
+    """Serve one request to prove a script."""
+    serve(prove_here)
+
+
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Read one request, and write what `answer` makes of it within the request's limits."""
     request = json.load(sys.stdin)
     reply_to = _private_stdout()
     limit(request["seconds"], request["memory_bytes"])
-    reply = verify_here(request) if "script" in request else prove_here(request)
+    reply = answer(request)
     with os.fdopen(reply_to, "w") as out:
         json.dump(reply, out)
 
@@ -82,7 +88,7 @@ def prove_here(request: dict[str, Any]) -> dict[str, Any]:
         start = stage("compile")
         compiled = compile_ir(text, ENTRY)
         out["compile_s"] = time.perf_counter() - start
-        out |= _run(problem, compiled, scratch, request)
+        out |= run_and_time(problem, compiled, scratch, request)
     except StageError as error:
         out |= {"failure": error.failure, "message": str(error)}
     except MemoryError:
@@ -90,48 +96,33 @@ def prove_here(request: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def verify_here(request: dict[str, Any]) -> dict[str, Any]:
-    """Put any script to the proof: the fields of `Proof` that could be established, and more."""
-    stage("import")
-    from iree.compiler import ir
-
-    from kernels.mlir import examine
-    from kernels.mlir.apply import Diagnostics, StageError
-    from kernels.mlir.jit import compile_ir
-    from kernels.mlir.lower import lower
-    from kernels.mlir.payload import ENTRY
-    from kernels.problem import parse_problem
-
-    out: dict[str, Any] = {}
-    try:
-        with ir.Context() as context, ir.Location.unknown():
-            diagnostics = Diagnostics(context)
-            start = stage("apply")
-            module = examine.apply_request(request, diagnostics)
-            out |= {"applied": True, "apply_s": time.perf_counter() - start}
-            out |= examine.examine(module)
-            start = stage("lower")
-            if request["problem"] is None:
-                return out | examine.run_payload(request, module, diagnostics)
-            examine.bufferize(module, diagnostics)
-            text, scratch = lower(module, diagnostics)
-            out["lower_s"] = time.perf_counter() - start
-        start = stage("compile")
-        compiled = compile_ir(text, ENTRY)
-        out["compile_s"] = time.perf_counter() - start
-        out |= _run(parse_problem(request["problem"]), compiled, scratch, request)
-    except StageError as error:
-        out |= {"failure": error.failure, "message": str(error)}
-    except MemoryError:
-        out |= {"failure": "memory", "message": "out of memory"}
-    return out
-
-
-def _run(problem: Any, compiled: Any, scratch: Any, request: dict[str, Any]) -> dict[str, Any]:
+def run_and_time(
+    problem: Any, compiled: Any, scratch: Any, request: dict[str, Any]
+) -> dict[str, Any]:
     """Check one call against the reference, then time."""
+    from kernels.mlir.timing import time_call
+
+    call, out = check_call(problem, compiled, scratch, request["seed"])
+    if "failure" in out:
+        return out
+    stage("time")
+    timing = time_call(call, request["repeat_s"])
+    rates = [problem.flops / t / 1e9 for t in (timing.median, timing.high, timing.low)]
+    return out | {
+        "gflops": rates[0],
+        "interval": [rates[1], rates[2]],
+        "time_us": timing.median * 1e6,
+    }
+
+
+def check_call(problem: Any, compiled: Any, scratch: Any, seed: int) -> tuple[Any, dict[str, Any]]:
+    """Call once on random operands, a poisoned result and poisoned scratch.
+
+    Returns:
+        The call, to be repeated, and the fields of `Proof` that it established.
+    """
     from kernels.mlir.jit import Call
     from kernels.mlir.payload import argument_names
-    from kernels.mlir.timing import time_call
     from kernels.reference import (
         NUMPY_TYPES,
         compare,
@@ -142,7 +133,7 @@ def _run(problem: Any, compiled: Any, scratch: Any, request: dict[str, Any]) -> 
     )
 
     stage("reference")
-    operands = make_operands(problem, request["seed"])
+    operands = make_operands(problem, seed)
     expected = reference(problem, operands)
     buffers = [empty_aligned(s.shape, NUMPY_TYPES[s.element]) for s in scratch]
     for buffer in buffers:
@@ -150,23 +141,16 @@ def _run(problem: Any, compiled: Any, scratch: Any, request: dict[str, Any]) -> 
     before = {name: operands[name].copy() for name in operands if name != "C"}
     arrays = [operands[name] for name in argument_names(problem)]
     stage("run")
-    call = Call(compiled, [*arrays, *buffers], operands["C"].ndim)
+    call = Call(compiled, [*arrays, *buffers], operands["C"])
     error, tolerance = compare(problem, call.result(), expected)
     out: dict[str, Any] = {"executed": True, "max_error": error, "tolerance": tolerance}
     changed = [name for name, array in before.items() if (operands[name] != array).any()]
     if changed:
-        return out | {"failure": "wrong", "message": f"operand {changed[0]} was overwritten"}
-    if not error <= tolerance:
+        out |= {"failure": "wrong", "message": f"operand {changed[0]} was overwritten"}
+    elif not error <= tolerance:
         message = f"the result is off by {error:g}, and {tolerance:g} is allowed"
-        return out | {"failure": "wrong", "message": message}
-    stage("time")
-    timing = time_call(call, request["repeat_s"])
-    rates = [problem.flops / t / 1e9 for t in (timing.median, timing.high, timing.low)]
-    return out | {
-        "gflops": rates[0],
-        "interval": [rates[1], rates[2]],
-        "time_us": timing.median * 1e6,
-    }
+        out |= {"failure": "wrong", "message": message}
+    return call, out
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from kernels.mlir.apply import Diagnostics, StageError, apply_script, apply_to, 
 from kernels.mlir.jit import Compiled, compile_ir, descriptor_words
 from kernels.mlir.lower import Scratch, lower
 from kernels.mlir.outline import outline
+from kernels.mlir.packs import lower_packs
 from kernels.mlir.timing import time_call
 from kernels.reference import Array, empty_aligned, poison, to_bf16
 
@@ -149,6 +150,7 @@ def _shaped(function: str, kind: Any) -> Shaped:
 def compile_function(module: Any, signature: Signature, diagnostics: Diagnostics) -> Function:
     """Bufferise what is left of tensors, lower, compile."""
     bufferize(module, diagnostics)
+    lower_packs(module)
     text, scratch = lower(module, diagnostics)
     return Function(signature, compile_ir(text, signature.name), scratch)
 

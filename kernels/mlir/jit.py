@@ -21,11 +21,12 @@ class Compiled:
     address: int
 
 
-def compile_ir(text: str, entry: str) -> Compiled:
+def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
     """Compile `text` for this machine and find `entry`.
 
     The vectors are already there, so only plain loops (fills, epilogues) are left to
     LLVM's vectoriser, and 512-bit registers are allowed where the machine has them.
+    With an `effort` below 3 it stays off, for code that is checked and not timed.
 
     Raises:
         StageError: `compile`.
@@ -39,9 +40,9 @@ def compile_ir(text: str, entry: str) -> Compiled:
             cpu=llvm.get_host_cpu_name(),
             features=f"{llvm.get_host_cpu_features().flatten()},-prefer-256-bit",
         )
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
+        options = llvm.create_pipeline_tuning_options(speed_level=effort)
         options.slp_vectorization = False
-        options.loop_vectorization = True
+        options.loop_vectorization = effort == 3
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
         engine = llvm.create_mcjit_compiler(module, machine)
@@ -60,10 +61,12 @@ class Call:
     Args:
         compiled: the function; it takes and returns memref descriptors.
         arrays: the arguments, C-contiguous.
-        rank: rank of the memref that it returns.
+        like: an array of the rank and element type of the memref that it returns.
     """
 
-    def __init__(self, compiled: Compiled, arrays: list[Array], rank: int) -> None:
+    def __init__(self, compiled: Compiled, arrays: list[Array], like: Array) -> None:
+        rank = like.ndim
+
         class Descriptor(ctypes.Structure):
             _fields_ = [
                 ("allocated", ctypes.c_void_p),
@@ -77,7 +80,7 @@ class Call:
         self._arguments = [word for array in arrays for word in descriptor_words(array)]
         kinds = [type(word) for word in self._arguments]
         self._function = ctypes.CFUNCTYPE(Descriptor, *kinds)(compiled.address)
-        self._element = arrays[0].dtype
+        self._element = like.dtype
 
     def __call__(self) -> Any:
         """Run once; the returned descriptor."""

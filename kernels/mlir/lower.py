@@ -66,15 +66,12 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
     A buffer allocated in a loop becomes one buffer for all iterations, which is sound
     since none outlives its iteration.
     """
-    found = [(op.name, op) for op, _ in walk(function)]
-    for name, op in found:
-        if name == "memref.dealloc":
-            op.erase()
+    for op in [op for op, _ in walk(function) if op.name == "memref.dealloc"]:
+        op.erase()
     block = function.regions[0].blocks[0]
     types, scratch = [], []
-    for name, op in found:
-        if name not in ("memref.alloc", "memref.alloca"):
-            continue
+    allocations = ("memref.alloc", "memref.alloca")
+    for op in [op for op, _ in walk(function) if op.name in allocations]:
         kind = ir.MemRefType(op.results[0].type)
         if not kind.has_static_shape:
             raise ValueError(f"a buffer of dynamic size is left: {op}")

@@ -24,6 +24,11 @@ def payload(problem: Problem) -> str:
         UnsupportedError: no script covers the problem; names the key.
     """
     check_scripted(problem)
+    return unchecked_payload(problem)
+
+
+def unchecked_payload(problem: Problem) -> str:
+    """The same for any dtype; where it is narrower than the accumulator, the op extends it."""
     if isinstance(problem, Conv2d):
         body = _convolution(problem)
     elif isinstance(problem, Matmul):
@@ -38,7 +43,9 @@ def payload(problem: Problem) -> str:
 
 
 def _tensor(problem: Problem, name: str) -> str:
-    return _type(problem.operand_shapes[name], problem.element.name)
+    element = problem.element
+    narrow = name in ("A", "B")
+    return _type(problem.operand_shapes[name], element.name if narrow else element.accumulator)
 
 
 def _type(shape: tuple[int, ...], element: str) -> str:
@@ -52,7 +59,7 @@ def _argument(problem: Problem, name: str) -> str:
 
 def _zero(problem: Problem) -> str:
     literal = "0.0" if problem.element.is_float else "0"
-    return f"%zero = arith.constant {literal} : {problem.element.name}"
+    return f"%zero = arith.constant {literal} : {problem.element.accumulator}"
 
 
 def _add(problem: Problem) -> str:
@@ -61,7 +68,7 @@ def _add(problem: Problem) -> str:
 
 def _initial(problem: Problem) -> list[str]:
     """What the contraction adds to: zero, the bias, or what C holds."""
-    element, result = problem.element.name, _tensor(problem, "C")
+    element, result = problem.element.accumulator, _tensor(problem, "C")
     rank = len(problem.operand_shapes["C"])
     accumulates = getattr(problem, "init", "zero") == "accumulate"
     lines = [_zero(problem)]
@@ -139,7 +146,7 @@ def _contraction(problem: Problem, op: str, image: str, image_type: str) -> list
 
 
 def _epilogue(problem: Problem) -> list[str]:
-    result, element = _tensor(problem, "C"), problem.element.name
+    result, element = _tensor(problem, "C"), problem.element.accumulator
     if getattr(problem, "epilogue", "none") != "relu":
         return [f"return %product : {result}"]
     rank = len(problem.operand_shapes["C"])

@@ -98,8 +98,8 @@ def transform(
     return transformed
 
 
-def run_child(request: dict[str, Any]) -> dict[str, Any]:
-    """Send `request` to a fresh child; its reply, or the failure that became of it."""
+def run_child(request: dict[str, Any], module: str = "kernels.mlir.child") -> dict[str, Any]:
+    """Send `request` to a fresh child that runs `module`; its reply, or what became of it."""
     with (
         tempfile.TemporaryFile("w+") as source,
         tempfile.TemporaryFile("w+") as reply,
@@ -108,7 +108,7 @@ def run_child(request: dict[str, Any]) -> dict[str, Any]:
         json.dump(request, source)
         source.seek(0)
         child = subprocess.Popen(
-            child_command("kernels.mlir.child"),
+            child_command(module),
             stdin=source,
             stdout=reply,
             stderr=errors,

@@ -102,10 +102,10 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 
 
-def with_payload(problem: Problem, script: str) -> str:
-    """The same module with the payload in front of the script."""
+def with_payload(problem: Problem, script: str, function: str | None = None) -> str:
+    """The same module with the payload (or another `function`) in front of the script."""
     head, brace, tail = script.partition(MODULE)
-    return f"{head}{brace}\n{textwrap.indent(payload(problem), '  ')}{tail}"
+    return f"{head}{brace}\n{textwrap.indent(function or payload(problem), '  ')}{tail}"
 
 
 def annotated(script: str, proof: Proof) -> str:

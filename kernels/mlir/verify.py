@@ -73,7 +73,8 @@ def verify(
             "seconds": seconds,
             "memory_bytes": memory_bytes,
             "repeat_s": REPEAT_SECONDS,
-        }
+        },
+        "kernels.mlir.verify_child",
     )
     proof = Proof.from_json({"mlir": mlir_version(), "script": script, **reply})
     return Verdict(

@@ -37,6 +37,11 @@ GOOD = "matmul:m=24,n=40,k=16,dtype=f32"
         (["tune", GOOD, "--db", "sqlite:////x.db", "--server", "http://x"], "not both"),
         (["show", "matmul"], "is not a problem"),
         (["script", GOOD, "--flavor", "gpu"], "gpu"),
+        (["script", GOOD, "--result", "l2"], "--result is for --flavor air"),
+        (["script", GOOD, "--flavor", "air", "--db", "sqlite:////x.db"], "not stored"),
+        (["script", GOOD, "--flavor", "air", "--target", "cpu:znver4"], "declared memories"),
+        (["script", GOOD, "--flavor", "air", "--l1-bytes", "0"], "l1_bytes=0"),
+        (["script", GOOD, "--flavor", "air", "--l1-bytes", "8"], "declare more"),
         (["trials", GOOD, "--format", "xml"], "xml"),
         (["serve", "--port", "99999"], "port=99999"),
         (["serve", "--host", "300.1.1.1"], "host='300.1.1.1'"),
@@ -71,9 +76,7 @@ def test_reading_does_not_make_a_database(cli: Cli, tmp_path: Path, command: str
     assert not (tmp_path / "typo").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--flavor", "air"], ["--flavor", "iree"], []], ids=["air", "iree", "bf16"]
-)
+@pytest.mark.parametrize("arguments", [["--flavor", "iree"], []], ids=["iree", "bf16"])
 def test_a_script_that_no_tuning_makes_says_why(cli: Cli, arguments: list[str]) -> None:
     problem = GOOD if arguments else "matmul:m=4,n=4,k=4,dtype=bf16"
     ran = cli("script", problem, *arguments)

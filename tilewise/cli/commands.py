@@ -11,6 +11,7 @@ from typing import Any
 
 from kernels.problem import parse_problem
 from search.records import TuneRequest
+from tilewise.cli import air
 from tilewise.cli.backend import Backend, RemoteBackend, local_backend
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, TilewiseError
@@ -40,8 +41,14 @@ def show(options: argparse.Namespace) -> None:
 
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
-    with _backend(options) as backend:
-        text = backend.script(options.problem, options.target, options.flavor, options.with_payload)
+    if options.flavor == "air":
+        text = air.make_script(options)
+    else:
+        air.refuse_options(options)
+        with _backend(options) as backend:
+            text = backend.script(
+                options.problem, options.target, options.flavor, options.with_payload
+            )
     if options.json:
         named = {
             "problem": parse_problem(options.problem).canonical,

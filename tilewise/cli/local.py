@@ -33,7 +33,7 @@ POLL_S = 0.5
 def _require_scripted(problem: Problem, flavor: str) -> None:
     """Raise MissingError where no tuning will ever make the script."""
     if flavor != "cpu":
-        raise MissingError(f"there are no scripts of flavor={flavor} yet; give --flavor cpu")
+        raise MissingError(f"there are no scripts of flavor={flavor} yet; give cpu or air")
     try:
         check_scripted(problem)
     except UnsupportedError as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from search.records import SAMPLERS
-from tilewise.cli import bench, commands, verify
+from tilewise.cli import air, bench, commands, verify
 
 FLAVORS = ("cpu", "air", "iree")
 FORMATS = ("table", "json", "csv")
@@ -41,6 +41,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--with-payload", action="store_true", help="the computation in the same module"
     )
     script.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
+    air.add_options(script)
     kernel = command("kernel", commands.kernel)
     _add_stored(kernel)
     kernel.add_argument("-o", "--output", metavar="FILE", help="default: stdout")

@@ -1,0 +1,23 @@
+"""Flavor `air`: K-streaming through two memories, as MLIR-AIR's users want it."""
+
+from kernels.mlir.air.model import AIE, Memories, Traffic, choose, describe, traffic
+from kernels.mlir.air.prove import AirScript, air_module, prove_air, script_for
+from kernels.mlir.air.schedule import KStreaming, check_streaming, require_streamed
+from kernels.mlir.air.script import emit_air
+
+__all__ = [
+    "AIE",
+    "AirScript",
+    "KStreaming",
+    "Memories",
+    "Traffic",
+    "air_module",
+    "check_streaming",
+    "choose",
+    "describe",
+    "emit_air",
+    "prove_air",
+    "require_streamed",
+    "script_for",
+    "traffic",
+]

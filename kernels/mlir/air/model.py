@@ -1,0 +1,230 @@
+"""Choosing a K-streaming schedule by declared capacities and counted bytes.
+
+There is no such machine here to measure on, so the choice is a model's and says so. What
+has to fit is what the script allocates; chunks of A and B count twice, since the next one
+comes while the present one is used. What is minimised are the bytes that `loopnest`
+counts for the copies, with as many cores busy as there are.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from kernels.errors import ScheduleError
+from kernels.loopnest import Copy, Kernel, Loop, Nest, count
+from kernels.mlir.air.schedule import KStreaming, Result, check_streaming, divisors, padded
+from kernels.problem import Matmul
+from kernels.problem.iteration import iteration_space
+
+KIB = 1 << 10
+FEW = 8
+MODELLED = "modelled, not measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memories:
+    """What is declared about the machine; the defaults are like one column pair of an AIE.
+
+    Attributes:
+        l1_bytes: local memory of a core.
+        l2_bytes: memory that the cores of a block share.
+        rows, cols: cores of a block along m and n.
+        buffers: copies of each chunk that are held, 2 where transfers overlap the work.
+        burst_bytes: a row of A's inner chunk is at least that long where it can be.
+        pack: the largest m0, n0, k0 of the innermost matmul.
+    """
+
+    l1_bytes: int = 64 * KIB
+    l2_bytes: int = 512 * KIB
+    rows: int = 2
+    cols: int = 2
+    buffers: int = 2
+    burst_bytes: int = 64
+    pack: tuple[int, int, int] = (4, 8, 8)
+
+
+AIE = Memories()
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one execution moves, and what it holds, in bytes.
+
+    Attributes:
+        l3_to_l2, l2_to_l1: A and B, copied and packed.
+        copies, packs: how many transfers that takes.
+        result: C, each time that it is moved on its way from L1 to L3.
+        l1_bytes: held by one core.
+        l2_bytes: held by one block.
+    """
+
+    l3_to_l2: int
+    l2_to_l1: int
+    copies: int
+    packs: int
+    result: int
+    l1_bytes: int
+    l2_bytes: int
+
+
+def nest(problem: Matmul, schedule: KStreaming, level: int) -> Nest:
+    """The loops down to the copies into L2 (`level` 2) or the packs into L1 (`level` 1)."""
+    s = schedule
+    loops = [
+        Loop("m", s.block_m, problem.m // s.block_m, "parallel"),
+        Loop("n", s.block_n, problem.n // s.block_n, "parallel"),
+        Loop("m", s.thread_m, s.threads[0], "parallel"),
+        Loop("n", s.thread_n, s.threads[1], "parallel"),
+        Loop("k", s.outer_k, problem.k // s.outer_k, "stream"),
+    ]
+    depth, cols = s.outer_k, 1
+    if level == 1:
+        loops.append(Loop("k", s.inner_k, s.outer_k // s.inner_k, "stream"))
+        depth, cols = s.inner_k, s.pack_n
+    copies = [Copy("A", (s.thread_m, depth)), Copy("B", (depth, s.thread_n))]
+    kernel = Kernel(s.thread_m, cols, depth, 1, 1)
+    return Nest(iteration_space(problem), (*loops, *copies, kernel))
+
+
+def traffic(problem: Matmul, schedule: KStreaming, buffers: int = AIE.buffers) -> Traffic:
+    """Count what `schedule` moves and holds.
+
+    Raises:
+        ScheduleError: a size does not divide the one around it.
+    """
+    check_streaming(problem, schedule)
+    given, problem = problem, padded(problem, schedule)
+    s, element = schedule, problem.element
+    outer, inner = (count(problem, nest(problem, s, level)) for level in (2, 1))
+    edge = (s.thread_m + s.thread_n) * element.bytes * buffers
+    through_l2 = s.result == "l2"
+    cores = s.threads[0] * s.threads[1]
+    return Traffic(
+        l3_to_l2=sum(outer.packed_bytes.values()),
+        l2_to_l1=sum(inner.packed_bytes.values()),
+        copies=sum(outer.packs.values()),
+        packs=sum(inner.packs.values()),
+        result=given.m * given.n * element.accumulator_bytes * (1 + through_l2),
+        l1_bytes=edge * s.inner_k + s.thread_m * s.thread_n * element.accumulator_bytes,
+        l2_bytes=edge * s.outer_k * cores
+        + s.block_m * s.block_n * element.accumulator_bytes * through_l2,
+    )
+
+
+def choose(problem: Matmul, memories: Memories = AIE, result: Result = "l3") -> KStreaming:
+    """The schedule that fits `memories` and moves the fewest bytes.
+
+    Before bytes count, in this order: cores that are busy, the size of the packs, whether
+    both K loops exist, and whether rows of A come in whole bursts. Of the depths that fit,
+    the deepest is taken.
+
+    Raises:
+        ScheduleError: nothing fits.
+    """
+    found: list[tuple[tuple[float, ...], KStreaming]] = []
+    problem = _rounded(problem)
+    for m in divisors(problem.m):
+        for n in divisors(problem.n):
+            schedule = _tile(problem, memories, result, m, n)
+            if schedule is not None:
+                found.append((_cost(problem, memories, schedule), schedule))
+    if not found:
+        raise ScheduleError(
+            f"{problem}: not even a tile of one element fits L1 of {memories.l1_bytes} bytes and "
+            f"L2 of {memories.l2_bytes}; declare more"
+        )
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def describe(problem: Matmul, schedule: KStreaming, memories: Memories = AIE) -> tuple[str, ...]:
+    """Lines on what the model says, marked as such."""
+    t = traffic(problem, schedule, memories.buffers)
+    rows, cols = schedule.threads
+    return (
+        f"chosen:   {MODELLED}, for {memories.rows}x{memories.cols} cores, L1 of "
+        f"{memories.l1_bytes} bytes, L2 of {memories.l2_bytes}",
+        f"holds:    L1 {t.l1_bytes} bytes, L2 {t.l2_bytes}, chunks {memories.buffers} times; "
+        f"{rows}x{cols} cores busy",
+        f"moves:    L3 to L2 {t.l3_to_l2} bytes in {t.copies} copies, L2 to L1 {t.l2_to_l1} "
+        f"in {t.packs} packs, results {t.result}",
+    )
+
+
+def _rounded(problem: Matmul) -> Matmul:
+    """Sizes with divisors to choose from; a size that eight does not divide grows by at most
+    a sixteenth, or to the next multiple of eight.
+    """
+
+    def up(size: int) -> int:
+        if size < FEW or size % FEW == 0:
+            return size
+        unit = max(FEW, min(1 << (size // 16).bit_length() - 1, 16 * FEW) if size >= 16 else FEW)
+        return -(-size // unit) * unit
+
+    return replace(problem, m=up(problem.m), n=up(problem.n), k=up(problem.k))
+
+
+def _tile(problem: Matmul, memories: Memories, result: Result, m: int, n: int) -> KStreaming | None:
+    """The schedule with a thread's tile of m x n; None where it does not fit."""
+    element = problem.element
+    rows = _largest(problem.m // m, memories.rows)
+    cols = _largest(problem.n // n, memories.cols)
+    c = m * n * element.accumulator_bytes
+    edge = (m + n) * element.bytes * memories.buffers
+    left = memories.l2_bytes - c * rows * cols * (result == "l2")
+    inner_limit = (memories.l1_bytes - c) // edge
+    outer_limit = left // (edge * rows * cols)
+    burst = -(-memories.burst_bytes // element.bytes)
+    for outer, inner, pack_k in _depths(problem.k, memories.pack[2], burst):
+        if outer <= outer_limit and inner <= inner_limit:
+            return KStreaming(
+                block_m=m * rows,
+                block_n=n * cols,
+                thread_m=m,
+                thread_n=n,
+                outer_k=outer,
+                inner_k=inner,
+                pack_m=_largest(m, memories.pack[0]),
+                pack_n=_largest(n, memories.pack[1]),
+                pack_k=pack_k,
+                result=result,
+            )
+    return None
+
+
+@lru_cache(maxsize=16)
+def _depths(k: int, pack_limit: int, burst: int) -> tuple[tuple[int, int, int], ...]:
+    """Every outer and inner depth and pack size of K, the best first."""
+    pairs = [
+        (outer, inner, _largest(inner, pack_limit))
+        for outer in divisors(k)
+        for inner in divisors(outer)
+    ]
+    whole = _largest(k, pack_limit)
+
+    def merit(pair: tuple[int, int, int]) -> tuple[int, ...]:
+        outer, inner, pack = pair
+        return (pack == whole, _loops(k, *pair[:2], pack_limit), inner >= burst, outer, inner)
+
+    return tuple(sorted(pairs, key=merit, reverse=True))
+
+
+def _cost(problem: Matmul, memories: Memories, schedule: KStreaming) -> tuple[float, ...]:
+    """What is compared between tiles; the smallest wins."""
+    s = schedule
+    t = traffic(problem, s, memories.buffers)
+    packed = s.pack_m * s.pack_n * s.pack_k
+    in_bursts = s.inner_k * problem.element.bytes >= memories.burst_bytes
+    cores = s.threads[0] * s.threads[1]
+    bytes_moved = t.l3_to_l2 + t.l2_to_l1 + t.result
+    loops = _loops(problem.k, s.outer_k, s.inner_k, memories.pack[2])
+    return (-cores, -packed, -loops, -in_bursts, bytes_moved, t.copies + t.packs, -s.thread_n)
+
+
+def _loops(k: int, outer: int, inner: int, pack_limit: int) -> int:
+    """K loops that there are; chunks less than a pack deep are no gain over a whole one."""
+    return ((outer < k) + (inner < outer)) * (inner >= pack_limit)
+
+
+def _largest(number: int, limit: int) -> int:
+    """The largest divisor of `number` that is at most `limit`."""
+    return max(d for d in range(1, min(number, limit) + 1) if number % d == 0)

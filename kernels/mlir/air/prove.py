@@ -1,0 +1,116 @@
+"""Air scripts, chosen by the model and proven before anyone gets them."""
+
+from dataclasses import dataclass, replace
+
+from kernels.errors import ProofError
+from kernels.mlir.air.model import AIE, Memories, choose, describe
+from kernels.mlir.air.schedule import KStreaming, Result, require_streamed
+from kernels.mlir.air.script import emit_air
+from kernels.mlir.payload import unchecked_payload
+from kernels.mlir.proof import Proof
+from kernels.mlir.prove import run_child
+from kernels.mlir.script import mlir_version, with_payload
+from kernels.problem import Matmul, Problem
+
+CHILD = "kernels.mlir.air.child"
+LARGEST_RUN = 4 * 10**9
+"""Operations that are executed, one scalar at a time; about a second."""
+
+
+@dataclass(frozen=True)
+class AirScript:
+    """A K-streaming script that was proven, and what it was made from."""
+
+    problem: Matmul
+    schedule: KStreaming
+    text: str
+    proof: Proof
+
+    @property
+    def module(self) -> str:
+        """The script together with its payload, ready for `iree-opt --transform-interpreter`."""
+        return air_module(self.problem, self.text)
+
+
+def script_for(
+    problem: Problem, memories: Memories = AIE, result: Result = "l3", seconds: float = 120.0
+) -> AirScript:
+    """Choose a schedule for `memories`, emit its script, and prove it.
+
+    Raises:
+        UnsupportedError: no air script covers the problem; names the key.
+        ScheduleError: nothing fits the memories.
+        ProofError: the script did not prove.
+    """
+    matmul = require_streamed(problem)
+    schedule = choose(matmul, memories, result)
+    text = emit_air(matmul, schedule)
+    proof = prove_air(matmul, schedule, text, seconds=seconds)
+    if not proof.ok:
+        raise ProofError(f"{problem}: the air script failed: {proof.failure}: {proof.message}")
+    told = (*describe(matmul, schedule, memories), _proven(matmul, schedule, proof))
+    text = emit_air(matmul, schedule, told)
+    return AirScript(matmul, schedule, text, replace(proof, script=text))
+
+
+def prove_air(
+    problem: Problem,
+    schedule: KStreaming,
+    script: str,
+    *,
+    seed: int = 0,
+    seconds: float = 120.0,
+    memory_bytes: int = 4 << 30,
+) -> Proof:
+    """Apply any script to the payload of `problem`, check the wishes, execute what came out.
+
+    Whatever the script does becomes a `Proof` with that failure. Speed is not measured,
+    since that of a processor would say nothing.
+    """
+    matmul = require_streamed(problem)
+    runs = runnable(matmul, schedule)
+    request = {
+        "problem": matmul.canonical,
+        "schedule": schedule.to_json(),
+        "module": air_module(matmul, script),
+        "runs": runs.canonical,
+        "runs_module": air_module(runs, script),
+        "seed": seed,
+        "seconds": seconds,
+        "memory_bytes": memory_bytes,
+    }
+    reply = run_child(request, CHILD)
+    return Proof.from_json({"mlir": mlir_version(), "script": script, **reply})
+
+
+def runnable(problem: Matmul, schedule: KStreaming) -> Matmul:
+    """What the script of a large problem is executed on: two blocks and two chunks of each dim.
+
+    The same text serves both, since sizes of the problem do not occur in it; that of the
+    whole is inspected all the same.
+    """
+    if problem.flops <= LARGEST_RUN:
+        return problem
+    return replace(
+        problem,
+        m=_two(problem.m, schedule.block_m),
+        n=_two(problem.n, schedule.block_n),
+        k=_two(problem.k, schedule.outer_k),
+    )
+
+
+def _two(extent: int, part: int) -> int:
+    """Two parts, the second short if the last of `extent` is."""
+    return min(extent, 2 * part - (extent % part > 0))
+
+
+def air_module(problem: Matmul, script: str) -> str:
+    """`script` with the payload of `problem`, of whatever dtype."""
+    return with_payload(problem, script, unchecked_payload(problem))
+
+
+def _proven(problem: Matmul, schedule: KStreaming, proof: Proof) -> str:
+    runs = runnable(problem, schedule)
+    on = "" if runs == problem else f" on {runs.canonical}"
+    exact = "exact" if proof.tolerance == 0 else f"error {proof.max_error:.3g}"
+    return f"proven:   structure inspected; executed on a processor{on}, {exact}"

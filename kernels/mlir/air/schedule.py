@@ -1,0 +1,173 @@
+"""K-streaming: what MLIR-AIR's users want of a matmul's loops, as one frozen value.
+
+It says with the words of `kernels.schedule` what its steps cannot: two levels of tiles
+with hardware mappings, the reduction streamed on two levels, packs of both factors and
+of the result. The order of these steps is not free, as that of a processor's schedule is:
+any other order breaks one of the three wishes that `inspect` checks. So the sizes are
+fields, and `steps` is the recipe that they fill in; the loop nest that `loopnest` counts
+is made from the same fields in `nest`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+from kernels.errors import ScheduleError, UnsupportedError
+from kernels.problem import Matmul, Problem, weights_are_constant
+
+Result = Literal["l3", "l2"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KStreaming:
+    """The sizes of a K-streaming schedule, all in elements.
+
+    Attributes:
+        block_m, block_n: the tile of C of one block, a grid of cores.
+        thread_m, thread_n: the tile of C of one thread, a core; it stays in L1.
+        outer_k: depth of the chunks of A and B that are copied from L3 to L2.
+        inner_k: depth of the chunks of those that are packed from L2 to L1.
+        pack_m, pack_n, pack_k: the innermost matmul, m0 x n0 x k0. A is packed to m0 x k0,
+            B to k0 x n0 and C to m0 x n0.
+        result: where the unpack writes: to C itself (`l3`), or to a block_m x block_n tile
+            in L2 that is copied to C once the threads have ended (`l2`).
+    """
+
+    block_m: int
+    block_n: int
+    thread_m: int
+    thread_n: int
+    outer_k: int
+    inner_k: int
+    pack_m: int
+    pack_n: int
+    pack_k: int
+    result: Result = "l3"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "result":
+                if value not in get_args(Result):
+                    raise ScheduleError(f"result={value!r} is not one of l3, l2")
+            elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ScheduleError(f"{field.name}={value!r}: give a whole number of at least 1")
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Threads of a block along m and n."""
+        return self.block_m // self.thread_m, self.block_n // self.thread_n
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The recipe, outermost first; every line is a comment of the script."""
+        m0, n0, k0 = self.pack_m, self.pack_n, self.pack_k
+        through = f"L2 {self.block_m}x{self.block_n} to " if self.result == "l2" else ""
+        return (
+            f"tile   m={self.block_m} n={self.block_n} on block",
+            f"tile   m={self.thread_m} n={self.thread_n} on thread",
+            f"pack   A {m0}x{k0}, B {k0}x{n0}, C {m0}x{n0}, outer and inner permutation",
+            f"stream k={self.outer_k} to L2 (copies of A and B)",
+            f"stream k={self.inner_k} to L1 (packs of A and B)",
+            f"init   fill in L1, packed; result L1 to {through}L3",
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.steps)
+
+    def to_json(self) -> dict[str, str | int]:
+        """A JSON object with every field."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, source: object) -> "KStreaming":
+        """Read `to_json`'s object back; ScheduleError names a key that is missing or unknown."""
+        if not isinstance(source, dict):
+            raise ScheduleError(f"a K-streaming schedule is an object, not {source!r}")
+        values: dict[str, Any] = {"result": "l3", **source}
+        names = [f.name for f in fields(cls)]
+        for name in {*names} ^ {*values}:
+            what = "is missing" if name in names else f"is unknown; known are {', '.join(names)}"
+            raise ScheduleError(f"K-streaming schedule: {name} {what}")
+        return cls(**values)
+
+
+def require_streamed(problem: Problem) -> Matmul:
+    """The problem, if K-streaming covers it.
+
+    Raises:
+        UnsupportedError: names the key that stands in the way.
+    """
+    if not isinstance(problem, Matmul):
+        raise UnsupportedError(
+            f"{problem}: K-streaming is of a matmul; no air script covers {problem.op} yet", "op"
+        )
+    if problem.batch > 1:
+        raise UnsupportedError(
+            f"{problem}: batch={problem.batch} has no air script yet; ask for one matrix "
+            "and repeat it",
+            "batch",
+        )
+    plain = {"transpose_a": False, "transpose_b": False, "init": "zero", "bias": False,
+             "epilogue": "none"}  # fmt: skip
+    for field, value in plain.items():
+        given = getattr(problem, field)
+        if given != value:
+            raise UnsupportedError(
+                f"{problem}: {field}={given} has no air script yet; leave it out", field
+            )
+    if weights_are_constant(problem):
+        raise UnsupportedError(
+            f"{problem}: weights=constant has no air script yet; leave it out", "weights"
+        )
+    return problem
+
+
+def padded(problem: Matmul, schedule: KStreaming) -> Matmul:
+    """The problem in whole blocks and chunks: what the script pads its operands to in L3."""
+    m, n, k = schedule.block_m, schedule.block_n, schedule.outer_k
+    return replace(
+        problem,
+        m=-(-problem.m // m) * m,
+        n=-(-problem.n // n) * n,
+        k=-(-problem.k // k) * k,
+    )
+
+
+def check_streaming(problem: Matmul, schedule: KStreaming) -> None:
+    """Raise unless every size divides the one around it, so that all shapes are static.
+
+    Blocks and outer chunks need not divide the problem, since it is padded to whole ones.
+
+    Raises:
+        ScheduleError: names the two sizes and what would divide.
+    """
+    for dim, chain in _chains(schedule).items():
+        for (outer, whole), (inner, part) in pairwise(chain):
+            if whole % part:
+                near = max(d for d in range(1, min(part, whole) + 1) if whole % d == 0)
+                raise ScheduleError(
+                    f"{problem}: {inner}={part} does not divide {outer}={whole}, and remainders "
+                    f"along {dim} would need shapes that are not static; give a divisor of "
+                    f"{whole}, such as {near}"
+                )
+
+
+def _chains(schedule: KStreaming) -> dict[str, list[tuple[str, int]]]:
+    """For each dim its sizes from the outside in, by name."""
+    inside = {
+        "m": ("block_m", "thread_m", "pack_m"),
+        "n": ("block_n", "thread_n", "pack_n"),
+        "k": ("outer_k", "inner_k", "pack_k"),
+    }
+    return {
+        dim: [(name, getattr(schedule, name)) for name in names] for dim, names in inside.items()
+    }
+
+
+def divisors(number: int) -> Iterator[int]:
+    """The divisors of a number, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    yield from small
+    yield from (number // d for d in reversed(small) if d * d != number)

@@ -1,0 +1,74 @@
+"""Scripts of flavor `air`: chosen by a model and proven here, with no store behind them."""
+
+import argparse
+from typing import Any
+
+from kernels.errors import ProofError, UnsupportedError
+from kernels.problem import parse_problem
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+OPTIONS = ("l1_bytes", "l2_bytes", "result")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What is declared about a machine that is not this one; only `air` takes it."""
+    group = parser.add_argument_group("flavor air")
+    group.add_argument("--l1-bytes", type=int, metavar="N", help="of a core; default: 65536")
+    group.add_argument("--l2-bytes", type=int, metavar="N", help="of a block; default: 524288")
+    group.add_argument("--result", choices=("l3", "l2"), help="where C is unpacked to; default: l3")
+
+
+def refuse_options(options: argparse.Namespace) -> None:
+    """Raise BadInputError if another flavor was given what only `air` takes."""
+    for name in OPTIONS:
+        if getattr(options, name) is not None:
+            flag = name.replace("_", "-")
+            raise BadInputError(f"--{flag} is for --flavor air, not {options.flavor}")
+
+
+def make_script(options: argparse.Namespace) -> str:
+    """The proven script, with its payload if asked.
+
+    Raises:
+        BadInputError: an option that means nothing here.
+        MissingError: no air script covers the problem.
+        TilewiseError: the script did not prove, or the compiler is not installed.
+    """
+    problem = parse_problem(options.problem)
+    if options.server or options.db:
+        raise BadInputError(
+            "an air script is made here and not stored; leave out --server and --db"
+        )
+    if options.target != "host":
+        raise BadInputError(
+            f"target={options.target!r}: an air script is for declared memories, not a processor; "
+            "leave out --target"
+        )
+    given: dict[str, Any] = {}
+    for name in OPTIONS[:2]:
+        value = getattr(options, name)
+        if value is None:
+            continue
+        if value < 1:
+            raise BadInputError(f"{name}={value} is out of range; give at least 1")
+        given[name] = value
+    try:
+        made = _script_for(problem, given, options.result or "l3")
+    except UnsupportedError as error:
+        raise MissingError(str(error)) from error
+    except ProofError as error:
+        raise TilewiseError(str(error)) from error
+    text: str = made.module if options.with_payload else made.text
+    return text
+
+
+def _script_for(problem: Any, memories: dict[str, Any], result: str) -> Any:
+    try:
+        import iree.compiler  # noqa: F401  (the child needs it; better said before it fails)
+
+        from kernels.mlir.air import Memories, script_for
+    except ModuleNotFoundError as error:
+        raise TilewiseError(
+            f"an air script needs {error.name} here; install tilewise[kernels]"
+        ) from error
+    return script_for(problem, Memories(**memories), "l2" if result == "l2" else "l3")
