@@ -22,7 +22,7 @@ from kernels.process import die_with_parent
 from kernels.reference import compare, empty_aligned, make_operands, poison, reference
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from kernels.target.microbench import peak_gflops, peak_run
+from kernels.target.microbench import peak_gflops
 from search.measure import Run, Samples, interleave, measure, sample_cost
 from search.peers import available_peers
 from search.peers.screen import Bench, Timed, screen
@@ -173,20 +173,15 @@ class Session:
         }
 
     def _with_peak(self, runs: list[Run], rounds: int) -> tuple[list[Samples], float]:
-        """Interleaved rounds, and the multiply-add peak of the same rounds in GFLOP/s.
+        """Interleaved rounds, and the multiply-add peak around them in GFLOP/s.
 
-        The clock follows the load and the neighbours, so the peak is measured where the
-        kernels are, and quoted by its median as they are. That of several threads is the
-        best of before and after, since those have to be started.
+        The peak is the best of before and after: a bound has to lie above what it bounds, and
+        its median in the same rounds does not (kernels reached 104 to 110% of it here).
         """
         dtype = self.problem.element.name
-        if self.target.threads > 1:
-            before = peak_gflops(self.target, dtype)
-            timed = interleave(runs, rounds, self.target.threads)
-            return timed, max(before, peak_gflops(self.target, dtype))
-        run, flops = peak_run(self.target, dtype)
-        *timed, peak = interleave([*runs, run], rounds, self.target.threads)
-        return timed, flops / median(peak.times) / 1e9
+        before = peak_gflops(self.target, dtype)
+        timed = interleave(runs, rounds, self.target.threads)
+        return timed, max(before, peak_gflops(self.target, dtype))
 
 
 def _best_ways(ways: list[Variant], times: list[list[float]]) -> dict[str, list[float]]:

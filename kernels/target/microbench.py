@@ -46,23 +46,6 @@ def peak_gflops(target: Target, dtype: str) -> float:
     return done / best / 1e9
 
 
-def peak_run(target: Target, dtype: str) -> tuple[Callable[[int], None], float]:
-    """One thread's multiply-adds as something to be timed beside kernels.
-
-    Returns:
-        A function that runs the loop so many times, and the flops of one time.
-    """
-    chains = CHAINS[target.vector_registers]
-    how = arithmetic(dtype, target)
-    code = _compiled("peak", how, target.lanes(dtype), target.has_fma, chains)
-    work = np.ones(target.vector_bytes * 2, np.uint8)
-
-    def run(repeat: int) -> None:
-        code(work.ctypes.data, PEAK_STEPS * repeat)
-
-    return run, 2.0 * chains * target.lanes(dtype) * how.depth * PEAK_STEPS
-
-
 def bandwidth_gbs(target: Target) -> float:
     """Bytes that the target's threads read from memory, in GB/s."""
     size = max(BUFFER_BYTES, LEAST_BUFFER_PER_CACHE * target.l3_bytes)
