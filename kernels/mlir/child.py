@@ -113,7 +113,7 @@ def _run(problem: Any, compiled: Any, scratch: Any, request: dict[str, Any]) -> 
     before = {name: operands[name].copy() for name in operands if name != "C"}
     arrays = [operands[name] for name in argument_names(problem)]
     stage("run")
-    call = Call(compiled, [*arrays, *buffers], operands["C"].ndim)
+    call = Call(compiled, [*arrays, *buffers], operands["C"])
     error, tolerance = compare(problem, call.result(), expected)
     out: dict[str, Any] = {"executed": True, "max_error": error, "tolerance": tolerance}
     changed = [name for name, array in before.items() if (operands[name] != array).any()]

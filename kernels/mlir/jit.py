@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kernels.mlir.apply import StageError
 
 Array = NDArray[Any]
+FEATURES = "-prefer-256-bit,-avx512bf16,-avxneconvert"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ def compile_ir(text: str, entry: str) -> Compiled:
 
     The vectors are already there, so only plain loops (fills, epilogues) are left to
     LLVM's vectoriser, and 512-bit registers are allowed where the machine has them.
+    Instructions on bf16 are not: LLVM 22 ends the process over a bf16 that is loaded and put
+    into a vector, and bf16 is widened by shifts as fast.
 
     Raises:
         StageError: `compile`.
@@ -37,7 +40,7 @@ def compile_ir(text: str, entry: str) -> Compiled:
         machine = llvm.Target.from_default_triple().create_target_machine(
             opt=3,
             cpu=llvm.get_host_cpu_name(),
-            features=f"{llvm.get_host_cpu_features().flatten()},-prefer-256-bit",
+            features=f"{llvm.get_host_cpu_features().flatten()},{FEATURES}",
         )
         options = llvm.create_pipeline_tuning_options(speed_level=3)
         options.slp_vectorization = False
@@ -60,10 +63,12 @@ class Call:
     Args:
         compiled: the function; it takes and returns memref descriptors.
         arrays: the arguments, C-contiguous.
-        rank: rank of the memref that it returns.
+        result: the array that it returns, one of the arguments.
     """
 
-    def __init__(self, compiled: Compiled, arrays: list[Array], rank: int) -> None:
+    def __init__(self, compiled: Compiled, arrays: list[Array], result: Array) -> None:
+        rank = result.ndim
+
         class Descriptor(ctypes.Structure):
             _fields_ = [
                 ("allocated", ctypes.c_void_p),
@@ -77,7 +82,7 @@ class Call:
         self._arguments = [word for array in arrays for word in _descriptor(array)]
         kinds = [type(word) for word in self._arguments]
         self._function = ctypes.CFUNCTYPE(Descriptor, *kinds)(compiled.address)
-        self._element = arrays[0].dtype
+        self._element = result.dtype
 
     def __call__(self) -> Any:
         """Run once; the returned descriptor."""
