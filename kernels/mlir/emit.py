@@ -223,7 +223,7 @@ class StepEmitter:
         return replace(piece, handle=packed, lanes=lanes)
 
     def _pack_rows(self, piece: Piece) -> Piece:
-        """A to rows of the chunk's depth: a copy of the block, nothing padded."""
+        """A to a block of its own, in the order in which A lies, nothing padded."""
         w, space = self.writer, self.form.space
         zero = self.form.zero
         copied, pads, back = w.name("copied"), w.name("pad"), w.name("back")
@@ -239,9 +239,9 @@ class StepEmitter:
             f"{copy} = transform.structured.rewrite_in_destination_passing_style {producer} "
             f": ({ANY}) -> {ANY}"
         )
-        depths = piece.extents[space.stream]
-        lead = (1,) * (len(space.row_dims) - 1 + len(space.lead))
-        self._remember(copy, (*lead, 1, largest_divisor(depths, LARGEST_COPY)))
+        ones = (1,) * self.form.copied_dims
+        neighbours = piece.extents[self.form.contiguous]
+        self._remember(copy, (*ones, largest_divisor(neighbours, LARGEST_COPY)))
         return replace(piece, handle=copied)
 
     def sequences(self) -> list[str]:

@@ -1,7 +1,8 @@
-"""How MLIR's named ops arrange the dims that schedules speak of."""
+"""How MLIR's ops arrange the dims that schedules speak of."""
 
 from dataclasses import dataclass
 
+from kernels.mlir.contraction import contraction
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 
@@ -12,14 +13,18 @@ class Form:
 
     Attributes:
         space: the dims and their roles.
-        op: the named op in the payload.
+        op: the op in the payload.
         dims: its iteration dims in MLIR's order; after B is packed, `lane` follows them.
         tap_extents: the reduction dims that are not streamed (kh, kw), with their extents.
         panels_first: the outer permutation that puts the panels of packed B first.
-        row_stride: distance of neighbouring rows of the register tile in A.
+        copied_dims: dims of A before its last one.
+        contiguous: the dim whose neighbours are neighbours in A.
+        rows_apart: whether something lies in A between neighbouring rows of the register
+            tile: pixels that a stride leaves out, or the channels of other groups.
         starts_from_fill: whether C starts from zeros that a linalg.fill writes.
         zero: the element type's zero as an attribute.
-        element_bytes: size of an element.
+        widens: whether the body widens A and B to the accumulator's type.
+        accumulator_bytes: size of an element of C.
         body: the multiplication and the addition of the op's body.
     """
 
@@ -28,10 +33,13 @@ class Form:
     dims: tuple[str, ...]
     tap_extents: dict[str, int]
     panels_first: tuple[int, ...]
+    copied_dims: int
+    contiguous: str
     body: tuple[str, str]
     zero: str
-    element_bytes: int
-    row_stride: int
+    widens: bool
+    accumulator_bytes: int
+    rows_apart: bool
     starts_from_fill: bool
 
     @property
@@ -47,29 +55,29 @@ class Form:
 
 def form(problem: Problem) -> Form:
     """The form of `problem`."""
-    space, element = iteration_space(problem), problem.element
+    space, element, op = iteration_space(problem), problem.element, contraction(problem)
     kind = "f" if element.is_float else "i"
-    taps: dict[str, int] = {}
-    op = "linalg.matmul"
-    dims: tuple[str, ...] = ("m", "n", "k")
-    panels_first: tuple[int, ...] = (1, 0)
-    if isinstance(problem, Conv2d):
-        op = "linalg.conv_2d_nhwc_hwcf"
-        taps = {"kh": problem.kh, "kw": problem.kw}
-        dims, panels_first = ("n", "oh", "ow", "co", *taps, "ci"), (3, 0, 1, 2)
-    elif space.lead:
-        op = "linalg.batch_matmul"
-        dims, panels_first = ("batch", *dims), (0, 2, 1)
+    image = problem if isinstance(problem, Conv2d) and space.image == "A" else None
     return Form(
         space=space,
-        op=op,
-        dims=dims,
-        tap_extents=taps,
-        panels_first=panels_first,
+        op=op.op,
+        dims=op.dims,
+        tap_extents={"kh": image.kh, "kw": image.kw} if image else {},
+        panels_first=_panels_first(space, op.maps[1].split(", ")),
+        copied_dims=len(op.shapes[0]) - 1,
+        contiguous=op.maps[0].rpartition(", ")[2],
         body=(f"arith.mul{kind}", f"arith.add{kind}"),
         zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
-        element_bytes=element.bytes,
-        row_stride=problem.stride if isinstance(problem, Conv2d) else 1,
+        widens=element.name != element.accumulator,
+        accumulator_bytes=element.accumulator_bytes,
+        rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
         starts_from_fill=not getattr(problem, "bias", False)
         and getattr(problem, "init", "zero") == "zero",
     )
+
+
+def _panels_first(space: IterationSpace, order: list[str]) -> tuple[int, ...]:
+    """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
+    lead = [dim for dim in order if dim in space.lead]
+    rest = [dim for dim in order if dim not in (*lead, space.col)]
+    return tuple(order.index(dim) for dim in (*lead, space.col, *rest))

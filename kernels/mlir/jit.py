@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kernels.mlir.apply import StageError
 
 Array = NDArray[Any]
+FEATURES = "-prefer-256-bit,-avx512bf16,-avxneconvert"
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
     The vectors are already there, so only plain loops (fills, epilogues) are left to
     LLVM's vectoriser, and 512-bit registers are allowed where the machine has them.
     With an `effort` below 3 it stays off, for code that is checked and not timed.
+    Instructions on bf16 are not: LLVM 22 ends the process over a bf16 that is loaded and put
+    into a vector, and bf16 is widened by shifts as fast.
 
     Raises:
         StageError: `compile`.
@@ -38,7 +41,7 @@ def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
         machine = llvm.Target.from_default_triple().create_target_machine(
             opt=3,
             cpu=llvm.get_host_cpu_name(),
-            features=f"{llvm.get_host_cpu_features().flatten()},-prefer-256-bit",
+            features=f"{llvm.get_host_cpu_features().flatten()},{FEATURES}",
         )
         options = llvm.create_pipeline_tuning_options(speed_level=effort)
         options.slp_vectorization = False

@@ -116,7 +116,7 @@ class KernelEmitter:
         since LLVM takes vectors apart badly unless their length is a power of two.
         """
         w = self.writer
-        rows = self.form.row_stride > 1
+        rows = self.form.rows_apart
         parts = self._parts(rows)
         if not parts:
             return
@@ -154,5 +154,5 @@ class KernelEmitter:
         """Width of the parts that a register tile's columns are split into; 0 for none."""
         if dim not in (self.form.space.col, "lane"):
             return 0
-        lanes = REGISTER_BYTES // self.form.element_bytes
+        lanes = REGISTER_BYTES // self.form.accumulator_bytes
         return lanes if extent > lanes and extent.bit_count() > 1 else 0

@@ -2,12 +2,21 @@
 
 The function takes the operands in the order A, B, bias (where there is one), C and
 returns C. Arguments that are only read say so, and C is the buffer that the result
-is written to, so that bufferisation copies neither.
+is written to, so that bufferisation copies neither. Narrow operands are widened to the
+type of C by the contraction itself, element by element.
 """
 
-from kernels.errors import UnsupportedError
-from kernels.problem import Conv2d, Matmul, Problem
-from kernels.support import check_scripted
+from kernels.mlir.contraction import (
+    Contraction,
+    affine_map,
+    contraction,
+    padded_image,
+    pixels,
+    read_image,
+)
+from kernels.mlir.reshape import Shape, reshape, tensor
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import iteration_space
 
 ENTRY = "kernel"
 
@@ -18,38 +27,24 @@ def argument_names(problem: Problem) -> tuple[str, ...]:
 
 
 def payload(problem: Problem) -> str:
-    """The text of `func.func @kernel` for `problem`.
-
-    Raises:
-        UnsupportedError: no script covers the problem; names the key.
-    """
-    check_scripted(problem)
-    return unchecked_payload(problem)
-
-
-def unchecked_payload(problem: Problem) -> str:
-    """The same for any dtype; where it is narrower than the accumulator, the op extends it."""
-    if isinstance(problem, Conv2d):
-        body = _convolution(problem)
-    elif isinstance(problem, Matmul):
-        body = _matmul(problem)
-    else:
-        raise UnsupportedError(f"{problem}: no payload", "op")
+    """The text of `func.func @kernel` for `problem`."""
     arguments = ", ".join(_argument(problem, name) for name in argument_names(problem))
     result = _tensor(problem, "C")
-    lines = [*_initial(problem), *body, *_epilogue(problem)]
+    lines = [
+        f"%zero = arith.constant {_blank(problem)} : {problem.element.accumulator}",
+        *_product(problem),
+        *_epilogue(problem),
+    ]
     text = "\n".join(f"  {line}" for line in lines)
     return f"func.func @{ENTRY}({arguments}) -> {result} {{\n{text}\n}}\n"
 
 
 def _tensor(problem: Problem, name: str) -> str:
-    element = problem.element
-    narrow = name in ("A", "B")
-    return _type(problem.operand_shapes[name], element.name if narrow else element.accumulator)
+    return tensor(problem.operand_shapes[name], _element(problem, name))
 
 
-def _type(shape: tuple[int, ...], element: str) -> str:
-    return f"tensor<{'x'.join(map(str, shape))}x{element}>"
+def _element(problem: Problem, name: str) -> str:
+    return problem.element.name if name in ("A", "B") else problem.element.accumulator
 
 
 def _argument(problem: Problem, name: str) -> str:
@@ -57,38 +52,67 @@ def _argument(problem: Problem, name: str) -> str:
     return f"%{name}: {_tensor(problem, name)} {{bufferization.writable = {writable}}}"
 
 
-def _zero(problem: Problem) -> str:
-    literal = "0.0" if problem.element.is_float else "0"
-    return f"%zero = arith.constant {literal} : {problem.element.accumulator}"
+def _blank(problem: Problem) -> str:
+    return "0.0" if problem.element.is_float else "0"
 
 
 def _add(problem: Problem) -> str:
     return "arith.addf" if problem.element.is_float else "arith.addi"
 
 
-def _initial(problem: Problem) -> list[str]:
-    """What the contraction adds to: zero, the bias, or what C holds."""
+# What the contraction adds to
+
+
+def _product(problem: Problem) -> list[str]:
+    """The contraction on its operands' views, and its result in the shape of C as %product."""
+    op, stored = contraction(problem), problem.operand_shapes["C"]
+    seen, element = op.shapes[2], problem.element.accumulator
+    start, initial = _initial(problem, seen)
+    name = "%product" if seen == stored else "%blocks"
+    back = reshape(name, "%product", seen, stored, element)
+    values, inputs = _inputs(problem, op)
+    return [*initial, *inputs, *_contract(problem, op, (*values, start), name), *back]
+
+
+def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
+    """The value that holds zero, the bias, or what C holds, in the shape `seen`; its lines."""
+    element, stored = problem.element.accumulator, problem.operand_shapes["C"]
+    accumulates = getattr(problem, "init", "zero") == "accumulate"
+    if getattr(problem, "bias", False):
+        lines = _plus_bias(problem) if accumulates else [_broadcast(problem)]
+        view = reshape("%init", "%start", stored, seen, element)
+        return ("%start" if view else "%init"), [*lines, *view]
+    view = reshape("%C", "%result", stored, seen, element)
+    name, kind = ("%result" if view else "%C"), tensor(seen, element)
+    if accumulates:
+        return name, view
+    fill = f"%init = linalg.fill ins(%zero : {element}) outs({name} : {kind}) -> {kind}"
+    return "%init", [*view, fill]
+
+
+def _channel(problem: Problem) -> int:
+    """The dim of C that has a bias for each of its elements."""
+    layout = getattr(problem, "layout", "")
+    return 1 if layout == "nchw_fchw" else len(problem.operand_shapes["C"]) - 1
+
+
+def _broadcast(problem: Problem) -> str:
+    result, channel = _tensor(problem, "C"), _channel(problem)
+    others = [dim for dim in range(len(problem.operand_shapes["C"])) if dim != channel]
+    return (
+        f"%init = linalg.broadcast ins(%bias : {_tensor(problem, 'bias')}) "
+        f"outs(%C : {result}) dimensions = {others}"
+    )
+
+
+def _plus_bias(problem: Problem) -> list[str]:
     element, result = problem.element.accumulator, _tensor(problem, "C")
     rank = len(problem.operand_shapes["C"])
-    accumulates = getattr(problem, "init", "zero") == "accumulate"
-    lines = [_zero(problem)]
-    if not getattr(problem, "bias", False):
-        if accumulates:
-            return lines
-        fill = f"%init = linalg.fill ins(%zero : {element}) outs(%C : {result}) -> {result}"
-        return [*lines, fill]
-    if not accumulates:
-        leading = ", ".join(map(str, range(rank - 1)))
-        broadcast = (
-            f"%init = linalg.broadcast ins(%bias : {_tensor(problem, 'bias')}) "
-            f"outs(%C : {result}) dimensions = [{leading}]"
-        )
-        return [*lines, broadcast]
-    dims = ", ".join(f"d{i}" for i in range(rank))
+    dims = tuple(f"d{i}" for i in range(rank))
+    maps = [affine_map(dims, dims[_channel(problem)]), affine_map(dims, ", ".join(dims))]
     return [
-        *lines,
-        f"%init = linalg.generic {{indexing_maps = [affine_map<({dims}) -> (d{rank - 1})>, "
-        f"affine_map<({dims}) -> ({dims})>], iterator_types = [{_parallel(rank)}]}} "
+        f"%init = linalg.generic {{indexing_maps = [{', '.join(maps)}], "
+        f"iterator_types = [{_words(rank * ['parallel'])}]}} "
         f"ins(%bias : {_tensor(problem, 'bias')}) outs(%C : {result}) {{",
         f"^bb0(%b: {element}, %c: {element}):",
         f"  %s = {_add(problem)} %c, %b : {element}",
@@ -97,52 +121,126 @@ def _initial(problem: Problem) -> list[str]:
     ]
 
 
-def _parallel(rank: int) -> str:
-    return ", ".join(['"parallel"'] * rank)
+def _words(words: list[str]) -> str:
+    return ", ".join(f'"{word}"' for word in words)
 
 
-def _init_name(problem: Problem) -> str:
-    accumulates = getattr(problem, "init", "zero") == "accumulate"
-    return "%C" if accumulates and not getattr(problem, "bias", False) else "%init"
+# What it multiplies
 
 
-def _matmul(problem: Matmul) -> list[str]:
-    op = "linalg.batch_matmul" if problem.batch > 1 else "linalg.matmul"
-    return _contraction(problem, op, "%A", _tensor(problem, "A"))
+def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[str]]:
+    """The values of the roles A and B in the shapes that the op sees, and their lines."""
+    space, lines, values = iteration_space(problem), [], []
+    for role, seen in zip(("A", "B"), op.shapes[:2], strict=True):
+        operand = space.operand(role)
+        value, shape = f"%{operand}", problem.operand_shapes[operand]
+        if isinstance(problem, Conv2d) and operand == "A" and problem.pad:
+            lines += _padded(problem)
+            value, shape = "%padded", padded_image(problem)
+        if isinstance(problem, Conv2d) and operand == "A" and shape != read_image(problem):
+            lines += _cropped(problem, value, shape)
+            value, shape = "%cropped", read_image(problem)
+        if isinstance(problem, Conv2d) and operand == "A" and space.patches:
+            gathered, shape = _gathered(problem, value, shape)
+            lines += gathered
+            value = "%patches"
+        view = reshape(value, f"%{role}_view", shape, seen, problem.element.name)
+        lines += view
+        values.append(f"%{role}_view" if view else value)
+    return (values[0], values[1]), lines
 
 
-def _convolution(problem: Conv2d) -> list[str]:
-    lines: list[str] = []
-    image, image_type = "%A", _tensor(problem, "A")
-    if problem.pad:
-        padded = _type(padded_image(problem), problem.dtype)
-        low = f"[0, {problem.pad}, {problem.pad}, 0]"
-        lines += [
-            f"%padded = tensor.pad %A low{low} high{low} {{",
-            "^bb0(%i: index, %y: index, %x: index, %c: index):",
-            f"  tensor.yield %zero : {problem.dtype}",
-            f"}} : {image_type} to {padded}",
-        ]
-        image, image_type = "%padded", padded
-    op = (
-        f"linalg.conv_2d_nhwc_hwcf {{dilations = dense<{problem.dilation}> : tensor<2xi64>, "
-        f"strides = dense<{problem.stride}> : tensor<2xi64>}}"
-    )
-    return lines + _contraction(problem, op, image, image_type)
-
-
-def padded_image(problem: Conv2d) -> tuple[int, ...]:
-    """The shape of the image with its zero padding, [n, h, w, ci]."""
-    n, h, w, ci = problem.operand_shapes["A"]
-    return n, h + 2 * problem.pad, w + 2 * problem.pad, ci
-
-
-def _contraction(problem: Problem, op: str, image: str, image_type: str) -> list[str]:
-    result = _tensor(problem, "C")
+def _padded(problem: Conv2d) -> list[str]:
+    axes = (0, 0, problem.pad, problem.pad)
+    if problem.layout == "nhwc_hwcf":
+        axes = (0, problem.pad, problem.pad, 0)
+    widens = problem.element.accumulator != problem.dtype
+    constant = f"%blank = arith.constant {_blank(problem)} : {problem.dtype}"
     return [
-        f"%product = {op} ins({image}, %B : {image_type}, {_tensor(problem, 'B')}) "
-        f"outs({_init_name(problem)} : {result}) -> {result}"
+        *([constant] if widens else []),
+        f"%padded = tensor.pad %A low{list(axes)} high{list(axes)} {{",
+        "^bb0(%i: index, %y: index, %x: index, %c: index):",
+        f"  tensor.yield {'%blank' if widens else '%zero'} : {problem.dtype}",
+        f"}} : {_tensor(problem, 'A')} to {tensor(padded_image(problem), problem.dtype)}",
     ]
+
+
+def _cropped(problem: Conv2d, image: str, shape: Shape) -> list[str]:
+    """The image without what a stride leaves unread at its end.
+
+    Where oh or ow is 1, MLIR drops that dim, and then wants the image as large as the taps.
+    """
+    read, rank = read_image(problem), len(shape)
+    return [
+        f"%cropped = tensor.extract_slice {image}{[0] * rank} {list(read)} {[1] * rank} : "
+        f"{tensor(shape, problem.dtype)} to {tensor(read, problem.dtype)}"
+    ]
+
+
+def _gathered(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Shape]:
+    """What every tap sees of every channel of the nchw `image`, as %patches; its shape."""
+    groups, ci = problem.groups, problem.ci // problem.groups
+    seen = (problem.n, groups, ci, *shape[2:])
+    patches = (problem.n, groups, ci, problem.kh, problem.kw, problem.oh, problem.ow)
+    dims = ("n", "g", "ci", "kh", "kw", "oh", "ow")
+    lines = reshape(image, "%channels", shape, seen, problem.dtype)
+    source = "%channels" if lines else image
+    maps = [
+        affine_map(dims, f"n, g, ci, {pixels(problem)}"),
+        affine_map(dims, ", ".join(dims)),
+    ]
+    result = tensor(patches, problem.dtype)
+    return [
+        *lines,
+        f"%unset = tensor.empty() : {result}",
+        f"%patches = linalg.generic {{indexing_maps = [{', '.join(maps)}], "
+        f"iterator_types = [{_words(len(dims) * ['parallel'])}]}} "
+        f"ins({source} : {tensor(seen, problem.dtype)}) outs(%unset : {result}) {{",
+        f"^bb0(%i: {problem.dtype}, %o: {problem.dtype}):",
+        f"  linalg.yield %i : {problem.dtype}",
+        f"}} -> {result}",
+    ], patches
+
+
+def _contract(
+    problem: Problem, op: Contraction, values: tuple[str, str, str], name: str
+) -> list[str]:
+    narrow, wide = problem.element.name, problem.element.accumulator
+    a, b = (tensor(shape, narrow) for shape in op.shapes[:2])
+    result = tensor(op.shapes[2], wide)
+    operands = f"ins({values[0]}, {values[1]} : {a}, {b}) outs({values[2]} : {result})"
+    if not op.is_generic:
+        return [f"{name} = {op.op}{op.options} {operands} -> {result}"]
+    reductions = iteration_space(problem).stream, "kh", "kw"
+    kinds = ["reduction" if dim in reductions else "parallel" for dim in op.dims]
+    maps = ", ".join(affine_map(op.dims, results) for results in op.maps)
+    return [
+        f"{name} = linalg.generic {{indexing_maps = [{maps}], "
+        f"iterator_types = [{_words(kinds)}]}} {operands} {{",
+        f"^bb0(%a: {narrow}, %b: {narrow}, %c: {wide}):",
+        *(f"  {line}" for line in _body(problem)),
+        f"}} -> {result}",
+    ]
+
+
+def _body(problem: Problem) -> list[str]:
+    """Multiply and add %a and %b to %c, in the accumulator's type."""
+    narrow, wide = problem.element.name, problem.element.accumulator
+    kind = "f" if problem.element.is_float else "i"
+    a, b, lines = "%a", "%b", []
+    if narrow != wide:
+        extend = "arith.extf" if problem.element.is_float else "arith.extsi"
+        lines = [f"%{x}_wide = {extend} %{x} : {narrow} to {wide}" for x in "ab"]
+        a, b = "%a_wide", "%b_wide"
+    return [
+        *lines,
+        f"%p = arith.mul{kind} {a}, {b} : {wide}",
+        f"%s = arith.add{kind} %c, %p : {wide}",
+        f"linalg.yield %s : {wide}",
+    ]
+
+
+# What happens to the result
 
 
 def _epilogue(problem: Problem) -> list[str]:
@@ -150,11 +248,11 @@ def _epilogue(problem: Problem) -> list[str]:
     if getattr(problem, "epilogue", "none") != "relu":
         return [f"return %product : {result}"]
     rank = len(problem.operand_shapes["C"])
-    dims = ", ".join(f"d{i}" for i in range(rank))
+    dims = tuple(f"d{i}" for i in range(rank))
     maximum = "arith.maximumf" if problem.element.is_float else "arith.maxsi"
     return [
-        f"%activated = linalg.generic {{indexing_maps = [affine_map<({dims}) -> ({dims})>], "
-        f"iterator_types = [{_parallel(rank)}]}} outs(%product : {result}) {{",
+        f"%activated = linalg.generic {{indexing_maps = [{affine_map(dims, ', '.join(dims))}], "
+        f"iterator_types = [{_words(rank * ['parallel'])}]}} outs(%product : {result}) {{",
         f"^bb0(%p: {element}):",
         f"  %r = {maximum} %p, %zero : {element}",
         f"  linalg.yield %r : {element}",

@@ -34,6 +34,7 @@ class Proof:
         lower_s: seconds from the transformed module to LLVM IR.
         compile_s: seconds from LLVM IR to machine code.
         failure: one of `FAILURES`, or None.
+        notes: what scripts of the problem cannot do, or do otherwise than native kernels.
         message: what went wrong, with MLIR's diagnostic and the line of the script.
         script: the text that was proven.
     """
@@ -51,6 +52,7 @@ class Proof:
     apply_s: float = 0.0
     lower_s: float = 0.0
     compile_s: float = 0.0
+    notes: tuple[str, ...] = ()
     failure: str | None = None
     message: str = ""
 
@@ -72,7 +74,8 @@ class Proof:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field, and `ok`."""
-        return {**asdict(self), "interval": self.interval and list(self.interval), "ok": self.ok}
+        interval = self.interval and list(self.interval)
+        return {**asdict(self), "interval": interval, "notes": list(self.notes), "ok": self.ok}
 
     @classmethod
     def from_json(cls, source: dict[str, Any]) -> "Proof":
@@ -82,4 +85,6 @@ class Proof:
         if values.get("interval") is not None:
             low, high = values["interval"]
             values["interval"] = (low, high)
+        if "notes" in values:
+            values["notes"] = tuple(values["notes"])
         return cls(**values)

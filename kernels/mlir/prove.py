@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import IO, Any
 
 from kernels.errors import ProofError
+from kernels.mlir.notes import notes
 from kernels.mlir.proof import Proof
 from kernels.mlir.script import annotated, emit_script, mlir_version, with_payload
 from kernels.problem import Problem
@@ -41,7 +42,7 @@ def prove(
         memory_bytes: the child is killed beyond this much memory.
 
     Raises:
-        UnsupportedError: no script covers the problem.
+        UnsupportedError: no script covers a step of the schedule.
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: its blocks cannot be made static.
     """
@@ -72,7 +73,8 @@ def prove_script(
         "repeat_s": REPEAT_SECONDS,
     }
     reply = run_child(request)
-    return Proof.from_json({"mlir": mlir_version(), "script": script, **reply})
+    known = {"mlir": mlir_version(), "script": script, "notes": notes(problem)}
+    return Proof.from_json({**known, **reply})
 
 
 def transform(

@@ -9,20 +9,20 @@ from kernels.loopnest import build
 from kernels.mlir.emit import StepEmitter
 from kernels.mlir.form import form
 from kernels.mlir.kernel import KernelEmitter
+from kernels.mlir.notes import notes
 from kernels.mlir.payload import payload
 from kernels.mlir.proof import Proof
 from kernels.mlir.sequences import (
     BUFFERIZE,
     CLEANUP,
     DROP_UNIT_DIMS,
-    HOIST_ACCUMULATORS,
     LOWER_VECTORS,
     contraction_matcher,
+    hoist_accumulators,
 )
 from kernels.mlir.writer import ANY, Writer
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.support import check_scripted
 from kernels.target import detect
 
 HEADER_END = "//\n"
@@ -62,13 +62,12 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     """The transform module that turns the payload of `problem` into the schedule's loop nest.
 
     Raises:
-        UnsupportedError: no script covers the problem or the flavor.
+        UnsupportedError: no script covers the flavor, or a step of the schedule.
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it can, but its blocks cannot be made static.
     """
     if flavor not in FLAVORS:
         raise UnsupportedError(f"flavor={flavor} is not one of {', '.join(FLAVORS)}", "flavor")
-    check_scripted(problem)
     nest = build(problem, schedule)
     if schedule.lanes > 1:
         raise UnsupportedError(f"{problem}: the step split has no script yet", "steps")
@@ -93,7 +92,7 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         DROP_UNIT_DIMS,
         *matchers,
         contraction_matcher("contraction", None, shape.body),
-        HOIST_ACCUMULATORS,
+        hoist_accumulators(shape.widens),
         BUFFERIZE,
         LOWER_VECTORS,
     ]
@@ -130,6 +129,7 @@ def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
     lines = [
         f"problem:  {problem.canonical}",
         f"schedule: {schedule.hash}",
+        *(f"note:     {note}" for note in notes(problem)),
     ]
     told = [*nest.splitlines(), ""]
     return (
@@ -143,7 +143,7 @@ def _main(op: str, lines: list[str]) -> str:
     whole = [
         f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}}) {{",
         f'  %func = transform.structured.match ops{{["func.func"]}} in %root : ({ANY}) -> {ANY}',
-        f'  %contraction = transform.structured.match ops{{["{op}"]}} in %root : ({ANY}) -> {ANY}',
+        f"  %contraction = {_match(op)} in %root : ({ANY}) -> {ANY}",
         *(f"  {line}" for line in lines),
         "  // buffers, and vectors that the machine has",
         f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",
@@ -153,3 +153,10 @@ def _main(op: str, lines: list[str]) -> str:
         "",
     ]
     return "\n".join(whole)
+
+
+def _match(op: str) -> str:
+    """What finds the contraction: its name or, where it has none of its own, its body."""
+    if op == "linalg.generic":
+        return "transform.collect_matching @contraction"
+    return f'transform.structured.match ops{{["{op}"]}}'

@@ -30,37 +30,6 @@ transform.named_sequence @drop_unit_dims(%func: !transform.any_op {transform.rea
 }
 """
 
-HOIST_ACCUMULATORS = """\
-// Accumulators into registers: their loads and stores leave the reduction loops.
-transform.named_sequence @hoist_accumulators(%func: !transform.any_op {transform.readonly}) {
-  // Before canonicalisation, which takes a reduction of extent 1 for no reduction.
-  transform.apply_patterns to %func {
-    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
-    transform.apply_patterns.vector.reduction_to_contract
-    transform.apply_patterns.vector.transfer_permutation_patterns
-  } : !transform.any_op
-  transform.apply_patterns to %func {
-    transform.apply_patterns.linalg.tiling_canonicalization
-    transform.apply_patterns.canonicalization
-    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
-    transform.apply_patterns.vector.transfer_permutation_patterns
-  } : !transform.any_op
-  transform.apply_cse to %func : !transform.any_op
-  %loops = transform.structured.match ops{["scf.for"]} attributes{accumulates} in %func
-      : (!transform.any_op) -> !transform.any_op
-  transform.apply_licm to %loops : !transform.any_op
-  transform.foreach %loops : !transform.any_op {
-  ^bb0(%loop: !transform.any_op):
-    transform.loop.hoist_loop_invariant_subsets %loop : !transform.any_op
-  }
-  transform.apply_patterns to %func {
-    transform.apply_patterns.canonicalization
-    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
-  } : !transform.any_op
-  transform.apply_cse to %func : !transform.any_op
-  transform.yield
-}
-"""
 
 BUFFERIZE = """\
 // Tensors to buffers: C in place, one scratch buffer per pack.
@@ -102,7 +71,50 @@ transform.named_sequence @lower_vectors(%func: !transform.any_op {transform.read
 }
 """
 
-SHARED = (CLEANUP, DROP_UNIT_DIMS, HOIST_ACCUMULATORS, BUFFERIZE, LOWER_VECTORS)
+SINK_CASTS = """\
+    // Operands are widened before they are broadcast, so that the product is a contraction.
+    transform.apply_patterns.vector.sink_ops
+"""
+
+
+def hoist_accumulators(widens: bool) -> str:
+    """The sequence that keeps accumulators in registers.
+
+    Args:
+        widens: whether the body widens its operands.
+    """
+    sink = SINK_CASTS if widens else ""
+    return f"""\
+// Accumulators into registers: their loads and stores leave the reduction loops.
+transform.named_sequence @hoist_accumulators(%func: !transform.any_op {{transform.readonly}}) {{
+  // Before canonicalisation, which takes a reduction of extent 1 for no reduction.
+  transform.apply_patterns to %func {{
+{sink}    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
+    transform.apply_patterns.vector.reduction_to_contract
+    transform.apply_patterns.vector.transfer_permutation_patterns
+  }} : !transform.any_op
+  transform.apply_patterns to %func {{
+    transform.apply_patterns.linalg.tiling_canonicalization
+    transform.apply_patterns.canonicalization
+    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
+    transform.apply_patterns.vector.transfer_permutation_patterns
+  }} : !transform.any_op
+  transform.apply_cse to %func : !transform.any_op
+  %loops = transform.structured.match ops{{["scf.for"]}} attributes{{accumulates}} in %func
+      : (!transform.any_op) -> !transform.any_op
+  transform.apply_licm to %loops : !transform.any_op
+  transform.foreach %loops : !transform.any_op {{
+  ^bb0(%loop: !transform.any_op):
+    transform.loop.hoist_loop_invariant_subsets %loop : !transform.any_op
+  }}
+  transform.apply_patterns to %func {{
+    transform.apply_patterns.canonicalization
+    transform.apply_patterns.tensor.fold_tensor_subset_ops_into_vector_transfers
+  }} : !transform.any_op
+  transform.apply_cse to %func : !transform.any_op
+  transform.yield
+}}
+"""
 
 
 def contraction_matcher(name: str, kinds: str | None, body: tuple[str, str]) -> str:

@@ -8,9 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kernels.errors import UnsupportedError
 from kernels.problem import Problem, parse_problem
-from kernels.support import check_scripted
 from kernels.toolchain import identity
 from search.records import TuneRequest
 from service import jobs, lease, queries
@@ -30,14 +28,10 @@ Json = dict[str, Any]
 POLL_S = 0.5
 
 
-def _require_scripted(problem: Problem, flavor: str) -> None:
+def _require_flavor(flavor: str) -> None:
     """Raise MissingError where no tuning will ever make the script."""
     if flavor != "cpu":
         raise MissingError(f"there are no scripts of flavor={flavor} yet; give cpu or air")
-    try:
-        check_scripted(problem)
-    except UnsupportedError as error:
-        raise MissingError(str(error)) from error
 
 
 @contextmanager
@@ -136,7 +130,7 @@ class LocalBackend(Backend):
         """The proven script, with its payload if asked."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
-        _require_scripted(wanted, flavor)
+        _require_flavor(flavor)
         with self._stored() as sessions, reading(sessions) as session:
             found = queries.find_script(session, wanted, canonical, flavor)
             if found is None:

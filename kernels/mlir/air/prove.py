@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 from kernels.errors import ProofError
 from kernels.mlir.air.model import AIE, Memories, choose, describe
+from kernels.mlir.air.payload import streamed_payload
 from kernels.mlir.air.schedule import KStreaming, Result, require_streamed
 from kernels.mlir.air.script import emit_air
-from kernels.mlir.payload import unchecked_payload
 from kernels.mlir.proof import Proof
 from kernels.mlir.prove import run_child
 from kernels.mlir.script import mlir_version, with_payload
@@ -106,7 +106,7 @@ def _two(extent: int, part: int) -> int:
 
 def air_module(problem: Matmul, script: str) -> str:
     """`script` with the payload of `problem`, of whatever dtype."""
-    return with_payload(problem, script, unchecked_payload(problem))
+    return with_payload(problem, script, streamed_payload(problem))
 
 
 def _proven(problem: Matmul, schedule: KStreaming, proof: Proof) -> str:

@@ -36,3 +36,13 @@ IMAGE = (
     "register rows=4 cols=16 outer=cols",
     "unroll factor=2",
 )
+PIXELS = (
+    "tile dim=n size=1",
+    "tile dim=p size=16",
+    "stream dim=k depth=4",
+    "pack operand=B",
+    "tile dim=co size=8",
+    "pack operand=A",
+    "register rows=4 cols=16 outer=cols",
+    "unroll factor=2",
+)

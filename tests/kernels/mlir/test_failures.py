@@ -9,7 +9,7 @@ import pytest
 from kernels.errors import ProofError
 from kernels.mlir import emit_script, prove_script, transform, with_payload
 from kernels.mlir.prove import run_child
-from kernels.problem import parse_problem
+from kernels.problem import Problem, parse_problem
 from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
 
 SQUARE = parse_problem("matmul:m=16,n=16,k=16,dtype=f32")
@@ -19,9 +19,9 @@ TRANSPOSED = "[affine_map<(m, n, k) -> (k, m)>, affine_map<(m, n, k) -> (k, n)>,
 RESULT = "affine_map<(m, n, k) -> (m, n)>"
 
 
-def with_lines(*lines: str) -> str:
-    """The script of SQUARE with `lines` after its two matches."""
-    script = emit_script(SQUARE, schedule(*IN_PLACE))
+def with_lines(*lines: str, problem: Problem = SQUARE) -> str:
+    """The script of `problem` with `lines` after its two matches."""
+    script = emit_script(problem, schedule(*IN_PLACE))
     head, mark, tail = script.rpartition(MATCHED)
     return head + mark + "".join(f"    {line}\n" for line in lines) + tail
 
@@ -36,12 +36,14 @@ def with_maps(maps: str) -> str:
     ).replace("%contraction tile_sizes", "%wrong tile_sizes")
 
 
-def with_start(value: str) -> str:
+def with_start(value: str, problem: Problem = SQUARE) -> str:
+    kind = problem.element.accumulator
     return with_lines(
         '%zero = transform.structured.match ops{["arith.constant"]} in %root '
         ": (!transform.any_op) -> !transform.any_op",
-        f"%value = transform.param.constant {value} : f32 -> !transform.any_param",
+        f"%value = transform.param.constant {value} : {kind} -> !transform.any_param",
         'transform.annotate %zero "value" = %value : !transform.any_op, !transform.any_param',
+        problem=problem,
     )
 
 
@@ -52,6 +54,20 @@ def test_wrong_results_are_caught(script: str) -> None:
     assert proof.applied and proof.executed and not proof.ok
     assert proof.max_error is not None and proof.tolerance is not None
     assert proof.max_error > proof.tolerance
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("matmul:m=16,n=16,k=16,dtype=bf16,transpose_b", "1.0"),
+        ("matmul:m=16,n=16,k=16,dtype=i8,transpose_a", "1"),
+        ("conv2d:n=1,h=5,w=6,ci=4,co=32,kh=2,kw=2,dtype=f16", "1.0"),
+    ],
+)
+def test_wrong_results_of_other_kinds_are_caught(text: str, value: str) -> None:
+    problem = parse_problem(text)
+    proof = prove_script(problem, with_start(value, problem))
+    assert proof.failure == "wrong", proof.message
 
 
 def test_one_script_serves_payloads_that_start_elsewhere() -> None:

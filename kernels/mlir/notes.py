@@ -1,0 +1,29 @@
+"""What a script of a problem cannot do, or does otherwise than the native kernel."""
+
+from kernels.problem import Problem, weights_are_constant
+from kernels.problem.iteration import iteration_space
+
+_WIDENED = {
+    "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product",
+    "f16": "f16 is widened to f32 and multiplied there",
+    "i8": "i8 is widened to i32: MLIR's transform dialect reaches no dot product (VNNI)",
+}
+
+
+def notes(problem: Problem) -> tuple[str, ...]:
+    """One line for each thing to know about scripts of `problem`; empty for most."""
+    found = []
+    if problem.element.name in _WIDENED:
+        found.append(_WIDENED[problem.element.name])
+    if weights_are_constant(problem):
+        found.append(
+            "constant weights are an ordinary argument: where the schedule packs them, "
+            "every run does, and the speed includes it"
+        )
+    if getattr(problem, "transpose_a", False):
+        found.append("pack A copies blocks of the transposed A as they lie, [depth, rows]")
+    if iteration_space(problem).patches:
+        found.append(
+            "the image's patches are gathered ahead, in a pass of their own; pack B copies them"
+        )
+    return tuple(found)
