@@ -14,8 +14,8 @@ from kernels.mlir.air import (
     prove_air,
     script_for,
 )
+from kernels.mlir.air.payload import streamed_payload
 from kernels.mlir.air.prove import CHILD, runnable
-from kernels.mlir.payload import unchecked_payload
 from kernels.mlir.proof import Proof
 from kernels.mlir.prove import run_child
 from kernels.mlir.script import with_payload
@@ -156,7 +156,7 @@ def test_a_dropped_fill_is_found_out() -> None:
     """Without zeros in the packed tile the sums would start from what C held."""
     script = emit_air(PROBLEM, PLAN)
     unfilled = parse_problem(f"{PROBLEM.canonical},init=accumulate")
-    module = with_payload(unfilled, script, unchecked_payload(unfilled))
+    module = with_payload(unfilled, script, streamed_payload(unfilled))
     reply = run_child(
         {
             "problem": PROBLEM.canonical,
