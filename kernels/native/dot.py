@@ -12,7 +12,7 @@ _OFFSET_BYTES = 0x80808080
 _BF16_SHIFT = 16
 
 
-class _BFloat(ir.Type):  # type: ignore[misc]  # llvmlite carries no types
+class _BFloat(ir.Type):
     """LLVM's bfloat, which llvmlite's builder does not know."""
 
     def _to_string(self) -> str:

@@ -78,7 +78,8 @@ def _checked(variant: Variant, bench: Bench) -> Timed:
     try:
         wrong = why_wrong(variant, bench.problem, bench.operands, bench.expected, bench.initial)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        # Libraries refuse with these what their kernels do not cover on this processor.
+        # What a kernel does not cover torch refuses with RuntimeError or NotImplementedError,
+        # IREE's runtime and NumPy with ValueError, and their bindings with TypeError.
         raise PeerAbsentError(str(error).strip().partition("\n")[0]) from error
     if wrong is not None:
         raise PeerAbsentError(f"wrong: {wrong}")

@@ -27,13 +27,15 @@ SPEC = MicroKernelSpec(
     taps=False,
 )
 needs_x86 = pytest.mark.skipif(
-    not llvm.get_process_triple().startswith("x86_64"), reason="counts the code of x86"
+    not llvm.get_process_triple().startswith("x86_64"),
+    reason="the counts expected are of x86-64 instructions",
 )
 
 
 def needs_registers(host: Target, count: int) -> None:
     if host.vector_registers < count:
-        pytest.skip(f"needs {count} vector registers")
+        held = host.vector_registers
+        pytest.skip(f"the tile needs {count} vector registers and {host.cpu} has {held}")
 
 
 def loop_of(host: Target, dtype: str, rows: int, vectors: int, unroll: int):

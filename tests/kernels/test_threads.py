@@ -21,6 +21,10 @@ from kernels.target.microbench import bandwidth_gbs, peak_gflops
 PROBLEM = parse_problem("matmul:m=70,n=150,k=50,dtype=f32,bias")
 GOTO = (Tile("n", 32), Stream("k", 24), Pack("B"), Tile("m", 12), Pack("A"), Register(4, 32))
 
+needs_affinity = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="os.sched_getaffinity exists on Linux only"
+)
+
 
 def run_and_compare(schedule: Schedule, host: Target, calls: int = 1, pause_s: float = 0.0) -> None:
     operands = make_operands(PROBLEM, 1)
@@ -111,14 +115,14 @@ def test_callers_from_several_threads_take_turns(host: Target) -> None:
     assert not failures
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")
+@needs_affinity
 def test_a_call_leaves_its_caller_where_it_may_run(host: Target) -> None:
     before = os.sched_getaffinity(0)
     run_and_compare(Schedule((Parallel("m", 2), *GOTO)), host)
     assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity here")
+@needs_affinity
 def test_processors_are_those_that_this_process_may_use() -> None:
     before = pin({min(os.sched_getaffinity(0))})
     try:

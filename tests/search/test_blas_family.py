@@ -8,7 +8,8 @@ from search.peers.blas_family import better_family, product
 
 FAMILY = better_family(detect())
 needs_family = pytest.mark.skipif(
-    FAMILY is None, reason="NumPy's OpenBLAS has chosen the best kernels by itself, or is absent"
+    FAMILY is None,
+    reason="there is a second copy of OpenBLAS only where NumPy's own chose slower kernels",
 )
 
 

@@ -44,7 +44,7 @@ def blas_threads() -> list[int]:
 @pytest.mark.parametrize("threads", [2, 3, 1])
 def test_openblas_and_its_copy_take_the_threads_of_the_target(threads: int) -> None:
     if not blas_threads():
-        pytest.skip("NumPy's OpenBLAS is not where a wheel has it")
+        pytest.skip("this NumPy was not installed from a wheel, so its OpenBLAS cannot be asked")
     case = make_case(PRODUCT)
     made = available_peers(case.problem, case.operands, threads)
     assert made
