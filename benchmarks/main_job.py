@@ -10,13 +10,14 @@ whole job took, and the largest memory that its processes held together.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from search.bench.machine import processor
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",
@@ -104,15 +105,6 @@ def line(row: dict[str, Any]) -> str:
 
 def number(value: float | None, width: int, digits: int = 1) -> str:
     return f"{'-':>{width}}" if value is None else f"{value:>{width}.{digits}f}"
-
-
-def processor() -> str:
-    """The processor's name as the system gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(li.split(":")[1].strip() for li in lines if li.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 if __name__ == "__main__":
