@@ -19,13 +19,17 @@ from kernels.errors import LoweringError
 from kernels.native.copies import emit_copy_rows, emit_pack_panel, emit_transpose_panel
 from kernels.native.inner_product import emit_inner_product, emit_pack_columns
 from kernels.native.inner_product_spec import InnerProductSpec
-from kernels.native.microkernel import MicroKernelSpec, emit_microkernel
+from kernels.native.microkernel import (
+    MicroKernelSpec,
+    emit_filling_microkernel,
+    emit_microkernel,
+)
 from kernels.native.patches import emit_copy_patches
 from kernels.native.vector_ir import I64
 
 KernelSpec = MicroKernelSpec | InnerProductSpec
 
-_FULL, _EDGE, _PACK_B_PANEL, _PACK_A_PANEL, _COPY_ROWS, _COPY_PATCHES = range(6)
+_FULL, _EDGE, _PACK_B_PANEL, _PACK_A_PANEL, _COPY_ROWS, _BY_STRUCTURE = range(6)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class CompiledKernels:
         pack_b_panel: packs one panel of B.
         pack_a_panel: packs one strip of a transposed A.
         copy_rows: packs rows of A.
-        copy_patches: copies pixels of an image's channels to rows of B; 0 if B is a matrix.
+        by_structure: what else the structure of the schedule needs, else 0: the micro-kernel
+            that fills a panel of B, or the copy of pixels of an image's channels to rows of B.
     """
 
     full: int
@@ -46,7 +51,7 @@ class CompiledKernels:
     pack_b_panel: int
     pack_a_panel: int
     copy_rows: int
-    copy_patches: int
+    by_structure: int
     _owner: Any
 
 
@@ -68,7 +73,7 @@ def compile_kernels(spec: KernelSpec) -> CompiledKernels:
         pack_b_panel=address(_PACK_B_PANEL),
         pack_a_panel=address(_PACK_A_PANEL),
         copy_rows=address(_COPY_ROWS),
-        copy_patches=address(_COPY_PATCHES),
+        by_structure=address(_BY_STRUCTURE),
         _owner=owner,
     )
 
@@ -83,6 +88,8 @@ def emit_all(module: ir.Module, spec: KernelSpec) -> list[ir.Function]:
     ]
     if isinstance(spec, MicroKernelSpec) and spec.patch_stride:
         functions.append(emit_copy_patches(module, how, lanes, spec.patch_stride))
+    elif isinstance(spec, MicroKernelSpec) and spec.filled_row:
+        functions.append(emit_filling_microkernel(module, spec))
     return functions
 
 

@@ -96,6 +96,9 @@ class _Printer(PackPrinter):
         b_tap = "words * register_cols" if self.schedule.packs("B") else "b_tap_source"
         if self.is_conv:
             b_tap += " * depth_factor"
+        self.put(f"b_tap, beside = {b_tap}, {self._sums()}")
+        if self.fills:
+            self.fill_panel()
         ahead = "0, 0"
         if self.schedule.prefetches:
             self.fetch_ahead()
@@ -103,8 +106,8 @@ class _Printer(PackPrinter):
         bias = self.offset("bias", tuple(d for d in self.bias_dims if d in space.dims), {})
         self.put(
             f"call_address(kernel, a_tile, b_tile, c_tile, bias + ({bias}) * out_size,"
-            f" c_row, a_tap_row, a_tap_col, {b_tap}, tap_rows, tap_cols, words * depth_factor,"
-            f" flags, rows, cols, {self._sums()}, {ahead})"
+            " c_row, a_tap_row, a_tap_col, b_tap, tap_rows, tap_cols, words * depth_factor,"
+            f" flags, rows, cols, beside, {ahead})"
         )
         self.count("1")
 
@@ -117,10 +120,9 @@ class _Printer(PackPrinter):
         return f"a_panels + ({self.offset('ap', moving, self.packed_from['A'])}) * packed_size"
 
     def _b_tile(self) -> str:
-        col, stream = self.space.col, self.space.stream
+        col = self.space.col
         if not self.schedule.packs("B"):
-            offset = self.offset("b", (*self.lead("B"), col), {})
-            return f"b + ({self.start[stream]} * b_stream + {offset}) * size"
+            return self.b_in_place()
         panel_bytes = "(taps * words * register_cols * word_size + sums_size)"
         if self.is_ahead:
             return f"{self._chunk()} + {self.start[col]} // register_cols * {panel_bytes}"

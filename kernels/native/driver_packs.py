@@ -27,7 +27,8 @@ class PackPrinter(Scope):
         if operand == "B" and self.space.patches:
             self.pack_patches(depth)
         elif operand == "B":
-            self.pack_b(depth)
+            if not self.fills:
+                self.pack_b(depth)
             if self.schedule.prefetches:
                 self.packed_end = self.end[self.space.col]
                 self.find_next_block()
@@ -37,19 +38,41 @@ class PackPrinter(Scope):
             self.pack_rows(depth)
         self.count(_PACKED[operand])
 
-    def pack_b(self, depth: str) -> None:
-        """B's block to panels; the source is where its first row and column lie."""
-        col, stream = self.space.col, self.space.stream
-        source = self.offset("b", (*self.lead("B"), col), {})
+    def pack_b(self, depth: str, to: str = "b_panels") -> None:
+        """B's present block to panels from `to` on."""
+        col = self.space.col
         cols = f"{self.end[col]} - {self.start[col]}"
         step = self.ensure(f"b_{col}")
         row = step if self.b_transposed else "b_stream"
         self.put(
-            "pack_b(pack_b_panel, b_panels,"
-            f" b + ({self.start[stream]} * b_stream + {source}) * size, {cols},"
+            f"pack_b(pack_b_panel, {to}, {self.b_in_place()}, {cols},"
             f" register_cols, taps, b_tap_source, {depth}, {row}, {step}, size,"
             " word_depth, word_size, sums_size)"
         )
+
+    def b_in_place(self) -> str:
+        """Where the first row and column of B's present block lie."""
+        source = self.offset("b", (*self.lead("B"), self.space.col), {})
+        return f"b + ({self.start[self.space.stream]} * b_stream + {source}) * size"
+
+    def fill_panel(self) -> None:
+        """The first tile of rows packs the panel that it reads; a cut one has it packed before."""
+        block = self.packed_from["B"]
+        firsts = [
+            f"{self.start[dim]} == {block[dim]}"
+            for dim in self.space.row_dims
+            if self.start[dim] != block[dim]
+        ]
+        self.put(f"if {' and '.join(firsts)}:")
+        self.indent += 1
+        self.put("if kernel == full:")
+        self.put("    kernel, beside = filling, b_tile")
+        self.put(f"    b_tile = {self.b_in_place()}")
+        self.put("    b_tap = b_tap_source * depth_factor")
+        self.put("else:")
+        self.indent += 1
+        self.pack_b("depth", to="b_tile")
+        self.indent -= 2
 
     def find_next_block(self) -> None:
         """Where B's next block begins, by the two innermost loops that move it; else here."""

@@ -52,6 +52,7 @@ class Scope:
         self.schedule, self.nest = schedule, nest
         self.a_transposed, self.b_transposed = strides.a_transposed, strides.b_transposed
         self.joins, self.corrects = how.depth > 1, how.offset
+        self.fills = strides.filled_row > 0
         self.space = nest.space
         self.is_conv = self.space.image == "A"
         self.bias_dims = tuple(strides.bias_dims)
@@ -63,6 +64,7 @@ class Scope:
         self.parameters = list(
             _FIXED
             + (_CONV if self.is_conv else _PATCHES if self.space.patches else ())
+            + (("filling",) if self.fills else ())
             + (_THREADS if self.is_parallel else ())
         )
         # The names of the current block's start and end, per dim.

@@ -152,7 +152,8 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         "pack_b_panel": kernels.pack_b_panel,
         "pack_a_panel": kernels.pack_a_panel,
         "copy_rows": kernels.copy_rows,
-        "copy_patches": kernels.copy_patches,
+        "copy_patches": kernels.by_structure,
+        "filling": kernels.by_structure,
     }
     driver = load_driver(source.text)
     return Executable(

@@ -5,13 +5,14 @@ a row of the result moves A by a stride, a chunk of the reduction starts at an
 offset, and a convolution adds taps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.arithmetic import Arithmetic, must_pack, size_of
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
 from kernels.native.vector_ir import LINE_BYTES
 from kernels.problem import Conv2d, Matmul, Problem
+from kernels.problem.iteration import is_packed_by_rows
 from kernels.schedule import Schedule
 
 
@@ -30,6 +31,7 @@ class Geometry:
         b_tap_source: what one filter tap moves B by in place.
         tap_rows, tap_cols: the micro-kernel's tap loops.
         depth_factor: 1, or kw where (kw, ci) are contiguous and fold into one reduction.
+        filled_row: b_row of B in place, where the micro-kernel packs a panel in passing.
         packed_row: between rows (pixels) of packed A; between steps if A is transposed.
         packed_a_dims: what one step along m, oh, ow moves packed A by.
         a_transposed, b_transposed: whether the reduction is not the contiguous dim of A,
@@ -55,6 +57,7 @@ class Geometry:
     depth_factor: int = 1
     a_transposed: bool = False
     b_transposed: bool = False
+    filled_row: int = 0
 
 
 def geometry(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) -> Geometry:
@@ -64,12 +67,25 @@ def geometry(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) 
         LoweringError: an operand that the arithmetic cannot read in place is not packed.
     """
     _check_packs(problem, schedule, nest, how)
+    strides = _strides(problem, schedule, nest, how)
+    if _fills_panels(problem, schedule, how):
+        return replace(strides, filled_row=strides.b_stream)
+    return strides
+
+
+def _strides(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) -> Geometry:
     if isinstance(problem, Matmul):
         return _matmul(problem, schedule, nest, how)
     assert isinstance(problem, Conv2d)
     if nest.space.image == "B":
         return _patches(problem, schedule, nest, how)
     return _conv2d(problem, schedule, nest, how)
+
+
+def _fills_panels(problem: Problem, schedule: Schedule, how: Arithmetic) -> bool:
+    """Whether rows of B in registers are what the panels hold, so that they can be stored."""
+    as_it_lies = is_packed_by_rows(problem) and not (how.packs_b or how.split)
+    return schedule.packs("B") and as_it_lies
 
 
 def _check_packs(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) -> None:

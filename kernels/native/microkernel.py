@@ -7,6 +7,11 @@ Outer products of a column of A (broadcast, one element at a time) with a row of
 Multiplication (ACM TOMS 34(3), 2008). The accumulators are phis over the reduction
 loop, so they never leave registers; C is written once, and read only to accumulate.
 A matmul has one tap; a convolution reads the image in place, tap by tap.
+
+A panel of B can be packed while its first tile of rows is computed: its rows are in
+registers then, and copying them takes stores alone, for which the multiply-adds leave room
+(Yang et al., LibShalom: Optimizing Small and Irregular-Shaped Matrix Multiplications on
+ARMv8 Multi-Cores, SC 2021). That needs words that are packed as they lie.
 """
 
 from dataclasses import dataclass
@@ -29,12 +34,12 @@ from kernels.native.vector_ir import (
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
 
 # Positions of the i64 arguments: addresses, strides in words (of C: elements), sizes, the
-# address of the correction that an offset A needs, and where the next block of B lies with
-# the bytes between its rows.
+# address of the correction that an offset A needs, or of the panel to fill, and where the
+# next block of B lies with the bytes between its rows.
 ARGUMENTS = (
     "a", "b", "c", "bias",
     "c_row", "a_tap_row", "a_tap_col", "b_tap",
-    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols", "sums", "ahead", "ahead_step",
+    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols", "beside", "ahead", "ahead_step",
 )  # fmt: skip
 
 
@@ -59,6 +64,8 @@ class MicroKernelSpec:
         bias_rows: whether the bias has an element for each row, not for each column.
         patch_stride: image columns between neighbouring patches where packing B gathers
             them; 0 where B is a matrix.
+        filled_row: words between rows of B in place, where a panel is packed while its first
+            tile of rows is computed; 0 where it is packed before.
     """
 
     how: Arithmetic
@@ -76,6 +83,7 @@ class MicroKernelSpec:
     prefetched: int = 0
     bias_rows: bool = False
     patch_stride: int = 0
+    filled_row: int = 0
 
     @property
     def cols(self) -> int:
@@ -99,11 +107,28 @@ def emit_microkernel(module: ir.Module, spec: MicroKernelSpec, edge: bool) -> ir
     return _Emitter(fn, spec, edge).emit()
 
 
+def emit_filling_microkernel(module: ir.Module, spec: MicroKernelSpec) -> ir.Function:
+    """Add the micro-kernel of a panel's first whole tile: it reads B in place and packs it."""
+    fn = internal_function(module, "tilewise_kernel_filling", len(ARGUMENTS))
+    return _Emitter(fn, spec, edge=False, fills=True).emit()
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Where rows of B lie, and where they are copied to by a kernel that fills a panel."""
+
+    rows: Value
+    panel: Value
+
+
 class _Emitter:
     """One emission; holds the builder, the arguments by name, and the masks."""
 
-    def __init__(self, fn: ir.Function, spec: MicroKernelSpec, edge: bool) -> None:
-        self.fn, self.spec, self.edge = fn, spec, edge
+    def __init__(
+        self, fn: ir.Function, spec: MicroKernelSpec, edge: bool, fills: bool = False
+    ) -> None:
+        self.fn, self.spec, self.edge, self.fills = fn, spec, edge, fills
+        self.b_row = spec.filled_row if fills else spec.b_row
         self.arg: dict[str, Value] = dict(zip(ARGUMENTS, fn.args, strict=True))
         self.builder = ir.IRBuilder(fn.append_basic_block("entry"))
         self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
@@ -197,7 +222,7 @@ class _Emitter:
     def _corrected(self, values: list[Value]) -> list[Value]:
         """Less what the 128 that was added to A will contribute."""
         sums = [
-            self.v.load(self.v.at(self.arg["sums"], j * self.spec.lanes))
+            self.v.load(self.v.at(self.arg["beside"], j * self.spec.lanes))
             for j in range(self.vectors)
         ]
         return [self.v.add(x, sums[j]) for x, (_, j) in zip(values, self._tiles(), strict=True)]
@@ -213,7 +238,8 @@ class _Emitter:
 
     def _reduce(self, accumulators: list[Value]) -> list[Value]:
         if not self.spec.taps:
-            return self._reduce_depth(accumulators, self.arg["a"], self.arg["b"], const(0))
+            weights = _Weights(self.arg["b"], self.arg["beside"])
+            return self._reduce_depth(accumulators, self.arg["a"], weights, const(0))
         b, v = self.builder, self.words
         rows = Loop(b, accumulators, "tap.row")
         a_row = v.offset(self.arg["a"], b.mul(rows.index, self.arg["a_tap_row"]))
@@ -221,14 +247,20 @@ class _Emitter:
         cols = Loop(b, rows.carried, "tap.col")
         a = v.offset(a_row, b.mul(cols.index, self.arg["a_tap_col"]))
         tap = b.add(first_tap, cols.index)
-        weights = v.offset(self.arg["b"], b.mul(tap, self.arg["b_tap"]))
+        weights = _Weights(
+            v.offset(self.arg["b"], b.mul(tap, self.arg["b_tap"])),
+            self._panel_row(self.arg["beside"], b.mul(tap, self.arg["depth"])),
+        )
         turns = b.sdiv(self.arg["depth"], const(self.spec.unroll))
         done = self._reduce_depth(cols.carried, a, weights, b.mul(tap, turns))
         done = cols.close(done, self.arg["tap_cols"], 1)
         return rows.close(done, self.arg["tap_rows"], 1)
 
+    def _panel_row(self, panel: Value, row: Value) -> Value:
+        return self.words.offset(panel, self.builder.mul(row, const(self.spec.cols)))
+
     def _reduce_depth(
-        self, accumulators: list[Value], a: Value, weights: Value, turn: Value
+        self, accumulators: list[Value], a: Value, weights: _Weights, turn: Value
     ) -> list[Value]:
         """The unrolled loop over the chunk's depth, then the steps that are left one by one.
 
@@ -256,7 +288,7 @@ class _Emitter:
         self,
         accumulators: list[Value],
         a: Value,
-        weights: Value,
+        weights: _Weights,
         start: Value,
         count: Value,
         unroll: int,
@@ -268,7 +300,10 @@ class _Emitter:
             self._prefetch_rows(ahead, b.sdiv(loop.index, const(unroll)))
         step = b.add(start, loop.index)
         a_step = self.words.offset(a, b.mul(step, const(self.spec.a_step)))
-        b_step = self.words.offset(weights, b.mul(step, const(self.spec.b_row)))
+        b_step = _Weights(
+            self.words.offset(weights.rows, b.mul(step, const(self.b_row))),
+            self._panel_row(weights.panel, step),
+        )
         current = loop.carried
         for u in range(unroll):
             current = self._outer_product(current, a_step, b_step, u)
@@ -283,13 +318,18 @@ class _Emitter:
             for line in range(self.spec.prefetched):
                 self.v.prefetch_to_l2(b.add(at, const(line * LINE_BYTES)))
 
-    def _outer_product(self, acc: list[Value], a_step: Value, b_step: Value, u: int) -> list[Value]:
+    def _outer_product(
+        self, acc: list[Value], a_step: Value, b_step: _Weights, u: int
+    ) -> list[Value]:
         spec, v = self.spec, self.words
         masks = [None] * self.vectors if spec.b_packed else self.col_masks
         row = [
-            v.load(v.at(b_step, u * spec.b_row + j * spec.lanes), masks[j])
+            v.load(v.at(b_step.rows, u * self.b_row + j * spec.lanes), masks[j])
             for j in range(self.vectors)
         ]
+        if self.fills:
+            for j in range(self.vectors):
+                v.store(row[j], v.at(b_step.panel, u * spec.cols + j * spec.lanes))
         out: list[Value] = []
         for i in range(spec.rows):
             at = v.at(v.offset(a_step, self.a_offsets[i]), u * spec.a_step)

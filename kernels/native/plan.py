@@ -111,6 +111,7 @@ def microkernel_spec(
         b_transposed=strides.b_transposed,
         prefetched=_lines_of_a_row(problem, register.cols) if schedule.prefetches else 0,
         bias_rows=space.row in strides.bias_dims,
+        filled_row=strides.filled_row,
         patch_stride=problem.stride if isinstance(problem, Conv2d) and space.patches else 0,
     )
 

@@ -97,6 +97,9 @@ class Pack(Step):
     A to rows of `depth` elements, for an nhwc image with the halo and the zero padding.
     A is the factor with the rows of the result and B the one with its columns, so for
     nchw A is the filter and B the image's patches, which come to be as they are packed.
+
+    Natively a panel of f32, f64 or i32 is filled while its first tile of rows is computed,
+    from the rows of B that the micro-kernel has loaded; so its packing costs stores alone.
     """
 
     name: ClassVar[str] = "pack"
