@@ -8,7 +8,7 @@ from search.records import SAMPLERS
 from tilewise.cli import air, bench, commands, verify
 
 FLAVORS = ("cpu", "air", "iree")
-FORMATS = ("table", "json", "csv")
+FORMATS = ("table", "json", "csv", "t4")
 
 
 class OneLineParser(argparse.ArgumentParser):
