@@ -45,9 +45,7 @@ def look_up(body: LookupRequest, services: ServicesDep) -> dict[str, Any]:
     with services.reading() as session:
         keys = {problem.key for problem in wanted}
         rows = queries.find_schedules(session, keys, canonical, services.toolchain)
-        found = {
-            key: result_json(session, row, services.toolchain) for key, row in rows.items()
-        }
+        found = {key: result_json(session, row, services.toolchain) for key, row in rows.items()}
     answers = [{"problem": one.canonical, "schedule": found.get(one.key)} for one in wanted]
     return {"target": canonical, "schedules": answers}
 

@@ -49,7 +49,9 @@ def test_trials_of_all_jobs_are_paged(client, machine, two_problems):
     assert listed[2]["samples_us"] == pytest.approx([1e5, 1e6 / 3, 15.0])
 
 
-@pytest.mark.parametrize(("state", "numbers"), [("timed", [2, 3]), ("pruned", [1]), ("failed", [0])])
+@pytest.mark.parametrize(
+    ("state", "numbers"), [("timed", [2, 3]), ("pruned", [1]), ("failed", [0])]
+)
 def test_trials_are_filtered_on_every_page(client, two_problems, state, numbers):
     spelled = "matmul: k=32, n=48, m=64, dtype=f32"
     listed, count = pages(

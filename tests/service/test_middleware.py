@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from service.app import create_app
 from service.settings import Settings
 from tests.service.conftest import PROBLEM, TOOLCHAIN
-from tests.service.test_http_errors import assert_problem, assert_nothing_stored
+from tests.service.test_http_errors import assert_nothing_stored, assert_problem
 from tests.service.test_http_schedules import KEY
 
 MOST = 2048
