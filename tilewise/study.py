@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from tilewise.errors import BadInputError, TilewiseError
 
 Json = dict[str, Any]
-Choice = bool | int | str | None
+Choice = bool | int | float | str | None
 
 METRIC = "time (us)"
 _OWN_TABLE = "toolchains"  # of this project's database, and of no storage of Optuna's
@@ -121,7 +121,7 @@ def _natural(value: Choice) -> tuple[int, list[int], str]:
         return 2, [], ""
     if isinstance(value, str):
         return 0, [int(digits) for digits in re.findall(r"\d+", value)], value
-    return int(value == 0 and not isinstance(value, bool)), [int(value)], ""
+    return int(value == 0 and not isinstance(value, bool)), [int(value)], str(value)
 
 
 def _trial(row: Json, distributions: dict[str, CategoricalDistribution]) -> FrozenTrial:
@@ -152,4 +152,6 @@ def _attributes(row: Json) -> Json:
 
 
 def _running_median(samples: Sequence[float]) -> dict[int, float]:
-    return {count: median(samples[:count]) for count in range(1, len(samples) + 1)}
+    """After 1, 2, 4, ... samples and after all; each is a row of the storage, so not after each."""
+    counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
+    return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}
