@@ -13,13 +13,14 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 
+import numpy
 import tvm
 from tvm import te, topi
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 FINAL_REPEATS = 25
-TRIALS_AT_ONCE = 8  # candidates between two looks at the clock
+TRIALS_AT_ONCE = 16  # candidates between two looks at the clock; 64 is the default
 
 
 def matmul(m: int, n: int, k: int) -> list[te.Tensor]:
@@ -77,11 +78,9 @@ class TakeResults(ms.measure_callback.PyMeasureCallback):
 def final_s(database: ms.Database, module: tvm.IRModule, target: tvm.target.Target) -> float:
     """The best schedule built once more and timed: median of the repeats."""
     schedule = ms.tir_integration.compile_tir(database, module, target)
-    built = tvm.compile(schedule.mod, target=target)
+    built = tvm.compile(schedule.mod, target=target).jit()
     function = module["main"]
     shapes = [[int(e) for e in function.buffer_map[p].shape] for p in function.params]
-    import numpy
-
     random = numpy.random.default_rng(0)
     arrays = [tvm.runtime.tensor(random.standard_normal(s, dtype="float32")) for s in shapes]
     timer = built.time_evaluator("main", tvm.cpu(), number=1, repeat=FINAL_REPEATS, min_repeat_ms=5)
