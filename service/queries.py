@@ -174,20 +174,21 @@ def find_trials(
 def _is_copy() -> ColumnElement[bool]:
     """Whether an earlier job for the same work has the same trial, by its number and moment."""
     first, earlier = aliased(models.Trial), aliased(models.Job)
-    return (
-        exists()
-        .where(
-            earlier.problem_id == models.Job.problem_id,
-            earlier.target == models.Job.target,
-            earlier.toolchain_id == models.Job.toolchain_id,
-            earlier.id < models.Job.id,
-            first.job_id == earlier.id,
-            first.number == models.Trial.number,
-            first.hash == models.Trial.hash,
-            first.created_at == models.Trial.created_at,
-        )
-        .correlate(models.Trial, models.Job)
+    same_trial = exists().where(
+        first.job_id == earlier.id,
+        first.number == models.Trial.number,
+        first.hash == models.Trial.hash,
+        first.created_at == models.Trial.created_at,
     )
+    same_work = exists().where(
+        earlier.problem_id == models.Job.problem_id,
+        earlier.target == models.Job.target,
+        earlier.toolchain_id == models.Job.toolchain_id,
+        earlier.id < models.Job.id,
+        # Apart, so that the few jobs come first, and their trials are found by job and number.
+        same_trial.correlate(models.Trial, earlier),
+    )
+    return same_work.correlate(models.Trial, models.Job)
 
 
 def _key(problem: Problem | str) -> str:
