@@ -1,12 +1,14 @@
 """Tuners beside each other: seconds to a given speed, and the final speed.
 
-    python -m benchmarks.peer_tuners [--seconds 90] [--seed 0] [--tvm-python PATH] [--out FILE]
+    python -m benchmarks.peer_tuners [--seconds 90] [--seed 0] [--out FILE]
+                                     [--tvm-python PATH] [--tvm-seconds 270]
 
 - tilewise: `search.tune` with its defaults.
 - optuna: Optuna's TPE with its defaults on the same space, kernels, checks and timing, without
   the analytical prior and whatever else the search knows.
 - metaschedule: TVM's, by the interpreter of an environment that has it; docs/tuners.md says
-  which versions run. It makes its own kernels and times them itself.
+  which versions run. It makes its own kernels and times them itself. A batch of it takes a
+  minute on one core, so it is given more seconds.
 
 Every tuner and all of its children are on one core. A speed counts when it is told to the tuner;
 `final` is timed again at the end, by each tuner's own means on the same core.
@@ -182,6 +184,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--core", type=int, help="default: the first that this process may use")
     parser.add_argument("--tvm-python", metavar="PATH", help="interpreter that imports tvm")
+    parser.add_argument(
+        "--tvm-seconds", type=float, default=270.0, help="of TVM's search; default: 270"
+    )
     parser.add_argument("--out", type=Path, help="also write every improvement as JSON")
     parser.add_argument("problems", nargs="*", default=PROBLEMS)
     options = parser.parse_args()
@@ -191,7 +196,9 @@ def main() -> None:
     tuners: tuple[Callable[[Problem, Target, float, int], Run], ...] = (
         tilewise,
         plain_optuna,
-        lambda *given: metaschedule(options.tvm_python, *given),
+        lambda problem, target, _seconds, seed: metaschedule(
+            options.tvm_python, problem, target, options.tvm_seconds, seed
+        ),
     )
     rows = []
     for text in options.problems:
