@@ -1,7 +1,6 @@
 """What is stored of a problem: its schedule, its script, its trials."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from sqlalchemy import ColumnElement, exists, select
 from sqlalchemy.orm import Session, aliased
@@ -50,37 +49,13 @@ def find_schedule(
         .join(models.Schedule.problem)
         .join(models.Schedule.toolchain)
         .where(models.Problem.key == _key(problem), models.Schedule.target == target)
-        .order_by(*_preference(toolchain))
+        .order_by(
+            (models.Toolchain.identity == (toolchain or identity())).desc(),
+            models.Schedule.created_at.desc(),
+        )
         .limit(1)
     )
     return session.scalar(query)
-
-
-def find_schedules(
-    session: Session, keys: Iterable[str], target: str, toolchain: str | None = None
-) -> dict[str, models.Schedule]:
-    """For each key of a problem that has one, what `find_schedule` finds, in few queries."""
-    asked, found = sorted(keys), dict[str, models.Schedule]()
-    for start in range(0, len(asked), KEYS_AT_ONCE):
-        query = (
-            select(models.Schedule)
-            .join(models.Schedule.problem)
-            .join(models.Schedule.toolchain)
-            .where(
-                models.Problem.key.in_(asked[start : start + KEYS_AT_ONCE]),
-                models.Schedule.target == target,
-            )
-            .order_by(*_preference(toolchain))
-        )
-        for row in session.scalars(query):
-            found.setdefault(row.problem.key, row)
-    return found
-
-
-def _preference(toolchain: str | None) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """The present toolchain's schedule first, then the newest."""
-    present = models.Toolchain.identity == (toolchain or identity())
-    return present.desc(), models.Schedule.created_at.desc()
 
 
 def is_stale(row: models.Schedule, toolchain: str | None = None) -> bool:
@@ -169,6 +144,30 @@ def find_trials(
     if after is not None:
         query = query.where(models.Trial.id > after)
     return [(trial, job) for trial, job in session.execute(query)]
+
+
+def find_schedules(
+    session: Session, keys: Iterable[str], target: str, toolchain: str | None = None
+) -> dict[str, models.Schedule]:
+    """For each key of a problem that has one, what `find_schedule` finds, in few queries."""
+    asked, found = sorted(keys), dict[str, models.Schedule]()
+    for start in range(0, len(asked), KEYS_AT_ONCE):
+        query = (
+            select(models.Schedule)
+            .join(models.Schedule.problem)
+            .join(models.Schedule.toolchain)
+            .where(
+                models.Problem.key.in_(asked[start : start + KEYS_AT_ONCE]),
+                models.Schedule.target == target,
+            )
+            .order_by(
+                (models.Toolchain.identity == (toolchain or identity())).desc(),
+                models.Schedule.created_at.desc(),
+            )
+        )
+        for row in session.scalars(query):
+            found.setdefault(row.problem.key, row)
+    return found
 
 
 def _is_copy() -> ColumnElement[bool]:
