@@ -14,8 +14,9 @@ from service.db import schema
 from service.db.session import make_engine, make_sessions
 from service.errors import DatabaseError
 from service.machine import MachineInfo, examine
+from service.middleware import BodyLimit, HeadAsGet
 from service.pool import Pool, Work
-from service.routes import jobs, schedules, status
+from service.routes import jobs, schedules, status, trials
 from service.services import Services
 from service.settings import Settings
 
@@ -63,9 +64,11 @@ def create_app(
         summary="Tiling and packing schedules, tuned and proven on real MLIR",
         lifespan=lifespan,
     )
-    for part in (jobs, schedules, status):
+    for part in (jobs, trials, schedules, status):
         app.include_router(part.router)
     problem_json.install(app)
+    app.add_middleware(BodyLimit, most_bytes=settings.body_bytes)
+    app.add_middleware(HeadAsGet)
     return app
 
 

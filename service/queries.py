@@ -1,13 +1,16 @@
 """What is stored of a problem: its schedule, its script, its trials."""
 
-from datetime import datetime
+from collections.abc import Iterable
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy.orm import Session, aliased
 
 from kernels.problem import Problem
 from kernels.toolchain import identity
 from service.db import models
+
+KEYS_AT_ONCE = 500  # of the variables that one statement of SQLite may have
+TrialOfJob = tuple[models.Trial, models.Job]
 
 
 def find_fresh(
@@ -103,22 +106,88 @@ def shown_proof(session: Session, schedule: models.Schedule) -> models.Proof | N
     return session.scalar(query)
 
 
-def list_trials(session: Session, problem: Problem, target: str) -> list[models.Trial]:
-    """Every trial of the problem on the target, the oldest job first.
+def find_trials(
+    session: Session,
+    *,
+    problem: Problem | str | None = None,
+    target: str | None = None,
+    state: str | None = None,
+    after: int | None = None,
+    limit: int | None = None,
+) -> list[TrialOfJob]:
+    """Trials of all jobs, each with its job, in the order in which they were stored.
 
     A job that went on from another's trials has copies of them, which are not shown again.
+
+    Args:
+        session: an open session.
+        problem: only of this problem (or its key).
+        target: only on this one; canonical.
+        state: only those that ended so.
+        after: continues from the trial with this id, the last one of the page before.
+        limit: most rows; None gives all.
     """
     query = (
-        select(models.Trial)
+        select(models.Trial, models.Job)
         .join(models.Job, models.Job.id == models.Trial.job_id)
-        .join(models.Problem, models.Problem.id == models.Job.problem_id)
-        .where(models.Problem.key == problem.key, models.Job.target == target)
-        .order_by(models.Trial.job_id, models.Trial.number)
+        .join(models.Job.problem)
+        .where(~_is_copy())
+        .order_by(models.Trial.id)
+        .limit(limit)
     )
-    shown: dict[tuple[str, datetime], models.Trial] = {}
-    for trial in session.scalars(query):
-        shown.setdefault((trial.hash, trial.created_at), trial)
-    return list(shown.values())
+    if problem is not None:
+        query = query.where(models.Problem.key == _key(problem))
+    if target is not None:
+        query = query.where(models.Job.target == target)
+    if state is not None:
+        query = query.where(models.Trial.state == state)
+    if after is not None:
+        query = query.where(models.Trial.id > after)
+    return [(trial, job) for trial, job in session.execute(query)]
+
+
+def find_schedules(
+    session: Session, keys: Iterable[str], target: str, toolchain: str | None = None
+) -> dict[str, models.Schedule]:
+    """For each key of a problem that has one, what `find_schedule` finds, in few queries."""
+    asked, found = sorted(keys), dict[str, models.Schedule]()
+    for start in range(0, len(asked), KEYS_AT_ONCE):
+        query = (
+            select(models.Schedule)
+            .join(models.Schedule.problem)
+            .join(models.Schedule.toolchain)
+            .where(
+                models.Problem.key.in_(asked[start : start + KEYS_AT_ONCE]),
+                models.Schedule.target == target,
+            )
+            .order_by(
+                (models.Toolchain.identity == (toolchain or identity())).desc(),
+                models.Schedule.created_at.desc(),
+            )
+        )
+        for row in session.scalars(query):
+            found.setdefault(row.problem.key, row)
+    return found
+
+
+def _is_copy() -> ColumnElement[bool]:
+    """Whether an earlier job for the same work has the same trial, by its number and moment."""
+    first, earlier = aliased(models.Trial), aliased(models.Job)
+    same_trial = exists().where(
+        first.job_id == earlier.id,
+        first.number == models.Trial.number,
+        first.hash == models.Trial.hash,
+        first.created_at == models.Trial.created_at,
+    )
+    same_work = exists().where(
+        earlier.problem_id == models.Job.problem_id,
+        earlier.target == models.Job.target,
+        earlier.toolchain_id == models.Job.toolchain_id,
+        earlier.id < models.Job.id,
+        # Apart, so that the few jobs come first, and their trials are found by job and number.
+        same_trial.correlate(models.Trial, earlier),
+    )
+    return same_work.correlate(models.Trial, models.Job)
 
 
 def _key(problem: Problem | str) -> str:

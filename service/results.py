@@ -9,6 +9,7 @@ from search.records import Measurement
 from service import jobs, queries
 from service.db import models
 from service.db.base import now
+from service.db.trials import unpack_samples
 
 Json = dict[str, Any]
 
@@ -60,7 +61,7 @@ def job_json(session: Session, job: models.Job) -> Json:
 
 
 def trial_json(row: models.Trial) -> Json:
-    """One trial, without its samples."""
+    """One trial; `samples_us` are the wall times of its samples."""
     return {
         "number": row.number,
         "hash": row.hash,
@@ -73,10 +74,22 @@ def trial_json(row: models.Trial) -> Json:
         "gflops": row.gflops,
         "interval": _interval(row.low, row.high),
         "time_us": row.time_us,
+        "samples_us": [seconds * 1e6 for seconds in unpack_samples(row.samples)],
         "rejected": row.rejected,
         "compile_s": row.compile_s,
         "max_error": _finite(row.max_error),
         "created": row.created_at.isoformat(),
+    }
+
+
+def stored_trial_json(row: models.Trial, job: models.Job) -> Json:
+    """One trial, with the job and the work that it belongs to."""
+    return {
+        "job": job.id,
+        "problem": job.problem.canonical,
+        "target": job.target,
+        "toolchain": job.toolchain.identity,
+        **trial_json(row),
     }
 
 

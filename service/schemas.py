@@ -3,11 +3,20 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StrictFloat, StrictInt
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+)
 
 from search.records import TrialState
 from service.db.models import JobState
 
+MOST_PROBLEMS = 1000
 Flavor = Literal["cpu", "air", "iree"]
 
 
@@ -103,6 +112,7 @@ class TrialView(BaseModel):
     gflops: float | None
     interval: tuple[float, float] | None
     time_us: float | None
+    samples_us: list[float]
     rejected: int
     compile_s: float
     max_error: float | None
@@ -113,6 +123,22 @@ class TrialPage(BaseModel):
     """Trials by number; `next` is the path of the page after, null at the end."""
 
     trials: list[TrialView]
+    next: str | None
+
+
+class StoredTrialView(TrialView):
+    """One finished trial, with the job and the work that it belongs to."""
+
+    job: int
+    problem: str
+    target: str
+    toolchain: str
+
+
+class StoredTrialPage(BaseModel):
+    """Trials as they were stored; `next` is the path of the page after, null at the end."""
+
+    trials: list[StoredTrialView]
     next: str | None
 
 
@@ -147,6 +173,32 @@ class ResultView(BaseModel):
     complete: bool
     stale: bool
     created: datetime
+
+
+class LookupRequest(BaseModel):
+    """Problems, each a string or its JSON object, and the target of all of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    problems: Annotated[
+        list[Annotated[str | dict[str, Any], BeforeValidator(_problem_source)]],
+        Field(max_length=MOST_PROBLEMS),
+    ]
+    target: str = "host"
+
+
+class FoundView(BaseModel):
+    """A problem as it is normalised, and its best schedule; null when none is stored."""
+
+    problem: str
+    schedule: ResultView | None
+
+
+class LookupView(BaseModel):
+    """The answers of a look-up, in the order in which they were asked for."""
+
+    target: str
+    schedules: list[FoundView]
 
 
 class TargetsView(BaseModel):

@@ -20,10 +20,12 @@ class Settings(BaseSettings):
 
     Attributes:
         db: SQLAlchemy URL of the database (`TILEWISE_DB`).
+        body_bytes: largest body of a request (`TILEWISE_BODY_BYTES`).
         log_level: least severe level that is logged (`TILEWISE_LOG_LEVEL`).
     """
 
     model_config = SettingsConfigDict(env_prefix="TILEWISE_", env_ignore_empty=True)
 
     db: str = Field(default_factory=default_database)
+    body_bytes: int = Field(default=8 * 1024**2, ge=1024)
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -6,7 +6,7 @@ with Client("http://localhost:8000") as client:
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +20,8 @@ Json = dict[str, Any]
 
 POLL_S = 0.5
 TIMEOUT_S = 30.0
+PAGE = 500  # items that are asked for at once
+MOST_PROBLEMS = 1000  # that the service looks up at once
 _ERRORS: dict[int, type[TilewiseError]] = {
     HTTPStatus.NOT_FOUND: MissingError,
     HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
@@ -118,15 +120,34 @@ class Client:
         """Every job, newest first."""
         return self._pages("/v1/jobs", "jobs")
 
-    def trials(self, job_id: int) -> Iterator[Json]:
-        """Every trial of a job, by number."""
-        return self._pages(f"/v1/jobs/{job_id}/trials", "trials")
+    def trials(self, job_id: int, state: str | None = None) -> Iterator[Json]:
+        """Every trial of a job, by number; only those that are timed, pruned or failed if asked."""
+        return self._pages(f"/v1/jobs/{job_id}/trials", "trials", state=state)
 
-    def _pages(self, path: str | None, name: str) -> Iterator[Json]:
-        while path:
-            page = self._json("GET", path)
+    def stored_trials(
+        self, problem: str | None = None, target: str | None = None, state: str | None = None
+    ) -> Iterator[Json]:
+        """Every trial of all jobs, or those of a problem, a target, a state; oldest first."""
+        return self._pages("/v1/trials", "trials", problem=problem, target=target, state=state)
+
+    def look_up(self, problems: Sequence[str], target: str = "host") -> dict[str, Json | None]:
+        """The stored best of each problem, None where there is none; keys as they were given."""
+        found: dict[str, Json | None] = {}
+        for start in range(0, len(problems), MOST_PROBLEMS):
+            asked = problems[start : start + MOST_PROBLEMS]
+            body = {"problems": list(asked), "target": target}
+            answer = self._json("POST", "/v1/schedules/lookup", json=body)
+            found |= zip(asked, (one["schedule"] for one in answer["schedules"]), strict=True)
+        return found
+
+    def _pages(self, path: str, name: str, **filters: str | None) -> Iterator[Json]:
+        """Every item of all pages; the path of a page after the first has the filters in it."""
+        given = {key: value for key, value in filters.items() if value is not None}
+        page = self._json("GET", path, params={**given, "limit": PAGE})
+        yield from page[name]
+        while page["next"]:
+            page = self._json("GET", page["next"])
             yield from page[name]
-            path = page["next"]
 
     def _json(self, method: str, path: str, **options: Any) -> Json:
         response = self._call(method, path, **options)

@@ -12,7 +12,7 @@ from search.records import TuneRequest
 from service import heartbeat, jobs, lease
 from service.db import models, reading, writing
 from service.db.trials import SqlTrialStore
-from service.queries import find_schedule, find_script, list_trials
+from service.queries import find_schedule, find_script, find_trials
 from service.results import trial_json
 from service.tuning import ScriptTried, TrialEnded
 from tests.service import fakes
@@ -169,7 +169,8 @@ def test_what_is_stored_can_be_queried(sessions, machine, tuned):
         script = find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
         assert schedule.hash == fakes.schedule(3).hash
         assert script.text.startswith("// ") and script.hash == schedule.hash
-        assert [t.number for t in list_trials(session, problem, machine.target)] == [0, 1, 2, 3]
+        listed = find_trials(session, problem=problem, target=machine.target)
+        assert [trial.number for trial, _ in listed] == [0, 1, 2, 3]
         assert find_schedule(session, problem, "cpu:neoverse-v2,threads=1", TOOLCHAIN) is None
 
 
@@ -206,8 +207,8 @@ def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tu
         assert jobs.counts(session, larger) == {"timed": 7, "pruned": 0, "failed": 0}
         row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
         assert row.hash == fakes.schedule(6).hash and row.budget == 7
-        listed = list_trials(session, parse_problem(PROBLEM), machine.target)
-        assert [t.number for t in listed] == list(range(7)), "copies are not shown again"
+        listed = find_trials(session, problem=parse_problem(PROBLEM), target=machine.target)
+        assert [t.number for t, _ in listed] == list(range(7)), "copies are not shown again"
 
 
 def test_peers_that_are_wanted_later_cost_no_trial(submit, run, tuned):

@@ -52,3 +52,38 @@ def test_a_job_that_fails_is_an_error_with_its_reason() -> None:
     transport = httpx.MockTransport(FakeService(ends="failed"))
     with Client("http://fake", transport) as client, pytest.raises(TilewiseError, match="1 failed"):
         client.tune(PROBLEM, trials=4)
+
+
+def test_pages_are_followed_with_their_filters() -> None:
+    asked: list[str] = []
+
+    def pages(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.query.decode())
+        number = len(asked)
+        following = f"/v1/trials?cursor={number}" if number < 3 else None
+        return httpx.Response(200, json={"trials": [{"number": number}], "next": following})
+
+    with Client("http://fake", httpx.MockTransport(pages)) as client:
+        found = list(client.stored_trials(PROBLEM, state="timed"))
+    assert [one["number"] for one in found] == [1, 2, 3]
+    first = httpx.QueryParams(asked[0])
+    assert (first["problem"], first["state"]) == (PROBLEM, "timed") and "target" not in first
+    assert asked[1:] == ["cursor=1", "cursor=2"]
+
+
+def test_many_problems_are_looked_up_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "MOST_PROBLEMS", 2)
+    sizes = []
+
+    def look_up(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        assert (request.url.path, body["target"]) == ("/v1/schedules/lookup", "t")
+        sizes.append(len(body["problems"]))
+        found = [{"problem": p, "schedule": {"key": p} if p != "b" else None}
+                 for p in body["problems"]]  # fmt: skip
+        return httpx.Response(200, json={"target": "t", "schedules": found})
+
+    with Client("http://fake", httpx.MockTransport(look_up)) as client:
+        found = client.look_up(["a", "b", "c"], "t")
+    assert found == {"a": {"key": "a"}, "b": None, "c": {"key": "c"}}
+    assert sizes == [2, 1]

@@ -137,6 +137,9 @@ def test_the_main_job_through_a_service(service, cli: Cli) -> None:
     remote = cli("show", PROBLEM, "--server", url, "--json")
     assert json.loads(remote.out)["best"] == result["best"]
     assert len(cli("trials", PROBLEM, "--server", url).out.splitlines()) == 7
+    exported = json.loads(cli("trials", PROBLEM, "--server", url, "--format", "t4").out)
+    assert len(exported["results"]) == 6
+    assert all(r["times"]["runtimes"] for r in exported["results"] if r["correctness"])
     assert "@__transform_main" in cli("script", PROBLEM, "--server", url).out
     assert cli("tune", "gemm:x", "--server", url).code == 2
     assert cli("show", CONV, "--server", url).code == 3

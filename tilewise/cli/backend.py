@@ -94,14 +94,8 @@ class RemoteBackend(Backend):
         return self._client.kernel(problem, target)
 
     def trials(self, problem: str, target: str) -> list[Json]:
-        """Fetch the trials of every job of this problem and target, the oldest job first."""
-        shown = self.show(problem, target)
-        jobs = [
-            job
-            for job in self._client.jobs()
-            if job["problem"] == shown["problem"] and job["target"] == shown["target"]
-        ]
-        found = [t for job in reversed(jobs) for t in self._client.trials(job["id"])]
+        """Fetch the trials."""
+        found = list(self._client.stored_trials(problem, target))
         if not found:
-            raise MissingError(f"no trials of {problem} are stored")
+            raise MissingError(f"no trials of {problem} are stored for {target}")
         return found

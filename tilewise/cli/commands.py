@@ -97,6 +97,19 @@ def trials(options: argparse.Namespace) -> None:
     sys.stdout.write(render.trials(rows, kind))
 
 
+def export_study(options: argparse.Namespace) -> None:
+    """Write every trial into an Optuna storage, for optuna-dashboard and Optuna's plots."""
+    try:
+        from tilewise import study
+    except ModuleNotFoundError as error:
+        raise TilewiseError(
+            f"export-study needs {error.name} here; install tilewise[search]"
+        ) from error
+    with _backend(options) as backend:
+        rows = backend.trials(options.problem, options.target)
+    _print_mapping(study.export(rows, options.storage, options.name), options.json)
+
+
 def serve(options: argparse.Namespace) -> None:
     """Serve the HTTP API with embedded workers."""
     if not 0 <= options.port <= 65535:

@@ -18,7 +18,7 @@ from service.errors import DatabaseError, NotFoundError, ServiceError
 from service.limits import check_memory
 from service.machine import examine_here
 from service.owner import me
-from service.results import result_json, trial_json, trials_json
+from service.results import result_json, stored_trial_json, trials_json
 from service.settings import Settings
 from service.tuning import Event, JobOutcome, TrialEnded, run_job
 from tilewise.cli.backend import Backend, Report
@@ -156,7 +156,8 @@ class LocalBackend(Backend):
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions, reading(sessions) as session:
-            rows = [trial_json(t) for t in queries.list_trials(session, wanted, canonical)]
+            found = queries.find_trials(session, problem=wanted, target=canonical)
+            rows = [stored_trial_json(*row) for row in found]
         if not rows:
             raise MissingError(f"no trials of {wanted} are stored for {canonical}")
         return rows

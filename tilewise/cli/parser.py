@@ -8,7 +8,7 @@ from search.records import SAMPLERS
 from tilewise.cli import air, bench, commands, verify
 
 FLAVORS = ("cpu", "air", "iree")
-FORMATS = ("table", "json", "csv")
+FORMATS = ("table", "json", "csv", "t4")
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -50,6 +50,12 @@ def make_parser() -> argparse.ArgumentParser:
     trials = command("trials", commands.trials)
     _add_stored(trials)
     trials.add_argument("--format", choices=FORMATS, default="table")
+    study = command("export-study", commands.export_study)
+    _add_stored(study)
+    study.add_argument(
+        "--storage", required=True, metavar="URL", help="of Optuna's, as sqlite:///study.db"
+    )
+    study.add_argument("--name", help="of the study; default: the problem and the target")
     suite = command("bench", bench.bench)
     bench.add_options(suite)
     _add_db(suite)

@@ -7,12 +7,15 @@ from typing import Any
 
 from kernels.errors import ScheduleError
 from kernels.schedule import Schedule
+from tilewise import t4
 
 Json = dict[str, Any]
 
 LABEL = 10
 TRIAL_COLUMNS = (
-    "number", "state", "origin", "gflops", "time_us", "compile_s", "failure", "hash", "schedule",
+    "number", "state", "origin", "gflops", "gflops_low", "gflops_high", "time_us", "samples",
+    "rejected", "compile_s", "max_error", "failure", "message", "hash", "schedule",
+    "problem", "target", "toolchain", "job", "created",
 )  # fmt: skip
 
 
@@ -86,22 +89,34 @@ def _trials_line(found: Json) -> str:
 
 
 def trials(rows: list[Json], kind: str) -> str:
-    """Trials as a table, JSON or CSV."""
+    """Trials as a table, JSON, CSV, or in the community's format T4 (`tilewise.t4`)."""
     if kind == "json":
         return json.dumps(rows, indent=2) + "\n"
-    flat = [_flat(row) for row in rows]
-    if kind == "csv":
-        out = io.StringIO()
-        writer = csv.DictWriter(out, TRIAL_COLUMNS)
-        writer.writeheader()
-        writer.writerows(flat)
-        return out.getvalue()
-    return _table(flat)
+    if kind == "t4":
+        return json.dumps(t4.results(rows), indent=2) + "\n"
+    return _csv(rows) if kind == "csv" else _table([_flat(row) for row in rows])
+
+
+def _csv(rows: list[Json]) -> str:
+    """A line per trial: what is told of each, then a column for each parameter of any."""
+    names = dict.fromkeys(f"param_{name}" for row in rows for name in row["params"])
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*TRIAL_COLUMNS, *names], lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(_flat(row) | {f"param_{k}": v for k, v in row["params"].items()})
+    return out.getvalue()
 
 
 def _flat(row: Json) -> Json:
-    schedule = "; ".join(steps_text(row["steps"]).splitlines())
-    return {name: row.get(name) for name in TRIAL_COLUMNS} | {"schedule": schedule}
+    low, high = row["interval"] or (None, None)
+    made = {
+        "schedule": "; ".join(steps_text(row["steps"]).splitlines()),
+        "gflops_low": low,
+        "gflops_high": high,
+        "samples": len(row["samples_us"]),
+    }
+    return {name: row.get(name) for name in TRIAL_COLUMNS} | made
 
 
 def _table(rows: list[Json]) -> str:

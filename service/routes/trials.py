@@ -1,0 +1,48 @@
+"""`/v1/trials`: what has been timed, of every job."""
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query
+
+from kernels.problem import parse_problem
+from search.records import TrialState
+from service import queries
+from service.results import stored_trial_json
+from service.routes.jobs import LARGEST_ID
+from service.schemas import StoredTrialPage
+from service.services import ServicesDep
+
+router = APIRouter(prefix="/v1/trials", tags=["trials"])
+
+
+@router.get("", response_model=StoredTrialPage)
+def list_trials(
+    services: ServicesDep,
+    problem: str | None = None,
+    target: str | None = None,
+    state: TrialState | None = None,
+    cursor: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> dict[str, Any]:
+    """Finished trials in the order in which they were stored, each with its problem and job.
+
+    A trial that a later job took over is shown once. Without `target`, those of all targets.
+    """
+    wanted = None if problem is None else parse_problem(problem)
+    canonical = None if target is None else services.machine.canonical_target(target)
+    with services.reading() as session:
+        found = queries.find_trials(
+            session, problem=wanted, target=canonical, state=state, after=cursor, limit=limit + 1
+        )
+        page = found[:limit]
+        following = None
+        if len(found) > limit:
+            filters = {"problem": problem, "target": target, "state": state}
+            following = _path({**filters, "cursor": page[-1][0].id, "limit": limit})
+        return {"trials": [stored_trial_json(*row) for row in page], "next": following}
+
+
+def _path(query: dict[str, Any]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"/v1/trials?{urlencode(given)}"

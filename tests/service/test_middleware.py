@@ -1,0 +1,111 @@
+"""What holds on every route: the largest body, and HEAD wherever there is GET."""
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+from pydantic import ValidationError
+
+from service.app import create_app
+from service.settings import Settings
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.test_http_errors import assert_nothing_stored, assert_problem
+from tests.service.test_http_schedules import KEY
+
+MOST = 2048
+SCRIPT = f"/v1/schedules/{KEY}/script"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def app(url, machine):
+    settings = Settings(db=url, body_bytes=MOST)
+    return create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
+
+
+@pytest.fixture
+def small(app) -> Iterator[TestClient]:
+    with TestClient(app) as client:
+        yield client
+
+
+def body(size: int) -> bytes:
+    """A request for a job, of exactly `size` bytes."""
+    text = b'{"problem": "%s"}' % PROBLEM.encode()
+    return text + b" " * (size - len(text))
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/schedules/lookup"])
+@pytest.mark.parametrize("pieces", [1, 4], ids=["declared", "in chunks"])
+def test_a_body_that_is_too_large_is_refused(small, sessions, path, pieces):
+    size = MOST + 1
+    sent = [body(size)[at : at + size // pieces + 1] for at in range(0, size, size // pieces + 1)]
+    assert len(sent) == pieces
+    content = sent[0] if pieces == 1 else iter(sent)
+    answer = small.post(path, content=content, headers=JSON)
+    details = assert_problem(answer, 413)
+    assert details["instance"] == path and "larger than 2 KiB" in details["detail"]
+    assert_nothing_stored(sessions)
+
+
+def test_a_body_of_the_largest_size_is_taken(small):
+    assert small.post("/v1/jobs", content=body(MOST), headers=JSON).status_code == 202
+    chunks = (body(MOST)[at : at + 512] for at in range(0, MOST, 512))
+    assert small.post("/v1/jobs", content=chunks, headers=JSON).status_code == 202
+
+
+def test_the_limit_is_a_setting(monkeypatch):
+    monkeypatch.setenv("TILEWISE_BODY_BYTES", "65536")
+    assert Settings().body_bytes == 65536
+    monkeypatch.setenv("TILEWISE_BODY_BYTES", "10")
+    with pytest.raises(ValidationError):
+        Settings()
+
+
+def test_head_answers_as_get_without_the_body(small, tuned):
+    for path in (SCRIPT, "/v1/jobs", f"/v1/schedules?problem={PROBLEM}", "/openapi.json"):
+        got, head = small.get(path), small.head(path)
+        assert (head.status_code, head.content) == (200, b""), path
+        assert head.headers == got.headers, path
+    etag = small.head(SCRIPT).headers["ETag"]
+    assert small.head(SCRIPT, headers={"If-None-Match": etag}).status_code == 304
+    assert small.head("/v1/jobs/99").status_code == 404
+    assert small.head("/v1/schedules/lookup").status_code in (404, 405)
+
+
+@pytest.fixture
+def port(app, machine) -> Iterator[int]:
+    """A real server, for what a test client does not show: bytes on a connection."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        free = one.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=free, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server ended"
+        time.sleep(0.01)
+    yield free
+    server.should_exit = True
+    thread.join()
+
+
+def test_on_a_real_connection(port, tuned):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/jobs", b"x" * (1 << 20), JSON)
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
+    assert b"larger than" in answer.read()
+    connection.request("HEAD", SCRIPT)
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    assert int(answer.headers["Content-Length"]) > 0
+    connection.request("GET", SCRIPT)
+    answer = connection.getresponse()
+    assert len(answer.read()) == int(answer.headers["Content-Length"])
+    connection.close()

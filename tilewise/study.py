@@ -1,0 +1,157 @@
+"""Trials as an Optuna study in Optuna's own storage, for its plots and for optuna-dashboard.
+
+Every parameter is categorical, with the same choices in every trial, in natural order: most
+are sizes from a short list where one value, 0, means "not cut", so that no axis of numbers would
+be true; and Optuna's importances and plots ask for one distribution of a parameter.
+"""
+
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import create_engine, inspect
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from tilewise.errors import BadInputError, TilewiseError
+
+Json = dict[str, Any]
+Choice = bool | int | float | str | None
+
+METRIC = "time (us)"
+_OWN_TABLE = "toolchains"  # of this project's database, and of no storage of Optuna's
+_STATES = {"timed": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+
+def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
+    """Write trials into an Optuna storage as a new study that minimises the time.
+
+    A timed trial is complete, one that was stopped early is pruned, with the running median
+    of its samples as intermediate values, and a failed one has failed.
+
+    Args:
+        rows: trials of one problem on one target, as `GET /v1/trials` gives them.
+        storage: SQLAlchemy URL, such as `sqlite:///study.db`.
+        name: of the study; None makes it of the problem and the target.
+
+    Returns:
+        The study's name, its storage, and the number of trials in each state.
+
+    Raises:
+        BadInputError: no such storage, the database of this project, or a study that exists.
+        TilewiseError: the storage failed.
+    """
+    first = rows[0]
+    name = name or f"{first['problem']} on {first['target']}"
+    _require_storage(storage)
+    distributions = _distributions(row["params"] for row in rows)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        study = optuna.create_study(study_name=name, storage=storage, direction="minimize")
+        try:
+            _describe(study, first)
+            study.add_trials(_trial(row, distributions) for row in rows)
+        except BaseException:
+            optuna.delete_study(study_name=name, storage=storage)  # half a study misleads
+            raise
+    except optuna.exceptions.DuplicatedStudyError as error:
+        raise BadInputError(
+            f"the study {name!r} exists in {storage}; give another --name, or another --storage"
+        ) from error
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+        raise TilewiseError(f"storage {storage!r} failed: {error}") from error
+    counts = {state: sum(row["state"] == state for row in rows) for state in _STATES}
+    return {"study": name, "storage": storage, "trials": counts}
+
+
+def _require_storage(url: str) -> None:
+    """Raise unless `url` is a database that may become, or is, Optuna's.
+
+    Both this project and Optuna keep their schema's version in a table `alembic_version`.
+    """
+    try:
+        engine = create_engine(url)
+    except (ArgumentError, ModuleNotFoundError) as error:
+        raise BadInputError(
+            f"storage {url!r} is not the URL of a database; give one as sqlite:///study.db"
+        ) from error
+    try:
+        is_ours = inspect(engine).has_table(_OWN_TABLE)
+    except SQLAlchemyError as error:
+        raise BadInputError(f"storage {url!r} cannot be opened: {error}") from error
+    finally:
+        engine.dispose()
+    if is_ours:
+        raise BadInputError(
+            f"storage {url!r} holds Tilewise's own tables, which Optuna's would break; give another"
+        )
+
+
+def _describe(study: optuna.Study, row: Json) -> None:
+    for key in ("problem", "target"):
+        study.set_user_attr(key, row[key])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names([METRIC])
+
+
+def _distributions(points: Iterable[Json]) -> dict[str, CategoricalDistribution]:
+    """For each parameter the values that any trial took; None where a trial has it not.
+
+    A search of another version may have had other parameters, and a study without one common
+    space has no importances.
+    """
+    seen: dict[str, set[Choice]] = {}
+    taken = list(points)
+    for name in dict.fromkeys(name for point in taken for name in point):
+        seen[name] = {point.get(name) for point in taken}
+    return {
+        name: CategoricalDistribution(sorted(values, key=_natural)) for name, values in seen.items()
+    }
+
+
+def _natural(value: Choice) -> tuple[int, list[int], str]:
+    """Sorts numbers by size with 0, "not cut", last; texts by the numbers in them; None last."""
+    if value is None:
+        return 2, [], ""
+    if isinstance(value, str):
+        return 0, [int(digits) for digits in re.findall(r"\d+", value)], value
+    return int(value == 0 and not isinstance(value, bool)), [int(value)], str(value)
+
+
+def _trial(row: Json, distributions: dict[str, CategoricalDistribution]) -> FrozenTrial:
+    """One trial; its beginning is told from what compiling and its samples took."""
+    end = datetime.fromisoformat(row["created"]).astimezone().replace(tzinfo=None)
+    spent = row["compile_s"] + sum(row["samples_us"]) / 1e6
+    state = _STATES[row["state"]]
+    return FrozenTrial(
+        number=-1,
+        trial_id=-1,
+        state=state,
+        value=row["time_us"] if state is TrialState.COMPLETE else None,
+        datetime_start=end - timedelta(seconds=spent),
+        datetime_complete=end,
+        params={name: row["params"].get(name) for name in distributions},
+        distributions={**distributions},
+        user_attrs=_attributes(row),
+        system_attrs={},
+        intermediate_values=_running_median(row["samples_us"]),
+    )
+
+
+def _attributes(row: Json) -> Json:
+    """What else is known of a trial; nothing where there is nothing."""
+    names = ("job", "number", "hash", "origin", "gflops", "compile_s", "rejected", "max_error",
+             "failure", "message", "toolchain")  # fmt: skip
+    return {name: row[name] for name in names if row[name] not in (None, "")}
+
+
+def _running_median(samples: Sequence[float]) -> dict[int, float]:
+    """After 1, 2, 4, ... samples and after all; each is a row of the storage, so not after each."""
+    counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
+    return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}
