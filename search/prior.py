@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from itertools import islice, product
 
 from kernels.problem.iteration import is_packed_ahead
-from search.space import WHOLE, Point, Space, Value
+from search.parameters import WHOLE, Point, Value
+from search.space import Space
 from search.split_tiles import VECTORS, SplitTile
 
 TILES_TRIED = 4

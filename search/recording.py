@@ -15,12 +15,12 @@ from typing import Any
 
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
-from kernels.schedule.steps import step_from_json
+from kernels.schedule.steps import Step, step_from_json
 from kernels.target.model import Target
 from search.errors import RecordingError
 from search.measure import summarise
+from search.parameters import Value
 from search.records import TrialRecord
-from search.space import Parameter
 
 FORMAT = 1
 NS = 1e9
@@ -31,7 +31,7 @@ class Recording:
     """Timed schedules of one problem on one target.
 
     Attributes:
-        parameters: of the space at that time.
+        parameters: the values of each parameter of the space at that time.
         trials: in the order in which they were run; `origin` says how each was chosen.
         again: by schedule's hash, the samples of the interleaved rounds, in seconds.
         toolchain: `kernels.toolchain.identity()` then.
@@ -40,7 +40,7 @@ class Recording:
 
     problem: Problem
     target: Target
-    parameters: tuple[Parameter, ...]
+    parameters: dict[str, tuple[Value, ...]]
     trials: list[TrialRecord] = field(default_factory=list)
     again: dict[str, tuple[float, ...]] = field(default_factory=dict)
     toolchain: str = ""
@@ -65,7 +65,7 @@ class Recording:
             "target": asdict(self.target) | {"features": sorted(self.target.features)},
             "toolchain": self.toolchain,
             "condition": self.condition,
-            "parameters": {p.name: p.values for p in self.parameters},
+            "parameters": self.parameters,
             "steps": [json.loads(text) for text in words],
             "trials": trials,
             "again": {key: _to_ns(times) for key, times in self.again.items()},
@@ -89,8 +89,7 @@ class Recording:
         problem = parse_problem(document["problem"])
         target = document["target"]
         steps = [step_from_json(step) for step in document["steps"]]
-        names = document["parameters"]
-        parameters = tuple(Parameter(name, tuple(values)) for name, values in names.items())
+        parameters = {name: tuple(values) for name, values in document["parameters"].items()}
         trials = [
             _trial_from_json(number, row, parameters, steps, problem.flops)
             for number, row in enumerate(document["trials"])
@@ -107,11 +106,11 @@ class Recording:
 
 
 def _trial_to_json(
-    trial: TrialRecord, parameters: tuple[Parameter, ...], words: dict[str, int]
+    trial: TrialRecord, parameters: dict[str, tuple[Value, ...]], words: dict[str, int]
 ) -> list[Any]:
     steps = [json.dumps(step) for step in trial.schedule.to_json()]
     return [
-        [p.values.index(trial.params[p.name]) for p in parameters],
+        [values.index(trial.params[name]) for name, values in parameters.items()],
         [words.setdefault(step, len(words)) for step in steps],
         trial.origin,
         trial.state,
@@ -123,14 +122,20 @@ def _trial_to_json(
 
 
 def _trial_from_json(
-    number: int, row: list[Any], parameters: tuple[Parameter, ...], steps: list[Any], flops: int
+    number: int,
+    row: list[Any],
+    parameters: dict[str, tuple[Value, ...]],
+    steps: list[Step],
+    flops: int,
 ) -> TrialRecord:
     indices, words, origin, state, ns, rejected, compile_s, *failure = row
     samples = _to_s(ns)
     return TrialRecord(
         number=number,
         schedule=Schedule(tuple(steps[word] for word in words)),
-        params={p.name: p.values[i] for p, i in zip(parameters, indices, strict=True)},
+        params={
+            name: values[i] for (name, values), i in zip(parameters.items(), indices, strict=True)
+        },
         state=state,
         origin=origin,
         failure=failure[0] if failure else None,

@@ -6,10 +6,12 @@ into balanced chunks. So no block is a sliver, and a script needs no padding to 
 Many points then mean the same schedule; a search tells them apart by the schedule's hash.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from math import log, prod
+from random import Random
 from typing import Literal
 
 from kernels.arithmetic import Arithmetic, arithmetic, must_pack
@@ -35,10 +37,17 @@ from kernels.schedule import (
 )
 from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import KIB, Target
+from search.parameters import (
+    WHOLE,
+    Choice,
+    Parameter,
+    Point,
+    RegisterTile,
+    Size,
+    Value,
+    step_aside,
+)
 from search.split_tiles import SplitTile, split_tiles
-
-Value = int | str | bool
-Point = dict[str, Value]
 
 UNROLLS = (1, 2, 4, 8)
 MOST_ROWS, MOST_VECTORS = 16, 6
@@ -47,21 +56,8 @@ WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
 WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
+STEPS_ASIDE = 400  # walks this long without a free point mean that none is left
 LEAST_SCRATCH = 32 * KIB * KIB
-WHOLE = 0  # "do not cut this dim"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One dimension of the search: its name and its values, in their natural order."""
-
-    name: str
-    values: tuple[Value, ...]
-
-    def neighbours(self, value: Value) -> tuple[Value, ...]:
-        """The values next to `value` in the natural order."""
-        at = self.values.index(value)
-        return tuple(self.values[i] for i in (at - 1, at + 1) if 0 <= i < len(self.values))
 
 
 @dataclass(frozen=True)
@@ -84,27 +80,43 @@ class Space:
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters; one with a single value is left out of a sampler's view."""
-        depth, cols = self._extent(self.dims.stream), self._extent(self.dims.col)
+        depth = self._extent(self.dims.stream)
         chosen = [
-            Parameter("tile", self._tiles()),
+            RegisterTile("tile", self._tiles()),
             Parameter("unroll", tuple(u for u in UNROLLS if u <= depth)),
-            Parameter("outer", ("cols", "rows")),
-            Parameter("pack_a", self._packs("A")),
-            Parameter("pack_b", self._packs("B")),
-            Parameter("depth", self._wanted(WANTED_DEPTHS, depth)),
-            Parameter("cols", self._wanted(WANTED_COLS, cols)),
+            Choice("outer", ("cols", "rows")),
+            Choice("pack_a", self._packs("A")),
+            Choice("pack_b", self._packs("B")),
+            self._size("depth", WANTED_DEPTHS, self.dims.stream),
+            self._size("cols", WANTED_COLS, self.dims.col),
         ]
         if self.dims.image == "A":
-            oh = self._extent("oh")
-            chosen.append(Parameter("image_rows", self._wanted(WANTED_IMAGE_ROWS, oh)))
+            chosen.append(self._size("image_rows", WANTED_IMAGE_ROWS, "oh"))
         else:
-            rows = self._extent(self.dims.row)
-            chosen.append(Parameter("rows", self._wanted(WANTED_ROWS, rows)))
+            chosen.append(self._size("rows", WANTED_ROWS, self.dims.row))
         if self._may_prefetch:
-            chosen.append(Parameter("prefetch", (False, True)))
+            chosen.append(Choice("prefetch", (False, True)))
         if self.target.threads > 1:
-            chosen.append(Parameter("parallel", self._divisions))
+            chosen.append(Choice("parallel", self._divisions))
         return tuple(chosen)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter called `name`, if this space has it."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Parameter]:
+        return {p.name: p for p in self.parameters}
+
+    def encode(self, point: Point) -> tuple[float, ...]:
+        """A point as numbers; near points have near numbers."""
+        return tuple(number for p in self.parameters for number in p.encode(point[p.name]))
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        """The points that differ in one parameter, by a step."""
+        for p in self.parameters:
+            for value in p.neighbours(point[p.name]):
+                yield point | {p.name: value}
 
     @cached_property
     def _may_prefetch(self) -> bool:
@@ -182,9 +194,9 @@ class Space:
     def _extent(self, dim: str) -> int:
         return self.dims.extent(dim)
 
-    @staticmethod
-    def _wanted(sizes: tuple[int, ...], extent: int) -> tuple[Value, ...]:
-        return (*(s for s in sizes if s < extent), WHOLE)
+    def _size(self, name: str, sizes: tuple[int, ...], dim: str) -> Size:
+        extent = self._extent(dim)
+        return Size(name, (*(s for s in sizes if s < extent), WHOLE), extent)
 
     def schedule(self, point: Point) -> Schedule:
         """The schedule that a point means; steps without effect are left out."""
@@ -246,12 +258,34 @@ class Space:
             extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
         return extents
 
-    def why_illegal(self, schedule: Schedule) -> str | None:
-        """Why the target cannot take a schedule that the problem can; None when it can."""
+    def free_point_beside(
+        self, point: Point, is_free: Callable[[Point], bool], random: Random
+    ) -> Point | None:
+        """A free point a few random steps from `point`; None when a long walk meets none."""
+        for _ in range(STEPS_ASIDE):
+            point = step_aside(self.parameters, point, random)
+            if is_free(point):
+                return point
+        return None
+
+    def part_of(self, point: Point, rows: int, cols: int) -> dict[str, int]:
+        """The extents of one thread's part, for a register tile of `rows` by `cols`."""
+        register = Register(rows, cols, "cols")
+        return self._part(self._parallel(point, register), register)
+
+    def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
+        """Why the target cannot take a schedule that the problem can; None when it can.
+
+        Args:
+            schedule: one that this space made.
+            operand: look at the pack of this one alone.
+        """
         limit = max(self.target.l3_bytes, LEAST_SCRATCH)
         for copy in build(self.problem, schedule).copies:
             if is_packed_ahead(self.problem, copy.operand):
                 continue  # a model's weights are packed whole, and stay
+            if operand not in ("", copy.operand):
+                continue
             size = prod(copy.shape) * self.problem.element.bytes
             if size > limit:
                 return (

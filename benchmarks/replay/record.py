@@ -23,11 +23,12 @@ from kernels.target import detect
 from kernels.toolchain import identity
 from search.errors import SearchError
 from search.measure import summarise
+from search.parameters import Point
 from search.prior import prior_points
 from search.recording import Recording
 from search.records import TrialRecord
 from search.runner import CandidateFailureError, Runner
-from search.space import Point, Space
+from search.space import Space
 
 FOLDER = Path(__file__).parents[1] / "spaces"
 PROBLEMS = {
@@ -68,7 +69,7 @@ class Recorder:
             self.recording = Recording(
                 self.space.problem,
                 self.space.target,
-                self.space.parameters,
+                {p.name: p.values for p in self.space.parameters},
                 toolchain=identity(),
                 condition={
                     "date": time.strftime("%Y-%m-%d"),
