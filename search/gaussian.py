@@ -26,6 +26,7 @@ class GaussianProcess:
     def __init__(self) -> None:
         self._lengths: Array | None = None
         self._noise = 1e-2
+        self._amplitude = 1.0
         self._turn = 0
 
     def fit(self, points: Array, values: Array) -> None:
@@ -88,7 +89,7 @@ class GaussianProcess:
         amplitude = max(1e-6, float(half @ half) / count)
         likelihood = -0.5 * count * np.log(amplitude) - float(np.sum(np.log(np.diag(factor))))
         belief = -0.5 * float(np.sum((np.log(lengths / USUAL_LENGTH) / LENGTH_SPREAD) ** 2))
-        return likelihood + belief
+        return float(likelihood + belief)
 
 
 def _kernel(left: Array, right: Array, lengths: Array) -> Array:

@@ -10,7 +10,6 @@ as predicted, so that the next proposal goes elsewhere (Ginsbourger et al., Krig
 Well-Suited to Parallelize Optimization, 2010).
 """
 
-from collections.abc import Callable
 from math import log
 from random import Random
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.gaussian import GaussianProcess, expected_improvement
+from search.model import log_time
 from search.parameters import Point
 from search.records import TrialRecord
 from search.samplers import IsFree, random_point
@@ -35,14 +35,9 @@ Array = NDArray[np.float64]
 class Surrogate:
     """Proposes where the time may improve most, by what has been timed."""
 
-    def __init__(
-        self, space: Space, seed: int, estimate: Callable[[Space, Point], float] | None = None
-    ) -> None:
-        if estimate is None:
-            from search.model import log_time as estimate
+    def __init__(self, space: Space, seed: int) -> None:
         self._space = space
         self._random = Random(seed)
-        self._estimate = estimate
         self._known: dict[tuple[object, ...], tuple[tuple[float, ...], float]] = {}
         self._timed: list[tuple[float, Point]] = []
         self._pending: dict[tuple[object, ...], Point] = {}
@@ -60,7 +55,7 @@ class Surrogate:
             return random_point(self._space, self._random)
         pool = self._pool()
         gains = self._gains(pool)
-        order = np.argsort(-gains)
+        order: list[int] = np.argsort(-gains).tolist()
         chosen = next((pool[i] for i in order if is_free(pool[i])), None)
         if chosen is None:
             return random_point(self._space, self._random)
@@ -100,7 +95,7 @@ class Surrogate:
         for point in points:
             key = _key(point)
             if key not in self._known:
-                self._known[key] = (self._space.encode(point), self._estimate(self._space, point))
+                self._known[key] = (self._space.encode(point), log_time(self._space, point))
             rows.append(self._known[key])
         return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
 
