@@ -11,7 +11,7 @@ of different kinds (`benchmarks/replay/fit.py`); no term knows any problem.
 """
 
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, gcd, log, log2, prod
 
 from kernels.arithmetic import arithmetic
 from kernels.problem import Conv2d
@@ -22,32 +22,52 @@ from search.space import Space, balanced_chunk, equal_block
 UNITS, LATENCY = 2, 4  # multiply-adds begun in a cycle, and cycles until one ends
 LOADS = 2  # vectors loaded in a cycle
 SHARE = 0.75  # of a cache that counts as ours; the rest is for what streams by
-LINE, PAGE = 64, 4096
+LINE, PAGE = 64, 4096  # a page is also a way of most first caches
+L2_WAYS = 16
+HALF = 0.5
+ENOUGH = 20  # accumulators, from where no latency shows
 
 COSTS = {
     "multiply_adds": 1.0,
-    "steps": 0.1,
-    "calls": 12.0,
-    "c_lines": 1.0,
-    "a_from_l2": 1.0,
-    "a_from_l3": 3.0,
-    "b_from_l2": 1.0,
-    "b_from_l3": 3.0,
-    "packed_a": 4.0,
-    "packed_b": 4.0,
-    "packed_b_far": 4.0,
-    "fetched_b": 2.0,
-    "a_conflicts": 1.0,
-    "b_conflicts": 1.0,
-    "packs": 50.0,
+    "loads": 0.0652,
+    "few_chains": 0.045,
+    "steps": 0.0461,
+    "unrolled": 0,
+    "crowded": 0.0238,
+    "calls": 24.7,
+    "edges": 0.119,
+    "c_lines": 0.98,
+    "a_from_l2": 8.03,
+    "a_from_l3": 9.46,
+    "a_rows_from_l2": 7.96,
+    "a_rows_from_l3": 9.79,
+    "b_from_l2": 1.04,
+    "b_from_l3": 1.81,
+    "b_rows_from_l2": 1.59,
+    "b_rows_from_l3": 2.41,
+    "packed_a": 3.07,
+    "packed_b": 2.76,
+    "packed_b_far": 4.98,
+    "fetched_b": 4.52,
+    "packs": 0,
 }
-"""Cycles for each: vector multiply-add slots, loop iterations, micro-kernel calls, cache lines
-of C, of A and B from each cache, lines copied, lines whose rows share a cache set, packs."""
+"""Cycles for each; see `amounts`."""
+
+
+TRAFFIC = tuple(name for name in COSTS if "_from_" in name)
+EXTRA = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b", "packs")
+OVERLAP = 8
+"""How well reading hides behind computing: 1 is not at all (their cycles add up), infinity is
+wholly (the longer one counts)."""
 
 
 def log_time(space: Space, point: Point) -> float:
     """Logarithm of the model's cycles for a point."""
-    return log(sum(COSTS[name] * amount for name, amount in amounts(space, point).items()))
+    cycles = {name: COSTS[name] * amount for name, amount in amounts(space, point).items()}
+    extra = sum(cycles[name] for name in EXTRA)
+    traffic = sum(cycles[name] for name in TRAFFIC)
+    computing = sum(cycles.values()) - traffic - extra
+    return log(extra + (computing**OVERLAP + traffic**OVERLAP) ** (1 / OVERLAP))
 
 
 @dataclass(frozen=True)
@@ -55,13 +75,15 @@ class _Sizes:
     """What one thread computes, and in what pieces.
 
     Attributes:
+        row: of the dim that register tiles cut.
         rows, cols: of the result; images and image rows are counted in `rows`.
         row_tiles, col_tiles: micro-tiles that cover them.
         depth, chunks: of the reduction, and how many such there are.
         block_rows, block_cols: of a block, as the steps leave it.
-        outer_blocks, row_blocks: how many blocks of columns and of rows there are.
+        col_blocks, row_blocks: how many blocks of columns and of rows there are.
     """
 
+    row: int
     rows: int
     cols: int
     row_tiles: int
@@ -75,7 +97,13 @@ class _Sizes:
 
 
 def amounts(space: Space, point: Point) -> dict[str, float]:
-    """How much there is of each of `COSTS` in one run of one thread."""
+    """How much there is of each of `COSTS` in one run of one thread.
+
+    Slots of vector multiply-adds (or what else holds up a step) and of loads; accumulators
+    that lack; steps of the reduction's loop; calls of micro-kernels; slots in tiles that are
+    cut off; cache lines of C, and of A and B by the cache they come from, packed or as rows
+    of the operand; lines that packs copy, and packs.
+    """
     tile_rows, vectors, split = tile_shape(point["tile"])
     if split:
         return _split_amounts(space, tile_rows, vectors, split, int(point["unroll"]))
@@ -93,11 +121,18 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     )
     out = dict.fromkeys(COSTS, 0.0)
     out["multiply_adds"] = calls * words * busy * _computed_share(sizes, tile_cols, lanes)
+    out["loads"] = calls * words * (tile_rows + vectors) / LOADS
+    out["few_chains"] = calls * words * max(0, ENOUGH - tile_rows * vectors) / UNITS
     out["steps"] = calls * words / int(point["unroll"])
+    doublings = log2(int(point["unroll"]))
+    out["unrolled"] = out["multiply_adds"] * doublings
+    used = tile_rows * vectors + vectors
+    out["crowded"] = out["unrolled"] * max(0, used / target.vector_registers - HALF)
     out["calls"] = calls
+    out["edges"] = out["multiply_adds"] * _edge_share(sizes, tile_rows, tile_cols)
     accumulator = space.problem.element.accumulator_bytes
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE
-    _reads(out, space, point, sizes, (tile_rows, tile_cols), size)
+    _reads(out, space, point, sizes, (tile_rows, tile_cols))
     _packs(out, space, point, sizes, tile_cols, size)
     lead = 1
     for dim in space.dims.lead:
@@ -122,6 +157,7 @@ def _sizes(space: Space, point: Point, rows: int, cols: int, unit: int) -> _Size
         block_rows = min(equal_block(row, int(point["rows"]), rows), tiles * rows)
         total, all_tiles, row_blocks = row, tiles, ceil(row / block_rows)
     return _Sizes(
+        row=row,
         rows=total,
         cols=width,
         row_tiles=all_tiles,
@@ -142,50 +178,78 @@ def _computed_share(sizes: _Sizes, tile_cols: int, lanes: int) -> float:
     return (whole * tile_cols + last) / (sizes.col_tiles * tile_cols)
 
 
+def _edge_share(sizes: _Sizes, tile_rows: int, tile_cols: int) -> float:
+    """Of all tiles, those that the result cuts off."""
+    rows, cols = sizes.row % tile_rows > 0, sizes.cols % tile_cols > 0
+    per_row = -(-sizes.row // tile_rows)
+    return 1 - (1 - rows / per_row) * (1 - cols / sizes.col_tiles)
+
+
 def _reads(
-    out: dict[str, float],
-    space: Space,
-    point: Point,
-    sizes: _Sizes,
-    tile: tuple[int, int],
-    size: int,
+    out: dict[str, float], space: Space, point: Point, sizes: _Sizes, tile: tuple[int, int]
 ) -> None:
-    """Lines of A and B that a run reads from beyond the first cache."""
+    """Lines of A and B that micro-kernels read from beyond the first cache.
+
+    A call reads a strip of A and a panel of B. The first reading of a block finds it where
+    its pack left it, or where the operand lies; a later one finds what was read in between
+    before it, and still in the first cache if both fit.
+    """
     rows, cols = tile
-    taps, target = space.dims.taps, space.target
-    strip = rows * sizes.depth * size
-    panel = cols * sizes.depth * size * taps
-    block_a = sizes.block_rows * sizes.depth * size
-    block_b = sizes.block_cols * sizes.depth * size * taps
+    size, taps = space.problem.element.bytes, space.dims.taps
     calls = sizes.row_tiles * sizes.col_tiles * sizes.chunks
-    visits_of_blocks = sizes.col_blocks * sizes.row_blocks * sizes.chunks
-    if point["outer"] == "cols":
-        # A panel of B stays while the block of A passes by.
-        near_b, far_a = panel, block_a + panel
-        reads_a = calls * strip
-        reads_b = calls * panel if panel + strip > SHARE * target.l1_bytes else (
-            visits_of_blocks * block_b
-        )  # fmt: skip
-        level_a, level_b = far_a, max(near_b, 0) if sizes.row_blocks == 1 else block_b
+    visits = sizes.col_blocks * sizes.row_blocks * sizes.chunks
+    row = sizes.depth * size
+    strip, panel = rows * row, cols * row * taps
+    block_a, block_b = sizes.block_rows * row, sizes.block_cols * row * taps
+    a = _Held(space, "A", bool(point["pack_a"]), row)
+    b = _Held(space, "B", bool(point["pack_b"]), cols * size)
+    if point["outer"] == "cols":  # a panel of B stays while the block of A passes by
+        again_a, again_b = block_a, panel + a.weigh(strip) / b.weigh(1)
     else:
-        reads_b = calls * panel
-        reads_a = calls * strip if strip + panel > SHARE * target.l1_bytes else (
-            visits_of_blocks * block_a
-        )  # fmt: skip
-        level_b, level_a = block_b + strip, block_a
-    for name, held, reads in (("a", level_a, reads_a), ("b", level_b, reads_b)):
-        if held > SHARE * target.l2_bytes:
-            out[f"{name}_from_l3"] += reads / LINE
-        elif held > SHARE * target.l1_bytes:
-            out[f"{name}_from_l2"] += reads / LINE
-    if not point["pack_a"]:
-        stride = space.problem.operand_shapes[space.dims.operand("A")][-1] * size
-        if stride % PAGE == 0:
-            out["a_conflicts"] = reads_a / LINE
-    if not point["pack_b"]:
-        stride = space.problem.operand_shapes[space.dims.operand("B")][-1] * size
-        if stride % PAGE == 0 or stride > PAGE:
-            out["b_conflicts"] = reads_b / LINE
+        again_a, again_b = strip + b.weigh(panel) / a.weigh(1), block_b
+    for held, read, first, again, block in (
+        (a, calls * strip, visits * block_a, again_a, block_a),
+        (b, calls * panel, visits * block_b, again_b, block_b),
+    ):
+        held.count(out, min(first, read), block if held.is_packed else held.total)
+        held.count(out, max(0, read - first), again)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """How an operand sits in the caches: packed without gaps, or as rows at a stride.
+
+    Rows whose stride shares a large power of two with a cache's way fall on few of its
+    sets, so that they fill it sooner.
+    """
+
+    space: Space
+    role: str
+    is_packed: bool
+    row_bytes: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of the operand."""
+        name = self.space.dims.operand(self.role)
+        return prod(self.space.problem.operand_shapes[name]) * self.space.problem.element.bytes
+
+    def weigh(self, amount: float, way: int = PAGE) -> float:
+        """Bytes that `amount` takes of a cache whose ways have `way` bytes."""
+        if self.is_packed:
+            return amount
+        name = self.space.dims.operand(self.role)
+        stride = self.space.problem.operand_shapes[name][-1] * self.space.problem.element.bytes
+        return amount * max(1.0, gcd(stride, way) / self.row_bytes)
+
+    def count(self, out: dict[str, float], read: float, held: float) -> None:
+        """Add the lines of `read` bytes, of which `held` have to stay to be found again."""
+        target = self.space.target
+        kind = self.role.lower() + ("" if self.is_packed else "_rows")
+        if self.weigh(held, target.l2_bytes // L2_WAYS) > SHARE * target.l2_bytes:
+            out[f"{kind}_from_l3"] += read / LINE
+        elif self.weigh(held) > SHARE * target.l1_bytes:
+            out[f"{kind}_from_l2"] += read / LINE
 
 
 def _packs(

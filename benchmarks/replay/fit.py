@@ -2,8 +2,9 @@
 
     python -m benchmarks.replay.fit [SPACE ...] [--without SPACE]
 
-Least squares of relative errors with weights of at least zero, over the schedules within
-three times the best of each space; every space counts alike. Prints the weights in cycles
+Least squares of the logarithm's errors with weights of at least zero, over the schedules
+within three times the best of each space, the fastest counting most; every space counts alike,
+and has a factor of its own. Prints the weights in cycles
 for `search.model.COSTS`, and how well they rank each space: the speed of the schedule that
 the model likes best as a share of the best, and Spearman's correlation. A space that is
 left out shows how the weights do on a problem that they were not fitted to.
@@ -15,15 +16,16 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
+from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from benchmarks.replay.record import FOLDER
-from search.model import COSTS, amounts
+from search.model import COSTS, EXTRA, TRAFFIC, amounts
 from search.recording import Recording
 from search.space import Space
 
 SLOWEST = 3.0
+WEAK = 1e-3
 FAST = 0.15  # a schedule so much slower than the best counts half
 
 Array = NDArray[np.float64]
@@ -38,24 +40,38 @@ def read(path: Path) -> tuple[Array, Array]:
     return np.array(rows), np.array([recording.time_us(t) for t in trials])
 
 
-def fit(spaces: list[tuple[Array, Array]]) -> Array:
-    """Weights in us for each cost."""
-    parts = []
-    for rows, times in spaces:
-        near = times < SLOWEST * times.min()
-        weight = 1 / (1 + (times[near] / times.min() - 1) / FAST)
-        weight /= np.sqrt(np.sum(weight**2))
-        parts.append(rows[near] / times[near, None] * weight[:, None])
-    targets = np.concatenate(
-        [
-            (w := 1 / (1 + (t[t < SLOWEST * t.min()] / t.min() - 1) / FAST)) / np.sqrt(np.sum(w**2))
-            for _, t in spaces
-        ]
-    )
-    matrix = np.vstack(parts)
-    scale = np.maximum(np.abs(matrix).max(axis=0), 1e-30)
-    weights, _ = nnls(matrix / scale, targets)
-    return weights / scale
+def predict(rows: Array, weights: Array, overlap: float) -> Array:
+    """Cycles of each row of amounts, as `search.model.log_time` puts them together."""
+    cycles = rows * weights
+    traffic = cycles[:, [name in TRAFFIC for name in COSTS]].sum(axis=1)
+    extra = cycles[:, [name in EXTRA for name in COSTS]].sum(axis=1)
+    computing = cycles.sum(axis=1) - traffic - extra
+    both: Array = (computing**overlap + traffic**overlap) ** (1 / overlap)
+    return extra + both
+
+
+def fit(spaces: list[tuple[Array, Array]]) -> tuple[Array, float]:
+    """Weights for each cost in cycles, and the overlap."""
+    near = [(rows[t < SLOWEST * t.min()], t[t < SLOWEST * t.min()]) for rows, t in spaces]
+    scale = np.max([rows.max(axis=0) / rows[:, 0].max() for rows, _ in near], axis=0)
+    scale = 1 / np.maximum(scale, 1e-9)
+    weights = [1 / (1 + (t / t.min() - 1) / FAST) / np.sqrt(len(t)) for _, t in near]
+
+    def errors(x: Array) -> Array:
+        parts = []
+        for (rows, times), weight in zip(near, weights, strict=True):
+            error = np.log(predict(rows, x[:-1] * scale, x[-1])) - np.log(times)
+            parts.append(weight * (error - np.average(error, weights=weight)))
+        # What nothing speaks for stays near zero.
+        return np.concatenate([*parts, WEAK * x[:-1], [x[0] - 1]])
+
+    start = np.full(len(COSTS) + 1, 0.1)
+    start[0], start[-1] = 1.0, 1.5
+    lowest = np.append(np.full(len(COSTS), 1e-9), 1.0)
+    highest = np.append(np.full(len(COSTS), np.inf), 8.0)
+    found = least_squares(errors, start, bounds=(lowest, highest)).x
+    weights_found: Array = found[:-1] * scale
+    return weights_found / weights_found[0], float(found[-1])
 
 
 def main() -> int:
@@ -66,12 +82,12 @@ def main() -> int:
     args = parser.parse_args()
     paths = args.spaces or sorted(FOLDER.glob("*.json.gz"))
     data = {path.name.split(".")[0]: read(path) for path in paths}
-    weights = fit([pair for name, pair in data.items() if name != args.without])
-    cycle = weights[list(COSTS).index("multiply_adds")] or 1.0
+    weights, overlap = fit([pair for name, pair in data.items() if name != args.without])
     for name, weight in zip(COSTS, weights, strict=True):
-        print(f"    {name!r}: {weight / cycle:.4g},")
+        print(f'    "{name}": {weight:.4g},')
+    print(f"OVERLAP = {overlap:.3g}")
     for name, (rows, times) in data.items():
-        predicted = rows @ weights
+        predicted = predict(rows, weights, overlap)
         share = times.min() / times[np.argmin(predicted)]
         ten = times.min() / times[np.argsort(predicted)[:10]].min()
         rank = spearmanr(predicted, times).statistic
