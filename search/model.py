@@ -16,8 +16,9 @@ from math import ceil, gcd, log, log2, prod
 from kernels.arithmetic import arithmetic
 from kernels.problem import Conv2d
 from kernels.problem.iteration import is_packed_ahead
+from search.blocks import balanced_chunk, equal_block
 from search.parameters import Point, tile_shape
-from search.space import Space, balanced_chunk, equal_block
+from search.space import Space
 
 UNITS, LATENCY = 2, 4  # multiply-adds begun in a cycle, and cycles until one ends
 LOADS = 2  # vectors loaded in a cycle
@@ -204,9 +205,9 @@ def _reads(
     a = _Held(space, "A", bool(point["pack_a"]), row)
     b = _Held(space, "B", bool(point["pack_b"]), cols * size)
     if point["outer"] == "cols":  # a panel of B stays while the block of A passes by
-        again_a, again_b = block_a, panel + a.weigh(strip) / b.weigh(1)
+        again_a, again_b = float(block_a), panel + a.weigh(strip) / b.weigh(1)
     else:
-        again_a, again_b = strip + b.weigh(panel) / a.weigh(1), block_b
+        again_a, again_b = strip + b.weigh(panel) / a.weigh(1), float(block_b)
     for held, read, first, again, block in (
         (a, calls * strip, visits * block_a, again_a, block_a),
         (b, calls * panel, visits * block_b, again_b, block_b),

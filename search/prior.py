@@ -6,15 +6,17 @@ best of what was met on the way are proposed, but the first few with different r
 tiles and packs, so that an error of the model in one respect costs one trial.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from search.model import log_time
 from search.parameters import WHOLE, Point, Value, tile_shape
 from search.space import Space
+from search.split_tiles import VECTORS, SplitTile
 
 TILES_TRIED = 10  # register tiles that a descent starts from
-SPLITS_TRIED = 4
+SPLITS_TRIED = 8
+LONG_STREAM = 32  # vectors of a row, from which caches deliver one row at a time best
 SWEEPS = 3
 DIVERSE = 4  # proposals that differ in tile or packs
 TIE = 1e-6
@@ -32,7 +34,7 @@ def prior_points(space: Space, most: int) -> list[Point]:
             continue
         seen.add(schedule.hash)
         kind = (point["tile"], point["pack_a"], point["pack_b"])
-        if kind in kinds and len(chosen) < DIVERSE:
+        if kind in kinds and len(chosen) < DIVERSE and not tile_shape(point["tile"])[2]:
             left.append(point)
             continue
         kinds.add(kind)
@@ -46,7 +48,8 @@ def prior_points(space: Space, most: int) -> list[Point]:
 
 
 def ranked(space: Space) -> Iterator[Point]:
-    """The points that the descents met, by their modelled time."""
+    """Tiles of single columns, where there are any; then what the descents met, by time."""
+    yield from islice(_split_points(space), SPLITS_TRIED)
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
 
     def cost(point: Point) -> float:
@@ -55,31 +58,53 @@ def ranked(space: Space) -> Iterator[Point]:
             known[key] = (log_time(space, point), len(known), point)
         return known[key][0]
 
-    for start in _starts(space):
-        point = start
-        for _ in range(SWEEPS):
-            before = cost(point)
-            for parameter in space.parameters:
-                near = [point | {parameter.name: value} for value in parameter.values]
-                point = min(near, key=lambda p: (round(cost(p) / TIE), near.index(p)))
-            if cost(point) >= before:
-                break
-    return (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
+    for start in islice(_starts(space), TILES_TRIED):
+        _descend(space, start, cost)
+    yield from (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
 
 
-def _starts(space: Space) -> Iterator[Point]:
-    """For each of the best register tiles a middling point: nothing cut, B packed or not."""
-    base: Point = {p.name: p.values[0] for p in space.parameters}
-    for name in ("depth", "cols", "rows", "image_rows"):
-        if name in base:
-            base[name] = WHOLE
+def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None:
+    """Move one parameter at a time to where `cost` is least, the first of equals."""
     tile = space.parameter("tile")
-    assert tile is not None
-    pack_b = space.parameter("pack_b")
-    assert pack_b is not None
-    points = [base | {"tile": t, "pack_b": b} for t in tile.values for b in pack_b.values]
-    points.sort(key=lambda point: log_time(space, point))
-    plain = (p for p in points if not tile_shape(p["tile"])[2])
-    split = (p for p in points if tile_shape(p["tile"])[2])
-    yield from islice(split, SPLITS_TRIED)
-    yield from islice(plain, TILES_TRIED)
+    for _ in range(SWEEPS):
+        before = cost(point)
+        for parameter in space.parameters:
+            values = parameter.values
+            if parameter is tile:
+                values = tuple(v for v in values if not tile_shape(v)[2])
+            near = [point | {parameter.name: value} for value in values]
+            point = min(near, key=lambda p: round(cost(p) / TIE))
+        if cost(point) >= before:
+            break
+
+
+def _starts(space: Space) -> list[Point]:
+    """For each register tile a plain point, nothing cut, B packed or not; likely ones first."""
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= {name: WHOLE for name in ("depth", "cols", "rows", "image_rows") if name in base}
+    points = [
+        base | {"tile": tile, "pack_b": pack}
+        for tile in space.values("tile")
+        if not tile_shape(tile)[2]
+        for pack in space.values("pack_b")
+    ]
+    return sorted(points, key=lambda point: log_time(space, point))
+
+
+def _split_points(space: Space) -> Iterator[Point]:
+    """Tiles of single columns, where there are any: large ones first, nothing else cut.
+
+    Whole rows at a time where they are long; else all rows of a tile side by side.
+    """
+    registers = space.target.vector_registers
+    is_long = space.dims.extent(space.dims.stream) >= LONG_STREAM * space.lanes
+
+    def rank(tile: SplitTile) -> tuple[bool, int]:
+        return tile.fits(registers) == is_long, -tile.rows * tile.cols
+
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
+    for tile in sorted(space.split_tiles, key=rank):
+        wanted = 1 if tile.vectors >= max(VECTORS) else 2
+        unroll = wanted if wanted in space.values("unroll") else 1
+        yield base | {"tile": str(tile), "unroll": unroll}

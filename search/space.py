@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from math import log, prod
+from math import prod
 from random import Random
 from typing import Literal
 
@@ -37,6 +37,7 @@ from kernels.schedule import (
 )
 from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import KIB, Target
+from search.blocks import balanced_chunk, equal_block
 from search.parameters import (
     WHOLE,
     Choice,
@@ -103,6 +104,11 @@ class Space:
     def parameter(self, name: str) -> Parameter | None:
         """The parameter called `name`, if this space has it."""
         return self._by_name.get(name)
+
+    def values(self, name: str) -> tuple[Value, ...]:
+        """The values of the parameter called `name`; none where there is no such parameter."""
+        found = self.parameter(name)
+        return found.values if found else ()
 
     @cached_property
     def _by_name(self) -> dict[str, Parameter]:
@@ -298,23 +304,3 @@ class Space:
 def _block(dim: str, extents: dict[str, int], wanted: int, unit: int) -> list[Step]:
     size = equal_block(extents[dim], wanted, unit)
     return [Tile(dim, size)] if size < extents[dim] else []
-
-
-def balanced_chunk(extent: int, wanted: int, unit: int = 1) -> int:
-    """The depth near `wanted` that cuts `extent` into equal chunks, the last a little shorter.
-
-    A chunk is whole units, the elements that are multiplied at once.
-    """
-    if wanted == WHOLE or wanted >= extent:
-        return extent
-    chunks = max(1, round(extent / wanted))
-    return min(extent, -(-extent // (chunks * unit)) * unit)
-
-
-def equal_block(extent: int, wanted: int, unit: int) -> int:
-    """The multiple of `unit` near `wanted` that cuts the panels of `extent` into equal blocks."""
-    panels = -(-extent // unit)
-    if wanted == WHOLE or wanted >= extent:
-        return panels * unit
-    divisors = [d for d in range(1, panels + 1) if panels % d == 0]
-    return unit * min(divisors, key=lambda d: abs(log(d * unit / wanted)))
