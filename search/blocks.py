@@ -1,5 +1,6 @@
 """Wanted sizes of blocks, snapped to sizes that cut a dim into equal parts."""
 
+import functools
 from math import log
 
 from search.parameters import WHOLE
@@ -21,5 +22,9 @@ def equal_block(extent: int, wanted: int, unit: int) -> int:
     panels = -(-extent // unit)
     if wanted == WHOLE or wanted >= extent:
         return panels * unit
-    divisors = [d for d in range(1, panels + 1) if panels % d == 0]
-    return unit * min(divisors, key=lambda d: abs(log(d * unit / wanted)))
+    return unit * min(_divisors(panels), key=lambda d: abs(log(d * unit / wanted)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(d for d in range(1, number + 1) if number % d == 0)

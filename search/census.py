@@ -53,7 +53,6 @@ def _count(space: Space, base: Point, choices: dict[str, tuple[Value, ...]], ope
         schedule = space.schedule(base | dict(zip(choices, chosen, strict=True)))
         if schedule in seen:
             continue
-        fits = all_fit or not schedule.packs(operand)
-        if fits or space.why_illegal(schedule, operand) is None:
+        if all_fit or space.why_illegal(schedule, operand) is None:
             seen.add(schedule)
     return len(seen)

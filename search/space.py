@@ -15,11 +15,9 @@ from random import Random
 from typing import Literal
 
 from kernels.arithmetic import Arithmetic, arithmetic, must_pack
-from kernels.loopnest import build
 from kernels.problem import Problem
 from kernels.problem.iteration import (
     IterationSpace,
-    is_packed_ahead,
     is_packed_by_rows,
     iteration_space,
 )
@@ -36,8 +34,9 @@ from kernels.schedule import (
     Unroll,
 )
 from kernels.schedule.legality import part_size, tile_unit
-from kernels.target.model import KIB, Target
+from kernels.target.model import Target
 from search.blocks import balanced_chunk, equal_block
+from search.capacity import why_too_large
 from search.parameters import (
     WHOLE,
     Choice,
@@ -52,13 +51,11 @@ from search.split_tiles import SplitTile, split_tiles
 
 UNROLLS = (1, 2, 4, 8)
 MOST_ROWS, MOST_VECTORS = 16, 6
-LEAST_DEPTH = 64
 WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
 WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
 STEPS_ASIDE = 400  # walks this long without a free point mean that none is left
-LEAST_SCRATCH = 32 * KIB * KIB
 
 
 @dataclass(frozen=True)
@@ -280,25 +277,13 @@ class Space:
         return self._part(self._parallel(point, register), register)
 
     def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
-        """Why the target cannot take a schedule that the problem can; None when it can.
+        """Why the caches cannot take a schedule that the problem can; None when they can.
 
         Args:
             schedule: one that this space made.
             operand: look at the pack of this one alone.
         """
-        limit = max(self.target.l3_bytes, LEAST_SCRATCH)
-        for copy in build(self.problem, schedule).copies:
-            if is_packed_ahead(self.problem, copy.operand):
-                continue  # a model's weights are packed whole, and stay
-            if operand not in ("", copy.operand):
-                continue
-            size = prod(copy.shape) * self.problem.element.bytes
-            if size > limit:
-                return (
-                    f"the packed block of {copy.operand} takes {size >> 20} MiB, "
-                    f"more than the {limit >> 20} MiB of the last cache"
-                )
-        return None
+        return why_too_large(self.problem, self.target, schedule, operand)
 
 
 def _block(dim: str, extents: dict[str, int], wanted: int, unit: int) -> list[Step]:

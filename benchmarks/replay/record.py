@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from kernels.problem import parse_problem
 from kernels.target import detect
@@ -25,6 +26,7 @@ from search.errors import SearchError
 from search.measure import summarise
 from search.parameters import Point
 from search.prior import prior_points
+from search.protocol import Message
 from search.recording import Recording
 from search.records import TrialRecord
 from search.runner import CandidateFailureError, Runner
@@ -41,6 +43,15 @@ PROBLEMS = {
     "conv3x3-f32": "conv2d:n=1,h=58,w=58,ci=64,co=64,kh=3,kw=3,dtype=f32",
     "conv1x1-f32": "conv2d:n=1,h=28,w=28,ci=512,co=128,kh=1,kw=1,dtype=f32",
 }
+UNSEEN = {
+    "unseen-f32": "matmul:m=768,n=1280,k=896,dtype=f32",
+    "unseen-skinny-f32": "matmul:m=12,n=2048,k=768,dtype=f32",
+    "unseen-odd-f32": "matmul:m=200,n=517,k=391,dtype=f32",
+    "unseen-bf16": "matmul:m=512,n=1024,k=640,dtype=bf16",
+    "unseen-conv3x3-f32": "conv2d:n=1,h=30,w=30,ci=128,co=128,kh=3,kw=3,dtype=f32",
+    "unseen-conv1x1-f32": "conv2d:n=1,h=14,w=14,ci=1024,co=256,kh=1,kw=1,dtype=f32",
+}
+"""Shapes that no weight was fitted to and no sampler was chosen on."""
 RANDOM_SHARE = 0.65
 PRIOR = 48
 SLOW = 3.0  # times the best, from where a schedule gets only its first samples
@@ -62,7 +73,7 @@ class Recorder:
     known: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.space = Space(parse_problem(PROBLEMS[self.name]), detect())
+        self.space = Space(parse_problem((PROBLEMS | UNSEEN)[self.name]), detect())
         if self.path.exists():
             self.recording = Recording.load(self.path)
         else:
@@ -159,7 +170,7 @@ class Recorder:
         number = len(self.recording.trials)
         try:
             limit_s = best_s * SLOW / PRUNED_AT if best_s else None
-            reply = runner.trial(list(schedule.to_json()), limit_s)
+            reply = _ask(runner, list(schedule.to_json()), limit_s)
         except CandidateFailureError as failure:
             trial = TrialRecord(
                 number, schedule, point, "failed", origin, failure.kind, str(failure)
@@ -193,16 +204,27 @@ class Recorder:
                 again[trial.schedule.hash] = tuple(times)
 
 
+def _ask(runner: Runner, steps: list[Any], best_s: float | None) -> Message:
+    """A trial; once more in a fresh child if the one that grew over many trials was full."""
+    try:
+        return runner.trial(steps, best_s)
+    except CandidateFailureError as failure:
+        if failure.kind != "memory":
+            raise
+        return runner.trial(steps, best_s)
+
+
 def main() -> int:
     """Record the problems named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PROBLEMS))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PROBLEMS | UNSEEN))
     parser.add_argument("--schedules", type=int, default=1600)
     parser.add_argument("--seconds", type=float, default=300.0, help="for each problem")
     parser.add_argument("--into", type=Path, default=FOLDER)
     args = parser.parse_args()
-    if unknown := set(args.names) - set(PROBLEMS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {', '.join(PROBLEMS)}")
+    if unknown := set(args.names) - set(PROBLEMS | UNSEEN):
+        known = ", ".join(PROBLEMS | UNSEEN)
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {known}")
     args.into.mkdir(parents=True, exist_ok=True)
     for name in args.names or PROBLEMS:
         try:
