@@ -20,7 +20,7 @@ from kernels.target.model import Target
 from search.errors import RecordingError
 from search.measure import summarise
 from search.parameters import Value
-from search.records import TrialRecord
+from search.records import Solved, TrialRecord
 
 FORMAT = 1
 NS = 1e9
@@ -54,6 +54,10 @@ class Recording:
     def by_time(self) -> list[TrialRecord]:
         """The trials that ran, fastest first."""
         return sorted((t for t in self.trials if t.samples), key=self.time_us)
+
+    def solved(self) -> Solved:
+        """Its fastest point, as a store gives it to searches of near problems."""
+        return Solved(self.problem, self.target.canonical, self.by_time()[0].params)
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""

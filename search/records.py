@@ -11,6 +11,7 @@ from kernels.schedule import Schedule
 from search.errors import BudgetError
 
 SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
+DEFAULT_SAMPLER = SAMPLERS[0]
 MOST_TRIALS = 100_000
 
 TrialState = Literal["timed", "pruned", "failed"]
@@ -32,7 +33,7 @@ class TuneRequest:
     trials: int = 64
     seconds: float | None = None
     seed: int = 0
-    sampler: str = "tpe"
+    sampler: str = DEFAULT_SAMPLER
     peers: bool = False
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ by the distance of encodings. (Kernel Tuner's simulation mode refuses what is no
 cache, which holds whole spaces; of a space of 10^5 points and more a recording is a sample.)
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from random import Random
@@ -71,9 +71,16 @@ class RecordedSpace(Space):
         self, point: Point, is_free: Callable[[Point], bool], random: Random
     ) -> Point | None:
         """The nearest recorded point that is free."""
+        return next((near for near in self._by_distance(point) if is_free(near)), None)
+
+    def nearest(self, point: Point) -> Point:
+        """The recorded point that means the same schedule, else the nearest."""
+        found = self.trials.get(self.schedule(point).hash)
+        return found.params if found else next(self._by_distance(point))
+
+    def _by_distance(self, point: Point) -> Iterator[Point]:
         distances = np.sum((self._encoded - np.array(self.encode(point))) ** 2, axis=1)
-        order = np.argsort(distances, kind="stable")
-        return next((self.points[i] for i in order if is_free(self.points[i])), None)
+        return (self.points[i] for i in np.argsort(distances, kind="stable"))
 
     def _key(self, point: Point) -> tuple[object, ...]:
         return tuple(point[p.name] for p in self.parameters)
@@ -96,7 +103,11 @@ class Replayed:
 
 
 def replay(
-    space: RecordedSpace, request: TuneRequest, in_flight: int = 1, until_us: float = 0.0
+    space: RecordedSpace,
+    request: TuneRequest,
+    in_flight: int = 1,
+    until_us: float = 0.0,
+    starts: Sequence[Point] = (),
 ) -> Replayed:
     """Search as `search.tune` does, with recorded answers.
 
@@ -105,8 +116,10 @@ def replay(
         request: budget, seed and sampler.
         in_flight: proposals that are asked for before the first is answered.
         until_us: end once a trial is as fast.
+        starts: points from near problems; in place of what was not recorded comes the nearest.
     """
-    proposals = Proposals(space, request)
+    recorded = [space.nearest(point) for point in starts]
+    proposals = Proposals(space, request, (), recorded)
     trials: list[TrialRecord] = []
     times: list[float] = []
     waiting: list[TrialRecord] = []
