@@ -4,7 +4,7 @@ from random import Random
 
 from search.parameters import Point
 from search.records import TrialRecord
-from search.samplers import IsFree, random_point
+from search.samplers import IsFree
 from search.space import Space
 
 
@@ -24,7 +24,7 @@ class LocalSearch:
             for point in near:
                 if is_free(point):
                     return point
-        return random_point(self._space, self._random)
+        return self._space.draw(self._random)
 
     def learn(self, trial: TrialRecord) -> None:
         """Keep a trial that was timed."""

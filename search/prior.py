@@ -18,33 +18,33 @@ TILES_TRIED = 10  # register tiles that a descent starts from
 SPLITS_TRIED = 8
 LONG_STREAM = 32  # vectors of a row, from which caches deliver one row at a time best
 SWEEPS = 3
+WIDER = 4  # times as many are looked at as are wanted
 DIVERSE = 4  # proposals that differ in tile or packs
 TIE = 1e-6
 
 
 def prior_points(space: Space, most: int) -> list[Point]:
     """Up to `most` points of different schedules, the most promising first."""
+    points = list(islice(_legal(space), WIDER * most))
+    leaders: dict[object, Point] = {}
+    for point in points:
+        split = tile_shape(point["tile"])[2]
+        kind = point["unroll"] if split else (point["pack_a"], point["pack_b"])
+        if len(leaders) < DIVERSE:
+            leaders.setdefault((point["tile"], kind), point)
+    chosen = list(leaders.values())
+    chosen += [point for point in points if point not in chosen]
+    return chosen[:most]
+
+
+def _legal(space: Space) -> Iterator[Point]:
+    """The points of `ranked` that are legal, each schedule once."""
     seen: set[str] = set()
-    kinds: set[tuple[Value, ...]] = set()
-    chosen: list[Point] = []
-    left: list[Point] = []
     for point in ranked(space):
         schedule = space.schedule(point)
-        if schedule.hash in seen or space.why_illegal(schedule):
-            continue
-        seen.add(schedule.hash)
-        kind = (point["tile"], point["pack_a"], point["pack_b"])
-        if kind in kinds and len(chosen) < DIVERSE and not tile_shape(point["tile"])[2]:
-            left.append(point)
-            continue
-        kinds.add(kind)
-        chosen.append(point)
-        if len(chosen) >= most:
-            return chosen
-        if len(chosen) == DIVERSE:
-            chosen += left[: most - len(chosen)]
-            left.clear()
-    return (chosen + left)[:most]
+        if schedule.hash not in seen and space.why_illegal(schedule) is None:
+            seen.add(schedule.hash)
+            yield point
 
 
 def ranked(space: Space) -> Iterator[Point]:

@@ -67,6 +67,10 @@ class RecordedSpace(Space):
         """What was not recorded cannot be had."""
         return None if schedule.hash in self.trials else "it was not recorded"
 
+    def draw(self, random: Random) -> Point:
+        """One of the recorded points, each drawn alike."""
+        return random.choice(self.points)
+
     def free_point_beside(
         self, point: Point, is_free: Callable[[Point], bool], random: Random
     ) -> Point | None:

@@ -7,7 +7,6 @@ the first is learnt about: none of them depends on an answer to its last questio
 
 from collections.abc import Callable
 from math import gcd
-from random import Random
 from typing import Protocol
 
 from search.parameters import Point
@@ -71,8 +70,3 @@ class GridWalk:
 
     def learn(self, trial: TrialRecord) -> None:
         """A walk learns nothing."""
-
-
-def random_point(space: Space, random: Random) -> Point:
-    """Each parameter's value drawn alike."""
-    return {p.name: random.choice(p.values) for p in space.parameters}

@@ -261,6 +261,10 @@ class Space:
             extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
         return extents
 
+    def draw(self, random: Random) -> Point:
+        """A point with each parameter's value drawn alike."""
+        return {p.name: random.choice(p.values) for p in self.parameters}
+
     def free_point_beside(
         self, point: Point, is_free: Callable[[Point], bool], random: Random
     ) -> Point | None:

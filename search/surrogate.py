@@ -20,7 +20,7 @@ from search.gaussian import GaussianProcess, expected_improvement
 from search.model import log_time
 from search.parameters import Point
 from search.records import TrialRecord
-from search.samplers import IsFree, random_point
+from search.samplers import IsFree
 from search.space import Space
 
 CENTRES = 5  # of the fastest, whose neighbours are candidates
@@ -52,20 +52,20 @@ class Surrogate:
     def propose(self, is_free: IsFree) -> Point:
         """The free candidate with the largest expected improvement."""
         if len(self._timed) < FEW:
-            return random_point(self._space, self._random)
+            return self._space.draw(self._random)
         pool = self._pool()
         gains = self._gains(pool)
         order: list[int] = np.argsort(-gains).tolist()
         chosen = next((pool[i] for i in order if is_free(pool[i])), None)
         if chosen is None:
-            return random_point(self._space, self._random)
+            return self._space.draw(self._random)
         self._pending[_key(chosen)] = chosen
         return chosen
 
     def _pool(self) -> list[Point]:
         fastest = sorted(self._timed, key=lambda pair: pair[0])[:CENTRES]
         pool = [p for _, centre in fastest for p in self._space.neighbours(centre)]
-        pool += [random_point(self._space, self._random) for _ in range(RANDOM)]
+        pool += [self._space.draw(self._random) for _ in range(RANDOM)]
         return list({_key(point): point for point in pool}.values())
 
     def _gains(self, pool: list[Point]) -> Array:
