@@ -15,3 +15,7 @@ class BudgetError(SearchError):
 
 class RunnerError(SearchError):
     """The runner itself (not a candidate) could not be started or kept alive."""
+
+
+class RecordingError(SearchError):
+    """A file is no recording that can be read, or it lacks what is asked of it."""

@@ -6,10 +6,12 @@ Nothing here imports numba or optuna, so that the service and the client stay li
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kernels.problem import Problem
 from kernels.schedule import Schedule
 from search.errors import BudgetError
 
-SAMPLERS = ("tpe", "gp", "cmaes", "random", "grid")
+SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
+DEFAULT_SAMPLER = SAMPLERS[0]
 MOST_TRIALS = 100_000
 
 TrialState = Literal["timed", "pruned", "failed"]
@@ -31,7 +33,7 @@ class TuneRequest:
     trials: int = 64
     seconds: float | None = None
     seed: int = 0
-    sampler: str = "tpe"
+    sampler: str = DEFAULT_SAMPLER
     peers: bool = False
 
     def __post_init__(self) -> None:
@@ -75,7 +77,7 @@ class TrialRecord:
         schedule: what was tried.
         params: the point of the search space that gave the schedule.
         state: timed (to the end), pruned (stopped early, clearly slower), or failed.
-        origin: `prior` or the sampler's name.
+        origin: `prior`, `transfer` (from a near problem) or the sampler's name.
         failure: class of the failure, None unless failed.
         message: what happened, for failures.
         measurement: None for failures.
@@ -98,6 +100,20 @@ class TrialRecord:
     rejected: int = 0
     compile_s: float = 0.0
     max_error: float | None = None
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The fastest point that some search found for a problem.
+
+    Attributes:
+        target: canonical, such as `cpu:znver4,threads=1`.
+        params: the point, in the parameters of the space of its time.
+    """
+
+    problem: Problem
+    target: str
+    params: dict[str, int | str | bool]
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,18 @@ into balanced chunks. So no block is a sliver, and a script needs no padding to 
 Many points then mean the same schedule; a search tells them apart by the schedule's hash.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from math import log, prod
+from math import prod
+from random import Random
 from typing import Literal
 
 from kernels.arithmetic import Arithmetic, arithmetic, must_pack
-from kernels.loopnest import build
 from kernels.problem import Problem
 from kernels.problem.iteration import (
     IterationSpace,
-    is_packed_ahead,
     is_packed_by_rows,
     iteration_space,
 )
@@ -34,34 +34,28 @@ from kernels.schedule import (
     Unroll,
 )
 from kernels.schedule.legality import part_size, tile_unit
-from kernels.target.model import KIB, Target
+from kernels.target.model import Target
+from search.blocks import balanced_chunk, equal_block
+from search.capacity import why_too_large
+from search.parameters import (
+    WHOLE,
+    Choice,
+    Parameter,
+    Point,
+    RegisterTile,
+    Size,
+    Value,
+    step_aside,
+)
 from search.split_tiles import SplitTile, split_tiles
-
-Value = int | str | bool
-Point = dict[str, Value]
 
 UNROLLS = (1, 2, 4, 8)
 MOST_ROWS, MOST_VECTORS = 16, 6
-LEAST_DEPTH = 64
 WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
 WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
-LEAST_SCRATCH = 32 * KIB * KIB
-WHOLE = 0  # "do not cut this dim"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One dimension of the search: its name and its values, in their natural order."""
-
-    name: str
-    values: tuple[Value, ...]
-
-    def neighbours(self, value: Value) -> tuple[Value, ...]:
-        """The values next to `value` in the natural order."""
-        at = self.values.index(value)
-        return tuple(self.values[i] for i in (at - 1, at + 1) if 0 <= i < len(self.values))
+STEPS_ASIDE = 400  # walks this long without a free point mean that none is left
 
 
 @dataclass(frozen=True)
@@ -84,27 +78,48 @@ class Space:
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters; one with a single value is left out of a sampler's view."""
-        depth, cols = self._extent(self.dims.stream), self._extent(self.dims.col)
+        depth = self._extent(self.dims.stream)
         chosen = [
-            Parameter("tile", self._tiles()),
+            RegisterTile("tile", self._tiles()),
             Parameter("unroll", tuple(u for u in UNROLLS if u <= depth)),
-            Parameter("outer", ("cols", "rows")),
-            Parameter("pack_a", self._packs("A")),
-            Parameter("pack_b", self._packs("B")),
-            Parameter("depth", self._wanted(WANTED_DEPTHS, depth)),
-            Parameter("cols", self._wanted(WANTED_COLS, cols)),
+            Choice("outer", ("cols", "rows")),
+            Choice("pack_a", self._packs("A")),
+            Choice("pack_b", self._packs("B")),
+            self._size("depth", WANTED_DEPTHS, self.dims.stream),
+            self._size("cols", WANTED_COLS, self.dims.col),
         ]
         if self.dims.image == "A":
-            oh = self._extent("oh")
-            chosen.append(Parameter("image_rows", self._wanted(WANTED_IMAGE_ROWS, oh)))
+            chosen.append(self._size("image_rows", WANTED_IMAGE_ROWS, "oh"))
         else:
-            rows = self._extent(self.dims.row)
-            chosen.append(Parameter("rows", self._wanted(WANTED_ROWS, rows)))
+            chosen.append(self._size("rows", WANTED_ROWS, self.dims.row))
         if self._may_prefetch:
-            chosen.append(Parameter("prefetch", (False, True)))
+            chosen.append(Choice("prefetch", (False, True)))
         if self.target.threads > 1:
-            chosen.append(Parameter("parallel", self._divisions))
+            chosen.append(Choice("parallel", self._divisions))
         return tuple(chosen)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter called `name`, if this space has it."""
+        return self._by_name.get(name)
+
+    def values(self, name: str) -> tuple[Value, ...]:
+        """The values of the parameter called `name`; none where there is no such parameter."""
+        found = self.parameter(name)
+        return found.values if found else ()
+
+    @cached_property
+    def _by_name(self) -> dict[str, Parameter]:
+        return {p.name: p for p in self.parameters}
+
+    def encode(self, point: Point) -> tuple[float, ...]:
+        """A point as numbers; near points have near numbers."""
+        return tuple(number for p in self.parameters for number in p.encode(point[p.name]))
+
+    def neighbours(self, point: Point) -> Iterator[Point]:
+        """The points that differ in one parameter, by a step."""
+        for p in self.parameters:
+            for value in p.neighbours(point[p.name]):
+                yield point | {p.name: value}
 
     @cached_property
     def _may_prefetch(self) -> bool:
@@ -182,9 +197,9 @@ class Space:
     def _extent(self, dim: str) -> int:
         return self.dims.extent(dim)
 
-    @staticmethod
-    def _wanted(sizes: tuple[int, ...], extent: int) -> tuple[Value, ...]:
-        return (*(s for s in sizes if s < extent), WHOLE)
+    def _size(self, name: str, sizes: tuple[int, ...], dim: str) -> Size:
+        extent = self._extent(dim)
+        return Size(name, (*(s for s in sizes if s < extent), WHOLE), extent)
 
     def schedule(self, point: Point) -> Schedule:
         """The schedule that a point means; steps without effect are left out."""
@@ -246,41 +261,35 @@ class Space:
             extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
         return extents
 
-    def why_illegal(self, schedule: Schedule) -> str | None:
-        """Why the target cannot take a schedule that the problem can; None when it can."""
-        limit = max(self.target.l3_bytes, LEAST_SCRATCH)
-        for copy in build(self.problem, schedule).copies:
-            if is_packed_ahead(self.problem, copy.operand):
-                continue  # a model's weights are packed whole, and stay
-            size = prod(copy.shape) * self.problem.element.bytes
-            if size > limit:
-                return (
-                    f"the packed block of {copy.operand} takes {size >> 20} MiB, "
-                    f"more than the {limit >> 20} MiB of the last cache"
-                )
+    def draw(self, random: Random) -> Point:
+        """A point with each parameter's value drawn alike."""
+        return {p.name: random.choice(p.values) for p in self.parameters}
+
+    def free_point_beside(
+        self, point: Point, is_free: Callable[[Point], bool], random: Random
+    ) -> Point | None:
+        """A free point a few random steps from `point`; None when a long walk meets none."""
+        for _ in range(STEPS_ASIDE):
+            point = step_aside(self.parameters, point, random)
+            if is_free(point):
+                return point
         return None
+
+    def part_of(self, point: Point, rows: int, cols: int) -> dict[str, int]:
+        """The extents of one thread's part, for a register tile of `rows` by `cols`."""
+        register = Register(rows, cols, "cols")
+        return self._part(self._parallel(point, register), register)
+
+    def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
+        """Why the caches cannot take a schedule that the problem can; None when they can.
+
+        Args:
+            schedule: one that this space made.
+            operand: look at the pack of this one alone.
+        """
+        return why_too_large(self.problem, self.target, schedule, operand)
 
 
 def _block(dim: str, extents: dict[str, int], wanted: int, unit: int) -> list[Step]:
     size = equal_block(extents[dim], wanted, unit)
     return [Tile(dim, size)] if size < extents[dim] else []
-
-
-def balanced_chunk(extent: int, wanted: int, unit: int = 1) -> int:
-    """The depth near `wanted` that cuts `extent` into equal chunks, the last a little shorter.
-
-    A chunk is whole units, the elements that are multiplied at once.
-    """
-    if wanted == WHOLE or wanted >= extent:
-        return extent
-    chunks = max(1, round(extent / wanted))
-    return min(extent, -(-extent // (chunks * unit)) * unit)
-
-
-def equal_block(extent: int, wanted: int, unit: int) -> int:
-    """The multiple of `unit` near `wanted` that cuts the panels of `extent` into equal blocks."""
-    panels = -(-extent // unit)
-    if wanted == WHOLE or wanted >= extent:
-        return panels * unit
-    divisors = [d for d in range(1, panels + 1) if panels % d == 0]
-    return unit * min(divisors, key=lambda d: abs(log(d * unit / wanted)))

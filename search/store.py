@@ -1,8 +1,9 @@
 """Where the trials of a job are kept; the search needs no more of a store than this."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
-from search.records import TrialRecord
+from search.records import Solved, TrialRecord
 
 
 class TrialStore(Protocol):
@@ -16,12 +17,21 @@ class TrialStore(Protocol):
         """Keep one finished trial durably."""
         ...
 
+    def solved(self, operation: str) -> list[Solved]:
+        """The fastest points known of all problems of an operation (`matmul`), on any target."""
+        ...
+
 
 class MemoryStore:
-    """Trials in memory, for searches that nobody resumes."""
+    """Trials in memory, for searches that nobody resumes.
 
-    def __init__(self) -> None:
+    Args:
+        solved: what is known of other problems.
+    """
+
+    def __init__(self, solved: Iterable[Solved] = ()) -> None:
         self._trials: dict[int, TrialRecord] = {}
+        self._solved = list(solved)
 
     def trials(self) -> list[TrialRecord]:
         """Every finished trial, by number."""
@@ -32,3 +42,7 @@ class MemoryStore:
         if trial.number in self._trials:
             raise ValueError(f"trial {trial.number} is stored already")
         self._trials[trial.number] = trial
+
+    def solved(self, operation: str) -> list[Solved]:
+        """The fastest points known of all problems of an operation (`matmul`), on any target."""
+        return [known for known in self._solved if known.problem.op == operation]

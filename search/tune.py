@@ -1,10 +1,9 @@
-"""The search: prior, then sampler, then finals; resumed from whatever the store holds."""
+"""The search: prior, near problems, sampler, finals; resumed from whatever the store holds."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any, Protocol
 
 from kernels.paths import require_cache_dir
@@ -12,21 +11,19 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 from search.measure import summarise
-from search.prior import prior_points
+from search.parameters import Point
+from search.proposals import Proposal, Proposals
 from search.protocol import Message
 from search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
 from search.runner import CandidateFailureError, Runner
-from search.samplers import Sampler, make_sampler, step_aside
-from search.space import Point, Space
+from search.space import Space
 from search.store import TrialStore
+from search.transfer import starting_points
 
-PRIOR_SHARE = 4  # one trial in so many comes from the prior
-LEAST_PRIOR = 12
 FINALISTS = 4
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15
 FINALS_S = 6.0  # a round of slow finalists counts for more, so fewer do
 FINALS_SHARE = 0.15  # of a budget in seconds
-STEPS_ASIDE = 400  # walks this long without an untried schedule mean that none is left
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 
@@ -114,51 +111,29 @@ class _Search:
     request: TuneRequest
     store: TrialStore
     trials: list[TrialRecord] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)
     best: TrialRecord | None = None
 
     def __post_init__(self) -> None:
         stored = self.store.trials()
-        # A resumed sampler must not repeat the numbers that it drew before.
-        seed = (self.request.seed + len(stored)) % 2**32
-        self._random = Random(seed)
-        self._sampler: Sampler = make_sampler(self.request.sampler, self.space, seed)
+        starts = starting_points(self.space, self.store)
+        self._proposals = Proposals(self.space, self.request, stored, starts)
         for trial in stored:
             self._take_in(trial)
 
     def _take_in(self, trial: TrialRecord) -> None:
         self.trials.append(trial)
-        self.tried.add(trial.schedule.hash)
-        if self.space.holds(trial.params):
-            self._sampler.learn(trial)
         if trial.state == "timed" and _time_us(trial) < (
             _time_us(self.best) if self.best else float("inf")
         ):
             self.best = trial
 
-    def points(self) -> Iterator[tuple[Point, str]]:
+    def points(self) -> Iterator[Proposal]:
         """Untried points until the budget of trials is spent or nothing is left."""
-        share = max(LEAST_PRIOR, self.request.trials // PRIOR_SHARE)
-        for point in prior_points(self.space, share):
-            if len(self.trials) >= self.request.trials:
-                return
-            if self.space.schedule(point).hash not in self.tried:
-                yield point, "prior"
         while len(self.trials) < self.request.trials:
-            found = self._untried()
-            if found is None:
+            proposal = self._proposals.next()
+            if proposal is None:
                 return
-            yield found, self.request.sampler
-
-    def _untried(self) -> Point | None:
-        """The sampler's point, or one a few steps beside it that was not tried yet."""
-        point = self._sampler.propose()
-        for _ in range(STEPS_ASIDE):
-            schedule = self.space.schedule(point)
-            if schedule.hash not in self.tried and self.space.why_illegal(schedule) is None:
-                return point
-            point = step_aside(self.space.parameters, point, self._random)
-        return None
+            yield proposal
 
     def run(self, runner: CandidateRunner, point: Point, origin: str) -> TrialRecord:
         """Try one point and keep the trial, whatever came of it."""
@@ -185,6 +160,7 @@ class _Search:
                 max_error=reply["max_error"],
             )
         self.store.add(trial)
+        self._proposals.learn(trial)
         self._take_in(trial)
         return trial
 

@@ -1,10 +1,13 @@
 """The contract's JSON: the result of a search, and a job while it runs."""
 
+import functools
 import math
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from kernels.errors import TargetError
+from kernels.problem import parse_problem
 from search.records import Measurement
 from service import jobs, queries
 from service.db import models
@@ -14,14 +17,22 @@ from service.db.trials import unpack_samples
 Json = dict[str, Any]
 
 
-def result_json(session: Session, row: models.Schedule, toolchain: str | None = None) -> Json:
+def result_json(
+    session: Session,
+    row: models.Schedule,
+    toolchain: str | None = None,
+    *,
+    with_space: bool = False,
+) -> Json:
     """The object that `tune --json`, `show --json` and `GET /v1/schedules` give.
 
     Args:
         session: an open session.
         row: what `queries.find_schedule` found.
         toolchain: what counts as present; None asks `kernels.toolchain`.
+        with_space: count the space of the search too, which takes some tenths of a second.
     """
+    space = space_json(row.problem.canonical, row.target) if with_space else None
     proof = queries.shown_proof(session, row)
     return {
         "problem": row.problem.canonical,
@@ -29,6 +40,7 @@ def result_json(session: Session, row: models.Schedule, toolchain: str | None = 
         "target": row.target,
         "toolchain": row.toolchain.identity,
         "trials": trials_json(session, row.job),
+        "space": space,
         "elapsed_s": row.elapsed_s,
         "best": best_json(row),
         "peers": row.peers or {},
@@ -37,6 +49,23 @@ def result_json(session: Session, row: models.Schedule, toolchain: str | None = 
         "stale": queries.is_stale(row, toolchain),
         "created": row.created_at.isoformat(),
     }
+
+
+@functools.lru_cache(maxsize=256)
+def space_json(problem: str, target: str) -> Json | None:
+    """How many different legal schedules a search has to choose from, counted exactly.
+
+    None for the target of another machine, whose caches nobody here knows.
+    """
+    from kernels.target import resolve
+    from search.census import count_schedules
+    from search.space import Space
+
+    try:
+        space = Space(parse_problem(problem), resolve(target))
+    except TargetError:
+        return None
+    return {"schedules": count_schedules(space), "exact": True}
 
 
 def job_json(session: Session, job: models.Job) -> Json:

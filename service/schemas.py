@@ -13,7 +13,7 @@ from pydantic import (
     StrictInt,
 )
 
-from search.records import TrialState
+from search.records import DEFAULT_SAMPLER, TrialState
 from service.db.models import JobState
 
 MOST_PROBLEMS = 1000
@@ -42,7 +42,7 @@ class JobRequest(BaseModel):
     trials: StrictInt = 64
     seconds: StrictFloat | None = None
     seed: StrictInt = 0
-    sampler: str = "tpe"
+    sampler: str = DEFAULT_SAMPLER
     peers: StrictBool = False
     wait: StrictBool = False
 
@@ -158,6 +158,13 @@ class ProofView(BaseModel):
     hash: str | None
 
 
+class SpaceView(BaseModel):
+    """How many different legal schedules there are; `exact` when they were counted."""
+
+    schedules: int
+    exact: bool
+
+
 class ResultView(BaseModel):
     """The best schedule of a problem; `stale` when it belongs to another toolchain."""
 
@@ -166,6 +173,7 @@ class ResultView(BaseModel):
     target: str
     toolchain: str
     trials: TrialCounts
+    space: SpaceView | None = None
     elapsed_s: float
     best: BestView
     peers: dict[str, dict[str, Any]]

@@ -6,8 +6,9 @@ import sys
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
+from kernels.problem import parse_problem
 from kernels.schedule import Schedule
-from search.records import Measurement, TrialRecord
+from search.records import Measurement, Solved, TrialRecord
 from service import lease
 from service.db import models
 from service.db.session import Sessions, reading, writing
@@ -52,6 +53,24 @@ class SqlTrialStore:
                 session.add(row(self._job_id, trial))
         except IntegrityError as error:
             raise ValueError(f"trial {trial.number} is stored already") from error
+
+    def solved(self, operation: str) -> list[Solved]:
+        """The fastest points known of all problems of an operation (`matmul`), on any target."""
+        query = (
+            select(models.Problem.canonical, models.Schedule.target, models.Trial.params)
+            .select_from(models.Schedule)
+            .join(models.Problem, models.Problem.id == models.Schedule.problem_id)
+            .join(
+                models.Trial,
+                (models.Trial.job_id == models.Schedule.job_id)
+                & (models.Trial.hash == models.Schedule.hash),
+            )
+            .where(models.Problem.canonical.startswith(f"{operation}:", autoescape=True))
+            .order_by(models.Schedule.created_at.desc(), models.Schedule.id.desc())
+        )
+        with reading(self._sessions) as session:
+            rows = session.execute(query).all()
+        return [Solved(parse_problem(r.canonical), r.target, r.params) for r in rows]
 
 
 def row(job_id: int, trial: TrialRecord) -> models.Trial:

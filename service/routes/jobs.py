@@ -128,7 +128,9 @@ def _submit(services: Services, body: JobRequest) -> tuple[int | None, JSONRespo
     with services.writing() as session:
         made = jobs.create_or_join(session, problem, target, request, services.toolchain)
         if made.schedule is not None:
-            return None, JSONResponse(result_json(session, made.schedule, services.toolchain))
+            return None, JSONResponse(
+                result_json(session, made.schedule, services.toolchain, with_space=True)
+            )
         assert made.job is not None
         job_id, answer = made.job.id, job_json(session, made.job)
     services.wake()
@@ -161,7 +163,7 @@ def _ending(services: Services, job_id: int) -> JSONResponse:
         stored = jobs.result_of(session, job)
         if stored is None:
             return _accepted(job_json(session, job))
-        return JSONResponse(result_json(session, stored, services.toolchain))
+        return JSONResponse(result_json(session, stored, services.toolchain, with_space=True))
 
 
 def _next(path: str, cursor: int | None, limit: int, state: str | None) -> str | None:

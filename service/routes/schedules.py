@@ -34,7 +34,7 @@ def get_schedule(problem: str, services: ServicesDep, target: str = "host") -> d
             raise NotFoundError(
                 f"no schedule of {wanted} is stored for {canonical}; POST it to /v1/jobs"
             )
-        return result_json(session, row, services.toolchain)
+        return result_json(session, row, services.toolchain, with_space=True)
 
 
 @router.post("/lookup", response_model=LookupView)

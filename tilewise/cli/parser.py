@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import NoReturn
 
-from search.records import SAMPLERS
+from search.records import DEFAULT_SAMPLER, SAMPLERS
 from tilewise.cli import air, bench, commands, verify
 
 FLAVORS = ("cpu", "air", "iree")
@@ -72,7 +72,9 @@ def _add_tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="default: 64")
     parser.add_argument("--seconds", type=float, metavar="S", help="bound on the search")
     parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
-    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe", help="default: tpe")
+    parser.add_argument(
+        "--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER, help=f"default: {DEFAULT_SAMPLER}"
+    )
     parser.add_argument("--peers", action="store_true", help="time OpenBLAS in the same rounds")
 
 

@@ -85,6 +85,8 @@ def _trials_line(found: Json) -> str:
         f"{counts['timed']} timed, {counts['pruned']} pruned, {counts['failed']} failed "
         f"of {counts['asked']} asked, in {found['elapsed_s']:.1f} s"
     )
+    if space := found.get("space"):
+        text += f"; {space['schedules']} schedules are legal"
     return text if found.get("complete", True) else f"{text} (cut short)"
 
 

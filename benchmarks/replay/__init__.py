@@ -1,0 +1,1 @@
+"""Recorded spaces, and samplers compared on them without timing anything."""

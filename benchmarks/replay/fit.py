@@ -1,0 +1,99 @@
+"""Fit the weights of the analytical model's costs to recorded spaces.
+
+    python -m benchmarks.replay.fit [SPACE ...] [--without SPACE]
+
+Least squares of the logarithm's errors with weights of at least zero, over the schedules
+within three times the best of each space, the fastest counting most; every space counts alike,
+and has a factor of its own. Prints the weights in cycles
+for `search.model.COSTS`, and how well they rank each space: the speed of the schedule that
+the model likes best as a share of the best, and Spearman's correlation. A space that is
+left out shows how the weights do on a problem that they were not fitted to.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from scipy.stats import spearmanr
+
+from benchmarks.replay.record import FOLDER
+from search.model import COSTS, EXTRA, TRAFFIC, amounts
+from search.recording import Recording
+from search.space import Space
+
+SLOWEST = 3.0
+WEAK = 1e-3
+FAST = 0.15  # a schedule so much slower than the best counts half
+
+Array = NDArray[np.float64]
+
+
+def read(path: Path) -> tuple[Array, Array]:
+    """The amounts (rows) and times in us of a recording's schedules."""
+    recording = Recording.load(path)
+    space = Space(recording.problem, recording.target)
+    trials = [t for t in recording.by_time() if space.holds(t.params)]
+    rows = [[amounts(space, t.params)[name] for name in COSTS] for t in trials]
+    return np.array(rows), np.array([recording.time_us(t) for t in trials])
+
+
+def predict(rows: Array, weights: Array, overlap: float) -> Array:
+    """Cycles of each row of amounts, as `search.model.log_time` puts them together."""
+    cycles = rows * weights
+    traffic = cycles[:, [name in TRAFFIC for name in COSTS]].sum(axis=1)
+    extra = cycles[:, [name in EXTRA for name in COSTS]].sum(axis=1)
+    computing = cycles.sum(axis=1) - traffic - extra
+    both: Array = (computing**overlap + traffic**overlap) ** (1 / overlap)
+    return extra + both
+
+
+def fit(spaces: list[tuple[Array, Array]]) -> tuple[Array, float]:
+    """Weights for each cost in cycles, and the overlap."""
+    near = [(rows[t < SLOWEST * t.min()], t[t < SLOWEST * t.min()]) for rows, t in spaces]
+    scale = np.max([rows.max(axis=0) / rows[:, 0].max() for rows, _ in near], axis=0)
+    scale = 1 / np.maximum(scale, 1e-9)
+    weights = [1 / (1 + (t / t.min() - 1) / FAST) / np.sqrt(len(t)) for _, t in near]
+
+    def errors(x: Array) -> Array:
+        parts = []
+        for (rows, times), weight in zip(near, weights, strict=True):
+            error = np.log(predict(rows, x[:-1] * scale, x[-1])) - np.log(times)
+            parts.append(weight * (error - np.average(error, weights=weight)))
+        # What nothing speaks for stays near zero.
+        return np.concatenate([*parts, WEAK * x[:-1], [x[0] - 1]])
+
+    start = np.full(len(COSTS) + 1, 0.1)
+    start[0], start[-1] = 1.0, 1.5
+    lowest = np.append(np.full(len(COSTS), 1e-9), 1.0)
+    highest = np.append(np.full(len(COSTS), np.inf), 8.0)
+    found = least_squares(errors, start, bounds=(lowest, highest)).x
+    weights_found: Array = found[:-1] * scale
+    return weights_found / weights_found[0], float(found[-1])
+
+
+def main() -> int:
+    """Fit, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("spaces", nargs="*", type=Path)
+    parser.add_argument("--without", default="", help="judge this one, do not fit to it")
+    args = parser.parse_args()
+    paths = args.spaces or sorted(FOLDER.glob("*.json.gz"))
+    data = {path.name.split(".")[0]: read(path) for path in paths}
+    weights, overlap = fit([pair for name, pair in data.items() if name != args.without])
+    for name, weight in zip(COSTS, weights, strict=True):
+        print(f'    "{name}": {weight:.4g},')
+    print(f"OVERLAP = {overlap:.3g}")
+    for name, (rows, times) in data.items():
+        predicted = predict(rows, weights, overlap)
+        share = times.min() / times[np.argmin(predicted)]
+        ten = times.min() / times[np.argsort(predicted)[:10]].min()
+        rank = spearmanr(predicted, times).statistic
+        print(f"{name}: first {share:.1%}, best of ten {ten:.1%}, rank correlation {rank:.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What the caches can take: schedules beyond that are turned away before they cost a trial."""
+
+from math import ceil, prod
+
+from kernels.loopnest import Kernel, Nest, build
+from kernels.problem import Problem
+from kernels.problem.iteration import is_packed_ahead
+from kernels.schedule import Schedule
+from kernels.target.model import KIB, Target
+
+LEAST_SCRATCH = 32 * KIB * KIB
+SHALLOW = 128  # a reduction that is cut this short is not cut any shorter
+
+
+def why_too_large(
+    problem: Problem, target: Target, schedule: Schedule, operand: str = ""
+) -> str | None:
+    """Why the target's caches cannot take a legal schedule; None when they can.
+
+    A packed block has to fit the last cache, since it is read as often as there are blocks
+    of the other operand. A panel of B has to fit the second one where several tiles of rows
+    read it, unless the reduction is cut short already: a shallower chunk would stay.
+
+    Args:
+        problem: what is computed.
+        target: whose caches.
+        schedule: legal on the problem.
+        operand: look at what is held of this one alone; both if empty.
+    """
+    nest = build(problem, schedule)
+    limit = max(target.l3_bytes, LEAST_SCRATCH)
+    for copy in nest.copies:
+        if is_packed_ahead(problem, copy.operand):
+            continue  # a model's weights are packed whole, and stay
+        size = prod(copy.shape) * problem.element.bytes
+        if size > limit and operand in ("", copy.operand):
+            return (
+                f"the packed block of {copy.operand} takes {size >> 20} MiB, "
+                f"more than the {limit >> 20} MiB of the last cache"
+            )
+    return None if operand == "A" else _why_panel_too_large(problem, target, nest)
+
+
+def _why_panel_too_large(problem: Problem, target: Target, nest: Nest) -> str | None:
+    kernel: Kernel = nest.kernel
+    panel = kernel.cols * kernel.depth * kernel.taps * problem.element.bytes
+    row_tiles = ceil(nest.space.extent(nest.space.row) / kernel.rows)
+    if panel <= target.l2_bytes or kernel.depth <= SHALLOW or row_tiles == 1 or kernel.lanes > 1:
+        return None
+    return (
+        f"a panel of B takes {panel >> 10} KiB, more than the {target.l2_bytes >> 10} KiB "
+        f"of the second cache; stream a reduction of less than {kernel.depth}"
+    )

@@ -1,0 +1,84 @@
+"""Which schedule comes next: the prior's first, then those of near problems, then a sampler's.
+
+Nothing is proposed twice. Any number can be asked for before the first has been timed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from random import Random
+
+from search.parameters import Point
+from search.prior import prior_points
+from search.records import TrialRecord, TuneRequest
+from search.samplers import make_sampler
+from search.space import Space
+
+Proposal = tuple[Point, str]
+
+PRIOR = 10  # the most promising of the analytical model, before the sampler is asked
+LEAD = 1  # of them, ahead of what near problems offer
+TRANSFER = "transfer"
+
+
+class Proposals:
+    """The points to try, in order, each with its origin.
+
+    Args:
+        space: what may be tried.
+        request: sampler and seed.
+        stored: trials of this job that are finished.
+        starts: points that did well on near problems, best first.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        request: TuneRequest,
+        stored: Sequence[TrialRecord] = (),
+        starts: Iterable[Point] = (),
+    ) -> None:
+        self._space = space
+        self._name = request.sampler
+        # A resumed sampler must not repeat the numbers that it drew before.
+        seed = (request.seed + len(stored)) % 2**32
+        self._random = Random(seed)
+        self._sampler = make_sampler(request.sampler, space, seed)
+        self._taken: set[str] = set()
+        self._first = _beginning(prior_points(space, PRIOR), starts)
+        for trial in stored:
+            self.learn(trial)
+
+    def next(self) -> Proposal | None:
+        """A point whose schedule is legal and new, with its origin; None when none is left."""
+        for point, origin in self._first:
+            if self._is_free(point):
+                return self._take(point, origin)
+        point = self._sampler.propose(self._is_free)
+        if not self._is_free(point):
+            beside = self._space.free_point_beside(point, self._is_free, self._random)
+            if beside is None:
+                return None
+            point = beside
+        return self._take(point, self._name)
+
+    def learn(self, trial: TrialRecord) -> None:
+        """Take in a finished trial."""
+        self._taken.add(trial.schedule.hash)
+        self._sampler.learn(trial)
+
+    def _take(self, point: Point, origin: str) -> Proposal:
+        self._taken.add(self._space.schedule(point).hash)
+        return point, origin
+
+    def _is_free(self, point: Point) -> bool:
+        schedule = self._space.schedule(point)
+        return schedule.hash not in self._taken and self._space.why_illegal(schedule) is None
+
+
+def _beginning(prior: Sequence[Point], starts: Iterable[Point]) -> Iterator[Proposal]:
+    points = iter(prior)
+    return chain(
+        ((point, "prior") for point in islice(points, LEAD)),
+        ((point, TRANSFER) for point in starts),
+        ((point, "prior") for point in points),
+    )

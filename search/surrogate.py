@@ -1,0 +1,104 @@
+"""The default sampler: a Gaussian process over points, asked about a pool of candidates.
+
+It models the logarithm of the time over the encoding of points (`search.parameters`), with
+the analytical model's estimate (`search.model`) as its mean, so that the timed schedules
+only have to teach where that errs. The candidates are the neighbours of the fastest, and
+random points. The one with the largest expected improvement is proposed (Jones, Schonlau
+and Welch, Efficient Global Optimization of Expensive Black-Box Functions, Journal of Global
+Optimization 13, 1998). A point that was proposed and not timed yet is believed to be as fast
+as predicted, so that the next proposal goes elsewhere (Ginsbourger et al., Kriging Is
+Well-Suited to Parallelize Optimization, 2010).
+"""
+
+from math import log
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.gaussian import GaussianProcess, expected_improvement
+from search.model import log_time
+from search.parameters import Point
+from search.records import TrialRecord
+from search.samplers import IsFree
+from search.space import Space
+
+CENTRES = 5  # of the fastest, whose neighbours are candidates
+RANDOM = 100  # candidates from anywhere
+SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
+MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
+FEW = 3  # trials before which there is nothing to model
+
+Array = NDArray[np.float64]
+
+
+class Surrogate:
+    """Proposes where the time may improve most, by what has been timed."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
+        self._random = Random(seed)
+        self._known: dict[tuple[object, ...], tuple[tuple[float, ...], float]] = {}
+        self._timed: list[tuple[float, Point]] = []
+        self._pending: dict[tuple[object, ...], Point] = {}
+        self._process = GaussianProcess()
+
+    def learn(self, trial: TrialRecord) -> None:
+        """Keep a trial that was timed; one that failed is no longer waited for."""
+        self._pending.pop(_key(trial.params), None)
+        if trial.measurement is not None and self._space.holds(trial.params):
+            self._timed.append((log(trial.measurement.time_us), trial.params))
+
+    def propose(self, is_free: IsFree) -> Point:
+        """The free candidate with the largest expected improvement."""
+        if len(self._timed) < FEW:
+            return self._space.draw(self._random)
+        pool = self._pool()
+        gains = self._gains(pool)
+        order: list[int] = np.argsort(-gains).tolist()
+        chosen = next((pool[i] for i in order if is_free(pool[i])), None)
+        if chosen is None:
+            return self._space.draw(self._random)
+        self._pending[_key(chosen)] = chosen
+        return chosen
+
+    def _pool(self) -> list[Point]:
+        fastest = sorted(self._timed, key=lambda pair: pair[0])[:CENTRES]
+        pool = [p for _, centre in fastest for p in self._space.neighbours(centre)]
+        pool += [self._space.draw(self._random) for _ in range(RANDOM)]
+        return list({_key(point): point for point in pool}.values())
+
+    def _gains(self, pool: list[Point]) -> Array:
+        data = self._data()
+        best = min(time for time, _ in data)
+        known, expected = self._features([point for _, point in data])
+        residual = np.array([min(time, best + SLOWEST) for time, _ in data]) - expected
+        offset = float(np.median(residual))
+        self._process.fit(known, residual - offset)
+        pending, waiting = list(self._pending.values()), None
+        if pending:
+            waiting, _ = self._features(pending)
+            self._process.believe(waiting)
+        candidates, estimates = self._features(pool)
+        mean, deviation = self._process.predict(candidates)
+        return expected_improvement(mean + estimates + offset, deviation, best)
+
+    def _data(self) -> list[tuple[float, Point]]:
+        if len(self._timed) <= MOST_DATA:
+            return self._timed
+        newest = self._timed[-MOST_DATA // 2 :]
+        older = sorted(self._timed[: -MOST_DATA // 2], key=lambda pair: pair[0])
+        return older[: MOST_DATA // 2] + newest
+
+    def _features(self, points: list[Point]) -> tuple[Array, Array]:
+        rows = []
+        for point in points:
+            key = _key(point)
+            if key not in self._known:
+                self._known[key] = (self._space.encode(point), log_time(self._space, point))
+            rows.append(self._known[key])
+        return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+
+
+def _key(point: Point) -> tuple[object, ...]:
+    return tuple(sorted(point.items()))

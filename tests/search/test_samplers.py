@@ -1,0 +1,133 @@
+from random import Random
+
+import numpy as np
+import pytest
+
+from kernels.problem import parse_problem
+from search.gaussian import GaussianProcess, expected_improvement
+from search.measure import summarise
+from search.model import log_time
+from search.proposals import PRIOR, Proposals
+from search.records import SAMPLERS, TrialRecord, TuneRequest
+from search.space import Space
+from tests.search.test_space import SQUARE, WIDE
+
+QUICK = [name for name in SAMPLERS if name != "gp"]
+
+
+def timed(space: Space, number: int, point, seconds: float) -> TrialRecord:
+    return TrialRecord(
+        number,
+        space.schedule(point),
+        point,
+        "timed",
+        "test",
+        measurement=summarise([seconds] * 6, space.problem.flops),
+    )
+
+
+def seconds(space: Space, point) -> float:
+    """A smooth landscape whose best is far from where the prior begins."""
+    goal = {"tile": "3x6", "unroll": 1, "depth": 96, "cols": 1024, "rows": 16, "pack_a": True}
+    apart = sum(
+        (a - b) ** 2
+        for p in space.parameters
+        for a, b in zip(
+            p.encode(point[p.name]), p.encode(goal.get(p.name, p.values[0])), strict=True
+        )
+    )
+    return 1e-3 * (1 + apart)
+
+
+def best_of(sampler: str, seed: int, trials: int, in_flight: int = 1) -> float:
+    space = Space(SQUARE, WIDE)
+    proposals = Proposals(space, TuneRequest(sampler=sampler, seed=seed))
+    waiting, taken = [], []
+    for number in range(trials):
+        point, _ = proposals.next()
+        waiting.append(timed(space, number, point, seconds(space, point)))
+        if len(waiting) == in_flight:
+            proposals.learn(waiting.pop(0))
+        taken.append(seconds(space, point))
+    return min(taken)
+
+
+@pytest.mark.parametrize("sampler", QUICK)
+def test_many_can_be_asked_for_before_the_first_is_learnt(sampler: str) -> None:
+    space = Space(SQUARE, WIDE)
+    proposals = Proposals(space, TuneRequest(sampler=sampler))
+    asked = [proposals.next() for _ in range(PRIOR + 12)]
+    assert len({space.schedule(point) for point, _ in asked}) == len(asked)
+    assert [origin for _, origin in asked] == ["prior"] * PRIOR + [sampler] * 12
+    for number, (point, _) in enumerate(asked):
+        proposals.learn(timed(space, number, point, seconds(space, point)))
+    point, _ = proposals.next()
+    assert space.schedule(point) not in {space.schedule(p) for p, _ in asked}
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_models_find_what_random_search_does_not(in_flight: int) -> None:
+    def reached(sampler: str) -> float:
+        return float(np.median([best_of(sampler, seed, 50, in_flight) for seed in range(3)]))
+
+    by_chance = reached("random")
+    assert reached("surrogate") < reached("local") < by_chance
+
+
+def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
+    space = Space(SQUARE, WIDE)
+    proposals = Proposals(space, TuneRequest())
+    point, origin = proposals.next()
+    failed = TrialRecord(0, space.schedule(point), point, "failed", origin, "crash", "SIGSEGV")
+    proposals.learn(failed)
+    again = Proposals(space, TuneRequest(), [failed])
+    later = [again.next()[0] for _ in range(30)]
+    assert space.schedule(point) not in {space.schedule(p) for p in later}
+
+
+def test_starting_points_follow_the_first_of_the_prior() -> None:
+    space = Space(SQUARE, WIDE)
+    start = space.draw(Random(5))
+    proposals = Proposals(space, TuneRequest(), starts=[start, start])
+    first = [proposals.next() for _ in range(3)]
+    assert [origin for _, origin in first] == ["prior", "transfer", "prior"]
+    assert first[1][0] == start
+
+
+def test_a_small_space_is_used_up_and_then_over() -> None:
+    space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
+    proposals = Proposals(space, TuneRequest())
+    points = []
+    while (proposal := proposals.next()) is not None:
+        points.append(proposal[0])
+        assert len(points) < 1000
+    assert len({space.schedule(p) for p in points}) == len(points)
+
+
+def test_the_process_learns_a_function_and_knows_what_it_knows() -> None:
+    random = np.random.default_rng(3)
+    points = random.uniform(0, 1, (40, 3))
+    values = np.sin(4 * points[:, 0]) + 0.5 * points[:, 1] ** 2
+    process = GaussianProcess()
+    for _ in range(6):
+        process.fit(points, values)
+    fresh = random.uniform(0.1, 0.9, (50, 3))
+    mean, deviation = process.predict(fresh)
+    truth = np.sin(4 * fresh[:, 0]) + 0.5 * fresh[:, 1] ** 2
+    assert np.abs(mean - truth).mean() < 0.1 * np.std(truth)
+    _, near = process.predict(points[:1])
+    _, far = process.predict(points[:1] + 9)
+    assert near < deviation.max() < far
+
+
+def test_improvement_is_expected_where_it_is_likely_or_unknown() -> None:
+    mean, deviation = np.array([1.0, 1.0, 2.0]), np.array([0.1, 0.5, 0.1])
+    low, unsure, hopeless = expected_improvement(mean, deviation, 1.1)
+    assert unsure > low > 0.1 > hopeless >= 0
+
+
+def test_the_model_prefers_what_uses_the_registers() -> None:
+    space = Space(SQUARE, WIDE)
+    point = {p.name: p.values[-1] for p in space.parameters} | {"outer": "cols", "unroll": 2}
+    few, many = (log_time(space, point | {"tile": tile}) for tile in ("8x1", "8x3"))
+    assert many < few
