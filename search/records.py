@@ -13,6 +13,8 @@ SAMPLERS = ("tpe", "gp", "cmaes", "random", "grid")
 MOST_TRIALS = 100_000
 
 TrialState = Literal["timed", "pruned", "failed"]
+CacheMode = Literal["hot", "cold"]
+CACHE_MODES: tuple[CacheMode, ...] = ("hot", "cold")
 FailureClass = Literal["constraint", "compile", "timeout", "crash", "memory", "wrong", "runtime"]
 
 
@@ -26,6 +28,7 @@ class TuneRequest:
         seed: seed of the sampler and of the random inputs.
         sampler: one of `SAMPLERS`.
         peers: whether to time other libraries beside the best schedule.
+        cache: hot, or cold: with the operands evicted before every sample.
     """
 
     trials: int = 64
@@ -33,8 +36,11 @@ class TuneRequest:
     seed: int = 0
     sampler: str = "tpe"
     peers: bool = False
+    cache: CacheMode = "hot"
 
     def __post_init__(self) -> None:
+        if self.cache not in CACHE_MODES:
+            raise BudgetError(f"cache={self.cache!r} is not one of hot, cold", "cache")
         if not 1 <= self.trials <= MOST_TRIALS:
             raise BudgetError(
                 f"trials={self.trials} is out of range; give 1 to {MOST_TRIALS}", "trials"
@@ -108,6 +114,10 @@ class Best:
         peak_gflops: the FMA (or multiply-add) peak measured in the same run.
         runners_up: the other finalists, best first, each with its measurement.
         scratch_bytes: of the winner's panels, by operand, for all threads together.
+        samples: how many the winner's median is of.
+        placements: of the buffers, in all processes, over which they were taken.
+        rejected: samples of all finalists that were preempted, and thrown away.
+        cold: how the caches were emptied before each sample; None if they were hot.
     """
 
     schedule: Schedule
@@ -115,6 +125,10 @@ class Best:
     peak_gflops: float
     runners_up: tuple[tuple[Schedule, Measurement], ...] = ()
     scratch_bytes: dict[str, int] = field(default_factory=dict)
+    samples: int = 0
+    placements: int = 1
+    rejected: int = 0
+    cold: str | None = None
 
     @property
     def peak_fraction(self) -> float:

@@ -7,7 +7,8 @@ from kernels.schedule import Schedule
 from kernels.target import Target, detect
 from search.errors import BudgetError
 from search.records import TrialRecord, TuneRequest
-from search.runner import CandidateFailureError, Limits, Runner
+from search.process import CandidateFailureError
+from search.runner import Limits, Runner
 from search.space import Space
 from search.store import MemoryStore
 from search.tune import FINALISTS, tune
