@@ -5,7 +5,7 @@ object code, drivers as Numba keeps them. A candidate that hangs or crashes a co
 takes that compiler along, and fails alone.
 """
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -36,6 +36,7 @@ class Compilers:
 
     children: list[ChildProcess]
     limit_s: float
+    _closed: bool = field(default=False, init=False)
     _idle: "SimpleQueue[ChildProcess]" = field(default_factory=SimpleQueue, init=False)
     _waiting: dict[str, "Future[Message]"] = field(default_factory=dict, init=False)
 
@@ -70,6 +71,7 @@ class Compilers:
 
     def close(self) -> None:
         """End the compilers, whatever they are at."""
+        self._closed = True
         for future in self._waiting.values():
             future.cancel()
         for child in self.children:
@@ -79,6 +81,8 @@ class Compilers:
     def _compile(self, steps: Steps) -> Message:
         child = self._idle.get()
         try:
+            if self._closed:
+                raise CancelledError
             return child.ask({"do": "compile", "steps": steps}, self.limit_s)
         finally:
             self._idle.put(child)

@@ -7,7 +7,7 @@ winner by the trials alone would be one of circumstance.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol, Any
+from typing import Any, Protocol
 
 from kernels.problem import Problem
 from kernels.schedule import Schedule

@@ -107,9 +107,7 @@ class Runner:
             others = self._claimed.others
             if not others:
                 return
-            children = [
-                self._child(self.compiler, others) for _ in range(compilers_beside(others))
-            ]
+            children = [self._child(self.compiler, others) for _ in range(compilers_beside(others))]
             self._compilers = Compilers(children, self._limits.trial_s)
         self._compilers.prepare(steps)
 

@@ -10,15 +10,14 @@ from typing import Any, Protocol
 
 from kernels.paths import require_cache_dir
 from kernels.problem import Problem
-from kernels.schedule import Schedule
 from kernels.target.model import Target
 from search.budget import Budget
-from search.finals import FINALISTS, Finals, time_us
+from search.finals import Finals, time_us
 from search.measure import summarise
 from search.prior import prior_points
+from search.process import CandidateFailureError
 from search.protocol import Message
 from search.records import TrialRecord, TuneRequest, TuneResult
-from search.process import CandidateFailureError
 from search.runner import Runner
 from search.samplers import Sampler, make_sampler, step_aside
 from search.space import Point, Space
@@ -29,7 +28,7 @@ LEAST_PRIOR = 12
 STEPS_ASIDE = 400  # walks this long without an untried schedule mean that none is left
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
-BeforeFinals = Callable[[list[Schedule], float | None], None]
+BeforeFinals = Callable[[list[TrialRecord], float | None], None]
 
 
 class CandidateRunner(Protocol):
@@ -105,7 +104,7 @@ def tune(
         store: where trials are kept.
         on_trial: called with each new trial and the best so far.
         should_stop: asked between trials; True ends the search early.
-        before_finals: called between search and finals with the finalists, the fastest
+        before_finals: called between search and finals with the trials that ran, the fastest
             first, and the moment of `time.monotonic` by which it should have ended, if any.
         make_runner: starts the process that runs candidates.
 
@@ -129,8 +128,9 @@ def tune(
                 on_trial(trial, search.best)
         runner.settle()
         if before_finals and search.best:
-            before_finals(search.finalists(), budget.finals_begin)
-        best, peers = Finals(problem, request.peers, runner, budget).run(search.ranking())
+            before_finals(search.ranking(), budget.finals_begin)
+        to_end = [trial for trial in search.ranking() if trial.state == "timed"]
+        best, peers = Finals(problem, request.peers, runner, budget).run(to_end)
     trials = tuple(search.trials)
     return TuneResult(best, trials, budget.spent_s, complete, peers)
 
@@ -238,9 +238,5 @@ class _Search:
         return trial
 
     def ranking(self) -> list[TrialRecord]:
-        """The trials that were timed to their end, the fastest first."""
-        return sorted((t for t in self.trials if t.state == "timed"), key=time_us)
-
-    def finalists(self) -> list[Schedule]:
-        """The schedules that are timed again."""
-        return [trial.schedule for trial in self.ranking()[:FINALISTS]]
+        """The trials that ran, the fastest first."""
+        return sorted((t for t in self.trials if t.measurement), key=time_us)

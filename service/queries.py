@@ -7,11 +7,16 @@ from sqlalchemy.orm import Session
 
 from kernels.problem import Problem
 from kernels.toolchain import identity
+from search.records import CacheMode
 from service.db import models
 
 
 def find_fresh(
-    session: Session, problem: Problem | str, target: str, toolchain: str
+    session: Session,
+    problem: Problem | str,
+    target: str,
+    toolchain: str,
+    cache: CacheMode = "hot",
 ) -> models.Schedule | None:
     """The best schedule of a problem (or its key) under exactly this toolchain."""
     query = (
@@ -22,13 +27,18 @@ def find_fresh(
             models.Problem.key == _key(problem),
             models.Schedule.target == target,
             models.Toolchain.identity == toolchain,
+            models.Schedule.cache == cache,
         )
     )
     return session.scalar(query)
 
 
 def find_schedule(
-    session: Session, problem: Problem | str, target: str, toolchain: str | None = None
+    session: Session,
+    problem: Problem | str,
+    target: str,
+    toolchain: str | None = None,
+    cache: CacheMode | None = None,
 ) -> models.Schedule | None:
     """The best schedule under the present toolchain, else the newest under another.
 
@@ -37,6 +47,7 @@ def find_schedule(
         problem: the problem, or its key.
         target: canonical.
         toolchain: what counts as present; None asks `kernels.toolchain`.
+        cache: how it was timed; None takes the hot one where there are both.
 
     Returns:
         The row; `is_stale` tells which of the two it is.
@@ -48,10 +59,13 @@ def find_schedule(
         .where(models.Problem.key == _key(problem), models.Schedule.target == target)
         .order_by(
             (models.Toolchain.identity == (toolchain or identity())).desc(),
+            (models.Schedule.cache == "hot").desc(),
             models.Schedule.created_at.desc(),
         )
         .limit(1)
     )
+    if cache is not None:
+        query = query.where(models.Schedule.cache == cache)
     return session.scalar(query)
 
 

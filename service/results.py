@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.records import Measurement
+from search.records import Best, Measurement
 from service import jobs, queries
 from service.db import models
 from service.db.base import now
@@ -26,6 +26,7 @@ def result_json(session: Session, row: models.Schedule, toolchain: str | None = 
         "problem": row.problem.canonical,
         "key": row.problem.key,
         "target": row.target,
+        "cache": row.cache,
         "toolchain": row.toolchain.identity,
         "trials": trials_json(session, row.job),
         "elapsed_s": row.elapsed_s,
@@ -46,6 +47,7 @@ def job_json(session: Session, job: models.Job) -> Json:
         "problem": job.problem.canonical,
         "key": job.problem.key,
         "target": job.target,
+        "cache": job.cache,
         "toolchain": job.toolchain.identity,
         "trials": trials_json(session, job),
         "elapsed_s": elapsed(job),
@@ -73,6 +75,7 @@ def trial_json(row: models.Trial) -> Json:
         "gflops": row.gflops,
         "interval": _interval(row.low, row.high),
         "time_us": row.time_us,
+        "cache": row.job.cache,
         "rejected": row.rejected,
         "compile_s": row.compile_s,
         "max_error": _finite(row.max_error),
@@ -95,6 +98,7 @@ def best_json(row: models.Schedule) -> Json:
         "time_us": row.time_us,
         "peak_fraction": row.gflops / row.peak_gflops,
         "scratch_bytes": row.scratch_bytes,
+        "measured": row.measured,
     }
 
 
@@ -118,6 +122,16 @@ def proof_json(proof: models.Proof) -> Json:
     }
 
 
+def measured_json(best: Best) -> Json:
+    """How the speed of a best schedule was had."""
+    return {
+        "samples": best.samples,
+        "placements": best.placements,
+        "rejected": best.rejected,
+        "cold": best.cold,
+    }
+
+
 def peers_json(peers: dict[str, Measurement]) -> Json:
     """The speeds of other libraries, by name."""
     return {
@@ -135,7 +149,9 @@ def elapsed(job: models.Job) -> float:
 
 def _best_so_far(session: Session, job: models.Job) -> Json | None:
     """The final best of a job that has one, else its fastest trial; no peak is known yet then."""
-    stored = queries.find_fresh(session, job.problem.key, job.target, job.toolchain.identity)
+    stored = queries.find_fresh(
+        session, job.problem.key, job.target, job.toolchain.identity, job.cache
+    )
     if stored is not None and stored.job_id == job.id:
         return best_json(stored)
     trial = jobs.best_trial(session, job.id)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StrictFloat, StrictInt
 
-from search.records import TrialState
+from search.records import CacheMode, TrialState
 from service.db.models import JobState
 
 Flavor = Literal["cpu", "air", "iree"]
@@ -35,6 +35,7 @@ class JobRequest(BaseModel):
     seed: StrictInt = 0
     sampler: str = "tpe"
     peers: StrictBool = False
+    cache: CacheMode = "hot"
     wait: StrictBool = False
 
 
@@ -45,6 +46,18 @@ class TrialCounts(BaseModel):
     timed: int
     pruned: int
     failed: int
+
+
+class MeasuredView(BaseModel):
+    """How a speed was had: samples kept and thrown away, placements of the buffers.
+
+    `cold` says what emptied the caches before each sample, null when they were hot.
+    """
+
+    samples: int
+    placements: int
+    rejected: int
+    cold: str | None
 
 
 class BestView(BaseModel):
@@ -60,6 +73,7 @@ class BestView(BaseModel):
     time_us: float | None
     peak_fraction: float | None
     scratch_bytes: dict[str, int] | None = None
+    measured: MeasuredView | None = None
 
 
 class JobView(BaseModel):
@@ -70,6 +84,7 @@ class JobView(BaseModel):
     problem: str
     key: str
     target: str
+    cache: CacheMode
     toolchain: str
     trials: TrialCounts
     elapsed_s: float
@@ -103,6 +118,7 @@ class TrialView(BaseModel):
     gflops: float | None
     interval: tuple[float, float] | None
     time_us: float | None
+    cache: CacheMode
     rejected: int
     compile_s: float
     max_error: float | None
@@ -138,6 +154,7 @@ class ResultView(BaseModel):
     problem: str
     key: str
     target: str
+    cache: CacheMode
     toolchain: str
     trials: TrialCounts
     elapsed_s: float

@@ -1,4 +1,4 @@
-"""Micro-kernels as object code: made by LLVM once, kept in the cache folder, loaded in a millisecond.
+"""Micro-kernels as object code: made by LLVM once, kept in the cache folder, loaded in 1 ms.
 
 So a process that compiles can do so for another that times. The passes are Numba's own for
 the module that users export (level 3, its vectorisers as it sets them), run once and not
@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,12 @@ def _maker() -> str:
 
 
 _COUNT_EVERY = 64
-_kept = 0
+_kept = count(1)
 
 
 def _drop_oldest(folder: Path) -> None:
     """Hold the folder to `MOST_BYTES`, looked at now and then."""
-    global _kept
-    _kept += 1
-    if _kept % _COUNT_EVERY:
+    if next(_kept) % _COUNT_EVERY:
         return
     found = []
     for path in folder.glob("*.o"):

@@ -11,8 +11,8 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.bench import Compared, Entry, PeerSpeed, Report, Suite, SuiteError, read_suite
 from search.bench.side_by_side import bench_runner, compare
-from search.records import Measurement
 from search.process import CandidateFailureError
+from search.records import Measurement
 from search.runner import Runner
 from tests.search import faulty_child
 
