@@ -52,8 +52,8 @@ def compare(text: str, threads: int, trials: int, url: str) -> dict[str, Any]:
     with bench_runner(problem, targets[0]) as runner:
         reply = runner.finals(steps, ROUNDS, peers=True)
     speeds = {
-        "several": reply["times"][0],
-        "one": reply["times"][1],
+        "several": reply["times"][0][0],
+        "one": reply["times"][1][0],
         "openblas": reply["peers"]["openblas"],
     }
     found = {name: summarise(times, problem.flops) for name, times in speeds.items()}

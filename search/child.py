@@ -8,6 +8,8 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, BinaryIO
 
@@ -15,15 +17,23 @@ import numpy as np
 
 from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
-from kernels.native.executable import Call
+from kernels.native.executable import Call, Executable
 from kernels.problem import parse_problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.process import die_with_parent
-from kernels.reference import compare, empty_aligned, make_operands, poison, reference
+from kernels.reference import (
+    Operands,
+    compare,
+    empty_aligned,
+    make_operands,
+    poison,
+    reference,
+)
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
-from search.measure import Run, Samples, interleave, measure, sample_cost
+from search.cold import ColdMode, cold_mode, in_turn
+from search.measure import LONG_RUN_S, Run, Samples, interleave, measure, sample_cost, start
 from search.peers import available_peers
 from search.peers.screen import Bench, Timed, screen
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
@@ -43,32 +53,71 @@ class FailureError(Exception):
         self.index = 0
 
 
+@dataclass
+class Place:
+    """Where one set of buffers lies: operands, and panels that several schedules share."""
+
+    operands: Operands
+    arena: dict[str, Any] = field(default_factory=dict)
+
+
 class Session:
     """One problem's operands, reference and scratch, made once and used by every trial."""
 
-    def __init__(self, problem: str, target: str, seed: int) -> None:
+    def __init__(self, problem: str, target: str, seed: int, cache: str = "hot") -> None:
         self.problem = parse_problem(problem)
         self.target = resolve(target)
         self.operands = make_operands(self.problem, seed)
         self.initial = self.operands["C"].copy()
         self.expected = reference(self.problem, self.operands)
-        self.arena: dict[str, Any] = {}
+        self.places = [Place(self.operands)]
+        self.cache = cache
+        self.cold: ColdMode | None = None
         self.screened: dict[str, list[Timed]] = {}
         gc.collect()
 
     def call(self, steps: Any) -> Call:
-        """Compile a schedule and bind it to the operands and the arena.
+        """Compile a schedule and bind it to the operands and the arena."""
+        schedule = Schedule.from_json(steps)
+        return self._bind(lower(self.problem, schedule, self.target), self.places[0])
+
+    def _bind(self, executable: Executable, place: Place) -> Call:
+        """Bind to the buffers of a place.
 
         Constant weights are packed at binding and stay, so their panels are not shared.
         """
-        schedule = Schedule.from_json(steps)
-        executable = lower(self.problem, schedule, self.target)
         for name, size in executable.scratch_bytes.items():
-            held = self.arena.get(name)
+            held = place.arena.get(name)
             own = is_packed_ahead(self.problem, name)
             if held is None or held.size < size or own:
-                self.arena[name] = empty_aligned((size,), np.uint8)
-        return executable.bind(self.operands, self.arena)
+                place.arena[name] = empty_aligned((size,), np.uint8)
+        return executable.bind(place.operands, place.arena)
+
+    def _new_place(self) -> Place:
+        """Copies of the operands in memory of their own."""
+        copies = {}
+        for name, array in self.operands.items():
+            copies[name] = empty_aligned(array.shape, array.dtype.type)
+            copies[name][...] = array
+        return Place(copies)
+
+    def _cold(self, run_s: float) -> ColdMode | None:
+        """The cold mode for this problem, decided by its first candidate; None measures hot."""
+        if self.cache == "hot":
+            return None
+        if self.cold is None:
+            caches = max(self.target.l2_bytes, self.target.l3_bytes)
+            size = sum(array.nbytes for array in self.operands.values())
+            self.cold = cold_mode(run_s, size, caches)
+            self.places += [self._new_place() for _ in range(self.cold.copies - 1)]
+        return self.cold
+
+    def _in_turn(self, steps: Any, first: Run) -> Run:
+        """The call on every copy of the operands that the cold mode has."""
+        if len(self.places) == 1:
+            return first
+        executable = lower(self.problem, Schedule.from_json(steps), self.target)
+        return in_turn([first, *(self._bind(executable, place) for place in self.places[1:])])
 
     def check(self, run: Run) -> tuple[float, float]:
         """Run once on poisoned (or initial) C and compare; FailureError when it is wrong."""
@@ -84,24 +133,49 @@ class Session:
         return error, tolerance
 
     def trial(self, steps: Any, best_s: float | None) -> Message:
-        """Compile, check and time one schedule."""
+        """Compile, check and time one schedule; the check is its warm-up."""
         begin = time.perf_counter()
         call = self.call(steps)
-        compiled = time.perf_counter() - begin
-        error, tolerance = self.check(call)
+        compiled = time.perf_counter()
+        ran: list[float] = []
+
+        def first(repeat: int) -> None:
+            at = time.perf_counter()
+            call(repeat)
+            ran.append(time.perf_counter() - at)
+
+        error, tolerance = self.check(first)
         limit = best_s * CLEARLY_SLOWER if best_s else None
-        samples, stopped = measure(call, TRIAL_BUDGET_S, limit, self.target.threads)
+        threads = self.target.threads
+        cold = self._cold(min(ran))
+        run = self._in_turn(steps, call)
+        warm = threads == 1 and cold is None and ran[0] >= LONG_RUN_S
+        samples = Samples(1) if warm else start(run, threads, cold)
+        samples, stopped = measure(run, TRIAL_BUDGET_S, limit, threads, samples)
         return {
             "times": samples.times,
             "rejected": samples.rejected,
             "pruned": stopped,
-            "compile_s": compiled,
+            "compile_s": compiled - begin,
+            "measure_s": time.perf_counter() - compiled,
             "max_error": error,
             "tolerance": tolerance,
         }
 
-    def finals(self, schedules: list[Any], rounds: int, with_peers: bool) -> Message:
-        """Time the finalists again, and the peers with them, in interleaved rounds."""
+    def finals(
+        self,
+        schedules: list[Any],
+        rounds: int,
+        with_peers: bool,
+        placements: int = 1,
+        budget_s: float | None = None,
+    ) -> Message:
+        """Time the finalists again, and the peers with them, in interleaved rounds.
+
+        The rounds are spread over several placements of the buffers, the first of which is
+        that of the trials. Of the peers' ways the fastest stands for each.
+        """
+        begin = time.monotonic()
         runs = [self.call(steps) for steps in schedules]
         for index, run in enumerate(runs):
             try:
@@ -109,16 +183,65 @@ class Session:
             except FailureError as failure:
                 failure.index = index
                 raise
+        scratch = [run.scratch_bytes for run in runs]
+        executables = [lower(self.problem, Schedule.from_json(s), self.target) for s in schedules]
         peers = self._right_peers() if with_peers else []
-        contenders: list[Run] = [*runs, *(way.run for way in peers)]
-        samples, peak = self._with_peak(contenders, rounds)
-        times = [s.times for s in samples]
+        dtype = self.problem.element.name
+        peak = peak_gflops(self.target, dtype)
+        cold = self._cold(self._seconds_of(runs[0]))
+        times: list[list[list[float]]] = [[] for _ in schedules]
+        of_peers: list[list[float]] = [[] for _ in peers]
+        rejected = 0
+        for placement in range(placements):
+            until = None
+            if budget_s is not None:
+                until = begin + budget_s * (placement + 1) / placements
+                if placement and time.monotonic() > until:
+                    break
+            contenders = [*self._placed(executables, placement), *self._placed_peers(peers)]
+            timed = interleave(contenders, rounds, self.target.threads, cold, until)
+            for own, samples in zip(times, timed, strict=False):
+                own.append(samples.times)
+            for theirs, samples in zip(of_peers, timed[len(times) :], strict=True):
+                theirs.extend(samples.times)
+            rejected += sum(samples.rejected for samples in timed[: len(times)])
         return {
-            "times": times[: len(runs)],
-            "peers": _best_ways(peers, times[len(runs) :]),
-            "peak_gflops": peak,
-            "scratch_bytes": [run.scratch_bytes for run in runs],
+            "times": times,
+            "rejected": rejected,
+            "peers": _best_ways(peers, of_peers),
+            "peak_gflops": max(peak, peak_gflops(self.target, dtype)),
+            "scratch_bytes": scratch,
+            "cold": None if cold is None else cold.description,
         }
+
+    @staticmethod
+    def _seconds_of(run: Run) -> float:
+        begin = time.perf_counter()
+        run(1)
+        return time.perf_counter() - begin
+
+    def _placed(self, executables: list[Executable], placement: int) -> list[Run]:
+        """The finalists on buffers of a placement, on every copy that the cold mode wants."""
+        copies = max(1, len(self.places))
+        places = self.places if placement == 0 else [self._new_place() for _ in range(copies)]
+        return [
+            in_turn([self._bind(executable, place) for place in places])
+            for executable in executables
+        ]
+
+    def _placed_peers(self, peers: list[Variant]) -> list[Run]:
+        """The peers' ways, on every copy that the cold mode wants."""
+        if len(self.places) == 1:
+            return [way.run for way in peers]
+        threads = self.target.threads
+        others = [
+            {(w.peer, w.name): w for w in available_peers(self.problem, place.operands, threads)}
+            for place in self.places[1:]
+        ]
+        return [
+            in_turn([way.run, *(other[way.peer, way.name].run for other in others)])
+            for way in peers
+        ]
 
     def _right_peers(self) -> list[Variant]:
         """The peers' ways whose results are right."""
@@ -197,32 +320,36 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
     """Do what one request asks; failures of candidates become answers, not exceptions."""
     try:
         what = request["do"]
+        given = {name: value for name, value in request.items() if name != "do"}
         if what == "setup":
-            session = Session(request["problem"], request["target"], request["seed"])
-            return session, {"ok": True}
+            return Session(**given), {"ok": True}
         assert session is not None, "setup comes first"
-        if what == "trial":
-            return session, session.trial(request["steps"], request["best_s"])
-        if what == "peer":
-            return session, session.peer(request["name"])
-        if what == "beside":
-            return session, session.beside(request["steps"], request["peers"], request["budget_s"])
-        return session, session.finals(request["schedules"], request["rounds"], request["peers"])
-    except FailureError as failure:
-        return session, {
-            "failure": failure.kind,
-            "message": str(failure),
-            "index": failure.index,
-        }
-    except ScheduleError as error:
-        return session, {"failure": "constraint", "message": str(error)}
-    except LoweringError as error:
-        return session, {"failure": "compile", "message": str(error)}
-    except MemoryError as error:
-        return session, {"failure": "memory", "message": str(error) or "out of memory"}
+        return session, _ANSWERS[what](session, **given)
     except Exception as error:
         # The boundary between a candidate and the search: whatever it raises is its own.
-        return session, {"failure": "runtime", "message": f"{type(error).__name__}: {error}"}
+        return session, failure_of(error)
+
+
+_ANSWERS: dict[str, Callable[..., Message]] = {
+    "trial": lambda session, **given: session.trial(**given),
+    "finals": lambda session, **given: session.finals(**given),
+    "peer": lambda session, **given: session.peer(**given),
+    "beside": lambda session, **given: session.beside(**given),
+}
+
+
+def failure_of(error: Exception) -> Message:
+    """The answer that stands for a candidate's failure, with its class."""
+    match error:
+        case FailureError():
+            return {"failure": error.kind, "message": str(error), "index": error.index}
+        case ScheduleError():
+            return {"failure": "constraint", "message": str(error)}
+        case LoweringError():
+            return {"failure": "compile", "message": str(error)}
+        case MemoryError():
+            return {"failure": "memory", "message": str(error) or "out of memory"}
+    return {"failure": "runtime", "message": f"{type(error).__name__}: {error}"}
 
 
 def private_output() -> BinaryIO:

@@ -13,6 +13,13 @@ switches count threads of the same run that displace each other: beside other wo
 cores they condemn a tenth to a quarter of the samples of libraries whose threads spin,
 and nearly all of those of one whose threads block.
 
+How many samples are taken follows their spread: until the interval is as narrow as
+`WIDTH`, or a budget ends.
+
+A hot measurement finds its operands in whatever caches hold them after the run before. A
+cold one (`search.cold`) has them evicted before every sample, which then is of a single
+run; several copies of the operands take part in turn where one run is too short to time.
+
 Threads that spin after a call would take cores from whoever is timed next. So in rounds
 on several threads each sample comes after a pause, in which they park (`search.runner`
 has them do so in time), and one run untimed, which wakes its own.
@@ -21,17 +28,28 @@ has them do so in time), and one run untimed, which wakes its own.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from math import exp, log, sqrt
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING
 
 from kernels.statistics import median_interval
 from search.records import Measurement
 
+if TYPE_CHECKING:
+    from search.cold import ColdMode
+
 SAMPLE_S = 500e-6
 PREEMPTED_FRACTION, PREEMPTED_S = 0.03, 20e-6
 LEAST_SAMPLES, MOST_SAMPLES = 5, 25
+WIDTH = 0.01  # of the median: half of an interval that needs no further sample
 PAUSE_S = 3e-3  # several times what `search.runner.PARK_EARLY` lets a thread spin
 PATIENCE = 3  # slow runs and rejected samples stretch the budget at most this many times
 DECIDE_AFTER = 2
+OUT_OF_REACH = 1.6  # times the limit, by a single sample: no second one is needed
+LEAST_GROUPS = 3
+T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
+"""Student's t at 97.5%, by the number of groups."""
+LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
 
 Run = Callable[[int], None]
 
@@ -45,15 +63,19 @@ class Samples:
         threads: how many a run uses; samples of several are never thrown away.
         times: of one run, in seconds.
         rejected: samples that were preempted.
+        evict: called before each sample, to empty the caches; None measures hot.
     """
 
     repeat: int
     threads: int = 1
     times: list[float] = field(default_factory=list)
     rejected: int = 0
+    evict: Callable[[], None] | None = None
 
     def take(self, run: Run) -> None:
         """Time one sample; keep it unless it was preempted."""
+        if self.evict is not None:
+            self.evict()
         wall, thread = time.perf_counter(), time.thread_time()
         run(self.repeat)
         thread, wall = time.thread_time() - thread, time.perf_counter() - wall
@@ -76,10 +98,18 @@ def sample_cost(run_s: float, threads: int) -> float:
     return max(run_s, SAMPLE_S) + settling_s
 
 
-def start(run: Run, threads: int = 1) -> Samples:
-    """Warm up, and choose the repeats so that a sample takes long enough to be timed."""
+def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples:
+    """Warm up, and choose the repeats so that a sample takes long enough to be timed.
+
+    Cold runs are repeated as often as there are copies of their operands.
+    """
     settle(threads)
+    begin = time.perf_counter()
     run(1)
+    if cold is not None:
+        return Samples(cold.copies, threads, evict=cold.evict)
+    if time.perf_counter() - begin >= LONG_RUN_S:
+        return Samples(1, threads)
     repeat = 1
     while True:
         begin = time.perf_counter()
@@ -91,21 +121,35 @@ def start(run: Run, threads: int = 1) -> Samples:
 
 
 def measure(
-    run: Run, budget_s: float, stop_above_s: float | None = None, threads: int = 1
+    run: Run,
+    budget_s: float,
+    stop_above_s: float | None = None,
+    threads: int = 1,
+    samples: Samples | None = None,
 ) -> tuple[Samples, bool]:
-    """Time `run` within about `budget_s`; stop early once clearly above `stop_above_s`.
+    """Time `run` until its interval is narrow, within about `budget_s`.
 
-    Returns the samples and whether the measurement was stopped early. When every
-    sample was preempted, one is taken anyway, so that there is a number at all.
+    Stops early once it is clearly above `stop_above_s`. When every sample was preempted,
+    one is taken anyway, so that there is a number at all.
+
+    Args:
+        run: what to time.
+        budget_s: seconds; slow or disturbed runs stretch it `PATIENCE` times at most.
+        stop_above_s: what is no longer interesting.
+        threads: how many a run uses.
+        samples: as `start` or a caller that has warmed up made them; None starts here.
+
+    Returns:
+        The samples, and whether the measurement was stopped early.
     """
-    samples = start(run, threads)
+    samples = start(run, threads) if samples is None else samples
     begin = time.perf_counter()
     while len(samples.times) < MOST_SAMPLES:
         samples.take(run)
         kept, elapsed = len(samples.times), time.perf_counter() - begin
-        if stop_above_s is not None and kept >= DECIDE_AFTER and min(samples.times) > stop_above_s:
+        if stop_above_s is not None and kept and _is_hopeless(samples.times, stop_above_s):
             return samples, True
-        if elapsed > budget_s and kept >= LEAST_SAMPLES:
+        if kept >= LEAST_SAMPLES and (elapsed > budget_s or is_narrow(samples.times)):
             break
         if elapsed > PATIENCE * budget_s and kept + samples.rejected >= DECIDE_AFTER:
             break
@@ -114,22 +158,45 @@ def measure(
     return samples, False
 
 
+def _is_hopeless(times: Sequence[float], limit_s: float) -> bool:
+    fastest = min(times)
+    return fastest > OUT_OF_REACH * limit_s or (len(times) >= DECIDE_AFTER and fastest > limit_s)
+
+
+def is_narrow(times: Sequence[float]) -> bool:
+    """Whether half the 95% interval of the median is within `WIDTH` of the median."""
+    ordered = sorted(times)
+    low, high = median_interval(len(ordered))
+    return ordered[high] - ordered[low] <= 2 * WIDTH * median(ordered)
+
+
 def _untested(run: Run, repeat: int) -> float:
     begin = time.perf_counter()
     run(repeat)
     return (time.perf_counter() - begin) / repeat
 
 
-def interleave(runs: Sequence[Run], rounds: int, threads: int = 1) -> list[Samples]:
+def interleave(
+    runs: Sequence[Run],
+    rounds: int,
+    threads: int = 1,
+    cold: "ColdMode | None" = None,
+    until: float | None = None,
+) -> list[Samples]:
     """Time all runs in turn, `rounds` times, so that a drift of the machine meets them alike.
 
     Args:
         runs: the contenders.
         rounds: samples of each.
         threads: how many each of them uses.
+        cold: how the caches are emptied before each sample; None measures hot.
+        until: the moment of `time.monotonic` after which no further round begins; two are
+            timed anyway.
     """
-    all_samples = [start(run, threads) for run in runs]
+    all_samples = [start(run, threads, cold) for run in runs]
     for index in range(rounds):
+        if until is not None and index >= DECIDE_AFTER and time.monotonic() > until:
+            break
         order = range(len(runs)) if index % 2 == 0 else reversed(range(len(runs)))
         for i in order:
             if threads > 1:
@@ -148,9 +215,46 @@ def summarise(times: Sequence[float], flops: int) -> Measurement:
         raise ValueError("no times to summarise")
     ordered = sorted(times)
     low, high = median_interval(len(ordered))
+    return _measurement(ordered, (ordered[low], ordered[high]), flops)
+
+
+def summarise_groups(groups: Sequence[Sequence[float]], flops: int) -> Measurement:
+    """Median speed, and a 95% interval for the median that another process would measure.
+
+    Where buffers lie and when a process runs moves its median by more than the samples in it
+    spread. So the medians of the groups (placements, processes) are taken for draws of such
+    medians, and the interval is that for one more draw: Student's prediction interval on
+    their logarithms (Hahn and Meeker, Statistical Intervals, 1991, section 4.7), widened to
+    what all samples together give.
+
+    Args:
+        groups: times in seconds, a group for each placement; empty groups are passed over.
+        flops: of one run.
+
+    Raises:
+        ValueError: there is no time at all.
+    """
+    filled = [group for group in groups if group]
+    pooled = sorted(t for group in filled for t in group)
+    if len(filled) < LEAST_GROUPS:
+        return summarise(pooled, flops)
+    centres = [log(median(group)) for group in filled]
+    middle = fmean(centres)
+    reach = student(len(centres)) * stdev(centres) * sqrt(1 + 1 / len(centres))
+    low, high = median_interval(len(pooled))
+    ends = min(exp(middle - reach), pooled[low]), max(exp(middle + reach), pooled[high])
+    return _measurement(pooled, ends, flops)
+
+
+def student(groups: int) -> float:
+    """Student's t at 97.5% for so many groups; that of fewer where the table has a gap."""
+    return T_95[max(count for count in T_95 if count <= groups)]
+
+
+def _measurement(ordered: Sequence[float], ends: tuple[float, float], flops: int) -> Measurement:
     middle = median(ordered)
     return Measurement(
         gflops=flops / middle / 1e9,
-        interval=(flops / ordered[high] / 1e9, flops / ordered[low] / 1e9),
+        interval=(flops / ends[1] / 1e9, flops / ends[0] / 1e9),
         time_us=middle * 1e6,
     )

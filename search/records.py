@@ -15,6 +15,8 @@ DEFAULT_SAMPLER = SAMPLERS[0]
 MOST_TRIALS = 100_000
 
 TrialState = Literal["timed", "pruned", "failed"]
+CacheMode = Literal["hot", "cold"]
+CACHE_MODES: tuple[CacheMode, ...] = ("hot", "cold")
 FailureClass = Literal["constraint", "compile", "timeout", "crash", "memory", "wrong", "runtime"]
 
 
@@ -28,6 +30,7 @@ class TuneRequest:
         seed: seed of the sampler and of the random inputs.
         sampler: one of `SAMPLERS`.
         peers: whether to time other libraries beside the best schedule.
+        cache: hot, or cold: with the operands evicted before every sample.
     """
 
     trials: int = 64
@@ -35,8 +38,11 @@ class TuneRequest:
     seed: int = 0
     sampler: str = DEFAULT_SAMPLER
     peers: bool = False
+    cache: CacheMode = "hot"
 
     def __post_init__(self) -> None:
+        if self.cache not in CACHE_MODES:
+            raise BudgetError(f"cache={self.cache!r} is not one of hot, cold", "cache")
         if not 1 <= self.trials <= MOST_TRIALS:
             raise BudgetError(
                 f"trials={self.trials} is out of range; give 1 to {MOST_TRIALS}", "trials"
@@ -124,6 +130,10 @@ class Best:
         peak_gflops: the FMA (or multiply-add) peak measured in the same run.
         runners_up: the other finalists, best first, each with its measurement.
         scratch_bytes: of the winner's panels, by operand, for all threads together.
+        samples: how many the winner's median is of.
+        placements: of the buffers, in all processes, over which they were taken.
+        rejected: samples of all finalists that were preempted, and thrown away.
+        cold: how the caches were emptied before each sample; None if they were hot.
     """
 
     schedule: Schedule
@@ -131,6 +141,10 @@ class Best:
     peak_gflops: float
     runners_up: tuple[tuple[Schedule, Measurement], ...] = ()
     scratch_bytes: dict[str, int] = field(default_factory=dict)
+    samples: int = 0
+    placements: int = 1
+    rejected: int = 0
+    cold: str | None = None
 
     @property
     def peak_fraction(self) -> float:

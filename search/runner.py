@@ -1,27 +1,24 @@
-"""The killable child process from the outside: time and memory limits, failure classes.
+"""Where candidates run: a killable child process that times, and others that compile ahead.
 
 A candidate can hang, segfault, eat memory or be wrong; each costs one trial. The child
 is started again for the next one.
 """
 
-import os
-import selectors
-import signal
-import subprocess
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.problem import Problem
-from kernels.process import ONE_THREAD, child_command, child_environment, resident_bytes
+from kernels.process import ONE_THREAD
 from kernels.support import working_bytes
 from kernels.target import parse_target
-from search.errors import RunnerError
-from search.protocol import Message, read_message, write_message
-from search.records import FailureClass
+from search.compiling import READY_AHEAD, Compilers, compilers_beside
+from search.process import ChildProcess
+from search.processors import Claim, claim
+from search.protocol import Message
+from search.records import CacheMode
 
 CHILD = "search.child"
-WATCH_S = 0.05
+COMPILER = "search.compiler"
 SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
 BASE_LIMIT_S = 20.0
 SETUP_LIMIT_S = 120.0
@@ -32,20 +29,6 @@ PARK_EARLY = {
     "GOMP_SPINCOUNT": "20000",  # by itself 300000
 }
 """Idle threads of the peers park within a millisecond, and not while calls follow at once."""
-
-
-class CandidateFailureError(Exception):
-    """A candidate failed.
-
-    Attributes:
-        kind: its class.
-        index: which of several finalists it was; None where that is not known.
-    """
-
-    def __init__(self, kind: FailureClass, message: str, index: int | None = None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.index = index
 
 
 @dataclass(frozen=True)
@@ -79,12 +62,17 @@ def thread_limits(target: str) -> dict[str, str]:
 class Runner:
     """Runs candidates of one problem in a child process; a context manager.
 
+    Candidates that are prepared are compiled beside it, in processes of their own on other
+    processors, while it times; where there are none, `prepare` does nothing.
+
     Attributes:
         problem: what to run.
         target: the target's canonical string.
         seed: of the random operands.
         limits: see `Limits`.
         child: the module that the child process runs; tests name a misbehaving one.
+        cache: `hot` or `cold`, how candidates are timed.
+        compiler: the module that compiles ahead.
     """
 
     problem: Problem
@@ -92,7 +80,11 @@ class Runner:
     seed: int = 0
     limits: Limits | None = None
     child: str = CHILD
-    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False, repr=False)
+    cache: CacheMode = "hot"
+    compiler: str = COMPILER
+    _claim: Claim | None = field(default=None, init=False, repr=False)
+    _timing: ChildProcess | None = field(default=None, init=False, repr=False)
+    _compilers: Compilers | None = field(default=None, init=False, repr=False)
 
     def __enter__(self) -> "Runner":
         return self
@@ -104,19 +96,74 @@ class Runner:
     def _limits(self) -> Limits:
         return self.limits or Limits.for_problem(self.problem)
 
+    @property
+    def ahead(self) -> int:
+        """How many candidates are worth preparing while one is timed."""
+        return READY_AHEAD if self._claimed.others else 0
+
+    def prepare(self, steps: list[Any]) -> None:
+        """Have a schedule compiled before its trial, while others are timed."""
+        if self._compilers is None:
+            others = self._claimed.others
+            if not others:
+                return
+            children = [self._child(self.compiler, others) for _ in range(compilers_beside(others))]
+            self._compilers = Compilers(children, self._limits.trial_s)
+        self._compilers.prepare(steps)
+
     def trial(self, steps: list[Any], best_s: float | None) -> Message:
-        """Compile, check and time one schedule.
+        """Compile (unless that is done), check and time one schedule.
 
         Raises:
             CandidateFailureError: the candidate failed, with its class.
             RunnerError: the child cannot be started or set up.
         """
-        return self._ask({"do": "trial", "steps": steps, "best_s": best_s}, self._limits.trial_s)
+        self._timed.start()  # while the first candidate is compiled
+        ahead_s = self._compilers.finish(steps) if self._compilers else None
+        reply = self._ask({"do": "trial", "steps": steps, "best_s": best_s}, self._limits.trial_s)
+        if ahead_s is not None:
+            reply["compile_s"] += ahead_s
+        if reply["rejected"] > len(reply["times"]):
+            self._time_elsewhere()
+        return reply
 
-    def finals(self, schedules: list[list[Any]], rounds: int, peers: bool) -> Message:
-        """Time finalists (and peers) again in interleaved rounds; errors as for `trial`."""
-        request = {"do": "finals", "schedules": schedules, "rounds": rounds, "peers": peers}
-        return self._ask(request, self._limits.trial_s * (len(schedules) + 1))
+    def finals(
+        self,
+        schedules: list[list[Any]],
+        rounds: int,
+        peers: bool,
+        placements: int = 1,
+        budget_s: float | None = None,
+    ) -> Message:
+        """Time finalists (and peers) again in interleaved rounds; errors as for `trial`.
+
+        Args:
+            schedules: steps of the finalists.
+            rounds: most rounds on each placement.
+            peers: whether to time other libraries too.
+            placements: of the buffers, over which the rounds are spread.
+            budget_s: seconds after which no further round begins.
+        """
+        self.settle()
+        request = {
+            "do": "finals",
+            "schedules": schedules,
+            "rounds": rounds,
+            "with_peers": peers,
+            "placements": placements,
+            "budget_s": budget_s,
+        }
+        return self._ask(request, self._limits.trial_s * (len(schedules) + 1) + (budget_s or 0.0))
+
+    def settle(self) -> None:
+        """End the compilers, so that nothing of this runner computes beside the child."""
+        if self._compilers is not None:
+            self._compilers.close()
+            self._compilers = None
+
+    def renew(self) -> None:
+        """Have the next request answered by a fresh child."""
+        self._timed.close()
 
     def peer(self, name: str) -> Message:
         """Prepare and check one peer in the child; `absent` in the reply says why it cannot be.
@@ -137,94 +184,42 @@ class Runner:
         return self._ask(request, limit_s)
 
     def close(self) -> None:
-        """End the child."""
-        if self._process is not None:
-            self._kill()
+        """End all processes and give the processor back."""
+        self.settle()
+        if self._timing is not None:
+            self._timing.close()
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    @property
+    def _claimed(self) -> Claim:
+        if self._claim is None:
+            self._claim = claim(self.target)
+        return self._claim
+
+    @property
+    def _timed(self) -> ChildProcess:
+        if self._timing is None:
+            self._timing = self._child(self.child, self._claimed.timing, cache=self.cache)
+            self._timing.setup["seed"] = self.seed
+        return self._timing
+
+    def _child(self, module: str, processors: set[int] | None, **setup: Any) -> ChildProcess:
+        first = {"do": "setup", "problem": self.problem.canonical, "target": self.target, **setup}
+        limits = self._limits
+        environment = thread_limits(self.target)
+        return ChildProcess(
+            module, first, limits.setup_s, limits.memory_bytes, environment, processors
+        )
 
     def _ask(self, request: Message, limit_s: float) -> Message:
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-        return self._exchange(request, limit_s)
+        return self._timed.ask(request, limit_s)
 
-    def _start(self) -> None:
-        try:
-            self._process = subprocess.Popen(
-                child_command(self.child),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=child_environment(**thread_limits(self.target)),
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise RunnerError(f"the runner's child cannot be started: {error}") from error
-        setup = {
-            "do": "setup",
-            "problem": self.problem.canonical,
-            "target": self.target,
-            "seed": self.seed,
-        }
-        try:
-            self._exchange(setup, self._limits.setup_s)
-        except CandidateFailureError as failure:
-            self.close()
-            raise RunnerError(f"the runner's child cannot be set up: {failure}") from failure
-
-    def _exchange(self, request: Message, limit_s: float) -> Message:
-        assert self._process is not None and self._process.stdin is not None
-        try:
-            write_message(self._process.stdin, request)
-            reply = read_message(self._wait_for_line(limit_s))
-        except BrokenPipeError:
-            raise self._died() from None
-        if "failure" in reply:
-            raise CandidateFailureError(reply["failure"], reply["message"], reply.get("index"))
-        return reply
-
-    def _wait_for_line(self, limit_s: float) -> bytes:
-        """One line of the child's output, while its time and memory are watched."""
-        assert self._process is not None and self._process.stdout is not None
-        deadline = time.monotonic() + limit_s
-        received = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while not received.endswith(b"\n"):
-                if selector.select(WATCH_S):
-                    chunk = os.read(self._process.stdout.fileno(), 1 << 16)
-                    if not chunk:
-                        raise self._died()
-                    received += chunk
-                else:
-                    self._watch(deadline, limit_s)
-        return received
-
-    def _watch(self, deadline: float, limit_s: float) -> None:
-        assert self._process is not None
-        if time.monotonic() > deadline:
-            self._kill()
-            raise CandidateFailureError("timeout", f"no answer within {limit_s:.0f} s")
-        used, limit = resident_bytes(self._process.pid), self._limits.memory_bytes
-        if used > limit:
-            self._kill()
-            raise CandidateFailureError(
-                "memory", f"{used >> 20} MiB resident, limit {limit >> 20} MiB"
-            )
-
-    def _died(self) -> CandidateFailureError:
-        assert self._process is not None
-        code = self._process.wait()
-        self._kill()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return CandidateFailureError("crash", f"the process ended with {how}")
-
-    def _kill(self) -> None:
-        process, self._process = self._process, None
-        assert process is not None
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    continue
+    def _time_elsewhere(self) -> None:
+        """Leave a processor that others keep busy."""
+        claimed = self._claimed
+        if claimed.change() and claimed.timing is not None:
+            self._timed.move(claimed.timing)
+            if self._compilers is not None:
+                self._compilers.move(claimed.others)

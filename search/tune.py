@@ -1,6 +1,7 @@
 """The search: prior, near problems, sampler, finals; resumed from whatever the store holds."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -8,46 +9,68 @@ from typing import Any, Protocol
 
 from kernels.paths import require_cache_dir
 from kernels.problem import Problem
-from kernels.schedule import Schedule
 from kernels.target.model import Target
+from search.budget import Budget
+from search.finals import Finals, time_us
 from search.measure import summarise
 from search.parameters import Point
+from search.process import CandidateFailureError
 from search.proposals import Proposal, Proposals
 from search.protocol import Message
-from search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
-from search.runner import CandidateFailureError, Runner
+from search.records import TrialRecord, TuneRequest, TuneResult
+from search.runner import Runner
 from search.space import Space
 from search.store import TrialStore
 from search.transfer import starting_points
 
-FINALISTS = 4
-LEAST_ROUNDS, MOST_ROUNDS = 5, 15
-FINALS_S = 6.0  # a round of slow finalists counts for more, so fewer do
-FINALS_SHARE = 0.15  # of a budget in seconds
-
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
+BeforeFinals = Callable[[list[TrialRecord], float | None], None]
 
 
 class CandidateRunner(Protocol):
     """What the search needs of a runner; see `search.runner.Runner`."""
 
+    @property
+    def ahead(self) -> int:
+        """How many candidates are worth preparing while one is timed."""
+        ...
+
+    def prepare(self, steps: list[Any]) -> None:
+        """Have a schedule compiled before its trial, while others are timed."""
+        ...
+
     def trial(self, steps: list[Any], best_s: float | None) -> Message:
         """Compile, check and time one schedule."""
         ...
 
-    def finals(self, schedules: list[list[Any]], rounds: int, peers: bool) -> Message:
+    def finals(
+        self,
+        schedules: list[list[Any]],
+        rounds: int,
+        peers: bool,
+        placements: int = 1,
+        budget_s: float | None = None,
+    ) -> Message:
         """Time finalists again."""
         ...
 
+    def settle(self) -> None:
+        """End whatever computes beside the timing."""
+        ...
 
-RunnerFactory = Callable[[Problem, str, int], AbstractContextManager[CandidateRunner]]
+    def renew(self) -> None:
+        """Time in a fresh process from now on."""
+        ...
+
+
+RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[CandidateRunner]]
 
 
 def local_runner(
-    problem: Problem, target: str, seed: int
+    problem: Problem, target: str, request: TuneRequest
 ) -> AbstractContextManager[CandidateRunner]:
     """A child process of this machine."""
-    return Runner(problem, target, seed)
+    return Runner(problem, target, request.seed, cache=request.cache)
 
 
 def tune(
@@ -58,20 +81,27 @@ def tune(
     *,
     on_trial: OnTrial | None = None,
     should_stop: Callable[[], bool] | None = None,
+    before_finals: BeforeFinals | None = None,
     make_runner: RunnerFactory = local_runner,
 ) -> TuneResult:
     """Search for the fastest schedule of `problem` on `target`.
 
     Trials that `store` holds count towards the budget and are not timed again; each
-    new one is in the store before the next begins.
+    new one is in the store before it counts. While one is timed the next ones are
+    compiled, so the sampler is asked a few trials ahead of what it has been told.
+
+    A budget in seconds is for everything: the search ends early enough for what
+    `before_finals` does, and the rounds of the finals fill what is left.
 
     Args:
         problem: what to compute.
         target: where; this machine.
-        request: budget, seed, sampler, peers.
+        request: budget, seed, sampler, peers, cache mode.
         store: where trials are kept.
         on_trial: called with each new trial and the best so far.
         should_stop: asked between trials; True ends the search early.
+        before_finals: called between search and finals with the trials that ran, the fastest
+            first, and the moment of `time.monotonic` by which it should have ended, if any.
         make_runner: starts the process that runs candidates.
 
     Raises:
@@ -80,27 +110,25 @@ def tune(
         RunnerError: no child process could be started.
     """
     require_cache_dir()
-    begin = time.monotonic()
+    budget = Budget(request, time.monotonic())
     search = _Search(Space(problem, target), request, store)
-    with make_runner(problem, target.canonical, request.seed) as runner:
+    with make_runner(problem, target.canonical, request) as runner:
         complete = True
-        for point, origin in search.points():
+        for point, origin in search.ahead(runner):
             # However short the time, one candidate is tried, so that there is a result.
-            if (should_stop and should_stop()) or (search.trials and _is_over(request, begin)):
+            if (should_stop and should_stop()) or (search.trials and budget.search_is_over()):
                 complete = False
                 break
             trial = search.run(runner, point, origin)
             if on_trial:
                 on_trial(trial, search.best)
-        best, peers = search.finals(runner, request.peers)
+        runner.settle()
+        if before_finals and search.best:
+            before_finals(search.ranking(), budget.finals_begin)
+        to_end = [trial for trial in search.ranking() if trial.state == "timed"]
+        best, peers = Finals(problem, request.peers, runner, budget).run(to_end)
     trials = tuple(search.trials)
-    return TuneResult(best, trials, time.monotonic() - begin, complete, peers)
-
-
-def _is_over(request: TuneRequest, begin: float) -> bool:
-    if request.seconds is None:
-        return False
-    return time.monotonic() - begin > request.seconds * (1 - FINALS_SHARE)
+    return TuneResult(best, trials, budget.spent_s, complete, peers)
 
 
 @dataclass
@@ -112,6 +140,7 @@ class _Search:
     store: TrialStore
     trials: list[TrialRecord] = field(default_factory=list)
     best: TrialRecord | None = None
+    _asked: deque[Proposal] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         stored = self.store.trials()
@@ -122,24 +151,32 @@ class _Search:
 
     def _take_in(self, trial: TrialRecord) -> None:
         self.trials.append(trial)
-        if trial.state == "timed" and _time_us(trial) < (
-            _time_us(self.best) if self.best else float("inf")
+        if trial.state == "timed" and time_us(trial) < (
+            time_us(self.best) if self.best else float("inf")
         ):
             self.best = trial
 
-    def points(self) -> Iterator[Proposal]:
-        """Untried points until the budget of trials is spent or nothing is left."""
-        while len(self.trials) < self.request.trials:
-            proposal = self._proposals.next()
-            if proposal is None:
+    def ahead(self, runner: CandidateRunner) -> Iterator[Proposal]:
+        """The points, each of them prepared as many trials ahead as the runner can use."""
+        while True:
+            while len(self._asked) <= runner.ahead and self._has_budget():
+                proposal = self._proposals.next()
+                if proposal is None:
+                    break
+                self._asked.append(proposal)
+                runner.prepare(list(self.space.schedule(proposal[0]).to_json()))
+            if not self._asked:
                 return
-            yield proposal
+            yield self._asked.popleft()
+
+    def _has_budget(self) -> bool:
+        return len(self.trials) + len(self._asked) < self.request.trials
 
     def run(self, runner: CandidateRunner, point: Point, origin: str) -> TrialRecord:
         """Try one point and keep the trial, whatever came of it."""
         schedule = self.space.schedule(point)
         number = self.trials[-1].number + 1 if self.trials else 0
-        best_s = _time_us(self.best) / 1e6 if self.best else None
+        best_s = time_us(self.best) / 1e6 if self.best else None
         try:
             reply = runner.trial(list(schedule.to_json()), best_s)
         except CandidateFailureError as failure:
@@ -160,46 +197,10 @@ class _Search:
                 max_error=reply["max_error"],
             )
         self.store.add(trial)
-        self._proposals.learn(trial)
         self._take_in(trial)
+        self._proposals.learn(trial)
         return trial
 
-    def finals(
-        self, runner: CandidateRunner, peers: bool
-    ) -> tuple[Best | None, dict[str, Measurement]]:
-        """Time the best few again, interleaved, and rank them by that."""
-        timed = sorted((t for t in self.trials if t.state == "timed"), key=_time_us)
-        finalists = [t.schedule for t in timed[:FINALISTS]]
-        while finalists:
-            steps = [list(s.to_json()) for s in finalists]
-            try:
-                reply = runner.finals(steps, self._rounds(timed), peers)
-            except CandidateFailureError as failure:
-                # One that passed its trial fails now and then; go on with the others.
-                finalists.pop(-1 if failure.index is None else failure.index)
-                continue
-            return self._rank(finalists, reply)
-        return None, {}
-
-    @staticmethod
-    def _rounds(timed: list[TrialRecord]) -> int:
-        one_round_s = sum(_time_us(t) for t in timed[:FINALISTS]) / 1e6
-        return max(LEAST_ROUNDS, min(MOST_ROUNDS, int(FINALS_S / one_round_s)))
-
-    def _rank(
-        self, finalists: list[Schedule], reply: Message
-    ) -> tuple[Best, dict[str, Measurement]]:
-        flops = self.space.problem.flops
-        ranked = sorted(
-            zip(finalists, (summarise(times, flops) for times in reply["times"]), strict=True),
-            key=lambda pair: pair[1].time_us,
-        )
-        (schedule, measurement), *others = ranked
-        scratch = reply["scratch_bytes"][finalists.index(schedule)]
-        best = Best(schedule, measurement, reply["peak_gflops"], tuple(others), scratch)
-        return best, {name: summarise(t, flops) for name, t in reply["peers"].items()}
-
-
-def _time_us(trial: TrialRecord) -> float:
-    assert trial.measurement is not None
-    return trial.measurement.time_us
+    def ranking(self) -> list[TrialRecord]:
+        """The trials that ran, the fastest first."""
+        return sorted((t for t in self.trials if t.measurement), key=time_us)

@@ -41,7 +41,7 @@ def create_or_join(
         request: how hard to search.
         toolchain: `kernels.toolchain.identity()`.
     """
-    stored = find_fresh(session, problem, target, toolchain)
+    stored = find_fresh(session, problem, target, toolchain, request.cache)
     if stored is not None and answers(stored, request):
         return Submission(schedule=stored)
     problem_id = problem_row(session, problem).id
@@ -50,6 +50,7 @@ def create_or_join(
         models.Job.problem_id == problem_id,
         models.Job.target == target,
         models.Job.toolchain_id == toolchain_id,
+        models.Job.cache == request.cache,
         models.Job.state.not_in(ENDED),
     )
     running = session.scalar(active)
@@ -65,6 +66,7 @@ def create_or_join(
         seed=request.seed,
         sampler=request.sampler,
         peers=request.peers,
+        cache=request.cache,
         state="queued",
     )
     try:
@@ -85,6 +87,7 @@ def _inherit(session: Session, job: models.Job) -> None:
             models.Job.problem_id == job.problem_id,
             models.Job.target == job.target,
             models.Job.toolchain_id == job.toolchain_id,
+            models.Job.cache == job.cache,
             models.Job.state.in_(ENDED),
         )
         .group_by(models.Trial.job_id)
@@ -197,4 +200,4 @@ def result_of(session: Session, job: models.Job) -> models.Schedule | None:
     """What is stored for the work of a job that is done; None for one that is not."""
     if job.state != "done":
         return None
-    return find_fresh(session, job.problem.key, job.target, job.toolchain.identity)
+    return find_fresh(session, job.problem.key, job.target, job.toolchain.identity, job.cache)

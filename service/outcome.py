@@ -15,7 +15,7 @@ from service.db import models
 from service.db.base import now
 from service.db.rows import machine_row
 from service.machine import MachineInfo
-from service.results import peers_json
+from service.results import measured_json, peers_json
 
 if TYPE_CHECKING:  # it loads MLIR
     from kernels.mlir import Proof
@@ -72,11 +72,17 @@ def store(
 def _schedule_row(
     session: Session, job: models.Job, result: TuneResult, best: Best, machine: MachineInfo
 ) -> models.Schedule:
-    row = queries.find_fresh(session, job.problem.key, job.target, job.toolchain.identity)
+    row = queries.find_fresh(
+        session, job.problem.key, job.target, job.toolchain.identity, job.cache
+    )
     spent = job.trials if result.complete else len(result.trials)
     if row is None:
         row = models.Schedule(
-            problem=job.problem, target=job.target, toolchain=job.toolchain, budget=0
+            problem=job.problem,
+            target=job.target,
+            toolchain=job.toolchain,
+            cache=job.cache,
+            budget=0,
         )
         _fill(session, row, job, result, best, machine)
         session.add(row)
@@ -104,6 +110,7 @@ def _fill(
     row.time_us = best.measurement.time_us
     row.peak_gflops = best.peak_gflops
     row.scratch_bytes = best.scratch_bytes
+    row.measured = measured_json(best)
     # Peers belong to the rounds of this best; those of other rounds would compare nothing.
     row.peers = peers_json(result.peers) if job.peers else None
     row.elapsed_s = job.elapsed_s

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session, aliased
 
 from kernels.problem import Problem
 from kernels.toolchain import identity
+from search.records import CacheMode
 from service.db import models
 
 KEYS_AT_ONCE = 500  # of the variables that one statement of SQLite may have
@@ -14,7 +15,11 @@ TrialOfJob = tuple[models.Trial, models.Job]
 
 
 def find_fresh(
-    session: Session, problem: Problem | str, target: str, toolchain: str
+    session: Session,
+    problem: Problem | str,
+    target: str,
+    toolchain: str,
+    cache: CacheMode = "hot",
 ) -> models.Schedule | None:
     """The best schedule of a problem (or its key) under exactly this toolchain."""
     query = (
@@ -25,13 +30,18 @@ def find_fresh(
             models.Problem.key == _key(problem),
             models.Schedule.target == target,
             models.Toolchain.identity == toolchain,
+            models.Schedule.cache == cache,
         )
     )
     return session.scalar(query)
 
 
 def find_schedule(
-    session: Session, problem: Problem | str, target: str, toolchain: str | None = None
+    session: Session,
+    problem: Problem | str,
+    target: str,
+    toolchain: str | None = None,
+    cache: CacheMode | None = None,
 ) -> models.Schedule | None:
     """The best schedule under the present toolchain, else the newest under another.
 
@@ -40,6 +50,7 @@ def find_schedule(
         problem: the problem, or its key.
         target: canonical.
         toolchain: what counts as present; None asks `kernels.toolchain`.
+        cache: how it was timed; None takes the hot one where there are both.
 
     Returns:
         The row; `is_stale` tells which of the two it is.
@@ -51,10 +62,13 @@ def find_schedule(
         .where(models.Problem.key == _key(problem), models.Schedule.target == target)
         .order_by(
             (models.Toolchain.identity == (toolchain or identity())).desc(),
+            (models.Schedule.cache == "hot").desc(),
             models.Schedule.created_at.desc(),
         )
         .limit(1)
     )
+    if cache is not None:
+        query = query.where(models.Schedule.cache == cache)
     return session.scalar(query)
 
 

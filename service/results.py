@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from kernels.errors import TargetError
 from kernels.problem import parse_problem
-from search.records import Measurement
+from search.records import Best, Measurement
 from service import jobs, queries
 from service.db import models
 from service.db.base import now
@@ -38,6 +38,7 @@ def result_json(
         "problem": row.problem.canonical,
         "key": row.problem.key,
         "target": row.target,
+        "cache": row.cache,
         "toolchain": row.toolchain.identity,
         "trials": trials_json(session, row.job),
         "space": space,
@@ -76,6 +77,7 @@ def job_json(session: Session, job: models.Job) -> Json:
         "problem": job.problem.canonical,
         "key": job.problem.key,
         "target": job.target,
+        "cache": job.cache,
         "toolchain": job.toolchain.identity,
         "trials": trials_json(session, job),
         "elapsed_s": elapsed(job),
@@ -104,6 +106,7 @@ def trial_json(row: models.Trial) -> Json:
         "interval": _interval(row.low, row.high),
         "time_us": row.time_us,
         "samples_us": [seconds * 1e6 for seconds in unpack_samples(row.samples)],
+        "cache": row.job.cache,
         "rejected": row.rejected,
         "compile_s": row.compile_s,
         "max_error": _finite(row.max_error),
@@ -137,6 +140,7 @@ def best_json(row: models.Schedule) -> Json:
         "time_us": row.time_us,
         "peak_fraction": row.gflops / row.peak_gflops,
         "scratch_bytes": row.scratch_bytes,
+        "measured": row.measured,
     }
 
 
@@ -160,6 +164,16 @@ def proof_json(proof: models.Proof) -> Json:
     }
 
 
+def measured_json(best: Best) -> Json:
+    """How the speed of a best schedule was had."""
+    return {
+        "samples": best.samples,
+        "placements": best.placements,
+        "rejected": best.rejected,
+        "cold": best.cold,
+    }
+
+
 def peers_json(peers: dict[str, Measurement]) -> Json:
     """The speeds of other libraries, by name."""
     return {
@@ -177,7 +191,9 @@ def elapsed(job: models.Job) -> float:
 
 def _best_so_far(session: Session, job: models.Job) -> Json | None:
     """The final best of a job that has one, else its fastest trial; no peak is known yet then."""
-    stored = queries.find_fresh(session, job.problem.key, job.target, job.toolchain.identity)
+    stored = queries.find_fresh(
+        session, job.problem.key, job.target, job.toolchain.identity, job.cache
+    )
     if stored is not None and stored.job_id == job.id:
         return best_json(stored)
     trial = jobs.best_trial(session, job.id)

@@ -13,7 +13,7 @@ from pydantic import (
     StrictInt,
 )
 
-from search.records import DEFAULT_SAMPLER, TrialState
+from search.records import DEFAULT_SAMPLER, CacheMode, TrialState
 from service.db.models import JobState
 
 MOST_PROBLEMS = 1000
@@ -44,6 +44,7 @@ class JobRequest(BaseModel):
     seed: StrictInt = 0
     sampler: str = DEFAULT_SAMPLER
     peers: StrictBool = False
+    cache: CacheMode = "hot"
     wait: StrictBool = False
 
 
@@ -54,6 +55,18 @@ class TrialCounts(BaseModel):
     timed: int
     pruned: int
     failed: int
+
+
+class MeasuredView(BaseModel):
+    """How a speed was had: samples kept and thrown away, placements of the buffers.
+
+    `cold` says what emptied the caches before each sample, null when they were hot.
+    """
+
+    samples: int
+    placements: int
+    rejected: int
+    cold: str | None
 
 
 class BestView(BaseModel):
@@ -69,6 +82,7 @@ class BestView(BaseModel):
     time_us: float | None
     peak_fraction: float | None
     scratch_bytes: dict[str, int] | None = None
+    measured: MeasuredView | None = None
 
 
 class JobView(BaseModel):
@@ -79,6 +93,7 @@ class JobView(BaseModel):
     problem: str
     key: str
     target: str
+    cache: CacheMode
     toolchain: str
     trials: TrialCounts
     elapsed_s: float
@@ -113,6 +128,7 @@ class TrialView(BaseModel):
     interval: tuple[float, float] | None
     time_us: float | None
     samples_us: list[float]
+    cache: CacheMode
     rejected: int
     compile_s: float
     max_error: float | None
@@ -171,6 +187,7 @@ class ResultView(BaseModel):
     problem: str
     key: str
     target: str
+    cache: CacheMode
     toolchain: str
     trials: TrialCounts
     space: SpaceView | None = None

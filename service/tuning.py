@@ -4,8 +4,9 @@ The command line's `tune` and the worker child both come here.
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -34,6 +35,8 @@ PROVER = "kernels.mlir:prove"
 EMITTER = "kernels.mlir:emit_script"
 
 MOST_PROOFS = 3
+PROOF_LIMIT_S = 60.0
+LEAST_PROOF_S = 10.0  # for the first one, however little is left: without it there is no script
 MOST_TRIED = 16  # of the fastest trials, for one that has a script
 _LEAST_SECONDS = 0.001
 
@@ -52,6 +55,7 @@ class Tuner(Protocol):
         *,
         on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
+        before_finals: Callable[[list[TrialRecord], float | None], None] | None = None,
     ) -> TuneResult:
         """Search for the best schedule within a budget."""
         ...
@@ -60,8 +64,10 @@ class Tuner(Protocol):
 class Prover(Protocol):
     """`kernels.mlir.prove`."""
 
-    def __call__(self, problem: Problem, schedule: Schedule, *, seed: int) -> "Proof":
-        """Write the schedule's script, apply it, run it and time it."""
+    def __call__(
+        self, problem: Problem, schedule: Schedule, *, seed: int, seconds: float
+    ) -> "Proof":
+        """Write the schedule's script, apply it, run it and time it, within so many seconds."""
         ...
 
 
@@ -114,6 +120,7 @@ def run_job(
     tuner: Tuner | None = None,
     prover: Prover | None = None,
     machine: MachineInfo | None = None,
+    began: float | None = None,
 ) -> JobOutcome:
     """Run a job that `owner` has claimed, from its first trial that is not stored yet.
 
@@ -128,18 +135,20 @@ def run_job(
         tuner: the search; None is `search.tune.tune`.
         prover: the proof of a script; None is `kernels.mlir.prove`.
         machine: this machine; None examines it.
+        began: the moment of `time.monotonic` from which the job's seconds count; None is now.
     """
+    began = time.monotonic() if began is None else began
     with reading(sessions) as session:
         job = jobs.get(session, job_id)
     run = _Run(sessions, job, owner, on_event or _ignore)
     try:
         with Heartbeat(sessions, job_id, owner) as heartbeat:
-            result = run.search(tuner or load(TUNER), heartbeat.should_stop)
+            proofs = Proofs(run, prover or load(PROVER), heartbeat.should_stop)
+            result = run.search(tuner or load(TUNER), heartbeat.should_stop, proofs.prove, began)
             if result.best is None:
                 return run.fail(_nothing_ran(result))
-            schedules = _to_prove(run.problem, result, result.best)
-            attempts = run.prove(prover or load(PROVER), schedules, heartbeat.should_stop)
-        return run.store(result, result.best, attempts, machine or examine_here())
+            proofs.complete(result, result.best)
+        return run.store(result, result.best, proofs.attempts, machine or examine_here())
     except LeaseLostError:
         return run.interrupted()
     except (KernelsError, SearchError) as error:
@@ -148,22 +157,6 @@ def run_job(
         with writing(sessions) as session:
             lease.release(session, job_id, owner)
         raise
-
-
-def _to_prove(problem: Problem, result: TuneResult, best: Best) -> list[Schedule]:
-    """The finalists: the fastest schedule need not give the fastest script.
-
-    Some schedules have no script: a reduction that is split, blocks of parts that differ.
-    Where no finalist has one, the last gives way to the fastest trial that does; pruned
-    ones count too.
-    """
-    finalists = [best.schedule, *(schedule for schedule, _ in best.runners_up)][:MOST_PROOFS]
-    if any(_has_script(problem, schedule) for schedule in finalists):
-        return finalists
-    timed = [(t.measurement.time_us, t.schedule) for t in result.trials if t.measurement]
-    nearest = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])][:MOST_TRIED]
-    found = next((schedule for schedule in nearest if _has_script(problem, schedule)), None)
-    return finalists if found is None else [*finalists[: MOST_PROOFS - 1], found]
 
 
 def _has_script(problem: Problem, schedule: Schedule) -> bool:
@@ -187,7 +180,13 @@ class _Run:
         self._on_event = on_event
         self.problem = parse_problem(job.problem.canonical)
 
-    def search(self, tune: Tuner, should_stop: Callable[[], bool]) -> TuneResult:
+    def search(
+        self,
+        tune: Tuner,
+        should_stop: Callable[[], bool],
+        before_finals: Callable[[list[TrialRecord], float | None], None],
+        began: float,
+    ) -> TuneResult:
         """Search, storing every trial before it counts."""
         request = _request(self._job)
 
@@ -196,26 +195,34 @@ class _Run:
 
         store = SqlTrialStore(self._sessions, self._job.id, self._owner)
         target = resolve(self._job.target)
+        if request.seconds is not None:
+            left = request.seconds - self._job.elapsed_s - (time.monotonic() - began)
+            request = replace(request, seconds=max(left, _LEAST_SECONDS))
         return tune(
-            self.problem, target, request, store, on_trial=on_trial, should_stop=should_stop
+            self.problem,
+            target,
+            request,
+            store,
+            on_trial=on_trial,
+            should_stop=should_stop,
+            before_finals=before_finals,
         )
 
-    def prove(
-        self, prove: Prover, schedules: Sequence[Schedule], should_stop: Callable[[], bool]
-    ) -> list[Attempt]:
-        """Put the scripts of the best schedules to the proof."""
-        attempts = []
-        for schedule in schedules:
-            if should_stop():
-                break
-            attempt = self._attempt(prove, schedule)
-            attempts.append(attempt)
-            self._on_event(ScriptTried(attempt))
-        return attempts
+    @property
+    def has_seconds(self) -> bool:
+        """Whether the job is bound in time."""
+        return self._job.seconds is not None
 
-    def _attempt(self, prove: Prover, schedule: Schedule) -> Attempt:
+    def attempt(self, prove: Prover, schedule: Schedule, seconds: float) -> Attempt:
+        """Put one script to the proof, and tell of it."""
+        attempt = self._attempt(prove, schedule, seconds)
+        self._on_event(ScriptTried(attempt))
+        return attempt
+
+    def _attempt(self, prove: Prover, schedule: Schedule, seconds: float) -> Attempt:
         try:
-            return Attempt(schedule, prove(self.problem, schedule, seed=self._job.seed))
+            proof = prove(self.problem, schedule, seed=self._job.seed, seconds=seconds)
+            return Attempt(schedule, proof)
         except KernelsError as error:
             return Attempt(schedule, None, str(error))
         except Exception as error:
@@ -245,18 +252,73 @@ class _Run:
         return JobOutcome("interrupted", f"job {self._job.id} was cancelled or taken over")
 
 
+@dataclass
+class Proofs:
+    """The proofs of one run: of the fastest schedules, between its search and its finals."""
+
+    run: _Run
+    prover: Prover
+    should_stop: Callable[[], bool]
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def prove(self, ranking: Sequence[TrialRecord], until: float | None) -> None:
+        """Put the scripts of the fastest trials to the proof, as many as end in time.
+
+        The first is proven however late it is; what it took says whether there is time for
+        another.
+        """
+        timed = [trial.schedule for trial in ranking if trial.state == "timed"]
+        schedules = with_a_script(self.run.problem, timed[:MOST_PROOFS], ranking)
+        longest = 0.0
+        for schedule in schedules:
+            begin = time.monotonic()
+            left = PROOF_LIMIT_S if until is None else until - begin
+            if self.should_stop() or (self.attempts and left < longest):
+                return
+            limit = min(PROOF_LIMIT_S, max(LEAST_PROOF_S, left))
+            self.attempts.append(self.run.attempt(self.prover, schedule, limit))
+            longest = max(longest, time.monotonic() - begin)
+
+    def complete(self, result: TuneResult, best: Best) -> None:
+        """See to it that the winner of the finals was put to the proof, where time is no matter."""
+        tried = [attempt.schedule for attempt in self.attempts]
+        finalists = [best.schedule, *(schedule for schedule, _ in best.runners_up)][:MOST_PROOFS]
+        if tried:
+            missing = [] if self.run.has_seconds or best.schedule in tried else [best.schedule]
+        else:
+            missing = with_a_script(self.run.problem, finalists, result.trials)
+        for schedule in missing:
+            if self.should_stop():
+                return
+            self.attempts.append(self.run.attempt(self.prover, schedule, PROOF_LIMIT_S))
+
+
+def with_a_script(
+    problem: Problem, fastest: Sequence[Schedule], trials: Sequence[TrialRecord]
+) -> list[Schedule]:
+    """The fastest schedules, which need not give the fastest script.
+
+    Some schedules have no script: a reduction that is split, blocks of parts that differ.
+    Where none of the fastest has one, the last gives way to the fastest trial that does;
+    pruned ones count too.
+    """
+    if any(_has_script(problem, schedule) for schedule in fastest):
+        return list(fastest)
+    timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
+    nearest = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])][:MOST_TRIED]
+    found = next((schedule for schedule in nearest if _has_script(problem, schedule)), None)
+    return list(fastest) if found is None else [*fastest[: MOST_PROOFS - 1], found]
+
+
 def _request(job: models.Job) -> TuneRequest:
-    """What the job asks for, less the seconds that earlier runs have spent."""
-    request = TuneRequest(
+    return TuneRequest(
         trials=job.trials,
         seconds=job.seconds,
         seed=job.seed,
         sampler=job.sampler,
         peers=job.peers,
+        cache=job.cache,
     )
-    if request.seconds is None:
-        return request
-    return replace(request, seconds=max(request.seconds - job.elapsed_s, _LEAST_SECONDS))
 
 
 def _nothing_ran(result: TuneResult) -> str:

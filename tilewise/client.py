@@ -61,7 +61,8 @@ class Client:
     def submit(self, problem: str, **options: Any) -> Json:
         """Ask for a search; the stored result if there is one, else the job.
 
-        Options are the fields of `POST /v1/jobs`: target, trials, seconds, seed, sampler, peers.
+        Options are the fields of `POST /v1/jobs`: target, trials, seconds, seed, sampler, peers,
+        cache.
         """
         return self._json("POST", "/v1/jobs", json={"problem": problem, **options})
 
@@ -77,7 +78,7 @@ class Client:
         while "state" in answer:
             job = self._wait(answer, on_progress)
             if job["trials"]["asked"] >= options.get("trials", 0):
-                return self.schedule(problem, job["target"])
+                return self.schedule(problem, job["target"], options.get("cache"))
             answer = self.submit(problem, **options)
         return answer
 
@@ -102,9 +103,10 @@ class Client:
         """Call a job off."""
         return self._json("DELETE", f"/v1/jobs/{job_id}")
 
-    def schedule(self, problem: str, target: str = "host") -> Json:
-        """The stored best of a problem."""
-        return self._json("GET", "/v1/schedules", params={"problem": problem, "target": target})
+    def schedule(self, problem: str, target: str = "host", cache: str | None = None) -> Json:
+        """The stored best of a problem; that for hot caches unless `cache` says which."""
+        params = {"problem": problem, "target": target, **({"cache": cache} if cache else {})}
+        return self._json("GET", "/v1/schedules", params=params)
 
     def script(self, problem: str, target: str = "host", flavor: str = "cpu") -> str:
         """The proven transform script of a problem's stored best."""

@@ -1,18 +1,14 @@
-"""Emitted functions into machine code, through Numba, as addresses a driver can call.
+"""Emitted functions into machine code, as addresses a driver can call.
 
-One `cfunc` per micro-kernel returns the addresses of the functions that its
-intrinsic added to the module: 0.06 to 0.3 s each, and nothing but the micro-kernel's
-own spec decides its code, so schedules that share it share the compilation.
+Nothing but the micro-kernel's own spec decides its code, so schedules that share it share
+the compilation (0.06 to 0.3 s), also between processes.
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba import cfunc, types
-from numba.extending import intrinsic
 
 from kernels.arithmetic import size_of
 from kernels.errors import LoweringError
@@ -24,12 +20,10 @@ from kernels.native.microkernel import (
     emit_filling_microkernel,
     emit_microkernel,
 )
+from kernels.native.objects import Loaded, compile_module, keep_object, kept_object
 from kernels.native.patches import emit_copy_patches
-from kernels.native.vector_ir import I64
 
 KernelSpec = MicroKernelSpec | InnerProductSpec
-
-_FULL, _EDGE, _PACK_B_PANEL, _PACK_A_PANEL, _COPY_ROWS, _BY_STRUCTURE = range(6)
 
 
 @dataclass(frozen=True)
@@ -63,17 +57,22 @@ def compile_kernels(spec: KernelSpec) -> CompiledKernels:
         LoweringError: code generation failed.
     """
     try:
-        owner = cfunc(types.int64(types.int64))(_address_function(spec))
+        made = kept_object(repr(spec))
+        if made is None:
+            module = ir.Module("kernel")
+            made = compile_module(module, emit_all(module, spec))
+            keep_object(repr(spec), made)
+        owner = Loaded(made)
     except Exception as error:
         raise LoweringError(f"compiling {spec} failed: {error}") from error
-    address = owner.ctypes
+    full, edge, pack_b_panel, pack_a_panel, copy_rows, *by_structure = owner.addresses
     return CompiledKernels(
-        full=address(_FULL),
-        edge=address(_EDGE),
-        pack_b_panel=address(_PACK_B_PANEL),
-        pack_a_panel=address(_PACK_A_PANEL),
-        copy_rows=address(_COPY_ROWS),
-        by_structure=address(_BY_STRUCTURE),
+        full=full,
+        edge=edge,
+        pack_b_panel=pack_b_panel,
+        pack_a_panel=pack_a_panel,
+        copy_rows=copy_rows,
+        by_structure=by_structure[0] if by_structure else 0,
         _owner=owner,
     )
 
@@ -107,24 +106,3 @@ def _emit_for_b(module: ir.Module, spec: KernelSpec) -> list[ir.Function]:
         emit_microkernel(module, spec, edge=True),
         pack_b(module, spec.how, spec.lanes, spec.vectors),
     ]
-
-
-def _address_function(spec: KernelSpec) -> Callable[[int], int]:
-    """A function which Numba compiles to `which -> address of the function in this module`."""
-
-    @intrinsic
-    def address_of(_typing: Any, which: Any) -> Any:
-        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            chosen = ir.Constant(I64, 0)
-            for index, function in enumerate(emit_all(builder.module, spec)):
-                hit = builder.icmp_signed("==", args[0], ir.Constant(I64, index))
-                chosen = builder.select(hit, builder.ptrtoint(function, I64), chosen)
-            return chosen
-
-        return types.int64(types.int64), codegen
-
-    def address(which: int) -> int:
-        chosen: int = address_of(which)
-        return chosen
-
-    return address

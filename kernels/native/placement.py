@@ -15,7 +15,7 @@ def usable_processors() -> list[int]:
     second: list[int] = []
     seen = set()
     for processor in allowed:
-        core = _core_of(processor)
+        core = core_of(processor)
         (second if core in seen else first).append(processor)
         seen.add(core)
     return first + second
@@ -31,7 +31,7 @@ def pin(processors: set[int]) -> set[int] | None:
     return before
 
 
-def _core_of(processor: int) -> str:
+def core_of(processor: int) -> str:
     """A name that the processors of one core share."""
     try:
         return Path(TOPOLOGY.format(processor)).read_text().strip()

@@ -8,9 +8,10 @@ from search.bench.report import Compared, PeerSpeed
 from search.bench.suite import Entry
 from search.errors import RunnerError
 from search.measure import summarise
+from search.process import CandidateFailureError
 from search.protocol import Message
 from search.records import Measurement
-from search.runner import CandidateFailureError, Limits, Runner
+from search.runner import Limits, Runner
 
 BUDGET_S = 2.0
 LIBRARIES_BYTES = 3 << 30  # what the peers' code and its buffers take

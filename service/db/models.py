@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from search.records import FailureClass, TrialState
+from search.records import CacheMode, FailureClass, TrialState
 from service.db.base import Base, now
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -62,7 +62,7 @@ class Job(Base):
     """A search that somebody asked for, with the lease of the process that runs it.
 
     Attributes:
-        trials, seconds, seed, sampler, peers: the request.
+        trials, seconds, seed, sampler, peers, cache: the request.
         owner: process that holds the lease (`service.owner`), None unless running.
         heartbeat_at: when the owner last showed itself.
         crashes: runs that ended with the death of their process.
@@ -82,6 +82,7 @@ class Job(Base):
             "problem_id",
             "target",
             "toolchain_id",
+            "cache",
             unique=True,
             sqlite_where=text(ACTIVE),
             postgresql_where=text(ACTIVE),
@@ -98,6 +99,7 @@ class Job(Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     sampler: Mapped[str] = mapped_column(String(16))
     peers: Mapped[bool]
+    cache: Mapped[CacheMode] = mapped_column(String(8), default="hot")
     state: Mapped[JobState] = mapped_column(String(16), default="queued")
     owner: Mapped[str | None] = mapped_column(String(300))
     claimed_at: Mapped[datetime | None]
@@ -147,18 +149,23 @@ class Trial(Base):
     max_error: Mapped[float | None]
     created_at: Mapped[datetime] = mapped_column(default=now)
 
+    job: Mapped[Job] = relationship()
+
 
 class Schedule(Base):
-    """The best schedule of a problem on a target under a toolchain.
+    """The best schedule of a problem on a target under a toolchain, for hot or cold caches.
 
     Attributes:
         job_id: the job that found it.
         budget: most trials that any search of this row has spent.
         peers: speeds of other libraries, None when they were not asked for.
+        cache: whether the operands lay in the caches, or were evicted before each sample.
+        measured: how the speed was had: samples, placements of the buffers, samples thrown
+            away, and what emptied the caches; None in rows older than that.
     """
 
     __tablename__ = "schedules"
-    __table_args__ = (UniqueConstraint("problem_id", "target", "toolchain_id"),)
+    __table_args__ = (UniqueConstraint("problem_id", "target", "toolchain_id", "cache"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
@@ -175,6 +182,8 @@ class Schedule(Base):
     peak_gflops: Mapped[float]
     scratch_bytes: Mapped[dict[str, Any] | None]
     peers: Mapped[dict[str, Any] | None]
+    cache: Mapped[CacheMode] = mapped_column(String(8), default="hot")
+    measured: Mapped[dict[str, Any] | None]
     budget: Mapped[int]
     elapsed_s: Mapped[float]
     complete: Mapped[bool]

@@ -123,6 +123,7 @@ def _submit(services: Services, body: JobRequest) -> tuple[int | None, JSONRespo
         seed=body.seed,
         sampler=body.sampler,
         peers=body.peers,
+        cache=body.cache,
     )
     check_memory(problem, services.machine.memory_bytes)
     with services.writing() as session:

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from kernels.errors import ProblemError
 from kernels.problem import Problem, parse_problem
+from search.records import CacheMode
 from service import queries
 from service.db import models
 from service.errors import NotFoundError
@@ -21,15 +22,22 @@ router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
 
 @router.get("", response_model=ResultView, responses=responses(HTTPStatus.NOT_FOUND))
-def get_schedule(problem: str, services: ServicesDep, target: str = "host") -> dict[str, Any]:
+def get_schedule(
+    problem: str,
+    services: ServicesDep,
+    target: str = "host",
+    cache: CacheMode | None = None,
+) -> dict[str, Any]:
     """The best schedule; `problem` is a problem string, or its JSON object as text.
+
+    Of those for hot and for cold caches `cache` chooses; by itself the hot one is given.
 
     One of another toolchain is given, marked `stale`, when there is none of the present one.
     """
     wanted = parse_problem(problem)
     canonical = services.machine.canonical_target(target)
     with services.reading() as session:
-        row = queries.find_schedule(session, wanted, canonical, services.toolchain)
+        row = queries.find_schedule(session, wanted, canonical, services.toolchain, cache)
         if row is None:
             raise NotFoundError(
                 f"no schedule of {wanted} is stored for {canonical}; POST it to /v1/jobs"

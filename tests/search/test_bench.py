@@ -11,8 +11,9 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.bench import Compared, Entry, PeerSpeed, Report, Suite, SuiteError, read_suite
 from search.bench.side_by_side import bench_runner, compare
+from search.process import CandidateFailureError
 from search.records import Measurement
-from search.runner import CandidateFailureError, Runner
+from search.runner import Runner
 from tests.search import faulty_child
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"

@@ -11,7 +11,8 @@ from kernels.process import ONE_THREAD
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.errors import RunnerError
-from search.runner import PARK_EARLY, CandidateFailureError, Limits, Runner
+from search.process import CandidateFailureError
+from search.runner import PARK_EARLY, Limits, Runner
 from tests.search import faulty_child
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
@@ -138,7 +139,7 @@ def test_the_child_dies_with_its_parent(tmp_path) -> None:
         "from tests.search.test_runner import *\n"
         "one = Runner(PROBLEM, detect().canonical, limits=LIMITS, child=CHILD)\n"
         "one.trial(steps(1), None)\n"
-        f"Path({str(note)!r}).write_text(str(one._process.pid)); time.sleep(60)\n"
+        f"Path({str(note)!r}).write_text(str(one._timing.pid)); time.sleep(60)\n"
     )
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", program])
     deadline = time.monotonic() + 60

@@ -6,11 +6,13 @@ from kernels.problem import Matmul, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import Target, detect
 from search.errors import BudgetError
+from search.finals import FINALISTS
+from search.process import CandidateFailureError
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
-from search.runner import CandidateFailureError, Limits, Runner
+from search.runner import Limits, Runner
 from search.space import Space
 from search.store import MemoryStore
-from search.tune import FINALISTS, tune
+from search.tune import tune
 from tests.search import faulty_child
 
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
@@ -33,6 +35,17 @@ class FakeRunner:
     def __exit__(self, *_: object) -> None:
         pass
 
+    ahead = 0
+
+    def prepare(self, steps):
+        pass
+
+    def settle(self):
+        pass
+
+    def renew(self):
+        pass
+
     def trial(self, steps, best_s):
         schedule = Schedule.from_json(steps)
         self.hashes.append(schedule.hash)
@@ -53,16 +66,18 @@ class FakeRunner:
         register = schedule.register
         return 1e-3 * (1 + abs(register.rows - 7) + abs(register.cols - 48) / 16)
 
-    def finals(self, schedules, rounds, peers):
+    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
         if self.finals_fail:
             self.finals_fail -= 1
             raise CandidateFailureError("wrong", "now and then", self.failing_final)
-        times = [[self.seconds(Schedule.from_json(s))] * rounds for s in schedules]
+        times = [[[self.seconds(Schedule.from_json(s))] * rounds] * placements for s in schedules]
         named = {"openblas": [2e-3] * rounds} if peers else {}
         return {
             "times": times,
+            "rejected": 0,
             "peers": named,
             "peak_gflops": 1e3,
+            "cold": None,
             "scratch_bytes": [{"A": 64, "B": 640}] * len(schedules),
         }
 
@@ -155,8 +170,10 @@ def test_seconds_end_the_search_but_one_candidate_is_always_tried() -> None:
 
 def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> None:
     runner = FakeRunner()
-    runner.finals = lambda schedules, rounds, peers: {
-        "times": [[(9 - i) * 1e-3] * rounds for i in range(len(schedules))],
+    runner.finals = lambda schedules, rounds, *_: {
+        "times": [[[(9 - i) * 1e-3] * rounds] for i in range(len(schedules))],
+        "rejected": 0,
+        "cold": None,
         "peers": {},
         "peak_gflops": 1e3,
         "scratch_bytes": [{"A": 64, "B": i} for i in range(len(schedules))],
@@ -263,8 +280,8 @@ def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> 
     monkeypatch.setattr("search.proposals.prior_points", lambda *_: points)
     limits = Limits(trial_s=3.0, setup_s=60.0, memory_bytes=900 << 20)
 
-    def runner(problem, target, seed):
-        return Runner(problem, target, seed, limits, "tests.search.faulty_child")
+    def runner(problem, target, request):
+        return Runner(problem, target, request.seed, limits, "tests.search.faulty_child")
 
     store = MemoryStore()
     result = tune(problem, detect(), TuneRequest(trials=8), store, make_runner=runner)

@@ -63,6 +63,7 @@ def tune(
     *,
     on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
+    before_finals: Callable[[list[TrialRecord], float | None], None] | None = None,
     pause_s: float = 0.0,
     peak_of: float = 100.0,
 ) -> TuneResult:
@@ -81,6 +82,8 @@ def tune(
             on_trial(record, record)
     records = tuple(store.trials())
     ranked = sorted(records, key=lambda r: -(r.measurement.gflops if r.measurement else 0))
+    if before_finals is not None and ranked:
+        before_finals(ranked, None)
     finalists = [(r.schedule, r.measurement) for r in ranked[:3] if r.measurement]
     scratch = {"A": 64, "B": 4096}
     others = tuple(finalists[1:])
@@ -96,7 +99,7 @@ def _note(number: int) -> None:
             file.write(f"{number}\n")
 
 
-def slow_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+def slow_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
     return tune(
         problem,
         target,
@@ -108,27 +111,27 @@ def slow_tune(problem, target, request, store, *, on_trial=None, should_stop=Non
     )
 
 
-def hanging_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+def hanging_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
     store.add(trial(0))
     time.sleep(600)
 
 
-def spawning_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+def spawning_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
     """Leaves a process behind, as a runner that hangs does."""
     child = subprocess.Popen(["sleep", "600"])
     store.add(replace(trial(0), params={"pid": child.pid}))
     time.sleep(600)
 
 
-def crashing_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+def crashing_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
     os.abort()
 
 
-def unsupported_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+def unsupported_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
     raise UnsupportedError("matmul: transpose_a is not covered yet", "transpose_a")
 
 
-def fruitless_tune(problem, target, request, store, *, on_trial=None, should_stop=None):
+def fruitless_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
     store.add(failed_trial(0))
     return TuneResult(None, tuple(store.trials()), 0.1, True)
 
@@ -149,18 +152,20 @@ class FakeProof:
     script: str | None = "module {}"
 
 
-def prove(problem: Problem, schedule: Schedule, *, seed: int) -> FakeProof:
+def prove(problem: Problem, schedule: Schedule, *, seed: int, seconds: float = 60.0) -> FakeProof:
     return FakeProof(script=f"// {schedule.hash}\nmodule {{}}\n")
 
 
-def prove_wrong(problem: Problem, schedule: Schedule, *, seed: int) -> FakeProof:
+def prove_wrong(problem: Problem, schedule: Schedule, *, seed: int, seconds: float) -> FakeProof:
     proof = prove(problem, schedule, seed=seed)
     return replace(
         proof, ok=False, gflops=900.0, max_error=inf, failure="wrong", message="off by inf"
     )
 
 
-def prove_unapplied(problem: Problem, schedule: Schedule, *, seed: int) -> FakeProof:
+def prove_unapplied(
+    problem: Problem, schedule: Schedule, *, seed: int, seconds: float
+) -> FakeProof:
     return FakeProof(
         applied=False,
         executed=False,

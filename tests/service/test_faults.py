@@ -30,9 +30,9 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
         base = {p.name: p.values[0] for p in space.parameters}
         return [base | {"tile": f"{r}x1"} for r in rows]
 
-    def runner(problem, target, seed):
+    def runner(problem, target, request):
         limits = Limits(trial_s=5.0, setup_s=60.0, memory_bytes=900 << 20)
-        return Runner(problem, target, seed, limits, "tests.search.faulty_child")
+        return Runner(problem, target, request.seed, limits, "tests.search.faulty_child")
 
     monkeypatch.setattr("search.tune.prior_points", points)
     monkeypatch.setattr("service.tuning.resolve", lambda _target: detect())

@@ -243,15 +243,17 @@ def test_a_script_is_sought_beyond_finalists_that_split_the_reduction(submit, ru
     """They have none; the fastest trial without a split is put to the proof instead."""
     split = Schedule((Register(8, 1), Split("k", 16)))
 
-    def tune(*arguments, **named):
+    def tune(*arguments, before_finals, **named):
         result = fakes.tune(*arguments, **named)
+        fastest = sorted(result.trials, key=lambda t: t.measurement.time_us)
+        before_finals([*(replace(t, schedule=split) for t in fastest[:3]), *fastest], None)
         best = replace(result.best, schedule=split)
         runners_up = tuple((split, measured) for _, measured in best.runners_up)
         return replace(result, best=replace(best, runners_up=runners_up))
 
     proven = []
 
-    def prove(problem, schedule, *, seed):
+    def prove(problem, schedule, *, seed, seconds):
         proven.append(schedule)
         return fakes.prove(problem, schedule, seed=seed)
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from kernels.errors import KernelsError
@@ -21,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if sys.stdout is None:
         return _say("stdout is closed; there is nowhere to print to", FAILED)
+    began = time.monotonic()
     options = make_parser().parse_args(arguments)
+    options.began = began
     try:
         options.run(options)
         sys.stdout.flush()

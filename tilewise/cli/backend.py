@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from search.records import TuneRequest
+from search.records import CacheMode, TuneRequest
 from tilewise.client import Client
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
@@ -32,8 +32,8 @@ class Backend(ABC):
         """Search and store; the contract's result object."""
 
     @abstractmethod
-    def show(self, problem: str, target: str) -> Json:
-        """The stored result; MissingError when there is none."""
+    def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
+        """The stored result, of a cache mode if named; MissingError when there is none."""
 
     @abstractmethod
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
@@ -48,15 +48,20 @@ class Backend(ABC):
         """Every stored trial of the problem; MissingError when there is none."""
 
 
-def local_backend(database: str | None) -> Backend:
-    """A backend on this machine; TilewiseError when the extras are not installed."""
+def local_backend(database: str | None, began: float | None = None) -> Backend:
+    """A backend on this machine; TilewiseError when the extras are not installed.
+
+    Args:
+        database: its URL; None is the environment's.
+        began: the moment of `time.monotonic` from which a budget in seconds counts.
+    """
     try:
         from tilewise.cli.local import LocalBackend
     except ModuleNotFoundError as error:
         raise TilewiseError(
             f"running here needs {error.name}; install tilewise[service], or give --server URL"
         ) from error
-    return LocalBackend(database)
+    return LocalBackend(database, began)
 
 
 class RemoteBackend(Backend):
@@ -79,9 +84,9 @@ class RemoteBackend(Backend):
 
         return self._client.tune(problem, on_progress, target=target, **asdict(request))
 
-    def show(self, problem: str, target: str) -> Json:
+    def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """Fetch the stored result."""
-        return self._client.schedule(problem, target)
+        return self._client.schedule(problem, target, cache)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
         """Fetch the script."""

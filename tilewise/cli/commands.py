@@ -25,9 +25,14 @@ def version() -> str:
 def tune(options: argparse.Namespace) -> None:
     """Search for the best schedule, store it, and print it."""
     request = TuneRequest(
-        options.trials, options.seconds, options.seed, options.sampler, options.peers
+        options.trials,
+        options.seconds,
+        options.seed,
+        options.sampler,
+        options.peers,
+        options.cache,
     )
-    with _backend(options) as backend, progress(request.trials) as report:
+    with _backend(options, options.began) as backend, progress(request.trials) as report:
         result = backend.tune(options.problem, options.target, request, report)
     _print_result(result, options.json)
 
@@ -35,7 +40,7 @@ def tune(options: argparse.Namespace) -> None:
 def show(options: argparse.Namespace) -> None:
     """Print the stored best, its measurements and its proof."""
     with _backend(options) as backend:
-        result = backend.show(options.problem, options.target)
+        result = backend.show(options.problem, options.target, options.cache)
     _print_result(result, options.json)
 
 
@@ -143,11 +148,11 @@ def _named(problem: str, **parts: str) -> str:
     return json.dumps(named, indent=2) + "\n"
 
 
-def _backend(options: argparse.Namespace) -> Backend:
+def _backend(options: argparse.Namespace, began: float | None = None) -> Backend:
     server = options.server or os.environ.get("TILEWISE_SERVER")
     if server and options.db:
         raise BadInputError("give --db or --server, not both: a service has its own database")
-    return RemoteBackend(server) if server else local_backend(options.db)
+    return RemoteBackend(server) if server else local_backend(options.db, began)
 
 
 def _local_module() -> Any:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from kernels.problem import Problem, parse_problem
 from kernels.toolchain import identity
-from search.records import TuneRequest
+from search.records import CacheMode, TuneRequest
 from service import jobs, lease, queries
 from service.db import models, schema
 from service.db.session import Sessions, make_engine, make_sessions, reading, writing
@@ -81,8 +81,9 @@ def database(action: str, database_url: str | None) -> Json:
 class LocalBackend(Backend):
     """Searches here and keeps the results in this machine's database."""
 
-    def __init__(self, database_url: str | None) -> None:
+    def __init__(self, database_url: str | None, began: float | None = None) -> None:
         self._url = database_url
+        self._began = began
         self._machine = examine_here()
 
     def close(self) -> None:
@@ -95,7 +96,7 @@ class LocalBackend(Backend):
         canonical = self._machine.require_served(target)
         with self._sessions() as sessions:
             self._answer(sessions, wanted, canonical, request, report)
-            return self._result(sessions, wanted, canonical)
+            return self._result(sessions, wanted, canonical, request.cache)
 
     def _answer(
         self,
@@ -119,12 +120,12 @@ class LocalBackend(Backend):
                 sys.stderr.write(f"tilewise: joined job {job.id}, of {budget} trials\n")
             self._finish(sessions, job.id, report)
 
-    def show(self, problem: str, target: str) -> Json:
+    def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """The stored result."""
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions:
-            return self._result(sessions, wanted, canonical)
+            return self._result(sessions, wanted, canonical, cache)
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
         """The proven script, with its payload if asked."""
@@ -193,7 +194,10 @@ class LocalBackend(Backend):
             with writing(sessions) as session:
                 claimed = lease.claim_one(session, job_id, owner)
             if claimed:
-                _require_done(run_job(sessions, job_id, owner, on_event=_reporter(report)))
+                on_event = _reporter(report)
+                _require_done(
+                    run_job(sessions, job_id, owner, on_event=on_event, began=self._began)
+                )
                 return
             with reading(sessions) as session:
                 job = jobs.get(session, job_id)
@@ -205,12 +209,15 @@ class LocalBackend(Backend):
                 report(done, best.gflops if best else None)
             time.sleep(POLL_S)
 
-    def _result(self, sessions: Sessions, problem: Problem, target: str) -> Json:
+    def _result(
+        self, sessions: Sessions, problem: Problem, target: str, cache: CacheMode | None
+    ) -> Json:
         with reading(sessions) as session:
-            row = queries.find_schedule(session, problem, target)
+            row = queries.find_schedule(session, problem, target, cache=cache)
             if row is None:
+                how = f" with cache={cache}" if cache else ""
                 raise MissingError(
-                    f"no schedule of {problem} is stored for {target}; tilewise tune makes one"
+                    f"no schedule of {problem} is stored for {target}{how}; tilewise tune makes one"
                 )
             return result_json(session, row, with_space=True)
 

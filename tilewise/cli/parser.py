@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import NoReturn
 
-from search.records import DEFAULT_SAMPLER, SAMPLERS
+from search.records import CACHE_MODES, DEFAULT_SAMPLER, SAMPLERS
 from tilewise.cli import air, bench, commands, verify
 
 FLAVORS = ("cpu", "air", "iree")
@@ -33,7 +33,9 @@ def make_parser() -> argparse.ArgumentParser:
         return made
 
     _add_tune(command("tune", commands.tune))
-    _add_stored(command("show", commands.show))
+    show = command("show", commands.show)
+    _add_stored(show)
+    show.add_argument("--cache", choices=CACHE_MODES, help="default: hot if there are both")
     script = command("script", commands.script)
     _add_stored(script)
     script.add_argument("--flavor", choices=FLAVORS, default="cpu")
@@ -70,10 +72,16 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_tune(parser: argparse.ArgumentParser) -> None:
     _add_stored(parser)
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="default: 64")
-    parser.add_argument("--seconds", type=float, metavar="S", help="bound on the search")
+    parser.add_argument("--seconds", type=float, metavar="S", help="for everything")
     parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
     parser.add_argument(
         "--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER, help=f"default: {DEFAULT_SAMPLER}"
+    )
+    parser.add_argument(
+        "--cache",
+        choices=CACHE_MODES,
+        default="hot",
+        help="cold: operands are evicted before every sample; default: hot",
     )
     parser.add_argument("--peers", action="store_true", help="time OpenBLAS in the same rounds")
 

@@ -33,6 +33,7 @@ def result(found: Json) -> str:
                   f"{best['time_us']:.1f} us"),
         ("peak", f"{best['peak_fraction']:.1%} of the {best['gflops'] / best['peak_fraction']:.1f}"
                  " GFLOP/s measured in the same run"),
+        *_measured_lines(found),
         *_scratch_lines(best),
         *_peer_lines(found),
         ("script", _proof_line(found)),
@@ -46,6 +47,19 @@ def _scratch_lines(best: Json) -> list[tuple[str, str]]:
     sizes = best.get("scratch_bytes") or {}
     parts = [f"{name} {size / 2**10:.0f} KiB" for name, size in sizes.items()]
     return [("scratch", f"panels of {', of '.join(parts)}")] if parts else []
+
+
+def _measured_lines(found: Json) -> list[tuple[str, str]]:
+    """How the speed was had, where it was recorded."""
+    measured = found["best"].get("measured")
+    if not measured:
+        return []
+    caches = f"cold caches ({measured['cold']})" if measured["cold"] else "hot caches"
+    return [
+        ("measured", f"{caches}, {measured['samples']} samples over {measured['placements']} "
+                     f"placements of the buffers; {measured['rejected']} of all finalists "
+                     "preempted and thrown away"),
+    ]  # fmt: skip
 
 
 def steps_text(steps: list[Json]) -> str:

@@ -1,0 +1,53 @@
+"""The child process that compiles candidates ahead of their turn and runs none of them."""
+
+import sys
+import time
+from typing import Any
+
+from kernels.native import lower
+from kernels.problem import parse_problem
+from kernels.process import die_with_parent
+from kernels.schedule import Schedule
+from kernels.target import resolve
+from search.child import failure_of, private_output
+from search.protocol import Message, read_message, write_message
+
+
+class Compiler:
+    """Compiles schedules of one problem into the cache folder."""
+
+    def __init__(self, problem: str, target: str) -> None:
+        self.problem = parse_problem(problem)
+        self.target = resolve(target)
+
+    def compile(self, steps: Any) -> Message:
+        """Compile one schedule; the seconds that it took."""
+        begin = time.perf_counter()
+        lower(self.problem, Schedule.from_json(steps), self.target)
+        return {"compile_s": time.perf_counter() - begin}
+
+
+def answer(compiler: Compiler | None, request: Message) -> tuple[Compiler | None, Message]:
+    """Do what one request asks; failures of candidates become answers, not exceptions."""
+    try:
+        if request["do"] == "setup":
+            return Compiler(request["problem"], request["target"]), {"ok": True}
+        assert compiler is not None, "setup comes first"
+        return compiler, compiler.compile(request["steps"])
+    except Exception as error:
+        # The boundary between a candidate and the search: whatever it raises is its own.
+        return compiler, failure_of(error)
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    die_with_parent()
+    out = private_output()
+    compiler: Compiler | None = None
+    for line in sys.stdin.buffer:
+        compiler, reply = answer(compiler, read_message(line))
+        write_message(out, reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The finalists timed again: interleaved, on several placements of the buffers, in two processes.
+
+Where buffers lie moves a kernel by up to 4%, and one process is not like the next, so a
+winner by the trials alone would be one of circumstance.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from search.budget import Budget
+from search.measure import summarise, summarise_groups
+from search.process import CandidateFailureError
+from search.protocol import Message
+from search.records import Best, Measurement, TrialRecord
+
+FINALISTS = 4
+LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
+FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
+PLACEMENTS = 3  # of the buffers, in each process
+FRESH_S = 3.0  # a process that could not time this long is not worth its start
+
+
+class FinalsRunner(Protocol):
+    """What the finals need of a runner."""
+
+    def finals(
+        self,
+        schedules: list[list[Any]],
+        rounds: int,
+        peers: bool,
+        placements: int = 1,
+        budget_s: float | None = None,
+    ) -> Message:
+        """Time finalists again."""
+        ...
+
+    def renew(self) -> None:
+        """Time in a fresh process from now on."""
+        ...
+
+
+@dataclass
+class Finals:
+    """The finals of one search.
+
+    Attributes:
+        problem: what is computed.
+        peers: whether other libraries take part.
+        runner: where they are run.
+        budget: when they have to end.
+    """
+
+    problem: Problem
+    peers: bool
+    runner: FinalsRunner
+    budget: Budget
+    _times: list[list[list[float]]] = field(default_factory=list, init=False)
+
+    def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
+        """Time the first few of a ranking, and rank them by that."""
+        finalists = [trial.schedule for trial in ranking[:FINALISTS]]
+        rounds = _rounds(ranking[:FINALISTS])
+        while finalists:
+            try:
+                reply = self._time(finalists, rounds, self.peers, of=2)
+            except CandidateFailureError as failure:
+                # One that passed its trial fails now and then; go on with the others.
+                finalists.pop(-1 if failure.index is None else failure.index)
+                continue
+            self._times = [list(groups) for groups in reply["times"]]
+            self._time_afresh(finalists, rounds, reply)
+            return self._rank(finalists, reply)
+        return None, {}
+
+    def _time(self, finalists: list[Schedule], rounds: int, peers: bool, of: int) -> Message:
+        steps = [list(schedule.to_json()) for schedule in finalists]
+        left = self.budget.finals_left_s
+        return self.runner.finals(
+            steps, rounds, peers, PLACEMENTS, None if left is None else left / of
+        )
+
+    def _time_afresh(self, finalists: list[Schedule], rounds: int, first: Message) -> None:
+        """Again in another process; one that fails there keeps what the first has said."""
+        left = self.budget.finals_left_s
+        if left is not None and left < FRESH_S:
+            return
+        self.runner.renew()
+        with suppress(CandidateFailureError):
+            reply = self._time(finalists, rounds, peers=False, of=1)
+            for groups, more in zip(self._times, reply["times"], strict=True):
+                groups.extend(more)
+            first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])
+            first["rejected"] += reply["rejected"]
+
+    def _rank(
+        self, finalists: list[Schedule], reply: Message
+    ) -> tuple[Best, dict[str, Measurement]]:
+        flops = self.problem.flops
+        measured = [summarise_groups(groups, flops) for groups in self._times]
+        ranked = sorted(zip(finalists, measured, strict=True), key=lambda pair: pair[1].time_us)
+        (schedule, measurement), *others = ranked
+        at = finalists.index(schedule)
+        best = Best(
+            schedule,
+            measurement,
+            reply["peak_gflops"],
+            tuple(others),
+            reply["scratch_bytes"][at],
+            samples=sum(map(len, self._times[at])),
+            placements=len(self._times[at]),
+            rejected=reply["rejected"],
+            cold=reply["cold"],
+        )
+        return best, {name: summarise(t, flops) for name, t in reply["peers"].items()}
+
+
+def _rounds(finalists: Sequence[TrialRecord]) -> int:
+    one_round_s = sum(time_us(trial) for trial in finalists) / 1e6
+    fitting = int(FINALS_S / PLACEMENTS / max(one_round_s, 1e-9))
+    return max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
+
+
+def time_us(trial: TrialRecord) -> float:
+    """The median time of a trial that ran."""
+    assert trial.measurement is not None
+    return trial.measurement.time_us

@@ -1,0 +1,86 @@
+"""Which processor times, and which compile beside it.
+
+One thread is timed on a processor of its own, claimed among all processes of this project
+on the machine; what compiles meanwhile stays off it and off its core's other processor.
+"""
+
+import socket
+import sys
+from dataclasses import dataclass, field
+
+from kernels.native.placement import core_of, usable_processors
+from kernels.target import parse_target
+
+CLAIM = "\0tilewise/processor/{}"
+
+
+@dataclass
+class Claim:
+    """Processors for one runner; `release` gives them back, as the end of the process does.
+
+    Attributes:
+        timing: where candidates are timed; None leaves it to the system.
+        others: where compiling does not disturb that; empty where there is no such place.
+    """
+
+    timing: set[int] | None
+    others: set[int]
+    _holder: socket.socket | None = field(default=None, repr=False)
+
+    def release(self) -> None:
+        """Let another runner claim the processor."""
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
+
+    def change(self) -> bool:
+        """Time elsewhere, where this processor turned out to be busy; whether there is a place."""
+        if self._holder is None or not self.others:
+            return False
+        for processor in sorted(self.others):
+            holder = _hold(processor)
+            if holder is not None:
+                self.release()
+                self.timing, self._holder = {processor}, holder
+                self.others = _beside(processor, usable_processors())
+                return True
+        return False
+
+
+def claim(target: str) -> Claim:
+    """Processors for a runner on a target, by its canonical string.
+
+    Several threads are pinned by their own crew to the first processors, so the rest is
+    for compiling.
+    """
+    _, threads = parse_target(target)
+    usable = usable_processors()
+    if threads > 1:
+        return Claim(None, set(usable[threads:]))
+    for processor in usable:
+        holder = _hold(processor)
+        if holder is not None:
+            return Claim({processor}, _beside(processor, usable), holder)
+    return Claim(None, set())
+
+
+def _beside(timing: int, usable: list[int]) -> set[int]:
+    core = core_of(timing)
+    return {processor for processor in usable if core_of(processor) != core}
+
+
+def _hold(processor: int) -> socket.socket | None:
+    """A claim that ends with this process, however that ends; None when another has it.
+
+    Names in Linux' abstract namespace need no file and no permission. Elsewhere nothing
+    can be pinned, so nothing is claimed.
+    """
+    if sys.platform != "linux":
+        return None
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        holder.bind(CLAIM.format(processor))
+    except OSError:
+        holder.close()
+        return None
+    return holder
