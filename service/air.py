@@ -57,8 +57,8 @@ def find_or_make(services: Services, key: str, target: str) -> Text:
         with services.writing() as session:
             row = _row(session, key, target, services.toolchain)
             outcome.add_script(session, row, FLAVOR, _identity(made), made.proof)
-            session.flush()
-            served = _served(session, row)
+        with services.reading() as session:
+            served = _served(session, _row(session, key, target, services.toolchain))
     assert served is not None, "what was added is found, or raises"
     return served
 

@@ -5,7 +5,7 @@ from math import gcd
 
 from kernels.mlir.form import Form
 from kernels.mlir.pieces import Extents, Piece, check_uniform, cut
-from kernels.mlir.sequences import pack_panels
+from kernels.mlir.sequences import pack_epilogue, pack_panels
 from kernels.mlir.writer import ANY, Writer
 from kernels.schedule import (
     Pack,
@@ -30,15 +30,30 @@ def largest_divisor(extents: tuple[int, ...], limit: int) -> int:
     return max(d for d in range(1, min(limit, common) + 1) if common % d == 0)
 
 
+def _at(dim: str, dims: tuple[str, ...], size: int) -> list[int]:
+    """`size` at the place of `dim`, zeros elsewhere."""
+    return [size if name == dim else 0 for name in dims]
+
+
+Handles = tuple[str, str | None]
+"""The contraction, and the epilogue where there is one."""
+
+
 class StepEmitter:
     """Walks a schedule and writes the operations of each step.
+
+    The epilogue leads while it can: it is what loops over the result are made of, and the
+    contraction and its fill are fused into them. It stays behind at the first loop over the
+    reduction, since it needs whole sums, and where the contraction is split for static
+    shapes. There it meets the block in cache; if it leads to the end, in registers.
 
     The pieces are the contraction as it stands: each step replaces them by the tiled,
     split or packed ones. Handles of the copies that packs leave behind are collected,
     since they are tiled and vectorised after all loops exist.
     """
 
-    def __init__(self, form: Form, schedule: Schedule, handle: str, writer: Writer) -> None:
+    def __init__(self, form: Form, schedule: Schedule, handles: Handles, writer: Writer) -> None:
+        handle, self.epilogue = handles
         self.form = form
         self.schedule = schedule
         self.writer = writer
@@ -46,6 +61,7 @@ class StepEmitter:
         self.pieces = [Piece(handle, extents)]
         self.fill_follows = form.starts_from_fill
         self.panel_widths: dict[int, None] = {}
+        self.epilogue_lanes = 0
         self.copies: dict[tuple[int, ...], list[str]] = {}
 
     def run(self) -> None:
@@ -99,7 +115,7 @@ class StepEmitter:
         where = cut(piece.extents[dim][0], size, unit)
         if len(where.parts) == 1:
             return [piece]
-        self.fill_follows = False
+        self.fill_follows, self.epilogue = False, None
         sizes = " + ".join(map(str, where.parts))
         self.writer.line(f"// static shapes: {dim} = {sizes}")
         handles, rest = [], piece.handle
@@ -142,9 +158,6 @@ class StepEmitter:
         self.writer.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
         return merged
 
-    def _sizes(self, dim: str, size: int) -> str:
-        before = self.form.dims[: self.form.dims.index(dim)]
-        return str([*(0 for _ in before), size])
 
     def _tile(self, dim: str, size: int) -> None:
         self._divide(dim, size)
@@ -158,18 +171,32 @@ class StepEmitter:
         """Tile one piece; a piece of a single block needs no loop."""
         if max(piece.extents[dim]) <= size:
             return piece
-        w = self.writer
-        tiled, loop = w.name(f"{dim}_block"), w.name(f"{dim}_loop")
-        sizes = self._sizes(dim, size // self._panel(piece, dim))
-        w.line(
-            f"{tiled}, {loop} = transform.structured.tile_using_{kind} {piece.handle} "
-            f"tile_sizes {sizes} : ({ANY}) -> ({ANY}, {ANY})"
-        )
+        self.epilogue = self.epilogue if kind == "forall" else None
+        steps = size // self._panel(piece, dim)
+        if self.epilogue is None:
+            tiled, loop = self._tile_op(piece.handle, self.form.dims, dim, steps, kind)
+        else:
+            led, loop = self._tile_op(self.epilogue, self.form.result_dims, dim, steps, kind)
+            tiled, loop = self._fuse(piece.handle, loop, f"{dim}_inner")
+            self.epilogue = led
         if kind == "forall" and self.fill_follows:
             self._fuse_fill(loop)
         self.fill_follows &= kind == "forall"
         extents = tuple(sorted({min(e, size) for e in piece.extents[dim]}, reverse=True))
         return piece.with_extent(tiled, dim, extents)
+
+    def _tile_op(
+        self, handle: str, dims: tuple[str, ...], dim: str, size: int, kind: str
+    ) -> tuple[str, str]:
+        """Tile an op with the given dims along one of them; the tile and the loop."""
+        w = self.writer
+        tiled, loop = w.name(f"{dim}_block"), w.name(f"{dim}_loop")
+        sizes = [*(0 for _ in dims[: dims.index(dim)]), size]
+        w.line(
+            f"{tiled}, {loop} = transform.structured.tile_using_{kind} {handle} "
+            f"tile_sizes {sizes} : ({ANY}) -> ({ANY}, {ANY})"
+        )
+        return tiled, loop
 
     def _fuse_fill(self, loop: str) -> None:
         """Zeros are written where they are used, in the end into registers.
@@ -177,16 +204,22 @@ class StepEmitter:
         This ends at the first loop over the reduction, and where the op was split: the
         second part adds to what the first left, not to the fill.
         """
-        w = self.writer
-        fill, tile, around = w.name("fill"), w.name("fill_tile"), w.name("around")
-        w.line(
+        fill = self.writer.name("fill")
+        self.writer.line(
             f'{fill} = transform.structured.match ops{{["linalg.fill"]}} in %func '
             f": ({ANY}) -> {ANY}"
         )
+        self._fuse(fill, loop, "fill_tile")
+
+    def _fuse(self, producer: str, loop: str, hint: str) -> tuple[str, str]:
+        """Compute what an op does inside of the loop that uses it; the op and the loop anew."""
+        w = self.writer
+        tile, around = w.name(hint), w.name("around")
         w.line(
-            f"{tile}, {around} = transform.structured.fuse_into_containing_op {fill} into {loop} "
-            f": ({ANY}, {ANY}) -> ({ANY}, {ANY})"
+            f"{tile}, {around} = transform.structured.fuse_into_containing_op {producer} "
+            f"into {loop} : ({ANY}, {ANY}) -> ({ANY}, {ANY})"
         )
+        return tile, around
 
     # Packing
 
@@ -216,6 +249,13 @@ class StepEmitter:
             w.line("}")
         else:
             w.line(f"{packed}, {copy} = {include.format(piece.handle)}")
+        if self.epilogue is not None:
+            led = w.name("packed_epilogue")
+            w.line(
+                f"{led} = transform.include @pack_epilogue_{lanes} failures(propagate) "
+                f"({self.epilogue}) : ({ANY}) -> {ANY}"
+            )
+            self.epilogue, self.epilogue_lanes = led, lanes
         depths = piece.extents[self.form.space.stream]
         taps = (1,) * len(self.form.taps)
         lead = (1,) * len(self.form.space.lead)
@@ -246,15 +286,16 @@ class StepEmitter:
 
     def sequences(self) -> list[str]:
         """The named sequences that the steps included."""
-        col = self.form.space.col
-        return [
-            pack_panels(
-                lanes,
-                [lanes if dim == col else 0 for dim in self.form.dims],
-                self.form.panels_first,
-            )
+        form = self.form
+        found = [
+            pack_panels(lanes, _at(form.space.col, form.dims, lanes), form.panels_first)
             for lanes in self.panel_widths
         ]
+        if self.epilogue_lanes:
+            sizes = _at(form.space.col, form.result_dims, self.epilogue_lanes)
+            with_bias = form.space.col in form.bias_dims
+            found.append(pack_epilogue(self.epilogue_lanes, sizes, with_bias))
+        return found
 
     def vectorize_copies(self) -> None:
         """Tile the copies of the packs to a few vectors each, and vectorise them.

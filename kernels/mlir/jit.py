@@ -27,6 +27,8 @@ class Compiled:
 def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
     """Compile `text` for this machine and find `entry`.
 
+    Operands and scratch are taken to be apart in memory, as `Call` is given them: then what
+    is written to C is not read from A again, and a store that another follows can go.
     The vectors are already there, so only plain loops (fills, epilogues) are left to
     LLVM's vectoriser, and 512-bit registers are allowed where the machine has them.
     With an `effort` below 3 it stays off, for code that is checked and not timed.
@@ -66,6 +68,9 @@ def _with_repeats(text: str, entry: str) -> Any:
     module = llvm.parse_assembly(text)
     function = module.get_function(entry)
     function.add_function_attribute("noinline")
+    for argument in function.arguments:
+        if str(argument.type) == "ptr":
+            argument.add_attribute("noalias")
     kinds = [str(argument.type) for argument in function.arguments]
     returned = str(function.global_value_type).partition(" (")[0]
     loads = [

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from kernels.mlir.form import Form
 from kernels.mlir.pieces import Piece
+from kernels.mlir.sequences import epilogue_matcher
 from kernels.mlir.writer import ANY, Writer
 
 Kinds = str
@@ -22,10 +23,14 @@ class KernelEmitter:
     Attributes:
         matchers: the kinds of iteration dims (`x` parallel, `k` reduction) that the
             script has to match.
+        ends_in_registers: whether the epilogue was tiled down to the register tile.
     """
 
-    def __init__(self, form: Form, pieces: list[Piece], writer: Writer) -> None:
+    def __init__(
+        self, form: Form, pieces: list[Piece], writer: Writer, ends_in_registers: bool
+    ) -> None:
         self.form = form
+        self.ends_in_registers = ends_in_registers
         self.pieces = pieces
         self.writer = writer
         self.matchers: dict[Kinds, None] = {}
@@ -60,6 +65,8 @@ class KernelEmitter:
             )
             w.line(f"transform.structured.vectorize {zeros} : {ANY}")
         w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
+        if self.ends_in_registers:
+            w.line(f"transform.structured.vectorize {w.collect('epilogue')} : {ANY}")
         w.include("hoist_accumulators")
         if unroll > 1:
             w.line(f"// unroll factor={unroll}")
@@ -120,6 +127,8 @@ class KernelEmitter:
         parts = self._parts(rows)
         if not parts:
             return
+        if self.ends_in_registers:
+            self._split_epilogue(rows)
         for kinds, sizes in parts.items():
             _, loops = w.tile_for(self._match(kinds), sizes)
             for loop in reversed(loops):
@@ -131,6 +140,30 @@ class KernelEmitter:
             w.line(f"transform.apply_patterns to {around} {{")
             w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
             w.line(f"}} : {ANY}")
+
+    def _split_epilogue(self, rows: bool) -> None:
+        """The epilogue in the parts that the contraction comes in, to take them from registers."""
+        extents = self._result_extents()
+        sizes = [
+            1 if rows and dim == self.form.space.row else self._chunk(dim, extent)
+            for dim, extent in extents.items()
+        ]
+        if any(sizes):
+            _, loops = self.writer.tile_for(self.writer.collect("epilogue"), sizes)
+            for loop in reversed(loops):
+                self.writer.line(f"transform.loop.unroll_full {loop} : {ANY}")
+
+    def epilogue_matchers(self) -> list[str]:
+        """What finds the epilogue's register tile, where there is one."""
+        if not self.ends_in_registers:
+            return []
+        inputs = int(bool(self.form.bias_dims))
+        return [epilogue_matcher("epilogue", len(self._result_extents()), inputs)]
+
+    def _result_extents(self) -> dict[str, int]:
+        """The dims of the epilogue's register tile that are left, with their extents."""
+        (piece,) = self.pieces
+        return self._extents(piece, 1, ())
 
     def _parts(self, rows: bool) -> dict[Kinds, list[int]]:
         """For each kind of micro-kernel the tile sizes that split it, where it is split."""
