@@ -118,40 +118,35 @@ class KernelEmitter:
     def _split_tiles(self) -> None:
         """One op for each part of a register tile that one vector shape can hold.
 
-        Rows that are not neighbours in the image come one by one, since vectorisation
-        wants operands without gaps. Widths such as 3 registers come register by register,
-        since LLVM takes vectors apart badly unless their length is a power of two.
+        Widths such as 3 registers come register by register, since LLVM takes vectors apart
+        badly unless their length is a power of two. Then rows come one by one as well: an
+        element of A is multiplied by a whole row of B before the next one is loaded, where
+        column by column all rows of A would have to be held (8x48 spilled an accumulator in
+        every step, and lost a quarter). So do rows that are not neighbours in the image,
+        since vectorisation wants operands without gaps.
         """
         w = self.writer
-        rows = self.form.rows_apart
-        parts = self._parts(rows)
+        parts = self._parts()
         if not parts:
             return
         if self.ends_in_registers:
-            self._split_epilogue(rows)
+            sizes = self._part_sizes(self._result_extents())
+            if any(sizes):
+                self._unrolled(w.collect("epilogue"), sizes)
         for kinds, sizes in parts.items():
-            _, loops = w.tile_for(self._match(kinds), sizes)
-            for loop in reversed(loops):
-                w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+            self._unrolled(self._match(kinds), sizes)
         w.include("cleanup")
-        if rows:
-            w.include("drop_unit_dims")
-            around = w.match_loops("accumulates", "around")
-            w.line(f"transform.apply_patterns to {around} {{")
-            w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
-            w.line(f"}} : {ANY}")
+        w.include("drop_unit_dims")
+        around = w.match_loops("accumulates", "around")
+        w.line(f"transform.apply_patterns to {around} {{")
+        w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
+        w.line(f"}} : {ANY}")
 
-    def _split_epilogue(self, rows: bool) -> None:
-        """The epilogue in the parts that the contraction comes in, to take them from registers."""
-        extents = self._result_extents()
-        sizes = [
-            1 if rows and dim == self.form.space.row else self._chunk(dim, extent)
-            for dim, extent in extents.items()
-        ]
-        if any(sizes):
-            _, loops = self.writer.tile_for(self.writer.collect("epilogue"), sizes)
-            for loop in reversed(loops):
-                self.writer.line(f"transform.loop.unroll_full {loop} : {ANY}")
+    def _unrolled(self, handle: str, sizes: list[int]) -> None:
+        """Tile an op and leave nothing of the loops."""
+        _, loops = self.writer.tile_for(handle, sizes)
+        for loop in reversed(loops):
+            self.writer.line(f"transform.loop.unroll_full {loop} : {ANY}")
 
     def epilogue_matchers(self) -> list[str]:
         """What finds the epilogue's register tile, where there is one."""
@@ -165,23 +160,25 @@ class KernelEmitter:
         (piece,) = self.pieces
         return self._extents(piece, 1, ())
 
-    def _parts(self, rows: bool) -> dict[Kinds, list[int]]:
+    def _parts(self) -> dict[Kinds, list[int]]:
         """For each kind of micro-kernel the tile sizes that split it, where it is split."""
-        space = self.form.space
+        stream = self.form.space.stream
         found: dict[Kinds, list[int]] = {}
         for piece in self.pieces:
-            for depth in piece.extents[space.stream]:
-                extents = self._extents(piece, depth, (space.stream,))
-                sizes = [
-                    1 if rows and dim == space.row else self._chunk(dim, extent)
-                    for dim, extent in extents.items()
-                ]
+            for depth in piece.extents[stream]:
+                extents = self._extents(piece, depth, (stream,))
+                sizes = self._part_sizes(extents)
                 if any(sizes):
                     kinds = self._kinds(extents)
-                    found[kinds] = [
-                        max(s) for s in zip(sizes, found.get(kinds, sizes), strict=True)
-                    ]
+                    known = found.get(kinds, sizes)
+                    found[kinds] = [max(s) for s in zip(sizes, known, strict=True)]
         return found
+
+    def _part_sizes(self, extents: dict[str, int]) -> list[int]:
+        """What each dim of a register tile is split into; 0 for what stays whole."""
+        chunks = {dim: self._chunk(dim, extent) for dim, extent in extents.items()}
+        by_row = self.form.rows_apart or any(chunks.values())
+        return [1 if by_row and dim == self.form.space.row else chunks[dim] for dim in extents]
 
     def _chunk(self, dim: str, extent: int) -> int:
         """Width of the parts that a register tile's columns are split into; 0 for none."""
