@@ -75,6 +75,8 @@ class StepEmitter:
             self.writer.line(f"// {step}")
             self._emit(step)
             self.writer.include("cleanup")
+        if self.form.pads_image:
+            self._fill_pads()
 
     def _emit(self, step: Step) -> None:
         if isinstance(step, Parallel):
@@ -183,7 +185,8 @@ class StepEmitter:
             self._fuse_fill(loop)
         self.fill_follows &= kind == "forall"
         extents = tuple(sorted({min(e, size) for e in piece.extents[dim]}, reverse=True))
-        return piece.with_extent(tiled, dim, extents)
+        moves = piece.moves_image or dim in self.form.space.operand_dims["A"]
+        return replace(piece.with_extent(tiled, dim, extents), moves_image=moves)
 
     def _tile_op(
         self, handle: str, dims: tuple[str, ...], dim: str, size: int, kind: str
@@ -228,7 +231,53 @@ class StepEmitter:
             self._divide(self.form.space.col, self._unit(self.form.space.col))
             self.pieces = [self._pack_panels(piece) for piece in self.pieces]
         else:
-            self.pieces = [self._pack_rows(piece) for piece in self.pieces]
+            self._pack_image() if self.form.pads_image else self._pack_plain()
+
+    def _pack_plain(self) -> None:
+        self.pieces = [self._pack_rows(piece) for piece in self.pieces]
+
+    def _pack_image(self) -> None:
+        """Pad the block of the image where it is used: zeros, and the pixels that exist.
+
+        Where no loop moves the image, its only block is the whole image. Blocks of a shorter
+        length than others share their handle, and copy from the image padded as a whole.
+        """
+        self.pieces = [
+            self._pack_rows(piece)
+            if piece.merged
+            else self._pad_block(piece)
+            if piece.moves_image
+            else piece
+            for piece in self.pieces
+        ]
+
+    def _fill_pads(self) -> None:
+        """Padded blocks as what they are in memory: zeros first, then the pixels."""
+        w = self.writer
+        w.line("// padded blocks: zeros first, then the pixels")
+        pads, filled, zeros = w.name("pads"), w.name("filled"), w.name("zeros")
+        w.line(
+            f'{pads} = transform.structured.match ops{{["tensor.pad"]}} in %func : ({ANY}) -> {ANY}'
+        )
+        w.line(
+            f"{filled} = transform.structured.rewrite_in_destination_passing_style {pads} "
+            f": ({ANY}) -> {ANY}"
+        )
+        w.line(f"{zeros} = transform.get_producer_of_operand {filled}[1] : ({ANY}) -> {ANY}")
+        plain = w.name("plain")  # no more a fill, as that of C is
+        w.line(f"{plain} = transform.structured.generalize {zeros} : ({ANY}) -> {ANY}")
+
+    def _pad_block(self, piece: Piece) -> Piece:
+        w = self.writer
+        w.line("transform.apply_patterns to %func {")
+        w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
+        w.line(f"}} : {ANY}")
+        block, padded, loop = w.name("block"), w.name("padded"), w.name("loop")
+        for found, user in ((block, piece.handle), (padded, block)):
+            w.line(f"{found} = transform.get_producer_of_operand {user}[0] : ({ANY}) -> {ANY}")
+        w.line(f"{loop} = transform.get_parent_op {piece.handle} : ({ANY}) -> {ANY}")
+        self._fuse(padded, loop, "padded_block")
+        return piece
 
     def _pack_panels(self, piece: Piece) -> Piece:
         w, col = self.writer, self.form.space.col

@@ -25,6 +25,7 @@ class Form:
         contiguous: the dim whose neighbours are neighbours in A.
         rows_apart: whether something lies in A between neighbouring rows of the register
             tile: pixels that a stride leaves out, or the channels of other groups.
+        pads_image: whether the op reads an image that is padded with zeros first.
         starts_from_fill: whether C starts from zeros that a linalg.fill writes.
         zero: the element type's zero as an attribute.
         widens: whether the body widens A and B to the accumulator's type.
@@ -47,6 +48,7 @@ class Form:
     widens: bool
     accumulator_bytes: int
     rows_apart: bool
+    pads_image: bool
     starts_from_fill: bool
 
     @property
@@ -81,6 +83,7 @@ def form(problem: Problem) -> Form:
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
         rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
+        pads_image=image is not None and image.pad > 0 and image.groups == 1,
         starts_from_fill=getattr(problem, "init", "zero") == "zero",
     )
 
