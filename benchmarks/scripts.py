@@ -107,7 +107,12 @@ def row_of(problem: Problem, backend: Backend, options: argparse.Namespace) -> R
     named = {"problem": problem.canonical, "schedule": Schedule.from_json(steps).hash}
     try:
         done = subprocess.run(
-            command, input=json.dumps(request), capture_output=True, text=True, timeout=LIMIT_S
+            command,
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return named | {"failure": f"no answer within {LIMIT_S:.0f} s"}

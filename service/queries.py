@@ -95,9 +95,7 @@ def shown_proof(session: Session, schedule: models.Schedule) -> models.Proof | N
     return _first_proof(session, schedule, of_flavor("cpu"))
 
 
-def failed_proof(
-    session: Session, schedule: models.Schedule, flavor: str
-) -> models.Proof | None:
+def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> models.Proof | None:
     """The latest attempt at a script of a flavor that failed."""
     return _first_proof(session, schedule, models.Script.flavor == flavor, ~models.Proof.ok)
 

@@ -160,7 +160,6 @@ class StepEmitter:
         self.writer.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
         return merged
 
-
     def _tile(self, dim: str, size: int) -> None:
         self._divide(dim, size)
         self.pieces = [self._loop(piece, dim, size, "forall") for piece in self.pieces]

@@ -198,9 +198,7 @@ def run(
     call()
     once = time.perf_counter() - begin
     if returned is None:
-        results = [
-            widened(a, s.element) for a, s in zip(arrays, signature.arguments, strict=True)
-        ]
+        results = [widened(a, s.element) for a, s in zip(arrays, signature.arguments, strict=True)]
     else:
         results = [widened(call.returned(), returned.element)]
     return results, once if repeat_s is None else time_call(call, repeat_s).median

@@ -145,7 +145,7 @@ class Call:
         sizes, strides = rest[:rank], rest[rank:]
         reach = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
         memory = (ctypes.c_char * (reach * kind.itemsize)).from_address(aligned)
-        flat = np.frombuffer(memory, kind)
+        flat = np.frombuffer(memoryview(memory).cast("B"), kind)
         steps = tuple(s * kind.itemsize for s in strides)
         return np.lib.stride_tricks.as_strided(flat[offset:], sizes, steps).copy()
 

@@ -197,4 +197,3 @@ def _body(problem: Problem) -> list[str]:
         f"%s = arith.add{kind} %c, %p : {wide}",
         f"linalg.yield %s : {wide}",
     ]
-

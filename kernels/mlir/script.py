@@ -13,10 +13,11 @@ from kernels.mlir.notes import notes
 from kernels.mlir.payload import payload
 from kernels.mlir.proof import Proof
 from kernels.mlir.sequences import (
-    BUFFERIZE,
     CLEANUP,
     DROP_UNIT_DIMS,
+    FOLD_ALIASES,
     LOWER_VECTORS,
+    bufferize,
     contraction_matcher,
     hoist_accumulators,
 )
@@ -95,7 +96,7 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         contraction_matcher("contraction", None, shape.body),
         *kernel.epilogue_matchers(),
         hoist_accumulators(shape.widens),
-        BUFFERIZE,
+        bufferize("C in place, one scratch buffer per pack.", FOLD_ALIASES),
         LOWER_VECTORS,
     ]
     body = "\n".join([_main(shape, writer.lines), *shared])
@@ -141,9 +142,7 @@ def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
     )
 
 
-_EPILOGUE = (
-    f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
-)
+_EPILOGUE = f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
 
 
 def _main(form: Form, lines: list[str]) -> str:

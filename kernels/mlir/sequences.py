@@ -31,15 +31,28 @@ transform.named_sequence @drop_unit_dims(%func: !transform.any_op {transform.rea
 """
 
 
-BUFFERIZE = """\
-// Tensors to buffers: C in place, one scratch buffer per pack.
-transform.named_sequence @bufferize(%root: !transform.any_op {transform.consumed})
-    -> !transform.any_op {
+def bufferize(what: str, then: str = "") -> str:
+    """The sequence from tensors to buffers.
+
+    Args:
+        what: its comment.
+        then: operations on the function `%func` afterwards.
+    """
+    return f"""\
+// Tensors to buffers: {what}
+transform.named_sequence @bufferize(%root: !transform.any_op {{transform.consumed}})
+    -> !transform.any_op {{
   transform.bufferization.eliminate_empty_tensors %root : !transform.any_op
-  %module = transform.bufferization.one_shot_bufferize layout{IdentityLayoutMap} %root
-      <{bufferize_function_boundaries = true}> : (!transform.any_op) -> !transform.any_op
-  %func = transform.structured.match ops{["func.func"]} in %module
+  %module = transform.bufferization.one_shot_bufferize layout{{IdentityLayoutMap}} %root
+      <{{bufferize_function_boundaries = true}}> : (!transform.any_op) -> !transform.any_op
+  %func = transform.structured.match ops{{["func.func"]}} in %module
       : (!transform.any_op) -> !transform.any_op
+{then}  transform.yield %func : !transform.any_op
+}}
+"""
+
+
+FOLD_ALIASES = """\
   transform.apply_patterns to %func {
     transform.apply_patterns.canonicalization
     transform.apply_patterns.memref.fold_memref_alias_ops
@@ -48,8 +61,6 @@ transform.named_sequence @bufferize(%root: !transform.any_op {transform.consumed
   transform.apply_patterns to %func {
     transform.apply_patterns.canonicalization
   } : !transform.any_op
-  transform.yield %func : !transform.any_op
-}
 """
 
 LOWER_VECTORS = """\
@@ -126,7 +137,8 @@ transform.named_sequence @{name}(%op: !transform.any_op {{transform.readonly}})
   transform.match.operation_name %op ["linalg.generic"] : !transform.any_op
   transform.match.structured failures(propagate) %op : !transform.any_op {{
   ^bb0(%candidate: !transform.any_op):
-{_counted("rank", rank)}{_counted("num_inputs", inputs)}    "transform.match.structured.dim"(%candidate) <{{is_all, parallel, raw_dim_list = array<i64>}}>
+{_counted("rank", rank)}{_counted("num_inputs", inputs)}\
+    "transform.match.structured.dim"(%candidate) <{{is_all, parallel, raw_dim_list = array<i64>}}>
         : (!transform.any_op) -> ()
     "transform.match.structured.body"(%candidate) <{{elementwise}}> : (!transform.any_op) -> ()
     transform.match.structured.yield
