@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
@@ -138,11 +138,31 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
             )
         )
         return
+    spelled = attempt.schedule.hash, attempt.schedule.to_json()
+    add_script(session, row, FLAVOR, spelled, proof)
+
+
+def add_script(
+    session: Session,
+    row: models.Schedule,
+    flavor: str,
+    spelled: tuple[str, list[Any]],
+    proof: "Proof",
+) -> None:
+    """Store a proof, and the script if one came about.
+
+    Args:
+        session: an open transaction.
+        row: the schedule that it belongs to.
+        flavor: of the script.
+        spelled: hash and steps of what the script spells.
+        proof: what became of it; only one that is `ok` will be served.
+    """
     low, high = proof.interval or (None, None)
     session.add(
         models.Proof(
             schedule_id=row.id,
-            script=_script(row, attempt.schedule, proof.script) if proof.script else None,
+            script=_script(row, flavor, spelled, proof.script) if proof.script else None,
             ok=proof.ok and bool(proof.script),
             applied=proof.applied,
             executed=proof.executed,
@@ -159,24 +179,33 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
     )
 
 
-def _script(row: models.Schedule, schedule: Schedule, text: str) -> models.Script:
+def _script(
+    row: models.Schedule, flavor: str, spelled: tuple[str, list[Any]], text: str
+) -> models.Script:
+    name, steps = spelled
     return models.Script(
         schedule_id=row.id,
-        flavor=FLAVOR,
-        hash=schedule.hash,
-        steps=schedule.to_json(),
+        flavor=flavor,
+        hash=name,
+        steps=steps,
         text=text,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
 
 
 def _drop(session: Session, row: models.Schedule, *, proven: bool, but: int = 0) -> None:
-    """Forget the row's proven or failed attempts, except the script `but`."""
+    """Forget the row's proven or failed attempts, except the script `but`.
+
+    Those of other flavors stay: they do not depend on what this search found.
+    """
     attempts = session.execute(
-        select(models.Proof.id, models.Proof.script_id).where(
+        select(models.Proof.id, models.Proof.script_id)
+        .outerjoin(models.Proof.script)
+        .where(
             models.Proof.schedule_id == row.id,
             models.Proof.ok == proven,
             models.Proof.script_id.is_distinct_from(but),
+            queries.of_flavor(FLAVOR),
         )
     ).all()
     scripts = [script_id for _, script_id in attempts if script_id is not None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import ColumnElement, exists, false, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from kernels.problem import Problem
@@ -108,16 +108,34 @@ def proven_script(
 
 
 def shown_proof(session: Session, schedule: models.Schedule) -> models.Proof | None:
-    """The proof of the script that is served, else the latest attempt that failed."""
+    """The proof of the cpu script that is served, else the latest attempt that failed."""
+    return _first_proof(session, schedule, of_flavor("cpu"))
+
+
+def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> models.Proof | None:
+    """The latest attempt at a script of a flavor that failed."""
+    return _first_proof(session, schedule, models.Script.flavor == flavor, ~models.Proof.ok)
+
+
+def _first_proof(
+    session: Session, schedule: models.Schedule, *wanted: ColumnElement[bool]
+) -> models.Proof | None:
     query = (
         select(models.Proof)
-        .where(models.Proof.schedule_id == schedule.id)
+        .outerjoin(models.Proof.script)
+        .where(models.Proof.schedule_id == schedule.id, *wanted)
         .order_by(
             models.Proof.ok.desc(), models.Proof.gflops.desc().nulls_last(), models.Proof.id.desc()
         )
         .limit(1)
     )
     return session.scalar(query)
+
+
+def of_flavor(flavor: str) -> ColumnElement[bool]:
+    """Proofs of scripts of a flavor; cpu ones also where not even a script came about."""
+    absent = models.Proof.script_id.is_(None) if flavor == "cpu" else false()
+    return or_(models.Script.flavor == flavor, absent)
 
 
 def find_trials(

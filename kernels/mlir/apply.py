@@ -57,13 +57,8 @@ def apply_script(text: str, diagnostics: Diagnostics) -> Any:
     Raises:
         StageError: `apply` or `verify`.
     """
-    try:
-        module = ir.Module.parse(text)
-        main = _main_sequence(module)
-        interpreter.apply_named_sequence(module.operation, main, module.operation)
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("apply", diagnostics.explain(error, text)) from error
-    _verify(module, text, diagnostics)
+    module = _parse(text, diagnostics)
+    _interpret(module, module, text, diagnostics)
     for op in list(module.body.operations):
         if op.operation.name.startswith("transform."):
             op.operation.erase()
@@ -78,21 +73,29 @@ def apply_to(payload: str, script: str, diagnostics: Diagnostics) -> Any:
     Raises:
         StageError: `apply` or `verify`; a line that is quoted is one of the script.
     """
-    try:
-        module = ir.Module.parse(payload)
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("apply", f"payload: {diagnostics.explain(error, payload)}") from error
-    try:
-        sequences = ir.Module.parse(script)
-        main = _main_sequence(sequences)
-        interpreter.apply_named_sequence(module.operation, main, sequences.operation)
-    except (ir.MLIRError, ValueError) as error:
-        raise StageError("apply", diagnostics.explain(error, script)) from error
-    _verify(module, script, diagnostics)
+    module = _parse(payload, diagnostics, "payload: ")
+    _interpret(module, _parse(script, diagnostics), script, diagnostics)
     return module
 
 
-def _verify(module: Any, text: str, diagnostics: Diagnostics) -> None:
+def _parse(text: str, diagnostics: Diagnostics, what: str = "") -> Any:
+    try:
+        return ir.Module.parse(text)
+    except (ir.MLIRError, ValueError) as error:
+        raise StageError("apply", f"{what}{diagnostics.explain(error, text)}") from error
+
+
+def _interpret(module: Any, sequences: Any, text: str, diagnostics: Diagnostics) -> None:
+    """Run the main sequence of one module on another, and verify what comes out.
+
+    Raises:
+        StageError: `apply` or `verify`, with the line of `text` that is to blame.
+    """
+    try:
+        main = _main_sequence(sequences)
+        interpreter.apply_named_sequence(module.operation, main, sequences.operation)
+    except (ir.MLIRError, ValueError) as error:
+        raise StageError("apply", diagnostics.explain(error, text)) from error
     try:
         module.operation.verify()
     except (ir.MLIRError, ValueError) as error:

@@ -57,43 +57,80 @@ def stage(name: str) -> float:
     return time.perf_counter()
 
 
-def prove_here(request: dict[str, Any]) -> dict[str, Any]:
-    """Prove one script in this process: the fields of `Proof` that could be established."""
+class Finding:
+    """What a child establishes step by step: fields of `Proof` and more, kept when it fails.
+
+    Attributes:
+        fields: what is known so far.
+    """
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+
+    def apply(self, applied: Callable[[], Any]) -> Any:
+        """The module that `applied` makes; that it could, and how long it took."""
+        begin = stage("apply")
+        module = applied()
+        self.fields |= {"applied": True, "apply_s": time.perf_counter() - begin}
+        return module
+
+    def compile(self, lowered: Callable[[], Any], effort: int = 3) -> Any:
+        """The machine code of what `lowered` gives, and the scratch buffers that it takes."""
+        from kernels.mlir.jit import compile_ir
+        from kernels.mlir.payload import ENTRY
+
+        begin = stage("lower")
+        text, scratch = lowered()
+        self.fields["lower_s"] = time.perf_counter() - begin
+        begin = stage("compile")
+        compiled = compile_ir(text, ENTRY, effort)
+        self.fields["compile_s"] = time.perf_counter() - begin
+        return compiled, scratch
+
+
+def establish(steps: Callable[[Finding, Any], None]) -> dict[str, Any]:
+    """Run `steps` in an MLIR context; what they found, and why they stopped if they did.
+
+    Args:
+        steps: takes what is found so far and the context's `Diagnostics`.
+    """
     stage("import")
     from iree.compiler import ir
 
-    from kernels.mlir.apply import Diagnostics, StageError, apply_script, check_structure
-    from kernels.mlir.jit import compile_ir
-    from kernels.mlir.lower import lower
-    from kernels.mlir.payload import ENTRY
-    from kernels.problem import parse_problem
-    from kernels.problem.iteration import iteration_space
+    from kernels.mlir.apply import Diagnostics, StageError
 
-    out: dict[str, Any] = {}
-    problem = parse_problem(request["problem"])
-    space = iteration_space(problem)
-    columns = space.extent(space.col)
+    finding = Finding()
     try:
         with ir.Context() as context, ir.Location.unknown():
-            diagnostics = Diagnostics(context)
-            start = stage("apply")
-            module = apply_script(request["module"], diagnostics)
-            out |= {"applied": True, "apply_s": time.perf_counter() - start}
-            if request.get("apply_only"):
-                return out | {"transformed": str(module)}
-            out["vectorised"] = check_structure(module, columns)
-            start = stage("lower")
-            text, scratch = lower(module, diagnostics)
-            out["lower_s"] = time.perf_counter() - start
-        start = stage("compile")
-        compiled = compile_ir(text, ENTRY)
-        out["compile_s"] = time.perf_counter() - start
-        out |= run_and_time(problem, compiled, scratch, request)
+            steps(finding, Diagnostics(context))
     except StageError as error:
-        out |= {"failure": error.failure, "message": str(error)}
+        finding.fields |= {"failure": error.failure, "message": str(error)}
     except MemoryError:
-        out |= {"failure": "memory", "message": "out of memory"}
-    return out
+        finding.fields |= {"failure": "memory", "message": "out of memory"}
+    return finding.fields
+
+
+def prove_here(request: dict[str, Any]) -> dict[str, Any]:
+    """Prove one script in this process: the fields of `Proof` that could be established."""
+    from kernels.problem import parse_problem
+
+    problem = parse_problem(request["problem"])
+
+    def steps(finding: Finding, diagnostics: Any) -> None:
+        from kernels.mlir.apply import apply_script, check_structure
+        from kernels.mlir.lower import lower
+        from kernels.problem.iteration import iteration_space
+
+        module = finding.apply(lambda: apply_script(request["module"], diagnostics))
+        if request.get("apply_only"):
+            finding.fields["transformed"] = str(module)
+            return
+        space = iteration_space(problem)
+        finding.fields["vectorised"] = check_structure(module, space.extent(space.col))
+        compiled, scratch = finding.compile(lambda: lower(module, diagnostics))
+        finding.fields |= run_and_time(problem, compiled, scratch, request)
+
+    return establish(steps)
 
 
 def run_and_time(
@@ -142,7 +179,8 @@ def check_call(problem: Any, compiled: Any, scratch: Any, seed: int) -> tuple[An
     arrays = [operands[name] for name in argument_names(problem)]
     stage("run")
     call = Call(compiled, [*arrays, *buffers], operands["C"])
-    error, tolerance = compare(problem, call.result(), expected)
+    call()
+    error, tolerance = compare(problem, call.returned(), expected)
     out: dict[str, Any] = {"executed": True, "max_error": error, "tolerance": tolerance}
     changed = [name for name, array in before.items() if (operands[name] != array).any()]
     if changed:

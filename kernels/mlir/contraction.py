@@ -30,6 +30,11 @@ class Contraction:
     options: str = ""
 
     @property
+    def result_dims(self) -> tuple[str, ...]:
+        """The dims of its result, in order."""
+        return tuple(self.maps[2].split(", "))
+
+    @property
     def is_generic(self) -> bool:
         """Whether the op has no name of its own."""
         return self.op == "linalg.generic"
@@ -140,3 +145,8 @@ def _list(dims: tuple[str, ...]) -> str:
 def affine_map(dims: tuple[str, ...], results: str) -> str:
     """An affine map of `dims`."""
     return f"affine_map<({', '.join(dims)}) -> ({results})>"
+
+
+def words(names: list[str]) -> str:
+    """Quoted words with commas between them, as iterator types are written."""
+    return ", ".join(f'"{name}"' for name in names)

@@ -5,7 +5,7 @@ from math import gcd
 
 from kernels.mlir.form import Form
 from kernels.mlir.pieces import Extents, Piece, check_uniform, cut
-from kernels.mlir.sequences import pack_panels
+from kernels.mlir.sequences import pack_epilogue, pack_panels
 from kernels.mlir.writer import ANY, Writer
 from kernels.schedule import (
     Pack,
@@ -30,15 +30,30 @@ def largest_divisor(extents: tuple[int, ...], limit: int) -> int:
     return max(d for d in range(1, min(limit, common) + 1) if common % d == 0)
 
 
+def _at(dim: str, dims: tuple[str, ...], size: int) -> list[int]:
+    """`size` at the place of `dim`, zeros elsewhere."""
+    return [size if name == dim else 0 for name in dims]
+
+
+Handles = tuple[str, str | None]
+"""The contraction, and the epilogue where there is one."""
+
+
 class StepEmitter:
     """Walks a schedule and writes the operations of each step.
+
+    The epilogue leads while it can: it is what loops over the result are made of, and the
+    contraction and its fill are fused into them. It stays behind at the first loop over the
+    reduction, since it needs whole sums, and where the contraction is split for static
+    shapes. There it meets the block in cache; if it leads to the end, in registers.
 
     The pieces are the contraction as it stands: each step replaces them by the tiled,
     split or packed ones. Handles of the copies that packs leave behind are collected,
     since they are tiled and vectorised after all loops exist.
     """
 
-    def __init__(self, form: Form, schedule: Schedule, handle: str, writer: Writer) -> None:
+    def __init__(self, form: Form, schedule: Schedule, handles: Handles, writer: Writer) -> None:
+        handle, self.epilogue = handles
         self.form = form
         self.schedule = schedule
         self.writer = writer
@@ -46,6 +61,7 @@ class StepEmitter:
         self.pieces = [Piece(handle, extents)]
         self.fill_follows = form.starts_from_fill
         self.panel_widths: dict[int, None] = {}
+        self.epilogue_lanes = 0
         self.copies: dict[tuple[int, ...], list[str]] = {}
 
     def run(self) -> None:
@@ -59,6 +75,8 @@ class StepEmitter:
             self.writer.line(f"// {step}")
             self._emit(step)
             self.writer.include("cleanup")
+        if self.form.pads_image:
+            self._fill_pads()
 
     def _emit(self, step: Step) -> None:
         if isinstance(step, Parallel):
@@ -99,7 +117,7 @@ class StepEmitter:
         where = cut(piece.extents[dim][0], size, unit)
         if len(where.parts) == 1:
             return [piece]
-        self.fill_follows = False
+        self.fill_follows, self.epilogue = False, None
         sizes = " + ".join(map(str, where.parts))
         self.writer.line(f"// static shapes: {dim} = {sizes}")
         handles, rest = [], piece.handle
@@ -142,10 +160,6 @@ class StepEmitter:
         self.writer.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
         return merged
 
-    def _sizes(self, dim: str, size: int) -> str:
-        before = self.form.dims[: self.form.dims.index(dim)]
-        return str([*(0 for _ in before), size])
-
     def _tile(self, dim: str, size: int) -> None:
         self._divide(dim, size)
         self.pieces = [self._loop(piece, dim, size, "forall") for piece in self.pieces]
@@ -158,18 +172,33 @@ class StepEmitter:
         """Tile one piece; a piece of a single block needs no loop."""
         if max(piece.extents[dim]) <= size:
             return piece
-        w = self.writer
-        tiled, loop = w.name(f"{dim}_block"), w.name(f"{dim}_loop")
-        sizes = self._sizes(dim, size // self._panel(piece, dim))
-        w.line(
-            f"{tiled}, {loop} = transform.structured.tile_using_{kind} {piece.handle} "
-            f"tile_sizes {sizes} : ({ANY}) -> ({ANY}, {ANY})"
-        )
+        self.epilogue = self.epilogue if kind == "forall" else None
+        steps = size // self._panel(piece, dim)
+        if self.epilogue is None:
+            tiled, loop = self._tile_op(piece.handle, self.form.dims, dim, steps, kind)
+        else:
+            led, loop = self._tile_op(self.epilogue, self.form.result_dims, dim, steps, kind)
+            tiled, loop = self._fuse(piece.handle, loop, f"{dim}_inner")
+            self.epilogue = led
         if kind == "forall" and self.fill_follows:
             self._fuse_fill(loop)
         self.fill_follows &= kind == "forall"
         extents = tuple(sorted({min(e, size) for e in piece.extents[dim]}, reverse=True))
-        return piece.with_extent(tiled, dim, extents)
+        moves = piece.moves_image or dim in self.form.space.operand_dims["A"]
+        return replace(piece.with_extent(tiled, dim, extents), moves_image=moves)
+
+    def _tile_op(
+        self, handle: str, dims: tuple[str, ...], dim: str, size: int, kind: str
+    ) -> tuple[str, str]:
+        """Tile an op with the given dims along one of them; the tile and the loop."""
+        w = self.writer
+        tiled, loop = w.name(f"{dim}_block"), w.name(f"{dim}_loop")
+        sizes = [*(0 for _ in dims[: dims.index(dim)]), size]
+        w.line(
+            f"{tiled}, {loop} = transform.structured.tile_using_{kind} {handle} "
+            f"tile_sizes {sizes} : ({ANY}) -> ({ANY}, {ANY})"
+        )
+        return tiled, loop
 
     def _fuse_fill(self, loop: str) -> None:
         """Zeros are written where they are used, in the end into registers.
@@ -177,16 +206,22 @@ class StepEmitter:
         This ends at the first loop over the reduction, and where the op was split: the
         second part adds to what the first left, not to the fill.
         """
-        w = self.writer
-        fill, tile, around = w.name("fill"), w.name("fill_tile"), w.name("around")
-        w.line(
+        fill = self.writer.name("fill")
+        self.writer.line(
             f'{fill} = transform.structured.match ops{{["linalg.fill"]}} in %func '
             f": ({ANY}) -> {ANY}"
         )
+        self._fuse(fill, loop, "fill_tile")
+
+    def _fuse(self, producer: str, loop: str, hint: str) -> tuple[str, str]:
+        """Compute what an op does inside of the loop that uses it; the op and the loop anew."""
+        w = self.writer
+        tile, around = w.name(hint), w.name("around")
         w.line(
-            f"{tile}, {around} = transform.structured.fuse_into_containing_op {fill} into {loop} "
-            f": ({ANY}, {ANY}) -> ({ANY}, {ANY})"
+            f"{tile}, {around} = transform.structured.fuse_into_containing_op {producer} "
+            f"into {loop} : ({ANY}, {ANY}) -> ({ANY}, {ANY})"
         )
+        return tile, around
 
     # Packing
 
@@ -195,7 +230,53 @@ class StepEmitter:
             self._divide(self.form.space.col, self._unit(self.form.space.col))
             self.pieces = [self._pack_panels(piece) for piece in self.pieces]
         else:
-            self.pieces = [self._pack_rows(piece) for piece in self.pieces]
+            self._pack_image() if self.form.pads_image else self._pack_plain()
+
+    def _pack_plain(self) -> None:
+        self.pieces = [self._pack_rows(piece) for piece in self.pieces]
+
+    def _pack_image(self) -> None:
+        """Pad the block of the image where it is used: zeros, and the pixels that exist.
+
+        Where no loop moves the image, its only block is the whole image. Blocks of a shorter
+        length than others share their handle, and copy from the image padded as a whole.
+        """
+        self.pieces = [
+            self._pack_rows(piece)
+            if piece.merged
+            else self._pad_block(piece)
+            if piece.moves_image
+            else piece
+            for piece in self.pieces
+        ]
+
+    def _fill_pads(self) -> None:
+        """Padded blocks as what they are in memory: zeros first, then the pixels."""
+        w = self.writer
+        w.line("// padded blocks: zeros first, then the pixels")
+        pads, filled, zeros = w.name("pads"), w.name("filled"), w.name("zeros")
+        w.line(
+            f'{pads} = transform.structured.match ops{{["tensor.pad"]}} in %func : ({ANY}) -> {ANY}'
+        )
+        w.line(
+            f"{filled} = transform.structured.rewrite_in_destination_passing_style {pads} "
+            f": ({ANY}) -> {ANY}"
+        )
+        w.line(f"{zeros} = transform.get_producer_of_operand {filled}[1] : ({ANY}) -> {ANY}")
+        plain = w.name("plain")  # no more a fill, as that of C is
+        w.line(f"{plain} = transform.structured.generalize {zeros} : ({ANY}) -> {ANY}")
+
+    def _pad_block(self, piece: Piece) -> Piece:
+        w = self.writer
+        w.line("transform.apply_patterns to %func {")
+        w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
+        w.line(f"}} : {ANY}")
+        block, padded, loop = w.name("block"), w.name("padded"), w.name("loop")
+        for found, user in ((block, piece.handle), (padded, block)):
+            w.line(f"{found} = transform.get_producer_of_operand {user}[0] : ({ANY}) -> {ANY}")
+        w.line(f"{loop} = transform.get_parent_op {piece.handle} : ({ANY}) -> {ANY}")
+        self._fuse(padded, loop, "padded_block")
+        return piece
 
     def _pack_panels(self, piece: Piece) -> Piece:
         w, col = self.writer, self.form.space.col
@@ -216,6 +297,13 @@ class StepEmitter:
             w.line("}")
         else:
             w.line(f"{packed}, {copy} = {include.format(piece.handle)}")
+        if self.epilogue is not None:
+            led = w.name("packed_epilogue")
+            w.line(
+                f"{led} = transform.include @pack_epilogue_{lanes} failures(propagate) "
+                f"({self.epilogue}) : ({ANY}) -> {ANY}"
+            )
+            self.epilogue, self.epilogue_lanes = led, lanes
         depths = piece.extents[self.form.space.stream]
         taps = (1,) * len(self.form.taps)
         lead = (1,) * len(self.form.space.lead)
@@ -246,15 +334,16 @@ class StepEmitter:
 
     def sequences(self) -> list[str]:
         """The named sequences that the steps included."""
-        col = self.form.space.col
-        return [
-            pack_panels(
-                lanes,
-                [lanes if dim == col else 0 for dim in self.form.dims],
-                self.form.panels_first,
-            )
+        form = self.form
+        found = [
+            pack_panels(lanes, _at(form.space.col, form.dims, lanes), form.panels_first)
             for lanes in self.panel_widths
         ]
+        if self.epilogue_lanes:
+            sizes = _at(form.space.col, form.result_dims, self.epilogue_lanes)
+            with_bias = form.space.col in form.bias_dims
+            found.append(pack_epilogue(self.epilogue_lanes, sizes, with_bias))
+        return found
 
     def vectorize_copies(self) -> None:
         """Tile the copies of the packs to a few vectors each, and vectorise them.

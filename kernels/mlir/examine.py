@@ -1,8 +1,6 @@
 """The child's side of `kernels.mlir.verify`: a script that may be anybody's, on any payload."""
 
-import ctypes
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +9,7 @@ from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
 from kernels.mlir.apply import Diagnostics, StageError, apply_script, apply_to, is_vectorised
-from kernels.mlir.jit import Compiled, compile_ir, descriptor_words
+from kernels.mlir.jit import Call, Compiled, compile_ir
 from kernels.mlir.lower import Scratch, lower
 from kernels.mlir.outline import outline
 from kernels.mlir.packs import lower_packs
@@ -193,49 +191,17 @@ def run(
     scratch = [empty_aligned(s.shape, _TYPES[s.element]) for s in function.scratch]
     for buffer in scratch:
         poison(buffer)
-    call = bind(function, [*arrays, *scratch])
+    returned, signature = function.signature.result, function.signature
+    like = np.empty(returned.shape, _TYPES[returned.element]) if returned else None
+    call = Call(function.compiled, [*arrays, *scratch], like)
     begin = time.perf_counter()
-    found = call()
+    call()
     once = time.perf_counter() - begin
-    results = [widened(a, s.element) for a, s in zip(arrays, function.signature.arguments,
-                                                     strict=True)]  # fmt: skip
-    if not function.signature.in_place:
-        results = [found]
+    if returned is None:
+        results = [widened(a, s.element) for a, s in zip(arrays, signature.arguments, strict=True)]
+    else:
+        results = [widened(call.returned(), returned.element)]
     return results, once if repeat_s is None else time_call(call, repeat_s).median
-
-
-def bind(function: Function, arrays: list[Array]) -> Callable[[], Array]:
-    """A call of compiled code on arrays; it gives a widened copy of the result."""
-    result = function.signature.result
-    rank = len(result.shape) if result else 0
-
-    class Descriptor(ctypes.Structure):
-        _fields_ = [
-            ("allocated", ctypes.c_void_p),
-            ("aligned", ctypes.c_void_p),
-            ("offset", ctypes.c_int64),
-            ("sizes", ctypes.c_int64 * rank),
-            ("strides", ctypes.c_int64 * rank),
-        ]
-
-    words = [word for array in arrays for word in descriptor_words(array)]
-    kind = ctypes.CFUNCTYPE(Descriptor if result else None, *[type(word) for word in words])
-    code = kind(function.compiled.address)
-
-    def call() -> Array:
-        out = code(*words)
-        if result is None:
-            return np.empty(0)
-        dtype = np.dtype(_TYPES[result.element])
-        strides = tuple(out.strides)
-        reach = out.offset + sum((n - 1) * s for n, s in zip(result.shape, strides, strict=True))
-        memory = (ctypes.c_char * ((reach + 1) * dtype.itemsize)).from_address(out.aligned)
-        flat = np.frombuffer(memory, dtype)[out.offset :]
-        steps = tuple(s * dtype.itemsize for s in strides)
-        view = np.lib.stride_tricks.as_strided(flat, result.shape, steps)
-        return widened(view, result.element)
-
-    return call
 
 
 def aligned(array: Array) -> Array:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kernels.mlir.contraction import contraction
+from kernels.mlir.epilogue import bias_dims, has_epilogue
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 
@@ -15,12 +16,16 @@ class Form:
         space: the dims and their roles.
         op: the op in the payload.
         dims: its iteration dims in MLIR's order; after B is packed, `lane` follows them.
+        result_dims: those of its result, and of the epilogue.
+        bias_dims: those of the bias; none without one.
+        has_epilogue: whether an elementwise op follows the contraction.
         tap_extents: the reduction dims that are not streamed (kh, kw), with their extents.
         panels_first: the outer permutation that puts the panels of packed B first.
         copied_dims: dims of A before its last one.
         contiguous: the dim whose neighbours are neighbours in A.
         rows_apart: whether something lies in A between neighbouring rows of the register
             tile: pixels that a stride leaves out, or the channels of other groups.
+        pads_image: whether the op reads an image that is padded with zeros first.
         starts_from_fill: whether C starts from zeros that a linalg.fill writes.
         zero: the element type's zero as an attribute.
         widens: whether the body widens A and B to the accumulator's type.
@@ -31,6 +36,9 @@ class Form:
     space: IterationSpace
     op: str
     dims: tuple[str, ...]
+    result_dims: tuple[str, ...]
+    bias_dims: tuple[str, ...]
+    has_epilogue: bool
     tap_extents: dict[str, int]
     panels_first: tuple[int, ...]
     copied_dims: int
@@ -40,6 +48,7 @@ class Form:
     widens: bool
     accumulator_bytes: int
     rows_apart: bool
+    pads_image: bool
     starts_from_fill: bool
 
     @property
@@ -62,6 +71,9 @@ def form(problem: Problem) -> Form:
         space=space,
         op=op.op,
         dims=op.dims,
+        result_dims=op.result_dims,
+        bias_dims=bias_dims(problem, op),
+        has_epilogue=has_epilogue(problem),
         tap_extents={"kh": image.kh, "kw": image.kw} if image else {},
         panels_first=_panels_first(space, op.maps[1].split(", ")),
         copied_dims=len(op.shapes[0]) - 1,
@@ -71,8 +83,8 @@ def form(problem: Problem) -> Form:
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
         rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
-        starts_from_fill=not getattr(problem, "bias", False)
-        and getattr(problem, "init", "zero") == "zero",
+        pads_image=image is not None and image.pad > 0 and image.groups == 1,
+        starts_from_fill=getattr(problem, "init", "zero") == "zero",
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from kernels.mlir.form import Form
 from kernels.mlir.pieces import Piece
+from kernels.mlir.sequences import epilogue_matcher
 from kernels.mlir.writer import ANY, Writer
 
 Kinds = str
@@ -22,10 +23,14 @@ class KernelEmitter:
     Attributes:
         matchers: the kinds of iteration dims (`x` parallel, `k` reduction) that the
             script has to match.
+        ends_in_registers: whether the epilogue was tiled down to the register tile.
     """
 
-    def __init__(self, form: Form, pieces: list[Piece], writer: Writer) -> None:
+    def __init__(
+        self, form: Form, pieces: list[Piece], writer: Writer, ends_in_registers: bool
+    ) -> None:
         self.form = form
+        self.ends_in_registers = ends_in_registers
         self.pieces = pieces
         self.writer = writer
         self.matchers: dict[Kinds, None] = {}
@@ -60,6 +65,8 @@ class KernelEmitter:
             )
             w.line(f"transform.structured.vectorize {zeros} : {ANY}")
         w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
+        if self.ends_in_registers:
+            w.line(f"transform.structured.vectorize {w.collect('epilogue')} : {ANY}")
         w.include("hoist_accumulators")
         if unroll > 1:
             w.line(f"// unroll factor={unroll}")
@@ -111,44 +118,67 @@ class KernelEmitter:
     def _split_tiles(self) -> None:
         """One op for each part of a register tile that one vector shape can hold.
 
-        Rows that are not neighbours in the image come one by one, since vectorisation
-        wants operands without gaps. Widths such as 3 registers come register by register,
-        since LLVM takes vectors apart badly unless their length is a power of two.
+        Widths such as 3 registers come register by register, since LLVM takes vectors apart
+        badly unless their length is a power of two. Then rows come one by one as well: an
+        element of A is multiplied by a whole row of B before the next one is loaded, where
+        column by column all rows of A would have to be held (8x48 spilled an accumulator in
+        every step, and lost a quarter). So do rows that are not neighbours in the image,
+        since vectorisation wants operands without gaps.
         """
         w = self.writer
-        rows = self.form.rows_apart
-        parts = self._parts(rows)
+        parts = self._parts()
         if not parts:
             return
+        if self.ends_in_registers:
+            sizes = self._part_sizes(self._result_extents())
+            if any(sizes):
+                self._unrolled(w.collect("epilogue"), sizes)
         for kinds, sizes in parts.items():
-            _, loops = w.tile_for(self._match(kinds), sizes)
-            for loop in reversed(loops):
-                w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+            self._unrolled(self._match(kinds), sizes)
         w.include("cleanup")
-        if rows:
-            w.include("drop_unit_dims")
-            around = w.match_loops("accumulates", "around")
-            w.line(f"transform.apply_patterns to {around} {{")
-            w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
-            w.line(f"}} : {ANY}")
+        w.include("drop_unit_dims")
+        around = w.match_loops("accumulates", "around")
+        w.line(f"transform.apply_patterns to {around} {{")
+        w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
+        w.line(f"}} : {ANY}")
 
-    def _parts(self, rows: bool) -> dict[Kinds, list[int]]:
+    def _unrolled(self, handle: str, sizes: list[int]) -> None:
+        """Tile an op and leave nothing of the loops."""
+        _, loops = self.writer.tile_for(handle, sizes)
+        for loop in reversed(loops):
+            self.writer.line(f"transform.loop.unroll_full {loop} : {ANY}")
+
+    def epilogue_matchers(self) -> list[str]:
+        """What finds the epilogue's register tile, where there is one."""
+        if not self.ends_in_registers:
+            return []
+        inputs = int(bool(self.form.bias_dims))
+        return [epilogue_matcher("epilogue", len(self._result_extents()), inputs)]
+
+    def _result_extents(self) -> dict[str, int]:
+        """The dims of the epilogue's register tile that are left, with their extents."""
+        (piece,) = self.pieces
+        return self._extents(piece, 1, ())
+
+    def _parts(self) -> dict[Kinds, list[int]]:
         """For each kind of micro-kernel the tile sizes that split it, where it is split."""
-        space = self.form.space
+        stream = self.form.space.stream
         found: dict[Kinds, list[int]] = {}
         for piece in self.pieces:
-            for depth in piece.extents[space.stream]:
-                extents = self._extents(piece, depth, (space.stream,))
-                sizes = [
-                    1 if rows and dim == space.row else self._chunk(dim, extent)
-                    for dim, extent in extents.items()
-                ]
+            for depth in piece.extents[stream]:
+                extents = self._extents(piece, depth, (stream,))
+                sizes = self._part_sizes(extents)
                 if any(sizes):
                     kinds = self._kinds(extents)
-                    found[kinds] = [
-                        max(s) for s in zip(sizes, found.get(kinds, sizes), strict=True)
-                    ]
+                    known = found.get(kinds, sizes)
+                    found[kinds] = [max(s) for s in zip(sizes, known, strict=True)]
         return found
+
+    def _part_sizes(self, extents: dict[str, int]) -> list[int]:
+        """What each dim of a register tile is split into; 0 for what stays whole."""
+        chunks = {dim: self._chunk(dim, extent) for dim, extent in extents.items()}
+        by_row = self.form.rows_apart or any(chunks.values())
+        return [1 if by_row and dim == self.form.space.row else chunks[dim] for dim in extents]
 
     def _chunk(self, dim: str, extent: int) -> int:
         """Width of the parts that a register tile's columns are split into; 0 for none."""

@@ -13,7 +13,9 @@ from kernels.mlir.contraction import (
     padded_image,
     pixels,
     read_image,
+    words,
 )
+from kernels.mlir.epilogue import epilogue
 from kernels.mlir.reshape import Shape, reshape, tensor
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
@@ -33,7 +35,6 @@ def payload(problem: Problem) -> str:
     lines = [
         f"%zero = arith.constant {_blank(problem)} : {problem.element.accumulator}",
         *_product(problem),
-        *_epilogue(problem),
     ]
     text = "\n".join(f"  {line}" for line in lines)
     return f"func.func @{ENTRY}({arguments}) -> {result} {{\n{text}\n}}\n"
@@ -56,73 +57,31 @@ def _blank(problem: Problem) -> str:
     return "0.0" if problem.element.is_float else "0"
 
 
-def _add(problem: Problem) -> str:
-    return "arith.addf" if problem.element.is_float else "arith.addi"
-
-
-# What the contraction adds to
+# The contraction, and what happens to its result
 
 
 def _product(problem: Problem) -> list[str]:
-    """The contraction on its operands' views, and its result in the shape of C as %product."""
+    """The contraction and the epilogue on the operands' views; the result in C's shape."""
     op, stored = contraction(problem), problem.operand_shapes["C"]
     seen, element = op.shapes[2], problem.element.accumulator
     start, initial = _initial(problem, seen)
-    name = "%product" if seen == stored else "%blocks"
-    back = reshape(name, "%product", seen, stored, element)
     values, inputs = _inputs(problem, op)
-    return [*initial, *inputs, *_contract(problem, op, (*values, start), name), *back]
+    computed = _contract(problem, op, (*values, start), "%product")
+    name, ending = epilogue(problem, op)
+    back = reshape(name, "%stored", seen, stored, element)
+    result = f"return {'%stored' if back else name} : {_tensor(problem, 'C')}"
+    return [*initial, *inputs, *computed, *ending, *back, result]
 
 
 def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
-    """The value that holds zero, the bias, or what C holds, in the shape `seen`; its lines."""
+    """The value that holds zero, or what C holds, in the shape `seen`; its lines."""
     element, stored = problem.element.accumulator, problem.operand_shapes["C"]
-    accumulates = getattr(problem, "init", "zero") == "accumulate"
-    if getattr(problem, "bias", False):
-        lines = _plus_bias(problem) if accumulates else [_broadcast(problem)]
-        view = reshape("%init", "%start", stored, seen, element)
-        return ("%start" if view else "%init"), [*lines, *view]
     view = reshape("%C", "%result", stored, seen, element)
     name, kind = ("%result" if view else "%C"), tensor(seen, element)
-    if accumulates:
+    if getattr(problem, "init", "zero") == "accumulate":
         return name, view
     fill = f"%init = linalg.fill ins(%zero : {element}) outs({name} : {kind}) -> {kind}"
     return "%init", [*view, fill]
-
-
-def _channel(problem: Problem) -> int:
-    """The dim of C that has a bias for each of its elements."""
-    layout = getattr(problem, "layout", "")
-    return 1 if layout == "nchw_fchw" else len(problem.operand_shapes["C"]) - 1
-
-
-def _broadcast(problem: Problem) -> str:
-    result, channel = _tensor(problem, "C"), _channel(problem)
-    others = [dim for dim in range(len(problem.operand_shapes["C"])) if dim != channel]
-    return (
-        f"%init = linalg.broadcast ins(%bias : {_tensor(problem, 'bias')}) "
-        f"outs(%C : {result}) dimensions = {others}"
-    )
-
-
-def _plus_bias(problem: Problem) -> list[str]:
-    element, result = problem.element.accumulator, _tensor(problem, "C")
-    rank = len(problem.operand_shapes["C"])
-    dims = tuple(f"d{i}" for i in range(rank))
-    maps = [affine_map(dims, dims[_channel(problem)]), affine_map(dims, ", ".join(dims))]
-    return [
-        f"%init = linalg.generic {{indexing_maps = [{', '.join(maps)}], "
-        f"iterator_types = [{_words(rank * ['parallel'])}]}} "
-        f"ins(%bias : {_tensor(problem, 'bias')}) outs(%C : {result}) {{",
-        f"^bb0(%b: {element}, %c: {element}):",
-        f"  %s = {_add(problem)} %c, %b : {element}",
-        f"  linalg.yield %s : {element}",
-        f"}} -> {result}",
-    ]
-
-
-def _words(words: list[str]) -> str:
-    return ", ".join(f'"{word}"' for word in words)
 
 
 # What it multiplies
@@ -194,7 +153,7 @@ def _gathered(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Sha
         *lines,
         f"%unset = tensor.empty() : {result}",
         f"%patches = linalg.generic {{indexing_maps = [{', '.join(maps)}], "
-        f"iterator_types = [{_words(len(dims) * ['parallel'])}]}} "
+        f"iterator_types = [{words(len(dims) * ['parallel'])}]}} "
         f"ins({source} : {tensor(seen, problem.dtype)}) outs(%unset : {result}) {{",
         f"^bb0(%i: {problem.dtype}, %o: {problem.dtype}):",
         f"  linalg.yield %i : {problem.dtype}",
@@ -216,7 +175,7 @@ def _contract(
     maps = ", ".join(affine_map(op.dims, results) for results in op.maps)
     return [
         f"{name} = linalg.generic {{indexing_maps = [{maps}], "
-        f"iterator_types = [{_words(kinds)}]}} {operands} {{",
+        f"iterator_types = [{words(kinds)}]}} {operands} {{",
         f"^bb0(%a: {narrow}, %b: {narrow}, %c: {wide}):",
         *(f"  {line}" for line in _body(problem)),
         f"}} -> {result}",
@@ -237,25 +196,4 @@ def _body(problem: Problem) -> list[str]:
         f"%p = arith.mul{kind} {a}, {b} : {wide}",
         f"%s = arith.add{kind} %c, %p : {wide}",
         f"linalg.yield %s : {wide}",
-    ]
-
-
-# What happens to the result
-
-
-def _epilogue(problem: Problem) -> list[str]:
-    result, element = _tensor(problem, "C"), problem.element.accumulator
-    if getattr(problem, "epilogue", "none") != "relu":
-        return [f"return %product : {result}"]
-    rank = len(problem.operand_shapes["C"])
-    dims = tuple(f"d{i}" for i in range(rank))
-    maximum = "arith.maximumf" if problem.element.is_float else "arith.maxsi"
-    return [
-        f"%activated = linalg.generic {{indexing_maps = [{affine_map(dims, ', '.join(dims))}], "
-        f"iterator_types = [{_words(rank * ['parallel'])}]}} outs(%product : {result}) {{",
-        f"^bb0(%p: {element}):",
-        f"  %r = {maximum} %p, %zero : {element}",
-        f"  linalg.yield %r : {element}",
-        f"}} -> {result}",
-        f"return %activated : {result}",
     ]

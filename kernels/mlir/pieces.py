@@ -24,12 +24,14 @@ class Piece:
             whole blocks and a shorter one share the handle.
         merged: whether the handle stands for several ops.
         lanes: panel width of packed B; None while B is read in place.
+        moves_image: whether a loop around it moves A, for a convolution the image.
     """
 
     handle: str
     extents: Extents
     lanes: int | None = None
     merged: bool = False
+    moves_image: bool = False
 
     def with_extent(self, handle: str, dim: str, extents: tuple[int, ...]) -> "Piece":
         """The same piece behind `handle` with new extents of `dim`."""

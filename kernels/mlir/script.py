@@ -7,16 +7,17 @@ from importlib import metadata
 from kernels.errors import LoweringError, UnsupportedError
 from kernels.loopnest import build
 from kernels.mlir.emit import StepEmitter
-from kernels.mlir.form import form
+from kernels.mlir.form import Form, form
 from kernels.mlir.kernel import KernelEmitter
 from kernels.mlir.notes import notes
 from kernels.mlir.payload import payload
 from kernels.mlir.proof import Proof
 from kernels.mlir.sequences import (
-    BUFFERIZE,
     CLEANUP,
     DROP_UNIT_DIMS,
+    FOLD_ALIASES,
     LOWER_VECTORS,
+    bufferize,
     contraction_matcher,
     hoist_accumulators,
 )
@@ -77,9 +78,10 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
             f"step '{schedule.register}': one column leaves nothing to vectorise; give more cols"
         )
     writer = Writer()
-    steps = StepEmitter(shape, schedule, "%contraction", writer)
+    handles = "%contraction", ("%epilogue" if shape.has_epilogue else None)
+    steps = StepEmitter(shape, schedule, handles, writer)
     steps.run()
-    kernel = KernelEmitter(shape, steps.pieces, writer)
+    kernel = KernelEmitter(shape, steps.pieces, writer, steps.epilogue is not None)
     kernel.reduce()
     steps.vectorize_copies()
     kernel.vectorize(schedule.unroll, steps.fill_follows)
@@ -92,11 +94,12 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         DROP_UNIT_DIMS,
         *matchers,
         contraction_matcher("contraction", None, shape.body),
+        *kernel.epilogue_matchers(),
         hoist_accumulators(shape.widens),
-        BUFFERIZE,
+        bufferize("C in place, one scratch buffer per pack.", FOLD_ALIASES),
         LOWER_VECTORS,
     ]
-    body = "\n".join([_main(shape.op, writer.lines), *shared])
+    body = "\n".join([_main(shape, writer.lines), *shared])
     header = _header(problem, schedule, str(nest))
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 
@@ -139,11 +142,15 @@ def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
     )
 
 
-def _main(op: str, lines: list[str]) -> str:
+_EPILOGUE = f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
+
+
+def _main(form: Form, lines: list[str]) -> str:
     whole = [
         f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}}) {{",
         f'  %func = transform.structured.match ops{{["func.func"]}} in %root : ({ANY}) -> {ANY}',
-        f"  %contraction = {_match(op)} in %root : ({ANY}) -> {ANY}",
+        f"  %contraction = {_match(form.op)} in %root : ({ANY}) -> {ANY}",
+        *([_EPILOGUE] if form.has_epilogue else []),
         *(f"  {line}" for line in lines),
         "  // buffers, and vectors that the machine has",
         f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",

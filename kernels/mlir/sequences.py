@@ -31,15 +31,28 @@ transform.named_sequence @drop_unit_dims(%func: !transform.any_op {transform.rea
 """
 
 
-BUFFERIZE = """\
-// Tensors to buffers: C in place, one scratch buffer per pack.
-transform.named_sequence @bufferize(%root: !transform.any_op {transform.consumed})
-    -> !transform.any_op {
+def bufferize(what: str, then: str = "") -> str:
+    """The sequence from tensors to buffers.
+
+    Args:
+        what: its comment.
+        then: operations on the function `%func` afterwards.
+    """
+    return f"""\
+// Tensors to buffers: {what}
+transform.named_sequence @bufferize(%root: !transform.any_op {{transform.consumed}})
+    -> !transform.any_op {{
   transform.bufferization.eliminate_empty_tensors %root : !transform.any_op
-  %module = transform.bufferization.one_shot_bufferize layout{IdentityLayoutMap} %root
-      <{bufferize_function_boundaries = true}> : (!transform.any_op) -> !transform.any_op
-  %func = transform.structured.match ops{["func.func"]} in %module
+  %module = transform.bufferization.one_shot_bufferize layout{{IdentityLayoutMap}} %root
+      <{{bufferize_function_boundaries = true}}> : (!transform.any_op) -> !transform.any_op
+  %func = transform.structured.match ops{{["func.func"]}} in %module
       : (!transform.any_op) -> !transform.any_op
+{then}  transform.yield %func : !transform.any_op
+}}
+"""
+
+
+FOLD_ALIASES = """\
   transform.apply_patterns to %func {
     transform.apply_patterns.canonicalization
     transform.apply_patterns.memref.fold_memref_alias_ops
@@ -48,8 +61,6 @@ transform.named_sequence @bufferize(%root: !transform.any_op {transform.consumed
   transform.apply_patterns to %func {
     transform.apply_patterns.canonicalization
   } : !transform.any_op
-  transform.yield %func : !transform.any_op
-}
 """
 
 LOWER_VECTORS = """\
@@ -115,6 +126,36 @@ transform.named_sequence @hoist_accumulators(%func: !transform.any_op {{transfor
   transform.yield
 }}
 """
+
+
+def epilogue_matcher(name: str, rank: int, inputs: int) -> str:
+    """A matcher for the epilogue: elementwise on a result of some rank, with so many inputs."""
+    return f"""\
+// Epilogues of rank {rank}: elementwise, in place.
+transform.named_sequence @{name}(%op: !transform.any_op {{transform.readonly}})
+    -> !transform.any_op {{
+  transform.match.operation_name %op ["linalg.generic"] : !transform.any_op
+  transform.match.structured failures(propagate) %op : !transform.any_op {{
+  ^bb0(%candidate: !transform.any_op):
+{_counted("rank", rank)}{_counted("num_inputs", inputs)}\
+    "transform.match.structured.dim"(%candidate) <{{is_all, parallel, raw_dim_list = array<i64>}}>
+        : (!transform.any_op) -> ()
+    "transform.match.structured.body"(%candidate) <{{elementwise}}> : (!transform.any_op) -> ()
+    transform.match.structured.yield
+  }}
+  transform.yield %op : !transform.any_op
+}}
+"""
+
+
+def _counted(what: str, count: int) -> str:
+    lines = [
+        f"%{what} = transform.match.structured.{what} %candidate",
+        "    : (!transform.any_op) -> !transform.param<i64>",
+        f"%wanted_{what} = transform.param.constant {count} : i64 -> !transform.param<i64>",
+        f"transform.match.param.cmpi eq %{what}, %wanted_{what} : !transform.param<i64>",
+    ]
+    return "".join(f"    {line}\n" for line in lines)
 
 
 def contraction_matcher(name: str, kinds: str | None, body: tuple[str, str]) -> str:
@@ -199,5 +240,42 @@ transform.named_sequence @pack_panels_{lanes}(%op: !transform.any_op {{transform
       : (!transform.op<"linalg.copy">) -> !transform.any_op
   %panels = transform.cast %b_parts#2 : !transform.op<"linalg.transpose"> to !transform.any_op
   transform.yield %contraction, %panels : !transform.any_op, !transform.any_op
+}}
+"""
+
+
+def pack_epilogue(lanes: int, sizes: list[int], with_bias: bool) -> str:
+    """The sequence that lets the epilogue see C in the shape that packing B gives it.
+
+    Args:
+        lanes: columns of a panel.
+        sizes: packed size of each iteration dim of the epilogue, 0 for none.
+        with_bias: whether it also reads a bias along the columns, before C.
+    """
+    parts = "".join(
+        f"""\
+  %{name} = transform.get_producer_of_operand %packed[{index}]
+      : (!transform.any_op) -> !transform.op<"linalg.pack">
+  %{name}_parts:3 = transform.structured.lower_pack %{name} : (!transform.op<"linalg.pack">)
+      -> (!transform.op<"tensor.pad">, !transform.op<"tensor.expand_shape">,
+          !transform.op<"linalg.transpose">)
+"""
+        for index, name in enumerate(("bias", "c") if with_bias else ("c",))
+    )
+    return f"""\
+// The epilogue on C as [rows, panels, columns]; nothing moves.
+transform.named_sequence @pack_epilogue_{lanes}(%op: !transform.any_op {{transform.consumed}})
+    -> !transform.any_op {{
+  %packed = transform.structured.pack %op packed_sizes = {sizes}
+      : (!transform.any_op) -> !transform.any_op
+{parts}  %result = transform.get_consumers_of_result %packed[0]
+      : (!transform.any_op) -> !transform.op<"linalg.unpack">
+  %r_parts:5 = transform.structured.lower_unpack %result : (!transform.op<"linalg.unpack">)
+      -> (!transform.op<"tensor.empty">, !transform.op<"linalg.transpose">,
+          !transform.op<"tensor.collapse_shape">, !transform.op<"tensor.extract_slice">,
+          !transform.op<"linalg.copy">)
+  %identity = transform.structured.generalize %r_parts#4
+      : (!transform.op<"linalg.copy">) -> !transform.any_op
+  transform.yield %packed : !transform.any_op
 }}
 """

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from kernels.errors import ProblemError
 from kernels.problem import Problem, parse_problem
 from search.records import CacheMode
-from service import queries
+from service import air, queries
 from service.db import models
 from service.errors import NotFoundError
 from service.kernel import kernel_module, kernel_source, kernel_tag
@@ -64,7 +64,7 @@ def look_up(body: LookupRequest, services: ServicesDep) -> dict[str, Any]:
     responses={
         HTTPStatus.OK.value: {"content": {"text/x-mlir": {}}, "description": "The script"},
         HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
-        **responses(HTTPStatus.NOT_FOUND),
+        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     },
 )
 def get_script(
@@ -74,14 +74,19 @@ def get_script(
     flavor: Flavor = "cpu",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The transform script, proven on real MLIR; one that was not is never given."""
+    """The transform script, proven on real MLIR; one that was not is never given.
+
+    A script of flavor air is made and proven when first asked for, in a second or two.
+    """
     canonical = services.machine.canonical_target(target)
     with services.reading() as session:
         row = _stored(session, key, canonical, services.toolchain)
-        script = queries.proven_script(session, row, flavor)
-        if script is None:
-            raise NotFoundError(f"no proven {flavor} script of {row.problem.canonical} is stored")
+        script: models.Script | air.Text | None = queries.proven_script(session, row, flavor)
         stale = queries.is_stale(row, services.toolchain)
+    if script is None and flavor == air.FLAVOR:
+        script = air.find_or_make(services, key, canonical)
+    if script is None:
+        raise NotFoundError(f"no proven {flavor} script of {row.problem.canonical} is stored")
     headers = {"ETag": f'"{script.sha256}"', "Tilewise-Stale": str(stale).lower()}
     if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)

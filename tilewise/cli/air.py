@@ -5,6 +5,7 @@ from typing import Any
 
 from kernels.errors import ProofError, UnsupportedError
 from kernels.problem import parse_problem
+from tilewise.cli.doctor import is_present
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 OPTIONS = ("l1_bytes", "l2_bytes", "result")
@@ -63,12 +64,10 @@ def make_script(options: argparse.Namespace) -> str:
 
 
 def _script_for(problem: Any, memories: dict[str, Any], result: str) -> Any:
-    try:
-        import iree.compiler  # noqa: F401  (the child needs it; better said before it fails)
-
-        from kernels.mlir.air import Memories, script_for
-    except ModuleNotFoundError as error:
+    if not is_present("iree.compiler"):  # the child needs it; better said before it fails
         raise TilewiseError(
-            f"an air script needs {error.name} here; install tilewise[kernels]"
-        ) from error
+            "an air script needs iree-base-compiler here; install tilewise[kernels]"
+        )
+    from kernels.mlir.air import Memories, script_for
+
     return script_for(problem, Memories(**memories), "l2" if result == "l2" else "l3")

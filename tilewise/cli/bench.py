@@ -13,6 +13,7 @@ from search.errors import SearchError
 from search.records import TuneRequest
 from tilewise.cli import bench_table
 from tilewise.cli.backend import Backend, Json, local_backend
+from tilewise.cli.files import write_text
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
@@ -27,11 +28,11 @@ def bench(options: argparse.Namespace) -> None:
         report = _Bench(backend, suite, request, options.target, _peers(options.peers)).run()
     found = report.to_json()
     if options.out:
-        _write(options.out, json.dumps(found, indent=1) + "\n")
+        write_text(options.out, json.dumps(found, indent=1) + "\n")
     if options.plot:
         from tilewise.cli.roofline import draw
 
-        _write(options.plot, draw(found))
+        write_text(options.plot, draw(found))
     sys.stdout.write(
         json.dumps(found, indent=2) + "\n" if options.json else bench_table.table(found)
     )
@@ -138,13 +139,6 @@ def _require_folder(path: str | None) -> None:
         raise BadInputError(f"cannot write {path}: it is a folder")
     if not Path(path).parent.is_dir():
         raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text)
-    except OSError as error:
-        raise TilewiseError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _note(text: str) -> None:

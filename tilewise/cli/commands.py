@@ -6,13 +6,13 @@ import os
 import socket
 import sys
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from kernels.problem import parse_problem
 from search.records import TuneRequest
 from tilewise.cli import air
 from tilewise.cli.backend import Backend, RemoteBackend, local_backend
+from tilewise.cli.files import write_text
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, TilewiseError
 
@@ -61,7 +61,7 @@ def script(options: argparse.Namespace) -> None:
             "script": text,
         }
         text = json.dumps(named, indent=2) + "\n"
-    _write(text, options.output)
+    write_text(options.output, text)
 
 
 def kernel(options: argparse.Namespace) -> None:
@@ -75,7 +75,7 @@ def kernel(options: argparse.Namespace) -> None:
             )
             + "\n"
         )
-    _write(text, options.output)
+    write_text(options.output, text)
 
 
 def asm(options: argparse.Namespace) -> None:
@@ -175,13 +175,3 @@ def _print_mapping(mapping: dict[str, Any], as_json: bool) -> None:
     from tilewise.cli import render
 
     sys.stdout.write(json.dumps(mapping, indent=2) + "\n" if as_json else render.mapping(mapping))
-
-
-def _write(text: str, output: str | None) -> None:
-    if output is None:
-        sys.stdout.write(text)
-        return
-    try:
-        Path(output).write_text(text)
-    except OSError as error:
-        raise TilewiseError(f"cannot write {output}: {error.strerror}") from error

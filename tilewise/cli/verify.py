@@ -4,10 +4,10 @@ import argparse
 import json
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from kernels.problem import Problem, parse_problem
+from tilewise.cli.files import read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError
 
 Json = dict[str, Any]
@@ -22,7 +22,7 @@ class NotVerifiedError(TilewiseError):
 
 def verify(options: argparse.Namespace) -> None:
     """Apply, run and time a script on real MLIR, and print what it made."""
-    script = _read(options.script)
+    script = read_text(options.script)
     problem, payload = _subject(script, options)
     try:
         from kernels.mlir import verify as put_to_the_proof
@@ -32,7 +32,7 @@ def verify(options: argparse.Namespace) -> None:
         script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds
     )
     if options.output:
-        _write(options.output, verdict.transformed)
+        write_text(options.output, verdict.transformed)
     told = {"problem": problem.canonical if problem else None, **verdict.to_json()}
     sys.stdout.write(json.dumps(told, indent=2) + "\n" if options.json else render(told))
     if not told["ok"]:
@@ -84,7 +84,7 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
     if options.payload and options.problem:
         raise BadInputError("give --payload or --problem, not both")
     if options.payload:
-        return None, _read(options.payload)
+        return None, read_text(options.payload)
     if options.problem:
         return parse_problem(options.problem), None
     named = _PROBLEM.search(script)
@@ -96,22 +96,6 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
             f"{options.script} has no payload and names no problem; give --payload or --problem"
         )
     return None, None
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text)
-    except OSError as error:
-        raise TilewiseError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"cannot read {path}: it is not text") from error
 
 
 def add_options(parser: Any) -> None:

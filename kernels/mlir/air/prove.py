@@ -19,7 +19,7 @@ LARGEST_RUN = 4 * 10**9
 
 @dataclass(frozen=True)
 class AirScript:
-    """A K-streaming script that was proven, and what it was made from."""
+    """A K-streaming script, what it was made from, and its proof."""
 
     problem: Matmul
     schedule: KStreaming
@@ -42,14 +42,29 @@ def script_for(
         ScheduleError: nothing fits the memories.
         ProofError: the script did not prove.
     """
+    made = attempt(problem, memories, result, seconds)
+    if not made.proof.ok:
+        said = f"{made.proof.failure}: {made.proof.message}"
+        raise ProofError(f"{problem}: the air script failed: {said}")
+    return made
+
+
+def attempt(
+    problem: Problem, memories: Memories = AIE, result: Result = "l3", seconds: float = 120.0
+) -> AirScript:
+    """As `script_for`, but a script that did not prove comes back with the proof that says so.
+
+    Raises:
+        UnsupportedError: no air script covers the problem; names the key.
+        ScheduleError: nothing fits the memories.
+    """
     matmul = require_streamed(problem)
     schedule = choose(matmul, memories, result)
     text = emit_air(matmul, schedule)
     proof = prove_air(matmul, schedule, text, seconds=seconds)
-    if not proof.ok:
-        raise ProofError(f"{problem}: the air script failed: {proof.failure}: {proof.message}")
-    told = (*describe(matmul, schedule, memories), _proven(matmul, schedule, proof))
-    text = emit_air(matmul, schedule, told)
+    if proof.ok:
+        told = (*describe(matmul, schedule, memories), _proven(matmul, schedule, proof))
+        text = emit_air(matmul, schedule, told)
     return AirScript(matmul, schedule, text, replace(proof, script=text))
 
 

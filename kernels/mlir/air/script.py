@@ -11,26 +11,13 @@ import textwrap
 
 from kernels.mlir.air.schedule import KStreaming, check_streaming, padded, require_streamed
 from kernels.mlir.script import HEADER_END, MODULE, mlir_version
-from kernels.mlir.sequences import CLEANUP
+from kernels.mlir.sequences import CLEANUP, bufferize
 from kernels.mlir.writer import ANY, Writer
 from kernels.problem import DTYPES, Matmul, Problem
 
 L3, L2, L1 = 0, 1, 2
 """Memory spaces, as MLIR-AIR numbers them; L3 is the default one."""
 VALUE = "!transform.any_value"
-
-BUFFERIZE = """\
-// Tensors to buffers: C in place, and the allocations that the steps asked for.
-transform.named_sequence @bufferize(%root: !transform.any_op {transform.consumed})
-    -> !transform.any_op {
-  transform.bufferization.eliminate_empty_tensors %root : !transform.any_op
-  %module = transform.bufferization.one_shot_bufferize layout{IdentityLayoutMap} %root
-      <{bufferize_function_boundaries = true}> : (!transform.any_op) -> !transform.any_op
-  %func = transform.structured.match ops{["func.func"]} in %module
-      : (!transform.any_op) -> !transform.any_op
-  transform.yield %func : !transform.any_op
-}
-"""
 
 
 def emit_air(problem: Problem, schedule: KStreaming, told: tuple[str, ...] = ()) -> str:
@@ -48,7 +35,8 @@ def emit_air(problem: Problem, schedule: KStreaming, told: tuple[str, ...] = ())
     matmul = require_streamed(problem)
     check_streaming(matmul, schedule)
     steps = _Steps(matmul, schedule)
-    body = "\n".join([_main(steps.run()), CLEANUP, BUFFERIZE])
+    buffers = bufferize("C in place, and the allocations that the steps asked for.")
+    body = "\n".join([_main(steps.run()), CLEANUP, buffers])
     header = _header(matmul, schedule, told)
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 

@@ -22,7 +22,7 @@ module attributes {transform.with_named_sequence} {
     %init = linalg.fill ins(%zero : f32) outs(%result : tensor<1x7x9x2x16xf32>) -> tensor<1x7x9x2x16xf32>
     %A_view = tensor.expand_shape %A [[0], [1], [2], [3, 4]] output_shape [1, 9, 11, 2, 8] : tensor<1x9x11x16xbf16> into tensor<1x9x11x2x8xbf16>
     %B_view = tensor.expand_shape %B [[0], [1], [2], [3, 4]] output_shape [3, 3, 8, 2, 16] : tensor<3x3x8x32xbf16> into tensor<3x3x8x2x16xbf16>
-    %blocks = linalg.generic {indexing_maps = [affine_map<(g, n, oh, ow, co, kh, kw, ci) -> (n, oh * 1 + kh * 1, ow * 1 + kw * 1, g, ci)>, affine_map<(g, n, oh, ow, co, kh, kw, ci) -> (kh, kw, ci, g, co)>, affine_map<(g, n, oh, ow, co, kh, kw, ci) -> (n, oh, ow, g, co)>], iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]} ins(%A_view, %B_view : tensor<1x9x11x2x8xbf16>, tensor<3x3x8x2x16xbf16>) outs(%init : tensor<1x7x9x2x16xf32>) {
+    %product = linalg.generic {indexing_maps = [affine_map<(g, n, oh, ow, co, kh, kw, ci) -> (n, oh * 1 + kh * 1, ow * 1 + kw * 1, g, ci)>, affine_map<(g, n, oh, ow, co, kh, kw, ci) -> (kh, kw, ci, g, co)>, affine_map<(g, n, oh, ow, co, kh, kw, ci) -> (n, oh, ow, g, co)>], iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]} ins(%A_view, %B_view : tensor<1x9x11x2x8xbf16>, tensor<3x3x8x2x16xbf16>) outs(%init : tensor<1x7x9x2x16xf32>) {
     ^bb0(%a: bf16, %b: bf16, %c: f32):
       %a_wide = arith.extf %a : bf16 to f32
       %b_wide = arith.extf %b : bf16 to f32
@@ -30,8 +30,8 @@ module attributes {transform.with_named_sequence} {
       %s = arith.addf %c, %p : f32
       linalg.yield %s : f32
     } -> tensor<1x7x9x2x16xf32>
-    %product = tensor.collapse_shape %blocks [[0], [1], [2], [3, 4]] : tensor<1x7x9x2x16xf32> into tensor<1x7x9x32xf32>
-    return %product : tensor<1x7x9x32xf32>
+    %stored = tensor.collapse_shape %product [[0], [1], [2], [3, 4]] : tensor<1x7x9x2x16xf32> into tensor<1x7x9x32xf32>
+    return %stored : tensor<1x7x9x32xf32>
   }
 
   transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {

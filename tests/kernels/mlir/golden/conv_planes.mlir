@@ -30,14 +30,14 @@ module attributes {transform.with_named_sequence} {
       linalg.yield %i : f64
     } -> tensor<2x1x8x3x3x9x11xf64>
     %B_view = tensor.collapse_shape %patches [[0], [1, 2, 3, 4], [5, 6]] : tensor<2x1x8x3x3x9x11xf64> into tensor<2x72x99xf64>
-    %blocks = linalg.generic {indexing_maps = [affine_map<(n, co, p, k) -> (co, k)>, affine_map<(n, co, p, k) -> (n, k, p)>, affine_map<(n, co, p, k) -> (n, co, p)>], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%A_view, %B_view : tensor<16x72xf64>, tensor<2x72x99xf64>) outs(%init : tensor<2x16x99xf64>) {
+    %product = linalg.generic {indexing_maps = [affine_map<(n, co, p, k) -> (co, k)>, affine_map<(n, co, p, k) -> (n, k, p)>, affine_map<(n, co, p, k) -> (n, co, p)>], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%A_view, %B_view : tensor<16x72xf64>, tensor<2x72x99xf64>) outs(%init : tensor<2x16x99xf64>) {
     ^bb0(%a: f64, %b: f64, %c: f64):
       %p = arith.mulf %a, %b : f64
       %s = arith.addf %c, %p : f64
       linalg.yield %s : f64
     } -> tensor<2x16x99xf64>
-    %product = tensor.expand_shape %blocks [[0], [1], [2, 3]] output_shape [2, 16, 9, 11] : tensor<2x16x99xf64> into tensor<2x16x9x11xf64>
-    return %product : tensor<2x16x9x11xf64>
+    %stored = tensor.expand_shape %product [[0], [1], [2, 3]] output_shape [2, 16, 9, 11] : tensor<2x16x99xf64> into tensor<2x16x9x11xf64>
+    return %stored : tensor<2x16x9x11xf64>
   }
 
   transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {

@@ -16,23 +16,25 @@ module attributes {transform.with_named_sequence} {
 
   func.func @kernel(%A: tensor<2x9x11x8xf32> {bufferization.writable = false}, %B: tensor<3x3x8x19xf32> {bufferization.writable = false}, %bias: tensor<19xf32> {bufferization.writable = false}, %C: tensor<2x5x6x19xf32> {bufferization.writable = true}) -> tensor<2x5x6x19xf32> {
     %zero = arith.constant 0.0 : f32
-    %init = linalg.broadcast ins(%bias : tensor<19xf32>) outs(%C : tensor<2x5x6x19xf32>) dimensions = [0, 1, 2]
+    %init = linalg.fill ins(%zero : f32) outs(%C : tensor<2x5x6x19xf32>) -> tensor<2x5x6x19xf32>
     %padded = tensor.pad %A low[0, 1, 1, 0] high[0, 1, 1, 0] {
     ^bb0(%i: index, %y: index, %x: index, %c: index):
       tensor.yield %zero : f32
     } : tensor<2x9x11x8xf32> to tensor<2x11x13x8xf32>
     %product = linalg.conv_2d_nhwc_hwcf {dilations = dense<1> : tensor<2xi64>, strides = dense<2> : tensor<2xi64>} ins(%padded, %B : tensor<2x11x13x8xf32>, tensor<3x3x8x19xf32>) outs(%init : tensor<2x5x6x19xf32>) -> tensor<2x5x6x19xf32>
-    %activated = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>], iterator_types = ["parallel", "parallel", "parallel", "parallel"]} outs(%product : tensor<2x5x6x19xf32>) {
-    ^bb0(%p: f32):
-      %r = arith.maximumf %p, %zero : f32
-      linalg.yield %r : f32
+    %finished = linalg.generic {indexing_maps = [affine_map<(n, oh, ow, co) -> (co)>, affine_map<(n, oh, ow, co) -> (n, oh, ow, co)>], iterator_types = ["parallel", "parallel", "parallel", "parallel"]} ins(%bias : tensor<19xf32>) outs(%product : tensor<2x5x6x19xf32>) {
+    ^bb0(%b: f32, %p: f32):
+      %biased = arith.addf %p, %b : f32
+      %relu = arith.maximumf %biased, %zero : f32
+      linalg.yield %relu : f32
     } -> tensor<2x5x6x19xf32>
-    return %activated : tensor<2x5x6x19xf32>
+    return %finished : tensor<2x5x6x19xf32>
   }
 
   transform.named_sequence @__transform_main(%root: !transform.any_op {transform.consumed}) {
     %func = transform.structured.match ops{["func.func"]} in %root : (!transform.any_op) -> !transform.any_op
     %contraction = transform.structured.match ops{["linalg.conv_2d_nhwc_hwcf"]} in %root : (!transform.any_op) -> !transform.any_op
+    %epilogue = transform.get_consumers_of_result %contraction[0] : (!transform.any_op) -> !transform.any_op
     // tile dim=co size=16
     // static shapes: co = 16 + 3
     %split = transform.structured.split %contraction after 16 {dimension = 3} : !transform.any_op
@@ -90,6 +92,11 @@ module attributes {transform.with_named_sequence} {
     %tile_2 = transform.structured.generalize %ow_head_1 : (!transform.any_op) -> !transform.any_op
     %tile_3 = transform.structured.generalize %ow_rest_1 : (!transform.any_op) -> !transform.any_op
     transform.include @cleanup failures(propagate) (%func) : (!transform.any_op) -> ()
+    // padded blocks: zeros first, then the pixels
+    %pads = transform.structured.match ops{["tensor.pad"]} in %func : (!transform.any_op) -> !transform.any_op
+    %filled = transform.structured.rewrite_in_destination_passing_style %pads : (!transform.any_op) -> !transform.any_op
+    %zeros = transform.get_producer_of_operand %filled[1] : (!transform.any_op) -> !transform.any_op
+    %plain = transform.structured.generalize %zeros : (!transform.any_op) -> !transform.any_op
     transform.include @drop_unit_dims failures(propagate) (%func) : (!transform.any_op) -> ()
     %kernels = transform.collect_matching @contraction_xkkkx in %func : (!transform.any_op) -> !transform.any_op
     %step, %loop, %loop_1 = transform.structured.tile_using_for %kernels tile_sizes [0, 1, 1, 0, 0] : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
