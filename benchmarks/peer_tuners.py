@@ -11,7 +11,8 @@
   minute on one core, so it is given more seconds.
 
 Every tuner and all of its children are on one core. A speed counts when it is told to the tuner;
-`final` is timed again at the end, by each tuner's own means on the same core.
+`final` is timed again at the end: the schedules of the first two in the same interleaved
+rounds, TVM's kernel by its own evaluator, in its own process.
 Kernel Tuner is not here: its backends are GPUs' and compiled C functions, and it neither
 builds nor checks kernels of a Python generator, so it could only replay times.
 """
@@ -24,7 +25,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -58,12 +59,14 @@ class Run:
     Attributes:
         points: (seconds, GFLOP/s) at each improvement.
         gflops: of the best, timed again at the end.
+        steps: the best schedule, of the tuners that search ours.
         absent: why it did not run.
     """
 
     tuner: str
     points: list[tuple[float, float]] = field(default_factory=list)
     gflops: float = 0.0
+    steps: list[object] = field(default_factory=list)
     trials: int = 0
     failed: int = 0
     elapsed_s: float = 0.0
@@ -88,7 +91,7 @@ def tilewise(problem: Problem, target: Target, seconds: float, seed: int) -> Run
     found = tune(problem, target, request, MemoryStore(), on_trial=on_trial)
     run.elapsed_s = time.monotonic() - begin
     run.trials, run.failed = len(found.trials), found.count("failed")
-    run.gflops = found.best.measurement.gflops if found.best else 0.0
+    run.steps = list(found.best.schedule.to_json()) if found.best else []
     return run
 
 
@@ -97,7 +100,7 @@ def plain_optuna(problem: Problem, target: Target, seconds: float, seed: int) ->
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
     space, run, begin = Space(problem, target), Run("optuna"), time.monotonic()
-    best: tuple[float, list[object]] = math.inf, []
+    best_s = math.inf
     with Runner(problem, target.canonical, seed) as runner:
         while time.monotonic() - begin < seconds:
             trial = study.ask()
@@ -117,12 +120,19 @@ def plain_optuna(problem: Problem, target: Target, seconds: float, seed: int) ->
                 continue
             study.tell(trial, spent_s)
             run.saw(problem.flops / spent_s / 1e9, time.monotonic() - begin)
-            best = min(best, (spent_s, list(schedule.to_json())), key=lambda pair: pair[0])
-        run.elapsed_s = time.monotonic() - begin
-        if best[1]:
-            times = runner.finals([best[1]], FINAL_ROUNDS, False)["times"][0]
-            run.gflops = problem.flops / median(times) / 1e9
+            if spent_s < best_s:
+                best_s, run.steps = spent_s, list(schedule.to_json())
+    run.elapsed_s = time.monotonic() - begin
     return run
+
+
+def time_again(problem: Problem, target: Target, seed: int, runs: Sequence[Run]) -> None:
+    """Time the schedules that were found in the same interleaved rounds."""
+    found = [run for run in runs if run.steps]
+    with Runner(problem, target.canonical, seed) as runner:
+        reply = runner.finals([run.steps for run in found], FINAL_ROUNDS, False)
+    for run, times in zip(found, reply["times"], strict=True):
+        run.gflops = problem.flops / median(times) / 1e9
 
 
 def metaschedule(
@@ -140,13 +150,17 @@ def metaschedule(
             command, capture_output=True, text=True, check=True, timeout=seconds + TVM_SLACK_S,
             env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | one_thread,
         )  # fmt: skip
-        told = json.loads(done.stdout.strip().splitlines()[-1])
     except subprocess.CalledProcessError as error:
         run.absent = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
         return run
     except (OSError, subprocess.TimeoutExpired) as error:
         run.absent = str(error)
         return run
+    lines = done.stdout.strip().splitlines()
+    if not lines:
+        run.absent = "it told nothing"
+        return run
+    told = json.loads(lines[-1])
     run.tuner = told["version"]
     for at, spent_s in told["points"]:
         run.saw(problem.flops / spent_s / 1e9, at)
@@ -204,6 +218,7 @@ def main() -> None:
     for text in options.problems:
         problem = parse_problem(text)
         runs = [tuner(problem, target, options.seconds, options.seed) for tuner in tuners]
+        time_again(problem, target, options.seed, runs)
         print(table(problem, runs), flush=True)
         rows.append({"problem": problem.canonical, "runs": [asdict(run) for run in runs]})
     if options.out:

@@ -16,7 +16,7 @@ from service.errors import DatabaseError
 from service.machine import MachineInfo, examine
 from service.middleware import BodyLimit, HeadAsGet
 from service.pool import Pool, Work
-from service.routes import jobs, schedules, status, trials
+from service.routes import jobs, lookup, schedules, status, trials
 from service.services import Services
 from service.settings import Settings
 
@@ -64,7 +64,7 @@ def create_app(
         summary="Tiling and packing schedules, tuned and proven on real MLIR",
         lifespan=lifespan,
     )
-    for part in (jobs, trials, schedules, status):
+    for part in (jobs, trials, schedules, lookup, status):
         app.include_router(part.router)
     problem_json.install(app)
     app.add_middleware(BodyLimit, most_bytes=settings.body_bytes)

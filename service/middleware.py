@@ -6,6 +6,7 @@ Both are plain ASGI, so that they cost nothing to streams and are not seen by th
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 KIB = 1024
@@ -61,7 +62,10 @@ class BodyLimit:
 
 
 class HeadAsGet:
-    """Answers HEAD as GET without the body (RFC 9110, section 9.3.2), on every route."""
+    """Answers HEAD as GET without the body (RFC 9110, section 9.3.2), on every route.
+
+    A stream, which might never end by itself, is ended at its first piece.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -71,10 +75,18 @@ class HeadAsGet:
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
+        answered = False
 
         async def without_body(message: Message) -> None:
+            nonlocal answered
+            if answered:
+                raise OSError("a HEAD request is answered")  # as from a client that has gone
             if message["type"] == "http.response.body":
-                message = {**message, "body": b""}
+                answered, message = True, {"type": "http.response.body", "body": b""}
             await send(message)
 
-        await self._app({**scope, "method": "GET"}, receive, without_body)
+        try:
+            await self._app({**scope, "method": "GET"}, receive, without_body)
+        except (OSError, ClientDisconnect):
+            if not answered:
+                raise

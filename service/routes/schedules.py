@@ -6,8 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Response
 from sqlalchemy.orm import Session
 
-from kernels.errors import ProblemError
-from kernels.problem import Problem, parse_problem
+from kernels.problem import parse_problem
 from search.records import CacheMode
 from service import air, queries
 from service.db import models
@@ -15,7 +14,7 @@ from service.errors import NotFoundError
 from service.kernel import kernel_module, kernel_source, kernel_tag
 from service.problem_json import responses
 from service.results import result_json
-from service.schemas import Flavor, LookupRequest, LookupView, ResultView
+from service.schemas import Flavor, ResultView
 from service.services import ServicesDep
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -43,19 +42,6 @@ def get_schedule(
                 f"no schedule of {wanted} is stored for {canonical}; POST it to /v1/jobs"
             )
         return result_json(session, row, services.toolchain, with_space=True)
-
-
-@router.post("/lookup", response_model=LookupView)
-def look_up(body: LookupRequest, services: ServicesDep) -> dict[str, Any]:
-    """The best schedules of many problems at once, as `GET /v1/schedules` has each."""
-    wanted = [_parse_one(index, problem) for index, problem in enumerate(body.problems)]
-    canonical = services.machine.canonical_target(body.target)
-    with services.reading() as session:
-        keys = {problem.key for problem in wanted}
-        rows = queries.find_schedules(session, keys, canonical, services.toolchain)
-        found = {key: result_json(session, row, services.toolchain) for key, row in rows.items()}
-    answers = [{"problem": one.canonical, "schedule": found.get(one.key)} for one in wanted]
-    return {"target": canonical, "schedules": answers}
 
 
 @router.get(
@@ -119,14 +105,6 @@ def get_kernel(
     if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(kernel_module(source), media_type="text/x-python", headers=headers)
-
-
-def _parse_one(index: int, source: str | dict[str, Any]) -> Problem:
-    """The problem; an error names its place in the list."""
-    try:
-        return parse_problem(source)
-    except ProblemError as error:
-        raise ProblemError(str(error), f"problems.{index}") from error
 
 
 def _stored(session: Session, key: str, target: str, toolchain: str) -> models.Schedule:

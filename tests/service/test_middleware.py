@@ -1,5 +1,6 @@
 """What holds on every route: the largest body, and HEAD wherever there is GET."""
 
+import asyncio
 import http.client
 import socket
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import uvicorn
+from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
@@ -75,7 +77,26 @@ def test_head_answers_as_get_without_the_body(small, tuned):
     etag = small.head(SCRIPT).headers["ETag"]
     assert small.head(SCRIPT, headers={"If-None-Match": etag}).status_code == 304
     assert small.head("/v1/jobs/99").status_code == 404
-    assert small.head("/v1/schedules/lookup").status_code in (404, 405)
+    assert small.head("/v1/schedules/lookup").status_code == 405
+
+
+def test_head_of_a_stream_comes_to_an_end(app):
+    ended = threading.Event()
+
+    async def forever():
+        try:
+            while True:
+                yield "data: again\n\n"
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    app.get("/stream")(lambda: StreamingResponse(forever(), media_type="text/event-stream"))
+    with TestClient(app) as client:
+        head = client.head("/stream")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Type"].startswith("text/event-stream")
+    assert ended.wait(10)
 
 
 @pytest.fixture

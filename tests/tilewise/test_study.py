@@ -184,3 +184,5 @@ def test_t4_from_the_command(cli: Cli, stored: str) -> None:
     printed = cli("trials", PROBLEM, "--format", "t4")
     kinds = [r["invalidity"] for r in json.loads(printed.out)["results"]]
     assert kinds == ["correct"] * 8 + ["runtime"]
+    assert cli("trials", PROBLEM, "--format", "t4", "--json").out == printed.out
+    assert json.loads(cli("trials", PROBLEM, "--format", "csv", "--json").out)[8]["number"] == 8

@@ -98,7 +98,8 @@ def trials(options: argparse.Namespace) -> None:
 
     with _backend(options) as backend:
         rows = backend.trials(options.problem, options.target)
-    kind = "json" if options.json else options.format
+    as_json = options.json and options.format != "t4"  # which is JSON already
+    kind = "json" if as_json else options.format
     sys.stdout.write(render.trials(rows, kind))
 
 
