@@ -44,7 +44,7 @@ PROBLEMS = {
     "conv1x1-f32": "conv2d:n=1,h=28,w=28,ci=512,co=128,kh=1,kw=1,dtype=f32",
 }
 UNSEEN = {
-    "unseen-f32": "matmul:m=768,n=1280,k=896,dtype=f32",
+    "unseen-f32": "matmul:m=128,n=3072,k=768,dtype=f32",
     "unseen-skinny-f32": "matmul:m=12,n=2048,k=768,dtype=f32",
     "unseen-odd-f32": "matmul:m=200,n=517,k=391,dtype=f32",
     "unseen-bf16": "matmul:m=512,n=1024,k=640,dtype=bf16",
