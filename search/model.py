@@ -30,34 +30,33 @@ ENOUGH = 20  # accumulators, from where no latency shows
 
 COSTS = {
     "multiply_adds": 1.0,
-    "loads": 0.0742,
-    "few_chains": 0.0404,
-    "steps": 0.0314,
-    "unrolled": 0,
-    "crowded": 0.021,
-    "calls": 28.7,
-    "edges": 0.113,
-    "c_lines": 0.732,
-    "a_from_l2": 8,
-    "a_from_l3": 9.46,
-    "a_rows_from_l2": 8.02,
-    "a_rows_from_l3": 9.92,
-    "b_from_l2": 0.998,
-    "b_from_l3": 1.81,
-    "b_rows_from_l2": 1.66,
-    "b_rows_from_l3": 2.41,
-    "packed_a": 3.34,
-    "packed_b": 2.07,
-    "packed_b_far": 5.01,
-    "fetched_b": 4.55,
-    "packs": 0,
+    "loads": 0.0882,
+    "few_chains": 0.0361,
+    "steps": 0.284,
+    "unrolled": 0.0133,
+    "crowded": 0.026,
+    "calls": 37.3,
+    "edges": 0.118,
+    "c_lines": 0.276,
+    "a_from_l2": 8.25,
+    "a_from_l3": 9.6,
+    "a_rows_from_l2": 7.52,
+    "a_rows_from_l3": 9.65,
+    "b_from_l2": 1.19,
+    "b_from_l3": 1.96,
+    "b_rows_from_l2": 1.85,
+    "b_rows_from_l3": 2.57,
+    "packed_a": 3.95,
+    "packed_b": 2.03,
+    "packed_b_far": 5.2,
+    "fetched_b": 5.06,
 }
 """Cycles for each; see `amounts`."""
 
 
 TRAFFIC = tuple(name for name in COSTS if "_from_" in name)
-EXTRA = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b", "packs")
-OVERLAP = 8
+EXTRA = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b")
+OVERLAP = 8.0
 """How well reading hides behind computing: 1 is not at all (their cycles add up), infinity is
 wholly (the longer one counts)."""
 
@@ -103,7 +102,7 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     Slots of vector multiply-adds (or what else holds up a step) and of loads; accumulators
     that lack; steps of the reduction's loop; calls of micro-kernels; slots in tiles that are
     cut off; cache lines of C, and of A and B by the cache they come from, packed or as rows
-    of the operand; lines that packs copy, and packs.
+    of the operand; lines that packs copy.
     """
     tile_rows, vectors, split = tile_shape(point["tile"])
     if split:
@@ -256,7 +255,7 @@ class _Held:
 def _packs(
     out: dict[str, float], space: Space, point: Point, sizes: _Sizes, cols: int, size: int
 ) -> None:
-    """Lines that packs copy, and how often they start."""
+    """Lines that packs copy."""
     if point["pack_b"] and not is_packed_ahead(space.problem, "B"):
         reduction = sizes.depth * sizes.chunks * space.dims.taps
         lines = reduction * sizes.col_tiles * cols * size / LINE
@@ -265,7 +264,6 @@ def _packs(
             out["fetched_b"] = lines
         else:
             out["packed_b_far" if whole else "packed_b"] = lines
-        out["packs"] += sizes.col_blocks * sizes.chunks
     if point["pack_a"]:
         halo = 1.0
         if isinstance(space.problem, Conv2d) and space.dims.image == "A":
@@ -275,7 +273,6 @@ def _packs(
         times = sizes.col_blocks
         lines = sizes.rows * halo * sizes.depth * sizes.chunks * size / LINE
         out["packed_a"] = lines * times
-        out["packs"] += times * sizes.row_blocks * sizes.chunks
 
 
 def _split_amounts(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from search.model import log_time
-from search.parameters import WHOLE, Point, Value, tile_shape
+from search.parameters import WHOLE, Point, Size, Value, tile_shape
 from search.space import Space
 from search.split_tiles import VECTORS, SplitTile
 
@@ -72,6 +72,8 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
             values = parameter.values
             if parameter is tile:
                 values = tuple(v for v in values if not tile_shape(v)[2])
+            if isinstance(parameter, Size):
+                values = values[::-1]  # of sizes that cost the same, the larger: fewer loops
             near = [point | {parameter.name: value} for value in values]
             point = min(near, key=lambda p: round(cost(p) / TIE))
         if cost(point) >= before:

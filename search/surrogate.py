@@ -75,9 +75,8 @@ class Surrogate:
         residual = np.array([min(time, best + SLOWEST) for time, _ in data]) - expected
         offset = float(np.median(residual))
         self._process.fit(known, residual - offset)
-        pending, waiting = list(self._pending.values()), None
-        if pending:
-            waiting, _ = self._features(pending)
+        if self._pending:
+            waiting, _ = self._features(list(self._pending.values()))
             self._process.believe(waiting)
         candidates, estimates = self._features(pool)
         mean, deviation = self._process.predict(candidates)

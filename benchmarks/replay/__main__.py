@@ -1,6 +1,10 @@
 """Compare samplers on recorded spaces, without timing anything.
 
     python -m benchmarks.replay [SPACE ...] [--seeds 100] [--samplers surrogate,tpe,random]
+    python -m benchmarks.replay --db URL --problem PROBLEM [--target T]
+
+A space is a recording of `benchmarks/spaces` by name, or a file; or the trials of all stored
+searches of a problem.
 
 Prints for each space: the speed of the first trial (the analytical model alone) as a share of
 the best; how many trials each sampler takes until within 2% of the best, median over
@@ -19,15 +23,18 @@ from math import comb
 from pathlib import Path
 from statistics import median
 
-from benchmarks.replay.record import FOLDER
+from benchmarks.replay.record import FOLDER, PROBLEMS
+from kernels.errors import KernelsError
+from search.errors import RecordingError
 from search.recording import Recording
 from search.records import SAMPLERS, TuneRequest
-from search.replay import RecordedSpace, Replayed, replay
+from search.replay import RecordedSpace, replay
 
 NEAR = 1.02
 SLOW = 2.0
 BUDGET = 64
 MOST = 200
+SHARE_SEEDS = 10  # searches of `BUDGET` trials that the share of slow ones is the median of
 SLOW_SAMPLERS = {"gp": 5, "cmaes": 25}
 """Most seeds of samplers that take long to think."""
 
@@ -65,9 +72,30 @@ def draws_until(total: int, good: int) -> float:
     return total
 
 
-def examine(path: Path, samplers: Sequence[str], seeds: int, in_flight: int) -> Row:
+def from_database(url: str, text: str, target: str) -> Recording:
+    """The trials that a database holds of a problem, as a recording."""
+    from kernels.problem import parse_problem
+    from kernels.target import resolve
+    from search.space import Space
+    from service import queries
+    from service.db import make_engine, reading
+    from service.db.session import make_sessions
+    from service.db.trials import record
+
+    where = resolve(target)
+    space = Space(parse_problem(text), where)
+    with reading(make_sessions(make_engine(url))) as session:
+        rows = queries.list_trials(session, space.problem, where.canonical)
+        trials = [record(row) for row in rows]
+    if not any(t.samples for t in trials):
+        raise RecordingError(f"{url} holds no timed trial of {space.problem} on {where.canonical}")
+    return Recording(space.problem, where, {p.name: p.values for p in space.parameters}, trials)
+
+
+def examine(
+    name: str, recording: Recording, samplers: Sequence[str], seeds: int, in_flight: int
+) -> Row:
     """Replay every sampler on one recording."""
-    recording = Recording.load(path)
     space = RecordedSpace.of(recording)
     ranked = [t for t in recording.by_time() if t.schedule.hash in space.trials]
     best_us = recording.time_us(ranked[0])
@@ -76,15 +104,15 @@ def examine(path: Path, samplers: Sequence[str], seeds: int, in_flight: int) -> 
     good = sum(recording.time_us(t) <= near_us for t in drawn)
     first = replay(space, TuneRequest(trials=1)).times_us[0]
     row = Row(
-        path.name.split(".")[0],
+        name,
         len(space.trials),
         recording.problem.flops / best_us / 1e3,
         sum(recording.time_us(t) <= near_us for t in ranked),
         best_us / first,
         draws_until(len(drawn), good),
     )
-    for name in samplers:
-        row.outcomes[name] = _outcome(space, name, seeds, in_flight, near_us, slow_us)
+    for sampler in samplers:
+        row.outcomes[sampler] = _outcome(space, sampler, seeds, in_flight, near_us, slow_us)
     return row
 
 
@@ -97,10 +125,9 @@ def _outcome(
         request = TuneRequest(trials=MOST, seed=seed, sampler=name)
         run = replay(space, request, in_flight, near_us)
         until.append(run.trials_to(near_us) or MOST + 1)
-        if len(run.trials) < BUDGET:
+        if seed < SHARE_SEEDS:
             request = TuneRequest(trials=BUDGET, seed=seed, sampler=name)
-            run = replay(space, request, in_flight)
-        slow.append(Replayed(run.trials[:BUDGET], run.times_us[:BUDGET]).slow_share(slow_us))
+            slow.append(replay(space, request, in_flight).slow_share(slow_us))
     return Outcome(median(until), max(until), median(slow), seeds)
 
 
@@ -122,23 +149,40 @@ def table(rows: Sequence[Row], samplers: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def _spaces(args: argparse.Namespace) -> dict[str, Recording]:
+    if args.db:
+        return {"stored": from_database(args.db, args.problem, args.target)}
+    files = [Path(s) if s.endswith(".gz") else FOLDER / f"{s}.json.gz" for s in args.spaces]
+    files = files or [FOLDER / f"{name}.json.gz" for name in PROBLEMS]
+    return {path.name.split(".")[0]: Recording.load(path) for path in files}
+
+
 def main() -> int:
     """Replay the named spaces, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("spaces", nargs="*", metavar="SPACE", help="names, or files")
+    parser.add_argument("--db", metavar="URL", help="replay what this database holds")
+    parser.add_argument("--problem", help="of the database")
+    parser.add_argument("--target", default="host", help="of the database; default: host")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--samplers", default="surrogate,local,tpe,cmaes,random,grid")
     parser.add_argument("--in-flight", type=int, default=1, help="proposals before an answer")
     parser.add_argument("--json", type=Path, help="write the numbers there too")
     args = parser.parse_args()
+    if args.db and not args.problem:
+        parser.error("--db needs --problem")
     samplers = args.samplers.split(",")
     if unknown := set(samplers) - set(SAMPLERS):
         parser.error(f"unknown samplers: {', '.join(sorted(unknown))}")
-    named = [Path(s) if s.endswith(".gz") else FOLDER / f"{s}.json.gz" for s in args.spaces]
+    try:
+        spaces = _spaces(args)
+    except (RecordingError, KernelsError) as error:
+        print(error, file=sys.stderr)
+        return 2
     begin, rows = time.monotonic(), []
-    for path in named or sorted(FOLDER.glob("*.json.gz")):
-        rows.append(examine(path, samplers, args.seeds, args.in_flight))
-        print(f"{rows[-1].name}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    for name, recording in spaces.items():
+        rows.append(examine(name, recording, samplers, args.seeds, args.in_flight))
+        print(f"{name}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
     print(table(rows, samplers))
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

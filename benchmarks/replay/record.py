@@ -44,7 +44,7 @@ PROBLEMS = {
     "conv1x1-f32": "conv2d:n=1,h=28,w=28,ci=512,co=128,kh=1,kw=1,dtype=f32",
 }
 UNSEEN = {
-    "unseen-f32": "matmul:m=768,n=1280,k=896,dtype=f32",
+    "unseen-f32": "matmul:m=128,n=3072,k=768,dtype=f32",
     "unseen-skinny-f32": "matmul:m=12,n=2048,k=768,dtype=f32",
     "unseen-odd-f32": "matmul:m=200,n=517,k=391,dtype=f32",
     "unseen-bf16": "matmul:m=512,n=1024,k=640,dtype=bf16",
@@ -69,6 +69,7 @@ class Recorder:
     name: str
     path: Path
     seed: int = 0
+    random_share: float = RANDOM_SHARE
     recording: Recording = field(init=False)
     known: set[str] = field(default_factory=set)
 
@@ -94,7 +95,7 @@ class Recorder:
 
     def points(self, most: int) -> Iterator[tuple[Point, str]]:
         """Points of schedules that are not known yet, each with how it was chosen."""
-        share = int(most * RANDOM_SHARE)
+        share = int(most * self.random_share)
         drawn = sum(t.origin == "random" for t in self.recording.trials)
         for point in self._random_points():
             if drawn >= share:
@@ -220,6 +221,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PROBLEMS | UNSEEN))
     parser.add_argument("--schedules", type=int, default=1600)
     parser.add_argument("--seconds", type=float, default=300.0, help="for each problem")
+    parser.add_argument("--random-share", type=float, default=RANDOM_SHARE)
     parser.add_argument("--into", type=Path, default=FOLDER)
     args = parser.parse_args()
     if unknown := set(args.names) - set(PROBLEMS | UNSEEN):
@@ -228,7 +230,9 @@ def main() -> int:
     args.into.mkdir(parents=True, exist_ok=True)
     for name in args.names or PROBLEMS:
         try:
-            Recorder(name, args.into / f"{name}.json.gz").run(args.schedules, args.seconds)
+            path = args.into / f"{name}.json.gz"
+            recorder = Recorder(name, path, random_share=args.random_share)
+            recorder.run(args.schedules, args.seconds)
         except SearchError as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 1

@@ -2,12 +2,15 @@
 
 import pytest
 
+from kernels.problem import parse_problem
+from search.records import Solved
 from search.store import MemoryStore, TrialStore
 from service import jobs, lease
 from service.db import models, reading, writing
 from service.db.trials import SqlTrialStore
 from service.errors import LeaseLostError
 from service.owner import me
+from service.tuning import run_job
 from tests.service import fakes
 
 
@@ -47,6 +50,24 @@ def test_jobs_do_not_see_each_others_trials(sessions, submit):
     )
     first.add(fakes.trial(0))
     assert second.trials() == []
+
+
+def test_a_store_knows_the_winners_of_an_operation(sessions, submit):
+    job_id = submit("matmul:m=64,n=48,k=32,dtype=f32")
+    with writing(sessions) as session:
+        lease.claim_one(session, job_id, me())
+    outcome = run_job(sessions, job_id, me(), tuner=fakes.tune, prover=fakes.prove)
+    assert outcome.state == "done"
+    other = SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32"))
+    (known,) = other.solved("matmul")
+    with reading(sessions) as session:
+        target = jobs.get(session, job_id).target
+        best = max(SqlTrialStore(sessions, job_id).trials(), key=lambda t: t.measurement.gflops)
+    problem = parse_problem("matmul:m=64,n=48,k=32,dtype=f32")
+    assert known == Solved(problem, target, best.params)
+    assert other.solved("conv2d") == []
+    in_memory = MemoryStore([known])
+    assert (in_memory.solved("matmul"), in_memory.solved("conv2d")) == ([known], [])
 
 
 def test_who_lost_the_job_cannot_write_into_it(sessions, submit):

@@ -136,13 +136,13 @@ def _flat(row: Json) -> Json:
 
 
 def _table(rows: list[Json]) -> str:
-    lines = [f"{'trial':>5} {'state':<7} {'GFLOP/s':>8} {'us':>12} {'origin':<8} schedule"]
+    lines = [f"{'trial':>5} {'state':<7} {'GFLOP/s':>8} {'us':>12} {'origin':<9} schedule"]
     for row in rows:
         speed = "" if row["gflops"] is None else f"{row['gflops']:.1f}"
         took = "" if row["time_us"] is None else f"{row['time_us']:.1f}"
         what = f"[{row['failure']}] " if row["failure"] else ""
         lines.append(
-            f"{row['number']:>5} {row['state']:<7} {speed:>8} {took:>12} {row['origin']:<8} "
+            f"{row['number']:>5} {row['state']:<7} {speed:>8} {took:>12} {row['origin']:<9} "
             f"{what}{row['schedule']}"
         )
     return "\n".join(lines) + "\n"
