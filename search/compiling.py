@@ -15,7 +15,7 @@ from search.protocol import Message
 
 MOST_COMPILERS = 2
 READY_AHEAD = 4  # candidates that are asked of the sampler before the present one is told
-_GIVE_WAY = 19
+_GIVE_WAY = 10
 
 Steps = list[Any]
 

@@ -21,7 +21,7 @@ FINALISTS = 4
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
-FRESH_S = 3.0  # a process that could not time this long is not worth its start
+WORTH_A_START = 2.0  # times what a process takes to start has to be left for it
 
 
 class FinalsRunner(Protocol):
@@ -86,7 +86,7 @@ class Finals:
     def _time_afresh(self, finalists: list[Schedule], rounds: int, first: Message) -> None:
         """Again in another process; one that fails there keeps what the first has said."""
         left = self.budget.finals_left_s
-        if left is not None and left < FRESH_S:
+        if left is not None and left < WORTH_A_START * self.budget.start_s:
             return
         self.runner.renew()
         with suppress(CandidateFailureError):

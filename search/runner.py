@@ -101,6 +101,11 @@ class Runner:
         """How many candidates are worth preparing while one is timed."""
         return READY_AHEAD if self._claimed.others else 0
 
+    @property
+    def start_s(self) -> float:
+        """Seconds that the start of the timing process took."""
+        return self._timed.start_s
+
     def prepare(self, steps: list[Any]) -> None:
         """Have a schedule compiled before its trial, while others are timed."""
         if self._compilers is None:

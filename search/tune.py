@@ -39,6 +39,11 @@ class CandidateRunner(Protocol):
         """How many candidates are worth preparing while one is timed."""
         ...
 
+    @property
+    def start_s(self) -> float:
+        """Seconds that the start of the timing process took."""
+        ...
+
     def prepare(self, steps: list[Any]) -> None:
         """Have a schedule compiled before its trial, while others are timed."""
         ...
@@ -124,6 +129,7 @@ def tune(
                 complete = False
                 break
             trial = search.run(runner, point, origin)
+            budget.start_s = runner.start_s
             if on_trial:
                 on_trial(trial, search.best)
         runner.settle()
@@ -153,6 +159,7 @@ class _Search:
         seed = (self.request.seed + len(stored)) % 2**32
         self._random = Random(seed)
         self._sampler: Sampler = make_sampler(self.request.sampler, self.space, seed)
+        self.tried |= self.store.known_failures()
         for trial in stored:
             self._take_in(trial)
 
