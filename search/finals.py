@@ -52,18 +52,20 @@ class Finals:
         peers: whether other libraries take part.
         runner: where they are run.
         budget: when they have to end.
+        most: how many take part.
     """
 
     problem: Problem
     peers: bool
     runner: FinalsRunner
     budget: Budget
+    most: int = FINALISTS
     _times: list[list[list[float]]] = field(default_factory=list, init=False)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
-        finalists = [trial.schedule for trial in ranking[:FINALISTS]]
-        rounds = _rounds(ranking[:FINALISTS])
+        finalists = [trial.schedule for trial in ranking[: self.most]]
+        rounds = _rounds(ranking[: self.most])
         while finalists:
             try:
                 reply = self._time(finalists, rounds, self.peers, of=2)
