@@ -15,7 +15,7 @@ from search.protocol import Message
 
 MOST_COMPILERS = 2
 READY_AHEAD = 4  # candidates that are asked of the sampler before the present one is told
-_GIVE_WAY = 19
+GIVE_WAY = 10
 
 Steps = list[Any]
 
@@ -44,7 +44,7 @@ class Compilers:
         # Linux ends a child with the thread that started it; these live until `close`.
         self._pool = ThreadPoolExecutor(len(self.children), "compiler")
         for child in self.children:
-            child.niceness = _GIVE_WAY
+            child.niceness = GIVE_WAY
             self._idle.put(child)
 
     def move(self, processors: set[int]) -> None:

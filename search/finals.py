@@ -21,7 +21,7 @@ FINALISTS = 4
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
-FRESH_S = 3.0  # a process that could not time this long is not worth its start
+WORTH_A_START = 2.0  # times what a process takes to start has to be left for it
 
 
 class FinalsRunner(Protocol):
@@ -52,18 +52,20 @@ class Finals:
         peers: whether other libraries take part.
         runner: where they are run.
         budget: when they have to end.
+        most: how many take part.
     """
 
     problem: Problem
     peers: bool
     runner: FinalsRunner
     budget: Budget
+    most: int = FINALISTS
     _times: list[list[list[float]]] = field(default_factory=list, init=False)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
-        finalists = [trial.schedule for trial in ranking[:FINALISTS]]
-        rounds = _rounds(ranking[:FINALISTS])
+        finalists = [trial.schedule for trial in ranking[: self.most]]
+        rounds = _rounds(ranking[: self.most])
         while finalists:
             try:
                 reply = self._time(finalists, rounds, self.peers, of=2)
@@ -86,7 +88,7 @@ class Finals:
     def _time_afresh(self, finalists: list[Schedule], rounds: int, first: Message) -> None:
         """Again in another process; one that fails there keeps what the first has said."""
         left = self.budget.finals_left_s
-        if left is not None and left < FRESH_S:
+        if left is not None and left < WORTH_A_START * self.budget.start_s:
             return
         self.runner.renew()
         with suppress(CandidateFailureError):

@@ -63,6 +63,8 @@ class Samples:
         threads: how many a run uses; samples of several are never thrown away.
         times: of one run, in seconds.
         rejected: samples that were preempted.
+        least_s: shortest run of any sample, also of those; on one thread by the time that
+            the thread had, which no neighbour lengthens much.
         evict: called before each sample, to empty the caches; None measures hot.
     """
 
@@ -71,6 +73,12 @@ class Samples:
     times: list[float] = field(default_factory=list)
     rejected: int = 0
     evict: Callable[[], None] | None = None
+    least_s: float = float("inf")
+
+    @property
+    def taken(self) -> int:
+        """Samples, kept or not."""
+        return len(self.times) + self.rejected
 
     def take(self, run: Run) -> None:
         """Time one sample; keep it unless it was preempted."""
@@ -79,6 +87,8 @@ class Samples:
         wall, thread = time.perf_counter(), time.thread_time()
         run(self.repeat)
         thread, wall = time.thread_time() - thread, time.perf_counter() - wall
+        ran = thread if self.threads == 1 else wall
+        self.least_s = min(self.least_s, ran / self.repeat)
         preempted = wall - thread > max(PREEMPTED_S, PREEMPTED_FRACTION * wall)
         if preempted and self.threads == 1:
             self.rejected += 1
@@ -143,24 +153,25 @@ def measure(
         The samples, and whether the measurement was stopped early.
     """
     samples = start(run, threads) if samples is None else samples
-    begin = time.perf_counter()
+    begin, stopped = time.perf_counter(), False
     while len(samples.times) < MOST_SAMPLES:
         samples.take(run)
         kept, elapsed = len(samples.times), time.perf_counter() - begin
-        if stop_above_s is not None and kept and _is_hopeless(samples.times, stop_above_s):
-            return samples, True
+        if stop_above_s is not None and _is_hopeless(samples, stop_above_s):
+            stopped = True
+            break
         if kept >= LEAST_SAMPLES and (elapsed > budget_s or is_narrow(samples.times)):
             break
-        if elapsed > PATIENCE * budget_s and kept + samples.rejected >= DECIDE_AFTER:
+        if elapsed > PATIENCE * budget_s and samples.taken >= DECIDE_AFTER:
             break
     if not samples.times:
         samples.times.append(_untested(run, samples.repeat))
-    return samples, False
+    return samples, stopped
 
 
-def _is_hopeless(times: Sequence[float], limit_s: float) -> bool:
-    fastest = min(times)
-    return fastest > OUT_OF_REACH * limit_s or (len(times) >= DECIDE_AFTER and fastest > limit_s)
+def _is_hopeless(samples: Samples, limit_s: float) -> bool:
+    margin = 1.0 if samples.taken >= DECIDE_AFTER else OUT_OF_REACH
+    return samples.least_s > margin * limit_s
 
 
 def is_narrow(times: Sequence[float]) -> bool:

@@ -45,6 +45,7 @@ class ChildProcess:
         environment: variables beside this process's own.
         processors: where the child may run; None leaves that to the system.
         niceness: by how much it gives way to others.
+        start_s: seconds that the last start and setup took.
     """
 
     module: str
@@ -54,6 +55,7 @@ class ChildProcess:
     environment: dict[str, str]
     processors: set[int] | None = None
     niceness: int = 0
+    start_s: float = field(default=0.0, init=False)
     _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False, repr=False)
 
     @property
@@ -76,6 +78,7 @@ class ChildProcess:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
+        begin = time.monotonic()
         try:
             self._process = subprocess.Popen(
                 child_command(self.module),
@@ -92,6 +95,7 @@ class ChildProcess:
         except CandidateFailureError as failure:
             self.close()
             raise RunnerError(f"the runner's child cannot be set up: {failure}") from failure
+        self.start_s = time.monotonic() - begin
 
     def move(self, processors: set[int]) -> None:
         """Have this child, and the ones after it, run elsewhere."""

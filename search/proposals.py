@@ -28,6 +28,7 @@ class Proposals:
         request: sampler and seed.
         stored: trials of this job that are finished.
         starts: points that did well on near problems, best first.
+        refused: hashes of schedules that are not to be tried.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Proposals:
         request: TuneRequest,
         stored: Sequence[TrialRecord] = (),
         starts: Iterable[Point] = (),
+        refused: Iterable[str] = (),
     ) -> None:
         self._space = space
         self._name = request.sampler
@@ -43,7 +45,7 @@ class Proposals:
         seed = (request.seed + len(stored)) % 2**32
         self._random = Random(seed)
         self._sampler = make_sampler(request.sampler, space, seed)
-        self._taken: set[str] = set()
+        self._taken = set(refused)
         self._first = _beginning(prior_points(space, PRIOR), starts)
         for trial in stored:
             self.learn(trial)

@@ -97,14 +97,26 @@ class Runner:
         return self.limits or Limits.for_problem(self.problem)
 
     @property
+    def processors(self) -> Claim:
+        """Where this runner times and compiles; claimed with the first use."""
+        if self._claim is None:
+            self._claim = claim(self.target)
+        return self._claim
+
+    @property
     def ahead(self) -> int:
         """How many candidates are worth preparing while one is timed."""
-        return READY_AHEAD if self._claimed.others else 0
+        return READY_AHEAD if self.processors.others else 0
+
+    @property
+    def start_s(self) -> float:
+        """Seconds that the start of the timing process took."""
+        return self._timed.start_s
 
     def prepare(self, steps: list[Any]) -> None:
         """Have a schedule compiled before its trial, while others are timed."""
         if self._compilers is None:
-            others = self._claimed.others
+            others = self.processors.others
             if not others:
                 return
             children = [self._child(self.compiler, others) for _ in range(compilers_beside(others))]
@@ -193,15 +205,9 @@ class Runner:
             self._claim = None
 
     @property
-    def _claimed(self) -> Claim:
-        if self._claim is None:
-            self._claim = claim(self.target)
-        return self._claim
-
-    @property
     def _timed(self) -> ChildProcess:
         if self._timing is None:
-            self._timing = self._child(self.child, self._claimed.timing, cache=self.cache)
+            self._timing = self._child(self.child, self.processors.timing, cache=self.cache)
             self._timing.setup["seed"] = self.seed
         return self._timing
 
@@ -218,7 +224,7 @@ class Runner:
 
     def _time_elsewhere(self) -> None:
         """Leave a processor that others keep busy."""
-        claimed = self._claimed
+        claimed = self.processors
         if claimed.change() and claimed.timing is not None:
             self._timed.move(claimed.timing)
             if self._compilers is not None:

@@ -21,6 +21,12 @@ class TrialStore(Protocol):
         """The fastest points known of all problems of an operation (`matmul`), on any target."""
         ...
 
+    def known_failures(self) -> set[str]:
+        """Hashes of schedules that failed in any search of the same problem, target and
+        toolchain; they are not tried again.
+        """
+        ...
+
 
 class MemoryStore:
     """Trials in memory, for searches that nobody resumes.
@@ -36,6 +42,10 @@ class MemoryStore:
     def trials(self) -> list[TrialRecord]:
         """Every finished trial, by number."""
         return [self._trials[number] for number in sorted(self._trials)]
+
+    def known_failures(self) -> set[str]:
+        """Those of this search, which is the only one that it knows."""
+        return {trial.schedule.hash for trial in self._trials.values() if trial.failure}
 
     def add(self, trial: TrialRecord) -> None:
         """Keep one trial; ValueError when its number is taken."""

@@ -35,6 +35,11 @@ class CandidateRunner(Protocol):
         """How many candidates are worth preparing while one is timed."""
         ...
 
+    @property
+    def start_s(self) -> float:
+        """Seconds that the start of the timing process took."""
+        ...
+
     def prepare(self, steps: list[Any]) -> None:
         """Have a schedule compiled before its trial, while others are timed."""
         ...
@@ -120,6 +125,7 @@ def tune(
                 complete = False
                 break
             trial = search.run(runner, point, origin)
+            budget.start_s = runner.start_s
             if on_trial:
                 on_trial(trial, search.best)
         runner.settle()
@@ -145,7 +151,8 @@ class _Search:
     def __post_init__(self) -> None:
         stored = self.store.trials()
         starts = starting_points(self.space, self.store)
-        self._proposals = Proposals(self.space, self.request, stored, starts)
+        refused = self.store.known_failures()
+        self._proposals = Proposals(self.space, self.request, stored, starts, refused)
         for trial in stored:
             self._take_in(trial)
 

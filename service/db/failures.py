@@ -18,6 +18,11 @@ def is_read_only(error: BaseException | None) -> bool:
     return isinstance(error, sqlite3.Error) and _sqlite_code(error) == sqlite3.SQLITE_READONLY
 
 
+def is_busy(error: BaseException | None) -> bool:
+    """Whether SQLite refused because another connection holds a lock."""
+    return isinstance(error, sqlite3.Error) and _sqlite_code(error) == sqlite3.SQLITE_BUSY
+
+
 def translate(error: DBAPIError, database: str) -> DatabaseError:
     """The `DatabaseError` that stands for a driver's exception.
 

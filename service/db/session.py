@@ -1,5 +1,6 @@
 """Engines and sessions: how the database is opened, and what reading and writing mean."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from sqlite3 import Connection as SqliteConnection
@@ -9,12 +10,13 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from service.db.failures import is_read_only, translate
+from service.db.failures import is_busy, is_read_only, translate
 from service.errors import DatabaseError
 
 Sessions = sessionmaker[Session]
 
 BUSY_TIMEOUT_S = 30
+_WAL_POLL_S = 0.02
 _WRITES = "tilewise_writes"
 
 
@@ -118,6 +120,23 @@ def _parse(url: str) -> URL:
     return parsed
 
 
+def _use_wal(connection: SqliteConnection) -> None:
+    """Switch to the write-ahead log, once nobody else holds the database.
+
+    SQLite does not wait out the busy timeout for the locks of this switch, since they could
+    wait for each other (sqlite.org/wal.html, section 3.3), so the wait is made here.
+    """
+    end = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except connection.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > end:
+                raise
+        time.sleep(_WAL_POLL_S)
+
+
 def _configure_sqlite(engine: Engine, *, foreign_keys: bool) -> None:
     def on_connect(connection: SqliteConnection, _entry: ConnectionPoolEntry) -> None:
         # The driver must not begin transactions of its own: it would begin none before
@@ -125,7 +144,7 @@ def _configure_sqlite(engine: Engine, *, foreign_keys: bool) -> None:
         connection.isolation_level = None
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_wal(connection)
         except connection.OperationalError as error:
             if not is_read_only(error):  # reading needs no journal
                 raise

@@ -39,6 +39,25 @@ class SqlTrialStore:
         with reading(self._sessions) as session:
             return [record(row) for row in session.scalars(query)]
 
+    def known_failures(self) -> set[str]:
+        """Hashes of the schedules that failed in any job of this problem, target and toolchain.
+
+        Neither the state of that job nor its cache mode matters: what hangs hangs.
+        """
+        with reading(self._sessions) as session:
+            own = session.get_one(models.Job, self._job_id)
+            query = (
+                select(models.Trial.hash)
+                .join(models.Job, models.Job.id == models.Trial.job_id)
+                .where(
+                    models.Trial.state == "failed",
+                    models.Job.problem_id == own.problem_id,
+                    models.Job.target == own.target,
+                    models.Job.toolchain_id == own.toolchain_id,
+                )
+            )
+            return set(session.scalars(query))
+
     def add(self, trial: TrialRecord) -> None:
         """Commit one finished trial, and extend the lease with it.
 

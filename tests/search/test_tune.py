@@ -36,6 +36,7 @@ class FakeRunner:
         pass
 
     ahead = 0
+    start_s = 0.0
 
     def prepare(self, steps):
         pass

@@ -87,7 +87,7 @@ def tune(
     finalists = [(r.schedule, r.measurement) for r in ranked[:3] if r.measurement]
     scratch = {"A": 64, "B": 4096}
     others = tuple(finalists[1:])
-    best = Best(*finalists[0], peak_of, others, scratch) if finalists else None
+    best = Best(*finalists[0], peak_of, others, scratch, 21, 6, 2) if finalists else None
     peers = {"openblas": measurement(97.0)} if request.peers else {}
     return TuneResult(best, records, 0.5, len(records) == request.trials, peers)
 

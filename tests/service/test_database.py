@@ -1,11 +1,13 @@
 """Databases that cannot be used: one message each, which names the way out."""
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import make_url
+from sqlalchemy.exc import OperationalError
 
 from service.app import create_app
 from service.db import make_engine, models, reading, schema, writing
@@ -51,7 +53,7 @@ def test_a_newer_database_is_left_alone(url):
 
 def test_an_older_database_is_not_upgraded_behind_ones_back(url, monkeypatch):
     monkeypatch.setattr(schema, "head", lambda: "9998")
-    with pytest.raises(DatabaseError, match="has schema version 0002, this tilewise needs 9998"):
+    with pytest.raises(DatabaseError, match="has schema version 0003, this tilewise needs 9998"):
         schema.prepare(url)
 
 
@@ -154,3 +156,32 @@ def test_the_default_database_is_in_the_users_data_folder(monkeypatch, tmp_path)
     assert Settings().db == default_database() == f"sqlite:///{tmp_path}/tilewise/tilewise.db"
     monkeypatch.setenv("TILEWISE_DB", "sqlite:///elsewhere.db")
     assert Settings().db == "sqlite:///elsewhere.db"
+
+
+def test_a_first_connection_waits_for_a_lock_instead_of_failing(tmp_path):
+    """The switch to the write-ahead log gets no busy timeout from SQLite."""
+    file = tmp_path / "locked.db"
+    holder = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    holder.execute("CREATE TABLE a (b)")
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        sqlite3.connect(file, timeout=60).execute("PRAGMA journal_mode = WAL")
+
+    release = threading.Timer(0.3, lambda: holder.execute("COMMIT"))
+    release.start()
+    engine = make_engine(f"sqlite:///{file}")
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    release.join()
+    engine.dispose()
+
+
+def test_the_wait_for_a_lock_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("service.db.session.BUSY_TIMEOUT_S", 0.1)
+    file = tmp_path / "locked.db"
+    holder = sqlite3.connect(file, isolation_level=None)
+    holder.execute("CREATE TABLE a (b)")
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(OperationalError, match="locked"):
+        make_engine(f"sqlite:///{file}").connect()
+    holder.execute("COMMIT")

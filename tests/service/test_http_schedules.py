@@ -25,6 +25,7 @@ def test_the_result_has_the_form_of_the_contract(client, machine, tuned):
         "time_us": 1e3 / 13.0,
         "peak_fraction": 0.13,
         "scratch_bytes": {"A": 64, "B": 4096},
+        "measured": {"samples": 21, "placements": 6, "rejected": 2, "cold": None},
     }
     assert result["peers"] == {}
     assert result["proof"]["applied"] and result["proof"]["executed"]

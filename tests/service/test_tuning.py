@@ -143,7 +143,7 @@ def test_earlier_runs_count_against_the_seconds(sessions, submit, run):
         return fakes.tune(problem, target, request, store, **hooks)
 
     run(job_id, tuner=tune)
-    assert given == [60]
+    assert len(given) == 1 and 50 < given[0] <= 60
 
 
 def test_a_search_without_trials_keeps_its_lease(sessions, submit, run, monkeypatch):

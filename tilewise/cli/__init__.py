@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kernels.errors import KernelsError
 from search.errors import BudgetError
+from tilewise.cli.clock import process_began
 from tilewise.cli.parser import make_parser
 from tilewise.errors import TilewiseError
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if sys.stdout is None:
         return _say("stdout is closed; there is nowhere to print to", FAILED)
-    began = time.monotonic()
+    began = process_began() if arguments is None else time.monotonic()
     options = make_parser().parse_args(arguments)
     options.began = began
     try:

@@ -1,0 +1,96 @@
+import os
+
+import pytest
+
+from kernels.problem import Matmul
+from kernels.schedule import Pack, Register, Schedule
+from kernels.target import detect
+from search import runner as runner_module
+from search.process import CandidateFailureError
+from search.processors import Claim, claim
+from search.runner import Limits, Runner
+from tests.search import faulty_compiler
+
+PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
+LIMITS = Limits(trial_s=8.0, setup_s=120.0, memory_bytes=900 << 20)
+
+
+def steps(rows: int) -> list[object]:
+    return list(Schedule((Pack("B"), Register(rows, detect().lanes("f32")))).to_json())
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Processors to compile on, also where there is one alone."""
+    others = set(sorted(os.sched_getaffinity(0))[-1:])
+    monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, others))
+    return others
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        (faulty_compiler.HANG, "timeout"),
+        (faulty_compiler.CRASH, "crash"),
+        (faulty_compiler.REFUSE, "compile"),
+    ],
+)
+def test_a_candidate_that_takes_its_compiler_down_fails_alone(
+    beside: set[int], rows: int, kind: str
+) -> None:
+    compiler = "tests.search.faulty_compiler"
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler=compiler) as one:
+        for asked in (1, rows, 4):
+            one.prepare(steps(asked))
+        first = one.trial(steps(1), None)
+        with pytest.raises(CandidateFailureError) as caught:
+            one.trial(steps(rows), None)
+        assert caught.value.kind == kind
+        second = one.trial(steps(4), None)
+    assert first["times"] and second["times"]
+    assert min(first["compile_s"], second["compile_s"]) > 1000, "compiled beside"
+    is_new = int(first["compile_s"]) != int(second["compile_s"])
+    assert is_new == (kind != "compile"), "only what is dead is replaced"
+
+
+def test_what_was_compiled_beside_is_not_compiled_again(
+    beside: set[int], tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    with Runner(PROBLEM, detect().canonical) as one:
+        one.prepare(steps(7))
+        one.trial(steps(7), None)
+        made = {path.name for path in (tmp_path / "micro_kernels").iterdir()}
+        assert len(made) == 1
+        written = {p: p.stat().st_ino for p in (tmp_path / "micro_kernels").iterdir()}
+        one.trial(steps(7), None)
+        assert {p: p.stat().st_ino for p in written} == written
+
+
+def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, set()))
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler="no.such.module") as one:
+        assert one.ahead == 0
+        one.prepare(steps(1))
+        assert one.trial(steps(1), None)["times"]
+
+
+def test_compilers_stay_off_the_processor_that_times() -> None:
+    first = claim("cpu:any,threads=1")
+    try:
+        if first.timing is None:
+            pytest.skip("every processor is claimed by a search that runs now")
+        assert len(first.timing) == 1 and not first.timing & first.others
+        second = claim("cpu:any,threads=1")
+        assert second.timing is None or second.timing != first.timing
+        second.release()
+    finally:
+        first.release()
+    again = claim("cpu:any,threads=1")
+    assert again.timing == first.timing, "it was given back"
+    again.release()
+
+
+def test_threads_of_the_target_leave_the_rest_to_compilers() -> None:
+    every = len(os.sched_getaffinity(0))
+    assert len(claim(f"cpu:any,threads={max(2, every)}").others) == 0
