@@ -12,6 +12,7 @@ from kernels.mlir.form import Form
 from kernels.mlir.pieces import Piece
 from kernels.mlir.sequences import epilogue_matcher
 from kernels.mlir.writer import ANY, Writer
+from kernels.schedule import Schedule
 
 Kinds = str
 REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such vectors
@@ -184,5 +185,16 @@ class KernelEmitter:
         """Width of the parts that a register tile's columns are split into; 0 for none."""
         if dim not in (self.form.space.col, "lane"):
             return 0
-        lanes = REGISTER_BYTES // self.form.accumulator_bytes
-        return lanes if extent > lanes and extent.bit_count() > 1 else 0
+        return chunk_lanes(self.form, extent)
+
+
+def chunk_lanes(form: Form, columns: int) -> int:
+    """Columns of a register where a register tile's columns come register by register, else 0."""
+    lanes = REGISTER_BYTES // form.accumulator_bytes
+    return lanes if columns > lanes and columns.bit_count() > 1 else 0
+
+
+def vector_lanes(form: Form, schedule: Schedule) -> int:
+    """Columns of the vectors that the innermost loops of a schedule multiply."""
+    columns = min(schedule.register.cols, form.space.extent(form.space.col))
+    return chunk_lanes(form, columns) or columns
