@@ -25,6 +25,7 @@ class KernelEmitter:
         matchers: the kinds of iteration dims (`x` parallel, `k` reduction) that the
             script has to match.
         ends_in_registers: whether the epilogue was tiled down to the register tile.
+        multiplies_apart: whether products of floats and their sums are ops of their own.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class KernelEmitter:
     ) -> None:
         self.form = form
         self.ends_in_registers = ends_in_registers
+        self.multiplies_apart = False
         self.pieces = pieces
         self.writer = writer
         self.matchers: dict[Kinds, None] = {}
@@ -130,6 +132,7 @@ class KernelEmitter:
         parts = self._parts()
         if not parts:
             return
+        self.multiplies_apart = self.form.body[0] == "arith.mulf"
         if self.ends_in_registers:
             sizes = self._part_sizes(self._result_extents())
             if any(sizes):
