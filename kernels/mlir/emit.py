@@ -341,8 +341,9 @@ class StepEmitter:
         ]
         if self.epilogue_lanes:
             sizes = _at(form.space.col, form.result_dims, self.epilogue_lanes)
-            with_bias = form.space.col in form.bias_dims
-            found.append(pack_epilogue(self.epilogue_lanes, sizes, with_bias))
+            along = {"bias": 0} if form.space.col in form.bias_dims else {}
+            operands = along | {"c": int(bool(form.bias_dims))}
+            found.append(pack_epilogue(self.epilogue_lanes, sizes, operands))
         return found
 
     def vectorize_copies(self) -> None:

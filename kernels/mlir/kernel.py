@@ -34,6 +34,7 @@ class KernelEmitter:
         self.form = form
         self.ends_in_registers = ends_in_registers
         self.multiplies_apart = False
+        self.epilogue_ranks: dict[str, int] = {}
         self.pieces = pieces
         self.writer = writer
         self.matchers: dict[Kinds, None] = {}
@@ -69,7 +70,10 @@ class KernelEmitter:
             w.line(f"transform.structured.vectorize {zeros} : {ANY}")
         w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
         if self.ends_in_registers:
-            w.line(f"transform.structured.vectorize {w.collect('epilogue')} : {ANY}")
+            extents = self._result_extents()
+            parts = zip(extents.values(), self._part_sizes(extents), strict=True)
+            rank = sum((size or extent) > 1 for extent, size in parts)
+            w.line(f"transform.structured.vectorize {self._epilogue(rank)} : {ANY}")
         w.include("hoist_accumulators")
         if unroll > 1:
             w.line(f"// unroll factor={unroll}")
@@ -136,7 +140,7 @@ class KernelEmitter:
         if self.ends_in_registers:
             sizes = self._part_sizes(self._result_extents())
             if any(sizes):
-                self._unrolled(w.collect("epilogue"), sizes)
+                self._unrolled(self._epilogue(len(sizes)), sizes)
         for kinds, sizes in parts.items():
             self._unrolled(self._match(kinds), sizes)
         w.include("cleanup")
@@ -157,7 +161,13 @@ class KernelEmitter:
         if not self.ends_in_registers:
             return []
         inputs = int(bool(self.form.bias_dims))
-        return [epilogue_matcher("epilogue", len(self._result_extents()), inputs)]
+        return [epilogue_matcher(name, rank, inputs) for name, rank in self.epilogue_ranks.items()]
+
+    def _epilogue(self, rank: int) -> str:
+        """A handle on the epilogue's tile, or its parts, with so many dims left."""
+        name = f"epilogue_{rank}"
+        self.epilogue_ranks[name] = rank
+        return self.writer.collect(name)
 
     def _result_extents(self) -> dict[str, int]:
         """The dims of the epilogue's register tile that are left, with their extents."""

@@ -21,7 +21,7 @@ IN_REGISTERS = [
     (CONV.replace("kh=3", "kh=3,stride=2").replace("w=14", "w=17"), (REGISTER,)),
     (CONV.replace("ci=8,co=32", "ci=16,co=64,groups=2"), ("tile dim=g size=1", *IMAGE)),
     (
-        "conv2d:n=1,h=6,w=18,ci=4,co=32,kh=3,kw=3,layout=nchw_fchw,dtype=f32,bias",
+        "conv2d:n=2,h=6,w=18,ci=4,co=32,kh=3,kw=3,layout=nchw_fchw,dtype=f32,bias",
         tuple(step for step in PIXELS if "stream" not in step),
     ),
 ]
@@ -75,6 +75,7 @@ def test_where_the_reduction_is_cut_it_meets_its_block_in_cache() -> None:
 
 
 def test_where_rows_are_left_over_it_meets_its_block_in_cache() -> None:
-    found = operations(MATMUL.replace("m=64", "m=66"), ("tile dim=n size=32", REGISTER))
+    steps = ("tile dim=n size=32", "register rows=4 cols=16 outer=rows")
+    found = operations(MATMUL.replace("m=64", "m=66"), steps)
     passes = [(depth, size) for name, depth, size in found if name == "linalg.generic"]
     assert passes == [(1, 66 * 32)]
