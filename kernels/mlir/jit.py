@@ -36,7 +36,7 @@ def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
     LLVM's vectoriser, and 512-bit registers are allowed where the machine has them.
     With an `effort` below 3 it stays off, for code that is checked and not timed.
     Instructions on bf16 are not: LLVM 22 ends the process over a bf16 that is loaded and put
-    into a vector, and bf16 is widened by shifts as fast.
+    into a vector. So bf16 are words that shifts widen (`words`).
 
     Raises:
         StageError: `compile`; the module has no function `entry`, too.

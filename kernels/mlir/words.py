@@ -6,11 +6,12 @@ moves, and a script with many of them took 12 seconds to compile. Words are copi
 """
 
 import re
+import struct
 
 _WIDENING = re.compile(
     r"^(\s*)%(\w+) = fpext (bfloat|<(\d+) x bfloat>) (\S+) to (?:float|<\d+ x float>)", re.MULTILINE
 )
-_CONSTANT = re.compile(r"\bbfloat 0xR([0-9A-F]{4})")
+_CONSTANT = re.compile(r"\bbfloat (?:0xR([0-9A-F]{4})|(-?\d+\.\d+e[+-]\d+))")
 _COMPUTED = re.compile(r"= (?!fpext)(?:f[a-z]+|[su]itofp|(?:tail )?call)\b.*\bbfloat\b")
 
 
@@ -19,8 +20,15 @@ def bf16_as_words(text: str) -> str:
     if "bfloat" not in text or _COMPUTED.search(text):
         return text
     text = _WIDENING.sub(_widened, text)
-    text = _CONSTANT.sub(lambda found: f"i16 {int(found[1], 16)}", text)
+    text = _CONSTANT.sub(_word, text)
     return re.sub(r"\bbfloat\b", "i16", text)
+
+
+def _word(found: re.Match[str]) -> str:
+    """A constant, in LLVM's hexadecimal or exactly in decimals."""
+    bits, number = found.groups()
+    word = bytes.fromhex(bits) if bits else struct.pack(">f", float(number))[:2]
+    return f"i16 {int.from_bytes(word, 'big')}"
 
 
 def _widened(found: re.Match[str]) -> str:
