@@ -84,14 +84,14 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     steps.run()
     kernel = KernelEmitter(shape, steps.pieces, writer, steps.epilogue is not None)
     kernel.reduce()
-    steps.vectorize_copies()
+    steps.packs.vectorize_copies()
     kernel.vectorize(schedule.unroll, steps.fill_follows)
     matchers = [
         contraction_matcher(f"contraction_{kinds}", kinds, shape.body) for kinds in kernel.matchers
     ]
     shared = [
         CLEANUP,
-        *steps.sequences(),
+        *steps.packs.sequences(),
         DROP_UNIT_DIMS,
         *matchers,
         contraction_matcher("contraction", None, shape.body),
