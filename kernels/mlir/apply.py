@@ -122,12 +122,14 @@ def walk(operation: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
                 yield from walk(inner, depth + (inner.name in LOOPS))
 
 
-def check_structure(module: Any, columns: int) -> bool:
+def check_structure(module: Any, columns: int, lanes: int = 2) -> bool:
     """Check that the code is fast by construction: vectors inside, nothing dynamic.
 
     Args:
         module: the transformed module.
         columns: of the result; with one column there need not be any vector.
+        lanes: what the schedule's register step makes of the columns; a vector along the
+            rows or the reduction is as a rule shorter, and a shorter one will not do.
 
     Returns:
         Whether vectors are multiplied.
@@ -135,7 +137,7 @@ def check_structure(module: Any, columns: int) -> bool:
     Raises:
         StageError: `structure`, with the operation that gives it away.
     """
-    vectors, scalar = False, None
+    widest, scalar = 0, None
     for operation, depth in walk(module.operation):
         name = operation.name
         if name in ("memref.alloc", "memref.alloca") and len(operation.operands):
@@ -144,12 +146,18 @@ def check_structure(module: Any, columns: int) -> bool:
             raise StageError("structure", f"a contraction was not vectorised: {operation}")
         if name in MULTIPLICATIONS:
             kind = operation.results[0].type
-            vectors |= isinstance(kind, ir.VectorType)
-            if depth and not isinstance(kind, ir.VectorType | ir.IndexType):
+            if isinstance(kind, ir.VectorType):
+                widest = max(widest, kind.shape[-1])
+            elif depth and not isinstance(kind, ir.IndexType):
                 scalar = operation
-    if scalar is not None and not vectors and columns > 1:
+    if scalar is not None and not widest and columns > 1:
         raise StageError("structure", f"loops multiply nothing but scalars: {scalar}")
-    return vectors
+    if columns > 1 and widest < lanes:
+        raise StageError(
+            "structure",
+            f"vectors of {widest} are multiplied, and the register step has {lanes} columns",
+        )
+    return widest > 0
 
 
 def is_vectorised(module: Any) -> bool:

@@ -126,7 +126,9 @@ def prove_here(request: dict[str, Any]) -> dict[str, Any]:
             finding.fields["transformed"] = str(module)
             return
         space = iteration_space(problem)
-        finding.fields["vectorised"] = check_structure(module, space.extent(space.col))
+        finding.fields["vectorised"] = check_structure(
+            module, space.extent(space.col), request.get("lanes", 2)
+        )
         compiled, scratch = finding.compile(lambda: lower(module, diagnostics))
         finding.fields |= run_and_time(problem, compiled, scratch, request)
 

@@ -1,11 +1,10 @@
 """Schedule steps to transform operations, one commented block per step."""
 
 from dataclasses import replace
-from math import gcd
 
 from kernels.mlir.form import Form
+from kernels.mlir.packing import PackEmitter
 from kernels.mlir.pieces import Extents, Piece, check_uniform, cut
-from kernels.mlir.sequences import pack_epilogue, pack_panels
 from kernels.mlir.writer import ANY, Writer
 from kernels.schedule import (
     Pack,
@@ -20,21 +19,6 @@ from kernels.schedule import (
 )
 from kernels.schedule.legality import part_size, tile_unit
 
-LARGEST_COPY = 256
-COPY_ROWS = 8
-
-
-def largest_divisor(extents: tuple[int, ...], limit: int) -> int:
-    """The largest divisor of all extents that is at most `limit`."""
-    common = gcd(*extents)
-    return max(d for d in range(1, min(limit, common) + 1) if common % d == 0)
-
-
-def _at(dim: str, dims: tuple[str, ...], size: int) -> list[int]:
-    """`size` at the place of `dim`, zeros elsewhere."""
-    return [size if name == dim else 0 for name in dims]
-
-
 Handles = tuple[str, str | None]
 """The contraction, and the epilogue where there is one."""
 
@@ -48,8 +32,7 @@ class StepEmitter:
     shapes. There it meets the block in cache; if it leads to the end, in registers.
 
     The pieces are the contraction as it stands: each step replaces them by the tiled,
-    split or packed ones. Handles of the copies that packs leave behind are collected,
-    since they are tiled and vectorised after all loops exist.
+    split or packed ones.
     """
 
     def __init__(self, form: Form, schedule: Schedule, handles: Handles, writer: Writer) -> None:
@@ -60,9 +43,7 @@ class StepEmitter:
         extents: Extents = {dim: (extent,) for dim, extent in form.space.extents}
         self.pieces = [Piece(handle, extents)]
         self.fill_follows = form.starts_from_fill
-        self.panel_widths: dict[int, None] = {}
-        self.epilogue_lanes = 0
-        self.copies: dict[tuple[int, ...], list[str]] = {}
+        self.packs = PackEmitter(form, schedule.register.cols, writer)
 
     def run(self) -> None:
         """Write every step up to and including the register step."""
@@ -76,7 +57,7 @@ class StepEmitter:
             self._emit(step)
             self.writer.include("cleanup")
         if self.form.pads_image:
-            self._fill_pads()
+            self.packs.fill_pads()
 
     def _emit(self, step: Step) -> None:
         if isinstance(step, Parallel):
@@ -178,7 +159,7 @@ class StepEmitter:
             tiled, loop = self._tile_op(piece.handle, self.form.dims, dim, steps, kind)
         else:
             led, loop = self._tile_op(self.epilogue, self.form.result_dims, dim, steps, kind)
-            tiled, loop = self._fuse(piece.handle, loop, f"{dim}_inner")
+            tiled, loop = self.writer.fuse(piece.handle, loop, f"{dim}_inner")
             self.epilogue = led
         if kind == "forall" and self.fill_follows:
             self._fuse_fill(loop)
@@ -211,17 +192,7 @@ class StepEmitter:
             f'{fill} = transform.structured.match ops{{["linalg.fill"]}} in %func '
             f": ({ANY}) -> {ANY}"
         )
-        self._fuse(fill, loop, "fill_tile")
-
-    def _fuse(self, producer: str, loop: str, hint: str) -> tuple[str, str]:
-        """Compute what an op does inside of the loop that uses it; the op and the loop anew."""
-        w = self.writer
-        tile, around = w.name(hint), w.name("around")
-        w.line(
-            f"{tile}, {around} = transform.structured.fuse_into_containing_op {producer} "
-            f"into {loop} : ({ANY}, {ANY}) -> ({ANY}, {ANY})"
-        )
-        return tile, around
+        self.writer.fuse(fill, loop, "fill_tile")
 
     # Packing
 
@@ -229,143 +200,16 @@ class StepEmitter:
         if step.operand == "B":
             self._divide(self.form.space.col, self._unit(self.form.space.col))
             self.pieces = [self._pack_panels(piece) for piece in self.pieces]
+        elif self.form.pads_image:
+            self.pieces = [self.packs.pad_image(piece) for piece in self.pieces]
         else:
-            self._pack_image() if self.form.pads_image else self._pack_plain()
-
-    def _pack_plain(self) -> None:
-        self.pieces = [self._pack_rows(piece) for piece in self.pieces]
-
-    def _pack_image(self) -> None:
-        """Pad the block of the image where it is used: zeros, and the pixels that exist.
-
-        Where no loop moves the image, its only block is the whole image. Blocks of a shorter
-        length than others share their handle, and copy from the image padded as a whole.
-        """
-        self.pieces = [
-            self._pack_rows(piece)
-            if piece.merged
-            else self._pad_block(piece)
-            if piece.moves_image
-            else piece
-            for piece in self.pieces
-        ]
-
-    def _fill_pads(self) -> None:
-        """Padded blocks as what they are in memory: zeros first, then the pixels."""
-        w = self.writer
-        w.line("// padded blocks: zeros first, then the pixels")
-        pads, filled, zeros = w.name("pads"), w.name("filled"), w.name("zeros")
-        w.line(
-            f'{pads} = transform.structured.match ops{{["tensor.pad"]}} in %func : ({ANY}) -> {ANY}'
-        )
-        w.line(
-            f"{filled} = transform.structured.rewrite_in_destination_passing_style {pads} "
-            f": ({ANY}) -> {ANY}"
-        )
-        w.line(f"{zeros} = transform.get_producer_of_operand {filled}[1] : ({ANY}) -> {ANY}")
-        plain = w.name("plain")  # no more a fill, as that of C is
-        w.line(f"{plain} = transform.structured.generalize {zeros} : ({ANY}) -> {ANY}")
-
-    def _pad_block(self, piece: Piece) -> Piece:
-        w = self.writer
-        w.line("transform.apply_patterns to %func {")
-        w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
-        w.line(f"}} : {ANY}")
-        block, padded, loop = w.name("block"), w.name("padded"), w.name("loop")
-        for found, user in ((block, piece.handle), (padded, block)):
-            w.line(f"{found} = transform.get_producer_of_operand {user}[0] : ({ANY}) -> {ANY}")
-        w.line(f"{loop} = transform.get_parent_op {piece.handle} : ({ANY}) -> {ANY}")
-        self._fuse(padded, loop, "padded_block")
-        return piece
+            self.pieces = [self.packs.copy_rows(piece) for piece in self.pieces]
 
     def _pack_panels(self, piece: Piece) -> Piece:
-        w, col = self.writer, self.form.space.col
-        lanes = min(self.schedule.register.cols, *piece.extents[col])
-        self.panel_widths[lanes] = None
-        packed, copy = w.name("packed"), w.name("panels")
-        include = (
-            f"transform.include @pack_panels_{lanes} failures(propagate) ({{}}) "
-            f": ({ANY}) -> ({ANY}, {ANY})"
-        )
-        if piece.merged:
-            w.line(
-                f"{packed}, {copy} = transform.foreach {piece.handle} : {ANY} -> {ANY}, {ANY} {{"
-            )
-            w.line(f"^bb0(%op: {ANY}):")
-            w.line(f"  %p, %c = {include.format('%op')}")
-            w.line(f"  transform.yield %p, %c : {ANY}, {ANY}")
-            w.line("}")
-        else:
-            w.line(f"{packed}, {copy} = {include.format(piece.handle)}")
-        if self.epilogue is not None:
-            led = w.name("packed_epilogue")
-            w.line(
-                f"{led} = transform.include @pack_epilogue_{lanes} failures(propagate) "
-                f"({self.epilogue}) : ({ANY}) -> {ANY}"
-            )
-            self.epilogue, self.epilogue_lanes = led, lanes
-        depths = piece.extents[self.form.space.stream]
-        taps = (1,) * len(self.form.taps)
-        lead = (1,) * len(self.form.space.lead)
-        self._remember(copy, (*lead, 1, *taps, largest_divisor(depths, COPY_ROWS)))
-        return replace(piece, handle=packed, lanes=lanes)
-
-    def _pack_rows(self, piece: Piece) -> Piece:
-        """A to a block of its own, in the order in which A lies, nothing padded."""
-        w, space = self.writer, self.form.space
-        zero = self.form.zero
-        copied, pads, back = w.name("copied"), w.name("pad"), w.name("back")
-        w.line(
-            f"{copied}, {pads}, {back} = transform.structured.pad {piece.handle} "
-            f"<{{padding_values = [{zero}], padding_dimensions = "
-            f"[{self.form.dims.index(space.row)}, {self.form.dims.index(space.stream)}], "
-            f'nofold_flags = [1], copy_back_op = "none"}}> : ({ANY}) -> ({ANY}, {ANY}, {ANY})'
-        )
-        producer, copy = w.name("rows"), w.name("row_copy")
-        w.line(f"{producer} = transform.get_producer_of_operand {copied}[0] : ({ANY}) -> {ANY}")
-        w.line(
-            f"{copy} = transform.structured.rewrite_in_destination_passing_style {producer} "
-            f": ({ANY}) -> {ANY}"
-        )
-        ones = (1,) * self.form.copied_dims
-        neighbours = piece.extents[self.form.contiguous]
-        self._remember(copy, (*ones, largest_divisor(neighbours, LARGEST_COPY)))
-        return replace(piece, handle=copied)
-
-    def sequences(self) -> list[str]:
-        """The named sequences that the steps included."""
-        form = self.form
-        found = [
-            pack_panels(lanes, _at(form.space.col, form.dims, lanes), form.panels_first)
-            for lanes in self.panel_widths
-        ]
-        if self.epilogue_lanes:
-            sizes = _at(form.space.col, form.result_dims, self.epilogue_lanes)
-            with_bias = form.space.col in form.bias_dims
-            found.append(pack_epilogue(self.epilogue_lanes, sizes, with_bias))
-        return found
-
-    def vectorize_copies(self) -> None:
-        """Tile the copies of the packs to a few vectors each, and vectorise them.
-
-        Two packs of the same block are one op after common subexpressions are merged, so
-        handles are merged too.
-        """
-        w = self.writer
-        if not self.copies:
-            return
-        w.line("// the copies of the packs")
-        tiled = []
-        for sizes, handles in self.copies.items():
-            merged = w.name("copies")
-            w.line(f"{merged} = transform.merge_handles deduplicate {', '.join(handles)} : {ANY}")
-            tiled.append(w.tile_for(merged, sizes)[0])
-        w.include("cleanup")
-        for handle in tiled:
-            w.line(f"transform.structured.vectorize {handle} : {ANY}")
-
-    def _remember(self, copy: str, sizes: tuple[int, ...]) -> None:
-        self.copies.setdefault(sizes, []).append(copy)
+        packed = self.packs.copy_panels(piece)
+        if self.epilogue is not None and packed.lanes:
+            self.epilogue = self.packs.reshape_epilogue(self.epilogue, packed.lanes)
+        return packed
 
     # The register tile
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.mlir.apply import StageError
+from kernels.mlir.words import bf16_as_words
 
 Array = NDArray[Any]
 FEATURES = "-prefer-256-bit,-avx512bf16,-avxneconvert"
@@ -35,7 +36,7 @@ def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
     LLVM's vectoriser, and 512-bit registers are allowed where the machine has them.
     With an `effort` below 3 it stays off, for code that is checked and not timed.
     Instructions on bf16 are not: LLVM 22 ends the process over a bf16 that is loaded and put
-    into a vector, and bf16 is widened by shifts as fast.
+    into a vector. So bf16 are words that shifts widen (`words`).
 
     Raises:
         StageError: `compile`; the module has no function `entry`, too.
@@ -67,7 +68,7 @@ def _with_repeats(text: str, entry: str) -> Any:
     It takes the addresses of the words and of the room for what `entry` returns, and the
     number of calls. Entered once, a short kernel is not timed with what entering costs.
     """
-    module = llvm.parse_assembly(_apart(text, entry))
+    module = llvm.parse_assembly(_apart(bf16_as_words(text), entry))
     function = module.get_function(entry)
     function.add_function_attribute("noinline")
     kinds = [str(argument.type) for argument in function.arguments]

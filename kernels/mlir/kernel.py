@@ -12,6 +12,7 @@ from kernels.mlir.form import Form
 from kernels.mlir.pieces import Piece
 from kernels.mlir.sequences import epilogue_matcher
 from kernels.mlir.writer import ANY, Writer
+from kernels.schedule import Schedule
 
 Kinds = str
 REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such vectors
@@ -24,6 +25,7 @@ class KernelEmitter:
         matchers: the kinds of iteration dims (`x` parallel, `k` reduction) that the
             script has to match.
         ends_in_registers: whether the epilogue was tiled down to the register tile.
+        multiplies_apart: whether products of floats and their sums are ops of their own.
     """
 
     def __init__(
@@ -31,6 +33,8 @@ class KernelEmitter:
     ) -> None:
         self.form = form
         self.ends_in_registers = ends_in_registers
+        self.multiplies_apart = False
+        self.epilogue_ranks: dict[str, int] = {}
         self.pieces = pieces
         self.writer = writer
         self.matchers: dict[Kinds, None] = {}
@@ -66,7 +70,10 @@ class KernelEmitter:
             w.line(f"transform.structured.vectorize {zeros} : {ANY}")
         w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
         if self.ends_in_registers:
-            w.line(f"transform.structured.vectorize {w.collect('epilogue')} : {ANY}")
+            extents = self._result_extents()
+            parts = zip(extents.values(), self._part_sizes(extents), strict=True)
+            rank = sum((size or extent) > 1 for extent, size in parts)
+            w.line(f"transform.structured.vectorize {self._epilogue(rank)} : {ANY}")
         w.include("hoist_accumulators")
         if unroll > 1:
             w.line(f"// unroll factor={unroll}")
@@ -129,10 +136,11 @@ class KernelEmitter:
         parts = self._parts()
         if not parts:
             return
+        self.multiplies_apart = self.form.body[0] == "arith.mulf"
         if self.ends_in_registers:
             sizes = self._part_sizes(self._result_extents())
             if any(sizes):
-                self._unrolled(w.collect("epilogue"), sizes)
+                self._unrolled(self._epilogue(len(sizes)), sizes)
         for kinds, sizes in parts.items():
             self._unrolled(self._match(kinds), sizes)
         w.include("cleanup")
@@ -153,7 +161,13 @@ class KernelEmitter:
         if not self.ends_in_registers:
             return []
         inputs = int(bool(self.form.bias_dims))
-        return [epilogue_matcher("epilogue", len(self._result_extents()), inputs)]
+        return [epilogue_matcher(name, rank, inputs) for name, rank in self.epilogue_ranks.items()]
+
+    def _epilogue(self, rank: int) -> str:
+        """A handle on the epilogue's tile, or its parts, with so many dims left."""
+        name = f"epilogue_{rank}"
+        self.epilogue_ranks[name] = rank
+        return self.writer.collect(name)
 
     def _result_extents(self) -> dict[str, int]:
         """The dims of the epilogue's register tile that are left, with their extents."""
@@ -184,5 +198,16 @@ class KernelEmitter:
         """Width of the parts that a register tile's columns are split into; 0 for none."""
         if dim not in (self.form.space.col, "lane"):
             return 0
-        lanes = REGISTER_BYTES // self.form.accumulator_bytes
-        return lanes if extent > lanes and extent.bit_count() > 1 else 0
+        return chunk_lanes(self.form, extent)
+
+
+def chunk_lanes(form: Form, columns: int) -> int:
+    """Columns of a register where a register tile's columns come register by register, else 0."""
+    lanes = REGISTER_BYTES // form.accumulator_bytes
+    return lanes if columns > lanes and columns.bit_count() > 1 else 0
+
+
+def vector_lanes(form: Form, schedule: Schedule) -> int:
+    """Columns of the vectors that the innermost loops of a schedule multiply."""
+    columns = min(schedule.register.cols, form.space.extent(form.space.col))
+    return chunk_lanes(form, columns) or columns

@@ -1,6 +1,6 @@
 """What a script of a problem cannot do, or does otherwise than the native kernel."""
 
-from kernels.problem import Problem, weights_are_constant
+from kernels.problem import Conv2d, Problem, weights_are_constant
 from kernels.problem.iteration import iteration_space
 
 _WIDENED = {
@@ -22,7 +22,13 @@ def notes(problem: Problem) -> tuple[str, ...]:
         )
     if getattr(problem, "transpose_a", False):
         found.append("pack A copies blocks of the transposed A as they lie, [depth, rows]")
-    if iteration_space(problem).patches:
+    space = iteration_space(problem)
+    if isinstance(problem, Conv2d) and space.extent(space.col) == 1:
+        found.append(
+            "each group has one channel and so one column: the loops multiply scalars, "
+            "no vector runs along the groups"
+        )
+    if space.patches:
         found.append(
             "the image's patches are gathered ahead, in a pass of their own; pack B copies them"
         )

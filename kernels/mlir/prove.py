@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import IO, Any
 
 from kernels.errors import ProofError
+from kernels.mlir.form import form
+from kernels.mlir.kernel import vector_lanes
 from kernels.mlir.notes import notes
 from kernels.mlir.proof import Proof
 from kernels.mlir.script import annotated, emit_script, mlir_version, with_payload
@@ -47,7 +49,14 @@ def prove(
         LoweringError: its blocks cannot be made static.
     """
     script = emit_script(problem, schedule)
-    proof = prove_script(problem, script, seed=seed, seconds=seconds, memory_bytes=memory_bytes)
+    proof = prove_script(
+        problem,
+        script,
+        seed=seed,
+        seconds=seconds,
+        memory_bytes=memory_bytes,
+        lanes=vector_lanes(form(problem), schedule),
+    )
     return replace(proof, script=annotated(script, proof))
 
 
@@ -58,9 +67,11 @@ def prove_script(
     seed: int = 0,
     seconds: float = 60.0,
     memory_bytes: int = 4 << 30,
+    lanes: int = 2,
 ) -> Proof:
     """Prove any script against the payload of `problem`.
 
+    The innermost loops have to multiply vectors of at least `lanes` columns.
     Whatever the script does (fail, hang, exhaust memory, crash the compiler or the
     process, compute something else) becomes a `Proof` with that failure.
     """
@@ -71,6 +82,7 @@ def prove_script(
         "seconds": seconds,
         "memory_bytes": memory_bytes,
         "repeat_s": REPEAT_SECONDS,
+        "lanes": lanes,
     }
     reply = run_child(request)
     known = {"mlir": mlir_version(), "script": script, "notes": notes(problem)}

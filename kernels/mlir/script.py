@@ -16,6 +16,7 @@ from kernels.mlir.sequences import (
     CLEANUP,
     DROP_UNIT_DIMS,
     FOLD_ALIASES,
+    FUSE_PRODUCTS,
     LOWER_VECTORS,
     bufferize,
     contraction_matcher,
@@ -83,14 +84,14 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     steps.run()
     kernel = KernelEmitter(shape, steps.pieces, writer, steps.epilogue is not None)
     kernel.reduce()
-    steps.vectorize_copies()
+    steps.packs.vectorize_copies()
     kernel.vectorize(schedule.unroll, steps.fill_follows)
     matchers = [
         contraction_matcher(f"contraction_{kinds}", kinds, shape.body) for kinds in kernel.matchers
     ]
     shared = [
         CLEANUP,
-        *steps.sequences(),
+        *steps.packs.sequences(),
         DROP_UNIT_DIMS,
         *matchers,
         contraction_matcher("contraction", None, shape.body),
@@ -98,8 +99,11 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         hoist_accumulators(shape.widens),
         bufferize("C in place, one scratch buffer per pack.", FOLD_ALIASES),
         LOWER_VECTORS,
+        *([FUSE_PRODUCTS] if kernel.multiplies_apart else []),
     ]
-    body = "\n".join([_main(shape, writer.lines), *shared])
+    body = "\n".join(
+        [_main(shape, writer.lines, _FUSE if kernel.multiplies_apart else ""), *shared]
+    )
     header = _header(problem, schedule, str(nest))
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 
@@ -142,10 +146,11 @@ def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
     )
 
 
+_FUSE = f"transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
 _EPILOGUE = f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
 
 
-def _main(form: Form, lines: list[str]) -> str:
+def _main(form: Form, lines: list[str], fuse_products: str) -> str:
     whole = [
         f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}}) {{",
         f'  %func = transform.structured.match ops{{["func.func"]}} in %root : ({ANY}) -> {ANY}',
@@ -155,6 +160,7 @@ def _main(form: Form, lines: list[str]) -> str:
         "  // buffers, and vectors that the machine has",
         f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",
         f"  transform.include @lower_vectors failures(propagate) (%buffers) : ({ANY}) -> ()",
+        *([f"  {fuse_products}"] if fuse_products else []),
         "  transform.yield",
         "}",
         "",

@@ -82,6 +82,17 @@ transform.named_sequence @lower_vectors(%func: !transform.any_op {transform.read
 }
 """
 
+FUSE_PRODUCTS = """\
+// Rows that came one by one multiply and add apart: allow that to be one operation.
+transform.named_sequence @fuse_products(%func: !transform.any_op {transform.readonly}) {
+  %both = transform.structured.match ops{["arith.mulf", "arith.addf"]} in %func
+      : (!transform.any_op) -> !transform.any_op
+  %contract = transform.param.constant #arith.fastmath<contract> -> !transform.any_param
+  transform.annotate %both "fastmath" = %contract : !transform.any_op, !transform.any_param
+  transform.yield
+}
+"""
+
 SINK_CASTS = """\
     // Operands are widened before they are broadcast, so that the product is a contraction.
     transform.apply_patterns.vector.sink_ops
@@ -244,13 +255,14 @@ transform.named_sequence @pack_panels_{lanes}(%op: !transform.any_op {{transform
 """
 
 
-def pack_epilogue(lanes: int, sizes: list[int], with_bias: bool) -> str:
+def pack_epilogue(lanes: int, sizes: list[int], packed: dict[str, int]) -> str:
     """The sequence that lets the epilogue see C in the shape that packing B gives it.
 
     Args:
         lanes: columns of a panel.
         sizes: packed size of each iteration dim of the epilogue, 0 for none.
-        with_bias: whether it also reads a bias along the columns, before C.
+        packed: which of its operands change their shape, by name: C, and a bias along the
+            columns.
     """
     parts = "".join(
         f"""\
@@ -260,7 +272,7 @@ def pack_epilogue(lanes: int, sizes: list[int], with_bias: bool) -> str:
       -> (!transform.op<"tensor.pad">, !transform.op<"tensor.expand_shape">,
           !transform.op<"linalg.transpose">)
 """
-        for index, name in enumerate(("bias", "c") if with_bias else ("c",))
+        for name, index in packed.items()
     )
     return f"""\
 // The epilogue on C as [rows, panels, columns]; nothing moves.

@@ -52,3 +52,12 @@ class Writer:
             f"tile_sizes {list(sizes)} : ({ANY}) -> ({types})"
         )
         return tiled, loops
+
+    def fuse(self, producer: str, loop: str, hint: str) -> tuple[str, str]:
+        """Compute what an op does inside of the loop that uses it; the op and the loop anew."""
+        moved, around = self.name(hint), self.name("around")
+        self.line(
+            f"{moved}, {around} = transform.structured.fuse_into_containing_op {producer} "
+            f"into {loop} : ({ANY}, {ANY}) -> ({ANY}, {ANY})"
+        )
+        return moved, around

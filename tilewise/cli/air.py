@@ -1,4 +1,4 @@
-"""Scripts of flavor `air`: chosen by a model and proven here, with no store behind them."""
+"""Scripts of flavor `air`: chosen by a model and proven here, or fetched from a service."""
 
 import argparse
 from typing import Any
@@ -20,10 +20,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_options(options: argparse.Namespace) -> None:
-    """Raise BadInputError if another flavor was given what only `air` takes."""
+    """Raise BadInputError if what describes a machine was given where no script is made here."""
     for name in OPTIONS:
         if getattr(options, name) is not None:
             flag = name.replace("_", "-")
+            if options.flavor == "air":
+                raise BadInputError(f"--{flag} is for a script that is made here, without --server")
             raise BadInputError(f"--{flag} is for --flavor air, not {options.flavor}")
 
 
@@ -36,10 +38,8 @@ def make_script(options: argparse.Namespace) -> str:
         TilewiseError: the script did not prove, or the compiler is not installed.
     """
     problem = parse_problem(options.problem)
-    if options.server or options.db:
-        raise BadInputError(
-            "an air script is made here and not stored; leave out --server and --db"
-        )
+    if options.db:
+        raise BadInputError("an air script is made here and not stored; leave out --db")
     if options.target != "host":
         raise BadInputError(
             f"target={options.target!r}: an air script is for declared memories, not a processor; "

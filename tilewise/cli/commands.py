@@ -46,7 +46,7 @@ def show(options: argparse.Namespace) -> None:
 
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
-    if options.flavor == "air":
+    if options.flavor == "air" and not options.server:
         text = air.make_script(options)
     else:
         air.refuse_options(options)

@@ -189,17 +189,7 @@ class _Steps:
             f": ({ANY}) -> ({ANY}, {ANY})"
         )
         self._matmul = tile
-        self._fill, _ = self._fuse(self._fill, loop, f"{unit}_fill")
-
-    def _fuse(self, producer: str, loop: str, hint: str) -> tuple[str, str]:
-        """Move what an op computes into the loop that uses it; the op and the loop anew."""
-        w = self._writer
-        moved, around = w.name(hint), w.name("around")
-        w.line(
-            f"{moved}, {around} = transform.structured.fuse_into_containing_op {producer} "
-            f"into {loop} : ({ANY}, {ANY}) -> ({ANY}, {ANY})"
-        )
-        return moved, around
+        self._fill, _ = self._writer.fuse(self._fill, loop, f"{unit}_fill")
 
     def _pack(self) -> None:
         w, s = self._writer, self._schedule
@@ -234,8 +224,8 @@ class _Steps:
     def _outer(self) -> None:
         loop = self._stream(self._schedule.outer_k, self._whole.k, "outer")
         if loop:
-            self._copy_a, loop = self._fuse(self._copy_a, loop, "outer_copy_a")
-            self._copy_b, _ = self._fuse(self._copy_b, loop, "outer_copy_b")
+            self._copy_a, loop = self._writer.fuse(self._copy_a, loop, "outer_copy_a")
+            self._copy_b, _ = self._writer.fuse(self._copy_b, loop, "outer_copy_b")
 
     def _inner(self) -> None:
         self._stream(self._schedule.inner_k, self._schedule.outer_k, "inner")
@@ -253,8 +243,8 @@ class _Steps:
             f": ({ANY}) -> ({ANY}, {ANY})"
         )
         self._matmul = tile
-        self._pack_a, loop = self._fuse(self._pack_a, loop, f"{hint}_pack_a")
-        self._pack_b, loop = self._fuse(self._pack_b, loop, f"{hint}_pack_b")
+        self._pack_a, loop = self._writer.fuse(self._pack_a, loop, f"{hint}_pack_a")
+        self._pack_b, loop = self._writer.fuse(self._pack_b, loop, f"{hint}_pack_b")
         return loop
 
     def _init(self) -> None:

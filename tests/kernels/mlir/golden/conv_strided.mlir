@@ -130,6 +130,7 @@ module attributes {transform.with_named_sequence} {
     // buffers, and vectors that the machine has
     %buffers = transform.include @bufferize failures(propagate) (%root) : (!transform.any_op) -> !transform.any_op
     transform.include @lower_vectors failures(propagate) (%buffers) : (!transform.any_op) -> ()
+    transform.include @fuse_products failures(propagate) (%buffers) : (!transform.any_op) -> ()
     transform.yield
   }
 
@@ -335,6 +336,15 @@ module attributes {transform.with_named_sequence} {
     transform.apply_patterns to %func {
       transform.apply_patterns.canonicalization
     } : !transform.any_op
+    transform.yield
+  }
+
+  // Rows that came one by one multiply and add apart: allow that to be one operation.
+  transform.named_sequence @fuse_products(%func: !transform.any_op {transform.readonly}) {
+    %both = transform.structured.match ops{["arith.mulf", "arith.addf"]} in %func
+        : (!transform.any_op) -> !transform.any_op
+    %contract = transform.param.constant #arith.fastmath<contract> -> !transform.any_param
+    transform.annotate %both "fastmath" = %contract : !transform.any_op, !transform.any_param
     transform.yield
   }
 }
