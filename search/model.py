@@ -6,7 +6,7 @@ of the multiply-add units and blocks by what stays in which cache. Here the same
 considerations are costs that add up, so that any two schedules can be compared: where the
 rules say that a block fits, the cost of reading it falls to that of the nearer cache.
 
-The weights of the costs were fitted, none below zero, to recorded spaces of eight problems
+The weights of the costs were fitted, none below zero, to recorded spaces of problems
 of different kinds (`benchmarks/replay/fit.py`); no term knows any problem.
 """
 
@@ -25,7 +25,7 @@ LOADS = 2  # vectors loaded in a cycle
 SHARE = 0.75  # of a cache that counts as ours; the rest is for what streams by
 LINE, PAGE = 64, 4096  # a page is also a way of most first caches
 L2_WAYS = 16
-HALF = 0.5
+HALF = 0.5  # of the registers, from where unrolled loads crowd the accumulators
 ENOUGH = 20  # accumulators, from where no latency shows
 
 COSTS = {

@@ -34,7 +34,7 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
         limits = Limits(trial_s=5.0, setup_s=60.0, memory_bytes=900 << 20)
         return Runner(problem, target, request.seed, limits, "tests.search.faulty_child")
 
-    monkeypatch.setattr("search.tune.prior_points", points)
+    monkeypatch.setattr("search.proposals.prior_points", points)
     monkeypatch.setattr("service.tuning.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"

@@ -5,6 +5,9 @@ import hashlib
 import pytest
 
 from kernels.problem import parse_problem
+from kernels.target import resolve
+from search.census import count_schedules
+from search.space import Space
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 
@@ -27,6 +30,8 @@ def test_the_result_has_the_form_of_the_contract(client, machine, tuned):
         "scratch_bytes": {"A": 64, "B": 4096},
         "measured": {"samples": 21, "placements": 6, "rejected": 2, "cold": None},
     }
+    space = Space(parse_problem(PROBLEM), resolve(machine.target))
+    assert result["space"] == {"schedules": count_schedules(space), "exact": True}
     assert result["peers"] == {}
     assert result["proof"]["applied"] and result["proof"]["executed"]
     assert result["proof"]["mlir"] == "iree-base-compiler 3.13.0"
