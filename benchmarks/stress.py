@@ -87,7 +87,8 @@ def main() -> None:
     options = parser.parse_args()
     print(conditions())
     print(
-        f"{'problem':<42} {'neighbour':<17} {'behind':>7} {'rejected':>9} {'then':>8} {'in quiet':>8}"
+        f"{'problem':<42} {'neighbour':<17} {'behind':>7} {'rejected':>9} {'then':>8} "
+        f"{'in quiet':>8}"
     )
     for text in options.problems:
         for line in report(parse_problem(text), options.trials):
