@@ -23,7 +23,7 @@ from kernels.reference import (
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
-from search.cold import ColdMode, cold_mode, in_turn
+from search.cold import MOST_COPIED_BYTES, ColdMode, cold_mode, in_turn
 from search.measure import LONG_RUN_S, Run, Samples, interleave, measure, sample_cost, start
 from search.peers import available_peers
 from search.peers.screen import Bench, Timed, screen
@@ -85,7 +85,9 @@ class Session:
         return executable.bind(place.operands, place.arena)
 
     def _new_place(self) -> Place:
-        """Copies of the operands in memory of their own."""
+        """Copies of the operands in memory of their own; panels alone where they are large."""
+        if sum(array.nbytes for array in self.operands.values()) > MOST_COPIED_BYTES:
+            return Place(self.operands)
         copies = {}
         for name, array in self.operands.items():
             copies[name] = empty_aligned(array.shape, array.dtype.type)
@@ -196,6 +198,7 @@ class Session:
             for theirs, samples in zip(of_peers, timed[len(times) :], strict=True):
                 theirs.extend(samples.times)
             rejected += sum(samples.rejected for samples in timed[: len(times)])
+            contenders.clear()  # their buffers go before those of the next placement come
         return {
             "times": times,
             "rejected": rejected,
