@@ -21,7 +21,7 @@ FINALISTS = 4
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
-WORTH_A_START = 2.0  # times what a process takes to start has to be left for it
+LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
 
 
 class FinalsRunner(Protocol):
@@ -68,31 +68,38 @@ class Finals:
         rounds = _rounds(ranking[: self.most])
         while finalists:
             try:
-                reply = self._time(finalists, rounds, self.peers, of=2)
+                afresh, budget_s = self._share()
+                reply = self._time(finalists, rounds, self.peers, budget_s)
             except CandidateFailureError as failure:
                 # One that passed its trial fails now and then; go on with the others.
                 finalists.pop(-1 if failure.index is None else failure.index)
                 continue
             self._times = [list(groups) for groups in reply["times"]]
-            self._time_afresh(finalists, rounds, reply)
+            if afresh:
+                self._time_afresh(finalists, rounds, reply)
             return self._rank(finalists, reply)
         return None, {}
 
-    def _time(self, finalists: list[Schedule], rounds: int, peers: bool, of: int) -> Message:
-        steps = [list(schedule.to_json()) for schedule in finalists]
+    def _share(self) -> tuple[bool, float | None]:
+        """Whether there is time for a fresh process, and what the present one may take."""
         left = self.budget.finals_left_s
-        return self.runner.finals(
-            steps, rounds, peers, PLACEMENTS, None if left is None else left / of
-        )
+        if left is None:
+            return True, None
+        timing_s = left - self.budget.start_s
+        return (True, timing_s / 2) if timing_s >= LEAST_TIMING_S else (False, left)
+
+    def _time(
+        self, finalists: list[Schedule], rounds: int, peers: bool, budget_s: float | None
+    ) -> Message:
+        steps = [list(schedule.to_json()) for schedule in finalists]
+        return self.runner.finals(steps, rounds, peers, PLACEMENTS, budget_s)
 
     def _time_afresh(self, finalists: list[Schedule], rounds: int, first: Message) -> None:
         """Again in another process; one that fails there keeps what the first has said."""
-        left = self.budget.finals_left_s
-        if left is not None and left < WORTH_A_START * self.budget.start_s:
-            return
         self.runner.renew()
         with suppress(CandidateFailureError):
-            reply = self._time(finalists, rounds, peers=False, of=1)
+            left = self.budget.finals_left_s
+            reply = self._time(finalists, rounds, peers=False, budget_s=left)
             for groups, more in zip(self._times, reply["times"], strict=True):
                 groups.extend(more)
             first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])

@@ -6,9 +6,9 @@ The command line's `tune` and the worker child both come here.
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kernels.errors import KernelsError
 from kernels.problem import Problem, parse_problem
@@ -25,6 +25,7 @@ from service.errors import LeaseLostError
 from service.heartbeat import Heartbeat
 from service.machine import MachineInfo, examine_here
 from service.outcome import Attempt
+from service.proving import Proofs, load
 
 if TYPE_CHECKING:
     from kernels.mlir import Proof
@@ -32,12 +33,7 @@ if TYPE_CHECKING:
 # Named, not imported: both load compilers, which the service must not.
 TUNER = "search.tune:tune"
 PROVER = "kernels.mlir:prove"
-EMITTER = "kernels.mlir:emit_script"
 
-MOST_PROOFS = 3
-PROOF_LIMIT_S = 60.0
-LEAST_PROOF_S = 10.0  # for the first one, however little is left: without it there is no script
-MOST_TRIED = 16  # of the fastest trials, for one that has a script
 _LEAST_SECONDS = 0.001
 
 log = logging.getLogger(__name__)
@@ -105,12 +101,6 @@ class JobOutcome:
     cause: Exception | None = None
 
 
-def load(path: str) -> Any:
-    """The object at `module:name`."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
-
-
 def run_job(
     sessions: Sessions,
     job_id: int,
@@ -143,7 +133,8 @@ def run_job(
     run = _Run(sessions, job, owner, on_event or _ignore)
     try:
         with Heartbeat(sessions, job_id, owner) as heartbeat:
-            proofs = Proofs(run, prover or load(PROVER), heartbeat.should_stop)
+            attempt = partial(run.attempt, prover or load(PROVER))
+            proofs = Proofs(run.problem, attempt, heartbeat.should_stop, run.has_seconds)
             result = run.search(tuner or load(TUNER), heartbeat.should_stop, proofs.prove, began)
             if result.best is None:
                 return run.fail(_nothing_ran(result))
@@ -157,15 +148,6 @@ def run_job(
         with writing(sessions) as session:
             lease.release(session, job_id, owner)
         raise
-
-
-def _has_script(problem: Problem, schedule: Schedule) -> bool:
-    """Whether there is a script at all, short of its proof."""
-    try:
-        load(EMITTER)(problem, schedule)
-    except KernelsError:
-        return False
-    return True
 
 
 class _Run:
@@ -250,64 +232,6 @@ class _Run:
     def interrupted(self) -> JobOutcome:
         """Leave the job as others have made it."""
         return JobOutcome("interrupted", f"job {self._job.id} was cancelled or taken over")
-
-
-@dataclass
-class Proofs:
-    """The proofs of one run: of the fastest schedules, between its search and its finals."""
-
-    run: _Run
-    prover: Prover
-    should_stop: Callable[[], bool]
-    attempts: list[Attempt] = field(default_factory=list)
-
-    def prove(self, ranking: Sequence[TrialRecord], until: float | None) -> None:
-        """Put the scripts of the fastest trials to the proof, as many as end in time.
-
-        The first is proven however late it is; what it took says whether there is time for
-        another.
-        """
-        timed = [trial.schedule for trial in ranking if trial.state == "timed"]
-        schedules = with_a_script(self.run.problem, timed[:MOST_PROOFS], ranking)
-        longest = 0.0
-        for schedule in schedules:
-            begin = time.monotonic()
-            left = PROOF_LIMIT_S if until is None else until - begin
-            if self.should_stop() or (self.attempts and left < longest):
-                return
-            limit = min(PROOF_LIMIT_S, max(LEAST_PROOF_S, left))
-            self.attempts.append(self.run.attempt(self.prover, schedule, limit))
-            longest = max(longest, time.monotonic() - begin)
-
-    def complete(self, result: TuneResult, best: Best) -> None:
-        """See to it that the winner of the finals was put to the proof, where time is no matter."""
-        tried = [attempt.schedule for attempt in self.attempts]
-        finalists = [best.schedule, *(schedule for schedule, _ in best.runners_up)][:MOST_PROOFS]
-        if tried:
-            missing = [] if self.run.has_seconds or best.schedule in tried else [best.schedule]
-        else:
-            missing = with_a_script(self.run.problem, finalists, result.trials)
-        for schedule in missing:
-            if self.should_stop():
-                return
-            self.attempts.append(self.run.attempt(self.prover, schedule, PROOF_LIMIT_S))
-
-
-def with_a_script(
-    problem: Problem, fastest: Sequence[Schedule], trials: Sequence[TrialRecord]
-) -> list[Schedule]:
-    """The fastest schedules, which need not give the fastest script.
-
-    Some schedules have no script: a reduction that is split, blocks of parts that differ.
-    Where none of the fastest has one, the last gives way to the fastest trial that does;
-    pruned ones count too.
-    """
-    if any(_has_script(problem, schedule) for schedule in fastest):
-        return list(fastest)
-    timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
-    nearest = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])][:MOST_TRIED]
-    found = next((schedule for schedule in nearest if _has_script(problem, schedule)), None)
-    return list(fastest) if found is None else [*fastest[: MOST_PROOFS - 1], found]
 
 
 def _request(job: models.Job) -> TuneRequest:

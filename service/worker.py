@@ -13,8 +13,9 @@ from kernels.process import die_with_parent
 from service.db import schema
 from service.db.session import make_engine, make_sessions
 from service.errors import ServiceError
+from service.proving import load
 from service.settings import Settings
-from service.tuning import PROVER, TUNER, load, run_job
+from service.tuning import PROVER, TUNER, run_job
 
 log = logging.getLogger(__name__)
 

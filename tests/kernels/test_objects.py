@@ -1,0 +1,107 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from kernels.native import compile as native_compile
+from kernels.native import lower, objects
+from kernels.native.compile import compile_kernels
+from kernels.native.plan import plan
+from kernels.problem import Matmul
+from kernels.reference import compare, make_operands, reference
+from kernels.schedule import Pack, Register, Schedule
+from kernels.target import detect
+
+PROBLEM = Matmul(m=9, n=40, k=7, dtype="f32")
+
+
+def schedule(rows: int) -> Schedule:
+    return Schedule((Pack("B"), Register(rows, detect().lanes("f32"))))
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    compile_kernels.cache_clear()
+    yield tmp_path / "micro_kernels"
+    compile_kernels.cache_clear()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What was compiled, a spec's module at a time."""
+    seen: list[object] = []
+    compile_module = objects.compile_module
+
+    def noted(module, functions):
+        seen.append(module)
+        return compile_module(module, functions)
+
+    monkeypatch.setattr(native_compile, "compile_module", noted)
+    return seen
+
+
+def compiled(rows: int) -> None:
+    """As a new process compiles it: with the cache folder alone."""
+    compile_kernels.cache_clear()
+    compile_kernels(plan(PROBLEM, schedule(rows), detect()).spec)
+
+
+def test_a_micro_kernel_is_compiled_once_for_all_processes(kept: Path, made: list[object]) -> None:
+    for _ in range(3):
+        compiled(4)
+    assert len(made) == 1 and len(list(kept.iterdir())) == 1
+    compiled(5)
+    assert len(made) == 2
+
+
+def test_a_loaded_micro_kernel_computes_what_the_compiled_one_does(kept: Path) -> None:
+    operands = make_operands(PROBLEM, 3)
+    expected = reference(PROBLEM, operands)
+    for _ in range(2):
+        compile_kernels.cache_clear()
+        operands["C"][...] = float("nan")
+        lower(PROBLEM, schedule(4), detect()).run(operands)
+        error, tolerance = compare(PROBLEM, operands["C"], expected)
+        assert error <= tolerance
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 40])
+def test_a_damaged_object_is_compiled_again(kept: Path, made: list[object], damage: bytes) -> None:
+    compiled(4)
+    (path,) = kept.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(damage or whole[:-1])
+    compiled(4)
+    assert len(made) == 2 and path.read_bytes() == whole
+
+
+def test_another_processor_or_toolchain_has_objects_of_its_own(
+    kept: Path, made: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled(4)
+    monkeypatch.setattr(objects, "_maker", lambda: "another compiler")
+    compiled(4)
+    assert len(made) == 2 and len(list(kept.iterdir())) == 2
+
+
+def test_the_folder_is_held_to_its_size(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = objects.ObjectCode(("f",), b"x" * 1000)
+    monkeypatch.setattr(objects, "MOST_BYTES", 3500)
+    monkeypatch.setattr(objects, "_COUNT_EVERY", 1)
+    for age, name in enumerate(("newest", "middle", "old", "older")):
+        objects.keep_object(name, code)
+        (path,) = (p for p in kept.iterdir() if p.stat().st_mtime > 1e9)
+        os.utime(path, (1e8 - age, 1e8 - age))
+    assert objects.kept_object("older") is None or objects.kept_object("old") is None
+    assert objects.kept_object("newest") == code and objects.kept_object("middle") == code
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(
+    kept: Path, made: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("a file where the folder would be")
+    compiled(4)
+    compiled(4)
+    assert len(made) == 2

@@ -1,0 +1,80 @@
+import time
+
+import numpy as np
+import pytest
+
+from kernels.problem import Matmul
+from kernels.schedule import Pack, Register, Schedule
+from kernels.target import detect
+from search import measure
+from search.cold import LEAST_BUFFER, MOST_COPIES, ColdMode, cold_mode, in_turn
+from search.runner import Runner
+
+
+def test_short_runs_take_turns_over_copies_and_long_ones_do_not() -> None:
+    assert cold_mode(1e-3, 1 << 10, 32 << 20).copies == 1
+    assert cold_mode(10e-6, 1 << 10, 32 << 20).copies == 4
+    assert cold_mode(1e-9, 1 << 10, 32 << 20).copies == MOST_COPIES
+    assert cold_mode(1e-9, 64 << 20, 32 << 20).copies == 4, "copies have to fit in memory"
+
+
+def test_the_walk_is_over_more_than_the_caches_hold() -> None:
+    assert cold_mode(1.0, 1, 64 << 20).buffer.nbytes == 128 << 20
+    assert cold_mode(1.0, 1, 0).buffer.nbytes == LEAST_BUFFER
+
+
+def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> None:
+    log: list[str] = []
+    mode = cold_mode(1.0, 1, 0)
+    mode.copies = 3
+    mode.evict = lambda: log.append("|")  # type: ignore[method-assign]
+    run = in_turn([lambda _r, n=n: log.append(n) or time.sleep(1e-4) for n in "abc"])
+    samples = measure.start(run, 2, mode)
+    log.clear()
+    for _ in range(3):
+        samples.take(run)
+    assert "".join(log) == "|abc|abc|abc"
+    assert all(t >= 1e-4 for t in samples.times), "the time of one run, not of the turn"
+    assert samples.times[0] < 3e-4 * 10
+
+
+def test_interleaved_rounds_are_cold_too() -> None:
+    log: list[str] = []
+    mode = cold_mode(1.0, 1, 0)
+    mode.evict = lambda: log.append("|")  # type: ignore[method-assign]
+    runs = [lambda _r, n=n: log.append(n) for n in "ab"]
+    measure.interleave(runs, 2, 1, mode)
+    assert "".join(log).endswith("|a|b|b|a")
+
+
+def test_a_walk_evicts() -> None:
+    """A sum over 1 MiB takes longer after the walk than after itself."""
+    target = detect()
+    mode = cold_mode(1.0, 1, max(target.l2_bytes, target.l3_bytes))
+    data = np.ones(1 << 18, np.float32)
+
+    def seconds(before) -> float:
+        before()
+        begin = time.perf_counter()
+        data.sum()
+        return time.perf_counter() - begin
+
+    warm = min(seconds(data.sum) for _ in range(20))
+    cold = min(seconds(mode.evict) for _ in range(20))
+    assert cold > 1.1 * warm
+    assert isinstance(mode, ColdMode) and "MiB" in mode.description
+
+
+@pytest.mark.parametrize("size", [16, 320])
+def test_a_cold_candidate_is_timed_and_says_how(size: int) -> None:
+    problem = Matmul(m=size, n=size, k=size, dtype="f32")
+    lanes = detect().lanes("f32")
+    steps = [list(Schedule((Pack("B"), Register(r, lanes))).to_json()) for r in (1, 4)]
+    with Runner(problem, detect().canonical, cache="cold") as one:
+        reply = one.trial(steps[0], None)
+        assert reply["times"] and reply["max_error"] <= reply["tolerance"]
+        finals = one.finals(steps, 3, peers=True, placements=2)
+    assert "written before each sample" in finals["cold"]
+    assert ("copies" in finals["cold"]) == (size == 16)
+    assert [len(groups) for groups in finals["times"]] == [2, 2]
+    assert finals["peers"]["openblas"]
