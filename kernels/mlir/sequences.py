@@ -139,24 +139,34 @@ transform.named_sequence @hoist_accumulators(%func: !transform.any_op {{transfor
 """
 
 
-def epilogue_matcher(name: str, rank: int, inputs: int) -> str:
-    """A matcher for the epilogue: elementwise on a result of some rank, with so many inputs."""
+def epilogue_matcher(name: str, sizes: tuple[int, ...], inputs: int) -> str:
+    """A matcher for the epilogue: elementwise on a tile of some sizes, with so many inputs."""
+    dims = "".join(_sized(index, size) for index, size in enumerate(sizes))
     return f"""\
-// Epilogues of rank {rank}: elementwise, in place.
+// Epilogues of {" x ".join(map(str, sizes)) or "one element"}: elementwise, in place.
 transform.named_sequence @{name}(%op: !transform.any_op {{transform.readonly}})
     -> !transform.any_op {{
   transform.match.operation_name %op ["linalg.generic"] : !transform.any_op
   transform.match.structured failures(propagate) %op : !transform.any_op {{
   ^bb0(%candidate: !transform.any_op):
-{_counted("rank", rank)}{_counted("num_inputs", inputs)}\
-    "transform.match.structured.dim"(%candidate) <{{is_all, parallel, raw_dim_list = array<i64>}}>
-        : (!transform.any_op) -> ()
+{_counted("rank", len(sizes))}{_counted("num_inputs", inputs)}{dims}\
     "transform.match.structured.body"(%candidate) <{{elementwise}}> : (!transform.any_op) -> ()
     transform.match.structured.yield
   }}
   transform.yield %op : !transform.any_op
 }}
 """
+
+
+def _sized(index: int, size: int) -> str:
+    lines = [
+        f'%dim{index} = "transform.match.structured.dim"(%candidate) '
+        f"<{{raw_dim_list = array<i64: {index}>}}>",
+        "    : (!transform.any_op) -> !transform.param<i64>",
+        f"%size{index} = transform.param.constant {size} : i64 -> !transform.param<i64>",
+        f"transform.match.param.cmpi eq %dim{index}, %size{index} : !transform.param<i64>",
+    ]
+    return "".join(f"    {line}\n" for line in lines)
 
 
 def _counted(what: str, count: int) -> str:
