@@ -9,8 +9,8 @@ are left find them again.
 from collections.abc import Iterable
 
 from kernels.mlir.form import Form
+from kernels.mlir.matchers import epilogue_matcher
 from kernels.mlir.pieces import Piece
-from kernels.mlir.sequences import epilogue_matcher
 from kernels.mlir.writer import ANY, Writer
 from kernels.schedule import Schedule
 
