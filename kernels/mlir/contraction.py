@@ -72,19 +72,27 @@ def _image(problem: Conv2d, h: int, w: int) -> Shape:
 
 
 def _matmul(problem: Matmul) -> Contraction:
+    """A single row of a transposed A lies as it would otherwise, and is seen that way.
+
+    Else vectorisation takes the columns one by one.
+    """
     lead = ("batch",) if problem.batch > 1 else ()
+    extents = dict(iteration_space(problem).extents)
+    transposed = problem.transpose_a and problem.m > 1
     maps = (
-        _list((*lead, *(("k", "m") if problem.transpose_a else ("m", "k")))),
-        _list((*lead, *(("n", "k") if problem.transpose_b else ("k", "n")))),
-        _list((*lead, "m", "n")),
+        (*lead, *(("k", "m") if transposed else ("m", "k"))),
+        (*lead, *(("n", "k") if problem.transpose_b else ("k", "n"))),
+        (*lead, "m", "n"),
     )
     dims = (*lead, "m", "n", "k")
-    shapes = problem.operand_shapes
+    a, b, c = (tuple(extents[dim] for dim in results) for results in maps)
+    first, second, third = (_list(results) for results in maps)
     options = ""
-    if problem.transpose_a or problem.transpose_b:
-        options = f" indexing_maps = [{', '.join(affine_map(dims, m) for m in maps)}]"
+    if transposed or problem.transpose_b:
+        indexed = ", ".join(affine_map(dims, results) for results in (first, second, third))
+        options = f" indexing_maps = [{indexed}]"
     op = "linalg.batch_matmul" if lead else "linalg.matmul"
-    return Contraction(op, dims, maps, (shapes["A"], shapes["B"], shapes["C"]), options)
+    return Contraction(op, dims, (first, second, third), (a, b, c), options)
 
 
 def _nhwc(problem: Conv2d) -> Contraction:

@@ -52,6 +52,11 @@ class Form:
     starts_from_fill: bool
 
     @property
+    def transposes_rows(self) -> bool:
+        """Whether neighbours in A are rows of the result, not elements of the reduction."""
+        return self.contiguous == self.space.row
+
+    @property
     def taps(self) -> tuple[str, ...]:
         """The reduction dims that are not streamed, outermost first."""
         return tuple(self.tap_extents)

@@ -9,8 +9,8 @@ are left find them again.
 from collections.abc import Iterable
 
 from kernels.mlir.form import Form
+from kernels.mlir.matchers import epilogue_matcher
 from kernels.mlir.pieces import Piece
-from kernels.mlir.sequences import epilogue_matcher
 from kernels.mlir.writer import ANY, Writer
 from kernels.schedule import Schedule
 
@@ -34,7 +34,7 @@ class KernelEmitter:
         self.form = form
         self.ends_in_registers = ends_in_registers
         self.multiplies_apart = False
-        self.epilogue_ranks: dict[str, int] = {}
+        self.epilogues: dict[str, tuple[int, ...]] = {}
         self.pieces = pieces
         self.writer = writer
         self.matchers: dict[Kinds, None] = {}
@@ -72,8 +72,8 @@ class KernelEmitter:
         if self.ends_in_registers:
             extents = self._result_extents()
             parts = zip(extents.values(), self._part_sizes(extents), strict=True)
-            rank = sum((size or extent) > 1 for extent, size in parts)
-            w.line(f"transform.structured.vectorize {self._epilogue(rank)} : {ANY}")
+            left = tuple(size or extent for extent, size in parts if (size or extent) > 1)
+            w.line(f"transform.structured.vectorize {self._epilogue(left)} : {ANY}")
         w.include("hoist_accumulators")
         if unroll > 1:
             w.line(f"// unroll factor={unroll}")
@@ -140,7 +140,7 @@ class KernelEmitter:
         if self.ends_in_registers:
             sizes = self._part_sizes(self._result_extents())
             if any(sizes):
-                self._unrolled(self._epilogue(len(sizes)), sizes)
+                self._unrolled(self._epilogue(tuple(self._result_extents().values())), sizes)
         for kinds, sizes in parts.items():
             self._unrolled(self._match(kinds), sizes)
         w.include("cleanup")
@@ -161,12 +161,12 @@ class KernelEmitter:
         if not self.ends_in_registers:
             return []
         inputs = int(bool(self.form.bias_dims))
-        return [epilogue_matcher(name, rank, inputs) for name, rank in self.epilogue_ranks.items()]
+        return [epilogue_matcher(name, sizes, inputs) for name, sizes in self.epilogues.items()]
 
-    def _epilogue(self, rank: int) -> str:
-        """A handle on the epilogue's tile, or its parts, with so many dims left."""
-        name = f"epilogue_{rank}"
-        self.epilogue_ranks[name] = rank
+    def _epilogue(self, sizes: tuple[int, ...]) -> str:
+        """A handle on the epilogue's tile, or its parts, of these sizes."""
+        name = "_".join(["epilogue", *map(str, sizes)])
+        self.epilogues[name] = sizes
         return self.writer.collect(name)
 
     def _result_extents(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ from kernels.loopnest import build
 from kernels.mlir.emit import StepEmitter
 from kernels.mlir.form import Form, form
 from kernels.mlir.kernel import KernelEmitter
+from kernels.mlir.matchers import contraction_matcher
 from kernels.mlir.notes import notes
 from kernels.mlir.payload import payload
 from kernels.mlir.proof import Proof
@@ -19,7 +20,6 @@ from kernels.mlir.sequences import (
     FUSE_PRODUCTS,
     LOWER_VECTORS,
     bufferize,
-    contraction_matcher,
     hoist_accumulators,
 )
 from kernels.mlir.writer import ANY, Writer

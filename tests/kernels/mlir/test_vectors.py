@@ -3,10 +3,13 @@
 import pytest
 from iree.compiler import ir
 
+from kernels.errors import LoweringError
+from kernels.mlir import emit_script
 from kernels.mlir.apply import StageError, check_structure
 from kernels.mlir.form import form
 from kernels.mlir.kernel import vector_lanes
 from kernels.mlir.notes import notes
+from kernels.mlir.payload import payload
 from kernels.problem import parse_problem
 from kernels.support import patch_bytes, working_bytes
 from tests.kernels.mlir.build import schedule
@@ -73,3 +76,15 @@ def test_patches_that_scripts_gather_need_memory() -> None:
     assert working_bytes(problem) > patch_bytes(problem) + problem.bytes
     for other in (planes.replace("kh=3,kw=3", "kh=1,kw=1"), "matmul:m=8,n=8,k=8,dtype=f32"):
         assert patch_bytes(parse_problem(other)) == 0
+
+
+def test_a_single_row_of_a_transposed_factor_is_seen_as_it_lies() -> None:
+    one = payload(parse_problem("matmul:m=1,n=16,k=8,dtype=f32,transpose_a"))
+    assert "indexing_maps" not in one and "tensor<8xf32> into tensor<1x8xf32>" in one
+    assert "indexing_maps" in payload(parse_problem("matmul:m=2,n=16,k=8,dtype=f32,transpose_a"))
+
+
+def test_one_row_at_a_time_of_a_transposed_factor_is_refused() -> None:
+    problem = parse_problem("matmul:m=2,n=16,k=8,dtype=f32,transpose_a")
+    with pytest.raises(LoweringError, match="more rows"):
+        emit_script(problem, schedule("register rows=1 cols=16 outer=rows"))
