@@ -1,6 +1,7 @@
 """What is stored of a problem: its schedule, its script, its trials."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from sqlalchemy import ColumnElement, exists, false, or_, select
 from sqlalchemy.orm import Session, aliased
@@ -60,11 +61,7 @@ def find_schedule(
         .join(models.Schedule.problem)
         .join(models.Schedule.toolchain)
         .where(models.Problem.key == _key(problem), models.Schedule.target == target)
-        .order_by(
-            (models.Toolchain.identity == (toolchain or identity())).desc(),
-            (models.Schedule.cache == "hot").desc(),
-            models.Schedule.created_at.desc(),
-        )
+        .order_by(*_best_first(toolchain))
         .limit(1)
     )
     if cache is not None:
@@ -144,6 +141,7 @@ def find_trials(
     problem: Problem | str | None = None,
     target: str | None = None,
     state: str | None = None,
+    cache: CacheMode | None = None,
     after: int | None = None,
     limit: int | None = None,
 ) -> list[TrialOfJob]:
@@ -156,6 +154,7 @@ def find_trials(
         problem: only of this problem (or its key).
         target: only on this one; canonical.
         state: only those that ended so.
+        cache: only those that were timed so.
         after: continues from the trial with this id, the last one of the page before.
         limit: most rows; None gives all.
     """
@@ -173,13 +172,28 @@ def find_trials(
         query = query.where(models.Job.target == target)
     if state is not None:
         query = query.where(models.Trial.state == state)
+    if cache is not None:
+        query = query.where(models.Job.cache == cache)
     if after is not None:
         query = query.where(models.Trial.id > after)
     return [(trial, job) for trial, job in session.execute(query)]
 
 
+def _best_first(toolchain: str | None) -> tuple[ColumnElement[Any], ...]:
+    """The order in which stored schedules answer: the present toolchain's, hot ones, new ones."""
+    return (
+        (models.Toolchain.identity == (toolchain or identity())).desc(),
+        (models.Schedule.cache == "hot").desc(),
+        models.Schedule.created_at.desc(),
+    )
+
+
 def find_schedules(
-    session: Session, keys: Iterable[str], target: str, toolchain: str | None = None
+    session: Session,
+    keys: Iterable[str],
+    target: str,
+    toolchain: str | None = None,
+    cache: CacheMode | None = None,
 ) -> dict[str, models.Schedule]:
     """For each key of a problem that has one, what `find_schedule` finds, in few queries."""
     asked, found = sorted(keys), dict[str, models.Schedule]()
@@ -192,11 +206,10 @@ def find_schedules(
                 models.Problem.key.in_(asked[start : start + KEYS_AT_ONCE]),
                 models.Schedule.target == target,
             )
-            .order_by(
-                (models.Toolchain.identity == (toolchain or identity())).desc(),
-                models.Schedule.created_at.desc(),
-            )
+            .order_by(*_best_first(toolchain))
         )
+        if cache is not None:
+            query = query.where(models.Schedule.cache == cache)
         for row in session.scalars(query):
             found.setdefault(row.problem.key, row)
     return found

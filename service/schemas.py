@@ -210,6 +210,7 @@ class LookupRequest(BaseModel):
         Field(max_length=MOST_PROBLEMS),
     ]
     target: str = "host"
+    cache: CacheMode | None = None
 
 
 class FoundView(BaseModel):

@@ -21,7 +21,7 @@ def look_up(body: LookupRequest, services: ServicesDep) -> dict[str, Any]:
     canonical = services.machine.canonical_target(body.target)
     with services.reading() as session:
         keys = {problem.key for problem in wanted}
-        rows = queries.find_schedules(session, keys, canonical, services.toolchain)
+        rows = queries.find_schedules(session, keys, canonical, services.toolchain, body.cache)
         found = {key: result_json(session, row, services.toolchain) for key, row in rows.items()}
     answers = [{"problem": one.canonical, "schedule": found.get(one.key)} for one in wanted]
     return {"target": canonical, "schedules": answers}

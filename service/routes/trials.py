@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query
 
 from kernels.problem import parse_problem
-from search.records import TrialState
+from search.records import CacheMode, TrialState
 from service import queries
 from service.results import stored_trial_json
 from service.routes.jobs import LARGEST_ID
@@ -22,6 +22,7 @@ def list_trials(
     problem: str | None = None,
     target: str | None = None,
     state: TrialState | None = None,
+    cache: CacheMode | None = None,
     cursor: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> dict[str, Any]:
@@ -33,12 +34,18 @@ def list_trials(
     canonical = None if target is None else services.machine.canonical_target(target)
     with services.reading() as session:
         found = queries.find_trials(
-            session, problem=wanted, target=canonical, state=state, after=cursor, limit=limit + 1
+            session,
+            problem=wanted,
+            target=canonical,
+            state=state,
+            cache=cache,
+            after=cursor,
+            limit=limit + 1,
         )
         page = found[:limit]
         following = None
         if len(found) > limit:
-            filters = {"problem": problem, "target": target, "state": state}
+            filters = {"problem": problem, "target": target, "state": state, "cache": cache}
             following = _path({**filters, "cursor": page[-1][0].id, "limit": limit})
         return {"trials": [stored_trial_json(*row) for row in page], "next": following}
 

@@ -14,7 +14,7 @@ from tilewise.cli import air
 from tilewise.cli.backend import Backend, RemoteBackend, local_backend
 from tilewise.cli.files import write_text
 from tilewise.cli.progress import progress
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 
 def version() -> str:
@@ -98,9 +98,21 @@ def trials(options: argparse.Namespace) -> None:
 
     with _backend(options) as backend:
         rows = backend.trials(options.problem, options.target)
+    rows = _timed_in(options, rows, default="hot" if options.format == "t4" else None)
     as_json = options.json and options.format != "t4"  # which is JSON already
     kind = "json" if as_json else options.format
     sys.stdout.write(render.trials(rows, kind))
+
+
+def _timed_in(
+    options: argparse.Namespace, rows: list[dict[str, Any]], default: str | None
+) -> list[dict[str, Any]]:
+    """The trials of one cache mode, or all; times of both are no one objective."""
+    mode = options.cache or default
+    found = [row for row in rows if mode in (None, row["cache"])]
+    if not found:
+        raise MissingError(f"no {mode} trials of {options.problem} are stored; see --cache")
+    return found
 
 
 def export_study(options: argparse.Namespace) -> None:
@@ -113,6 +125,7 @@ def export_study(options: argparse.Namespace) -> None:
         ) from error
     with _backend(options) as backend:
         rows = backend.trials(options.problem, options.target)
+    rows = _timed_in(options, rows, default="hot")
     _print_mapping(study.export(rows, options.storage, options.name), options.json)
 
 

@@ -52,12 +52,14 @@ def make_parser() -> argparse.ArgumentParser:
     trials = command("trials", commands.trials)
     _add_stored(trials)
     trials.add_argument("--format", choices=FORMATS, default="table")
+    _add_cache_filter(trials, "all; of t4: hot")
     study = command("export-study", commands.export_study)
     _add_stored(study)
     study.add_argument(
         "--storage", required=True, metavar="URL", help="of Optuna's, as sqlite:///study.db"
     )
     study.add_argument("--name", help="of the study; default: the problem and the target")
+    _add_cache_filter(study, "hot")
     suite = command("bench", bench.bench)
     bench.add_options(suite)
     _add_db(suite)
@@ -84,6 +86,11 @@ def _add_tune(parser: argparse.ArgumentParser) -> None:
         help="cold: operands are evicted before every sample; default: hot",
     )
     parser.add_argument("--peers", action="store_true", help="time OpenBLAS in the same rounds")
+
+
+def _add_cache_filter(parser: argparse.ArgumentParser, default: str) -> None:
+    text = f"only trials that were timed so; default: {default}"
+    parser.add_argument("--cache", choices=CACHE_MODES, help=text)
 
 
 def _add_stored(parser: argparse.ArgumentParser) -> None:
