@@ -16,6 +16,7 @@ from search.space import Space
 Proposal = tuple[Point, str]
 
 PRIOR = 10  # the most promising of the analytical model, before the sampler is asked
+PRIOR_OF = {"surrogate": 4}  # it knows the model, so that more of the like teaches it little
 LEAD = 1  # of them, ahead of what near problems offer
 TRANSFER = "transfer"
 
@@ -29,6 +30,7 @@ class Proposals:
         stored: trials of this job that are finished.
         starts: points that did well on near problems, best first.
         refused: hashes of schedules that are not to be tried.
+        prior: the analytical model's choice, where it is known already.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Proposals:
         stored: Sequence[TrialRecord] = (),
         starts: Iterable[Point] = (),
         refused: Iterable[str] = (),
+        prior: Sequence[Point] | None = None,
     ) -> None:
         self._space = space
         self._name = request.sampler
@@ -46,7 +49,9 @@ class Proposals:
         self._random = Random(seed)
         self._sampler = make_sampler(request.sampler, space, seed)
         self._taken = set(refused)
-        self._first = _beginning(prior_points(space, PRIOR), starts)
+        most = PRIOR_OF.get(request.sampler, PRIOR)
+        chosen = prior_points(space, most) if prior is None else prior[:most]
+        self._first = _beginning(chosen, starts)
         for trial in stored:
             self.learn(trial)
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from kernels.schedule import Schedule
 from search.measure import summarise
 from search.parameters import Point
-from search.proposals import Proposals
+from search.prior import prior_points
+from search.proposals import PRIOR, Proposals
 from search.recording import Recording
 from search.records import TrialRecord, TuneRequest
 from search.space import Space
@@ -50,6 +51,12 @@ class RecordedSpace(Space):
     def points(self) -> list[Point]:
         """The recorded points."""
         return [t.params for t in self.trials.values()]
+
+    @cached_property
+    def prior(self) -> list[Point]:
+        """What the analytical model proposes, as far as it was recorded."""
+        own = Space(self.problem, self.target)
+        return [p for p in prior_points(own, PRIOR) if self.why_illegal(self.schedule(p)) is None]
 
     @cached_property
     def _encoded(self) -> NDArray[np.float64]:
@@ -123,7 +130,7 @@ def replay(
         starts: points from near problems; in place of what was not recorded comes the nearest.
     """
     recorded = [space.nearest(point) for point in starts]
-    proposals = Proposals(space, request, (), recorded)
+    proposals = Proposals(space, request, (), recorded, space.prior)
     trials: list[TrialRecord] = []
     times: list[float] = []
     waiting: list[TrialRecord] = []

@@ -35,7 +35,7 @@ SLOW = 2.0
 BUDGET = 64
 MOST = 200
 SHARE_SEEDS = 10  # searches of `BUDGET` trials that the share of slow ones is the median of
-SLOW_SAMPLERS = {"gp": 5, "cmaes": 25}
+SLOW_SAMPLERS = {"gp": 5, "cmaes": 20, "tpe": 20}
 """Most seeds of samplers that take long to think."""
 
 

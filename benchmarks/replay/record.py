@@ -31,6 +31,8 @@ from search.recording import Recording
 from search.records import TrialRecord
 from search.runner import CandidateFailureError, Runner
 from search.space import Space
+from search.store import MemoryStore
+from search.transfer import starting_points
 
 FOLDER = Path(__file__).parents[1] / "spaces"
 PROBLEMS = {
@@ -105,6 +107,9 @@ class Recorder:
         for point in prior_points(self.space, PRIOR):
             if len(self.recording.trials) < most and self._is_new(point):
                 yield point, "prior"
+        for point in self._near_problems():
+            if self._is_new(point):
+                yield point, "transfer"
         while len(self.recording.trials) < most:
             found = self._near_points()
             if not found:
@@ -112,6 +117,13 @@ class Recorder:
             for point in found:
                 if len(self.recording.trials) < most and self._is_new(point):
                     yield point, "near"
+
+    def _near_problems(self) -> list[Point]:
+        """What the fastest of the recorded problems say of an unseen one."""
+        paths = [self.path.with_name(f"{name}.json.gz") for name in PROBLEMS]
+        if self.name in PROBLEMS or not all(path.exists() for path in paths):
+            return []
+        return starting_points(self.space, MemoryStore(Recording.load(p).solved() for p in paths))
 
     def _random_points(self) -> Iterator[Point]:
         for _ in range(100_000):

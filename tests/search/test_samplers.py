@@ -7,7 +7,7 @@ from kernels.problem import parse_problem
 from search.gaussian import GaussianProcess, expected_improvement
 from search.measure import summarise
 from search.model import log_time
-from search.proposals import PRIOR, Proposals
+from search.proposals import PRIOR, PRIOR_OF, Proposals
 from search.records import SAMPLERS, TrialRecord, TuneRequest
 from search.space import Space
 from tests.search.test_space import SQUARE, WIDE
@@ -56,9 +56,10 @@ def best_of(sampler: str, seed: int, trials: int, in_flight: int = 1) -> float:
 def test_many_can_be_asked_for_before_the_first_is_learnt(sampler: str) -> None:
     space = Space(SQUARE, WIDE)
     proposals = Proposals(space, TuneRequest(sampler=sampler))
-    asked = [proposals.next() for _ in range(PRIOR + 12)]
+    first = PRIOR_OF.get(sampler, PRIOR)
+    asked = [proposals.next() for _ in range(first + 12)]
     assert len({space.schedule(point) for point, _ in asked}) == len(asked)
-    assert [origin for _, origin in asked] == ["prior"] * PRIOR + [sampler] * 12
+    assert [origin for _, origin in asked] == ["prior"] * first + [sampler] * 12
     for number, (point, _) in enumerate(asked):
         proposals.learn(timed(space, number, point, seconds(space, point)))
     point, _ = proposals.next()
