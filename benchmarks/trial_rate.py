@@ -4,6 +4,7 @@
 
 Each problem is searched by `tune`, its trials stored in a new SQLite database. A cold start
 has an empty cache folder (no driver, no micro-kernel) and counts the start of the processes.
+`ms beside` is what passes between two trials, `of work` the processor time in it.
 """
 
 import argparse
@@ -40,6 +41,7 @@ class Metered:
     overlap: bool
     entered: list[float] = field(default_factory=list)
     left: list[float] = field(default_factory=list)
+    worked: list[tuple[float, float]] = field(default_factory=list)
     timing_s: list[float] = field(default_factory=list)
     compile_s: list[float] = field(default_factory=list)
 
@@ -65,10 +67,12 @@ class Metered:
 
     def trial(self, steps: list[Any], best_s: float | None) -> Any:
         self.entered.append(time.perf_counter())
+        worked = time.process_time()
         try:
             reply = self.runner.trial(steps, best_s)
         finally:
             self.left.append(time.perf_counter())
+            self.worked.append((worked, time.process_time()))
         self.timing_s.append(reply["measure_s"])
         self.compile_s.append(reply["compile_s"])
         return reply
@@ -108,13 +112,14 @@ def report(text: str, trials: int, overlap: bool) -> str:
     count = len(notes.left)
     whole, running = notes.left[-1] - begin, notes.left[-1] - notes.entered[0]
     between = [b - a for a, b in zip(notes.left, notes.entered[1:], strict=False)]
+    worked = [b[0] - a[1] for a, b in zip(notes.worked, notes.worked[1:], strict=False)]
     ran = [t for t in result.trials if t.measurement]
     best_us = min(t.measurement.time_us for t in ran if t.measurement)
     slow = [t.measurement.time_us > SLOW * best_us for t in ran if t.measurement]
     wasted = sum(s for s, is_slow in zip(notes.timing_s, slow, strict=True) if is_slow)
     return (
         f"{text:<42} {count:>6} {count / whole:>8.1f} {count / running:>8.1f} "
-        f"{1e3 * median(between):>9.1f} {1e3 * sum(between) / count:>9.1f} "
+        f"{1e3 * median(between):>9.1f} {1e3 * sum(worked) / count:>9.1f} "
         f"{wasted / sum(notes.timing_s):>6.1%} {1e3 * sum(notes.compile_s) / count:>9.0f} "
         f"{1e3 * sum(notes.timing_s) / count:>8.0f}"
     )
@@ -129,7 +134,7 @@ def main() -> None:
     options = parser.parse_args()
     print(conditions())
     print(
-        f"{'problem':<42} {'trials':>6} {'/s':>8} {'/s after':>8} {'ms beside':>9} {'mean':>9} "
+        f"{'problem':<42} {'trials':>6} {'/s':>8} {'/s after':>8} {'ms beside':>9} {'of work':>9} "
         f"{'slow':>6} {'compile':>9} {'timing':>8}"
     )
     for text in options.problems:

@@ -11,7 +11,7 @@ from search.records import TuneRequest
 SEARCH_SHARE = 0.45  # at least, whatever the rest wants
 FINALS_SHARE, LEAST_FINALS_S, MOST_FINALS_S = 0.12, 1.0, 8.0
 PROOF_S, PROOF_STARTS = 1.0, 2.0  # of the first script; its process starts like the timing one
-LATEST_S = 0.25  # to end the processes, store and print the result
+END_S, END_STARTS = 0.1, 0.2  # to end the processes, store and print the result
 
 
 @dataclass
@@ -33,26 +33,31 @@ class Budget:
         """Since it began."""
         return time.monotonic() - self.began
 
+    @property
+    def end_s(self) -> float:
+        """What is left for after the finals; a busy machine needs longer for that too."""
+        return END_S + END_STARTS * self.start_s
+
     def search_is_over(self) -> bool:
         """Whether no further trial may begin."""
         seconds = self.request.seconds
         if seconds is None:
             return False
         proof_s = PROOF_S + PROOF_STARTS * self.start_s
-        share = max(SEARCH_SHARE * seconds, seconds - self._finals_s - proof_s - LATEST_S)
+        share = max(SEARCH_SHARE * seconds, seconds - self._finals_s - proof_s - self.end_s)
         return self.spent_s >= share
 
     @property
     def finals_begin(self) -> float | None:
         """When the finals should begin."""
         seconds = self.request.seconds
-        return None if seconds is None else self.began + seconds - LATEST_S - self._finals_s
+        return None if seconds is None else self.began + seconds - self.end_s - self._finals_s
 
     @property
     def finals_left_s(self) -> float | None:
         """Seconds until the finals have to end."""
         seconds = self.request.seconds
-        return None if seconds is None else max(0.0, seconds - LATEST_S - self.spent_s)
+        return None if seconds is None else max(0.0, seconds - self.end_s - self.spent_s)
 
     @property
     def _finals_s(self) -> float:

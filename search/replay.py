@@ -130,7 +130,7 @@ def replay(
         starts: points from near problems; in place of what was not recorded comes the nearest.
     """
     recorded = [space.nearest(point) for point in starts]
-    proposals = Proposals(space, request, (), recorded, space.prior)
+    proposals = Proposals(space, request, (), recorded, prior=space.prior)
     trials: list[TrialRecord] = []
     times: list[float] = []
     waiting: list[TrialRecord] = []

@@ -96,8 +96,8 @@ class SlowRunner(FakeRunner):
         return super().finals(schedules, rounds, peers, placements, budget_s)
 
 
-@pytest.mark.parametrize("seconds", [10.0, 15.0, 60.0, 300.0])
-@pytest.mark.parametrize("trial_s", [0.02, 0.2])
+@pytest.mark.parametrize("seconds", [10.0, 15.0, 60.0])
+@pytest.mark.parametrize("trial_s", [0.1, 0.3])
 @pytest.mark.parametrize("proof_s", [0.8, 2.0])
 def test_seconds_are_kept_within_five_percent(
     monkeypatch: pytest.MonkeyPatch, seconds: float, trial_s: float, proof_s: float
@@ -125,7 +125,8 @@ def test_seconds_are_kept_within_five_percent(
     if result.complete:
         assert spent < seconds, "the space or the trials ran dry first"
     else:
-        assert abs(spent + budget_module.LATEST_S - seconds) <= 0.05 * seconds
+        after = Budget(TuneRequest(), 0.0, runner.start_s).end_s
+        assert abs(spent + after - seconds) <= 0.05 * seconds
     assert len(asked_until) == 1 and result.best is not None
     assert runner.processes == 2, "the finals are split over two processes"
     assert result.best.placements == 2 * PLACEMENTS
