@@ -66,9 +66,11 @@ class Finding:
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
+        self._processor = 0.0
 
     def apply(self, applied: Callable[[], Any]) -> Any:
         """The module that `applied` makes; that it could, and how long it took."""
+        self._processor = time.process_time()
         begin = stage("apply")
         module = applied()
         self.fields |= {"applied": True, "apply_s": time.perf_counter() - begin}
@@ -84,7 +86,10 @@ class Finding:
         self.fields["lower_s"] = time.perf_counter() - begin
         begin = stage("compile")
         compiled = compile_ir(text, ENTRY, effort)
-        self.fields["compile_s"] = time.perf_counter() - begin
+        self.fields |= {
+            "compile_s": time.perf_counter() - begin,
+            "processor_s": time.process_time() - self._processor,
+        }
         return compiled, scratch
 
 

@@ -33,6 +33,7 @@ class Proof:
         apply_s: seconds to parse, apply and verify.
         lower_s: seconds from the transformed module to LLVM IR.
         compile_s: seconds from LLVM IR to machine code.
+        processor_s: processor time of these three, to which others on the machine add nothing.
         failure: one of `FAILURES`, or None.
         notes: what scripts of the problem cannot do, or do otherwise than native kernels.
         message: what went wrong, with MLIR's diagnostic and the line of the script.
@@ -52,6 +53,7 @@ class Proof:
     apply_s: float = 0.0
     lower_s: float = 0.0
     compile_s: float = 0.0
+    processor_s: float = 0.0
     notes: tuple[str, ...] = ()
     failure: str | None = None
     message: str = ""

@@ -78,6 +78,11 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         raise LoweringError(
             f"step '{schedule.register}': one column leaves nothing to vectorise; give more cols"
         )
+    if schedule.register.rows == 1 and shape.transposes_rows:
+        raise LoweringError(
+            f"step '{schedule.register}': one row of a transposed A would be multiplied element "
+            "by element; give more rows"
+        )
     writer = Writer()
     handles = "%contraction", ("%epilogue" if shape.has_epilogue else None)
     steps = StepEmitter(shape, schedule, handles, writer)
