@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 STEP = 1.6  # a length is tried so many times longer and shorter
 SHORTEST, LONGEST = 0.1, 20.0
 NOISES = (1e-4, 1e-3, 1e-2, 1e-1)  # variance of a measurement, over that of the function
-USUAL_LENGTH, LENGTH_SPREAD = 1.0, 0.8  # a log-normal belief about lengths
+USUAL_LENGTH, LENGTH_SPREAD = 0.5, 0.8  # a log-normal belief about lengths
 TRIES = 6  # coordinates that one fit moves
 
 

@@ -10,6 +10,7 @@ as predicted, so that the next proposal goes elsewhere (Ginsbourger et al., Krig
 Well-Suited to Parallelize Optimization, 2010).
 """
 
+from collections import deque
 from math import log
 from random import Random
 
@@ -24,7 +25,7 @@ from search.samplers import IsFree
 from search.space import Space
 
 CENTRES = 5  # of the fastest, whose neighbours are candidates
-RANDOM = 100  # candidates from anywhere
+RANDOM, FRESH = 200, 40  # candidates from anywhere, and how many of them are new each time
 SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
 MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
 FEW = 3  # trials before which there is nothing to model
@@ -41,6 +42,7 @@ class Surrogate:
         self._known: dict[tuple[object, ...], tuple[tuple[float, ...], float]] = {}
         self._timed: list[tuple[float, Point]] = []
         self._pending: dict[tuple[object, ...], Point] = {}
+        self._anywhere: deque[Point] = deque(maxlen=RANDOM)
         self._process = GaussianProcess()
 
     def learn(self, trial: TrialRecord) -> None:
@@ -65,7 +67,9 @@ class Surrogate:
     def _pool(self) -> list[Point]:
         fastest = sorted(self._timed, key=lambda pair: pair[0])[:CENTRES]
         pool = [p for _, centre in fastest for p in self._space.neighbours(centre)]
-        pool += [self._space.draw(self._random) for _ in range(RANDOM)]
+        drawn = FRESH if self._anywhere else RANDOM
+        self._anywhere.extend(self._space.draw(self._random) for _ in range(drawn))
+        pool += self._anywhere
         return list({_key(point): point for point in pool}.values())
 
     def _gains(self, pool: list[Point]) -> Array:

@@ -22,7 +22,7 @@ from search.records import Solved
 from search.space import Space
 from search.store import TrialStore
 
-FARTHEST = 6.0  # doublings of extents, in all, from where a schedule says nothing
+FARTHEST = 3.0  # doublings of extents, in all, from where a schedule says little
 MOST = 4  # starting points
 DETAIL = 0.5  # what another epilogue or the like counts, in doublings
 DECISIVE = ("dtype", "layout", "transpose_a", "transpose_b", "weights", "groups")

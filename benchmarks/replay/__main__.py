@@ -165,7 +165,7 @@ def main() -> int:
     parser.add_argument("--problem", help="of the database")
     parser.add_argument("--target", default="host", help="of the database; default: host")
     parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--samplers", default="surrogate,local,tpe,cmaes,random,grid")
+    parser.add_argument("--samplers", default="surrogate,local,tpe,random")
     parser.add_argument("--in-flight", type=int, default=1, help="proposals before an answer")
     parser.add_argument("--json", type=Path, help="write the numbers there too")
     args = parser.parse_args()
