@@ -183,7 +183,9 @@ class Session:
         executables = [lower(self.problem, Schedule.from_json(s), self.target) for s in schedules]
         peers = self._right_peers() if with_peers else []
         dtype = self.problem.element.name
+        before_peak = time.monotonic()
         peak = peak_gflops(self.target, dtype)
+        peak_s = time.monotonic() - before_peak  # which it takes after the rounds again
         cold = self._cold(self._seconds_of(runs[0]))
         times: list[list[list[float]]] = [[] for _ in schedules]
         of_peers: list[list[float]] = [[] for _ in peers]
@@ -191,7 +193,7 @@ class Session:
         for placement in range(placements):
             until = None
             if budget_s is not None:
-                until = begin + budget_s * (placement + 1) / placements
+                until = begin + (budget_s - peak_s) * (placement + 1) / placements
                 if placement and time.monotonic() > until:
                     break
             contenders = [*self._placed(executables, placement), *self._placed_peers(peers)]
