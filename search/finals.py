@@ -19,6 +19,7 @@ from search.records import Best, Measurement, TrialRecord
 
 FINALISTS = 4
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
+FILLING_ROUNDS = 500  # where a budget in seconds ends them
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
 LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
@@ -92,6 +93,7 @@ class Finals:
         self, finalists: list[Schedule], rounds: int, peers: bool, budget_s: float | None
     ) -> Message:
         steps = [list(schedule.to_json()) for schedule in finalists]
+        rounds = rounds if budget_s is None else FILLING_ROUNDS
         return self.runner.finals(steps, rounds, peers, PLACEMENTS, budget_s)
 
     def _time_afresh(self, finalists: list[Schedule], rounds: int, first: Message) -> None:

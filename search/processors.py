@@ -65,8 +65,16 @@ def claim(target: str) -> Claim:
 
 
 def _beside(timing: int, usable: list[int]) -> set[int]:
+    """Processors of other cores on which no other search is timing now."""
     core = core_of(timing)
-    return {processor for processor in usable if core_of(processor) != core}
+    return {p for p in usable if core_of(p) != core and _is_free(p)}
+
+
+def _is_free(processor: int) -> bool:
+    holder = _hold(processor)
+    if holder is not None:
+        holder.close()
+    return holder is not None
 
 
 def _hold(processor: int) -> socket.socket | None:

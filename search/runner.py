@@ -4,6 +4,7 @@ A candidate can hang, segfault, eat memory or be wrong; each costs one trial. Th
 is started again for the next one.
 """
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,9 +155,13 @@ class Runner:
             rounds: most rounds on each placement.
             peers: whether to time other libraries too.
             placements: of the buffers, over which the rounds are spread.
-            budget_s: seconds after which no further round begins.
+            budget_s: seconds from this call on, after which no further round begins.
         """
+        begin = time.monotonic()
         self.settle()
+        self._timed.start()
+        if budget_s is not None:
+            budget_s = max(0.0, budget_s - (time.monotonic() - begin))
         request = {
             "do": "finals",
             "schedules": schedules,

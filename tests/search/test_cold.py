@@ -31,11 +31,13 @@ def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> No
     run = in_turn([lambda _r, n=n: log.append(n) or time.sleep(1e-4) for n in "abc"])
     samples = measure.start(run, 2, mode)
     log.clear()
+    begin = time.perf_counter()
     for _ in range(3):
         samples.take(run)
+    spent = time.perf_counter() - begin
     assert "".join(log) == "|abc|abc|abc"
     assert all(t >= 1e-4 for t in samples.times), "the time of one run, not of the turn"
-    assert samples.times[0] < 3e-4 * 10
+    assert 3 * sum(samples.times) <= spent
 
 
 def test_interleaved_rounds_are_cold_too() -> None:
@@ -48,20 +50,21 @@ def test_interleaved_rounds_are_cold_too() -> None:
 
 
 def test_a_walk_evicts() -> None:
-    """A sum over 1 MiB takes longer after the walk than after itself."""
+    """Lines of 1 MiB taken in no order come later after the walk than after themselves."""
     target = detect()
     mode = cold_mode(1.0, 1, max(target.l2_bytes, target.l3_bytes))
     data = np.ones(1 << 18, np.float32)
+    order = np.random.default_rng(0).permutation(data.size)[::16]
 
     def seconds(before) -> float:
         before()
         begin = time.perf_counter()
-        data.sum()
+        data.take(order)
         return time.perf_counter() - begin
 
-    warm = min(seconds(data.sum) for _ in range(20))
+    warm = min(seconds(lambda: data.take(order)) for _ in range(20))
     cold = min(seconds(mode.evict) for _ in range(20))
-    assert cold > 1.1 * warm
+    assert cold > 1.3 * warm
     assert isinstance(mode, ColdMode) and "MiB" in mode.description
 
 

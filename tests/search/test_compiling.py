@@ -83,6 +83,7 @@ def test_compilers_stay_off_the_processor_that_times() -> None:
         assert len(first.timing) == 1 and not first.timing & first.others
         second = claim("cpu:any,threads=1")
         assert second.timing is None or second.timing != first.timing
+        assert not second.others & first.timing, "nor where another search times"
         second.release()
     finally:
         first.release()

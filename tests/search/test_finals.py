@@ -92,7 +92,9 @@ class SlowRunner(FakeRunner):
     def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
         begin = self.clock.now
         self._start()
-        self.clock.now = max(self.clock.now + 0.2, begin + (budget_s or 0.0))
+        wanted_s = rounds * placements * len(schedules) * 1e-3
+        left_s = begin + budget_s - self.clock.now
+        self.clock.now += 0.2 + max(0.0, min(wanted_s, left_s - 0.2))
         return super().finals(schedules, rounds, peers, placements, budget_s)
 
 

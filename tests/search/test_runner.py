@@ -159,3 +159,18 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_budget_of_the_finals_counts_the_start_of_their_process(monkeypatch) -> None:
+    """A fresh child that takes the whole budget to start has no time left for rounds."""
+    asked = []
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS) as one:
+        monkeypatch.setattr(one, "_ask", lambda request, _limit: asked.append(request["budget_s"]))
+        one.finals([steps(1)], 5, peers=False, budget_s=1e6)
+        one.finals([steps(1)], 5, peers=False, budget_s=1e6)
+        one.renew()
+        one.finals([steps(1)], 5, peers=False, budget_s=1e-3)
+        assert one.start_s > 1e-3
+    first, second, fresh = asked
+    assert first < second <= 1e6, "the first began a process"
+    assert fresh == 0.0
