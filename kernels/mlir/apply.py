@@ -122,14 +122,15 @@ def walk(operation: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
                 yield from walk(inner, depth + (inner.name in LOOPS))
 
 
-def check_structure(module: Any, columns: int, lanes: int = 2) -> bool:
+def check_structure(module: Any, columns: int, lanes: int = 0) -> bool:
     """Check that the code is fast by construction: vectors inside, nothing dynamic.
 
     Args:
         module: the transformed module.
         columns: of the result; with one column there need not be any vector.
         lanes: what the schedule's register step makes of the columns; a vector along the
-            rows or the reduction is as a rule shorter, and a shorter one will not do.
+            rows or the reduction is as a rule shorter, and a shorter one will not do; 0 for
+            code that need not multiply.
 
     Returns:
         Whether vectors are multiplied.

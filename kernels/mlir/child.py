@@ -132,7 +132,7 @@ def prove_here(request: dict[str, Any]) -> dict[str, Any]:
             return
         space = iteration_space(problem)
         finding.fields["vectorised"] = check_structure(
-            module, space.extent(space.col), request.get("lanes", 2)
+            module, space.extent(space.col), request.get("lanes", 0)
         )
         compiled, scratch = finding.compile(lambda: lower(module, diagnostics))
         finding.fields |= run_and_time(problem, compiled, scratch, request)

@@ -208,6 +208,10 @@ def chunk_lanes(form: Form, columns: int) -> int:
 
 
 def vector_lanes(form: Form, schedule: Schedule) -> int:
-    """Columns of the vectors that the innermost loops of a schedule multiply."""
+    """Least columns of the vectors that the innermost loops of a schedule multiply.
+
+    A register's worth: a sliver that comes register by register takes the tiles with it that
+    look the same.
+    """
     columns = min(schedule.register.cols, form.space.extent(form.space.col))
-    return chunk_lanes(form, columns) or columns
+    return min(columns, REGISTER_BYTES // form.accumulator_bytes)

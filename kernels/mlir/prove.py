@@ -67,11 +67,11 @@ def prove_script(
     seed: int = 0,
     seconds: float = 60.0,
     memory_bytes: int = 4 << 30,
-    lanes: int = 2,
+    lanes: int = 0,
 ) -> Proof:
     """Prove any script against the payload of `problem`.
 
-    The innermost loops have to multiply vectors of at least `lanes` columns.
+    The innermost loops have to multiply vectors of at least `lanes` columns, if any are asked for.
     Whatever the script does (fail, hang, exhaust memory, crash the compiler or the
     process, compute something else) becomes a `Proof` with that failure.
     """

@@ -52,7 +52,7 @@ def test_with_one_column_there_need_be_none() -> None:
 @pytest.mark.parametrize(
     ("problem", "register", "lanes"),
     [
-        ("matmul:m=8,n=96,k=8,dtype=f32", "rows=4 cols=32", 32),
+        ("matmul:m=8,n=96,k=8,dtype=f32", "rows=4 cols=32", 16),
         ("matmul:m=8,n=96,k=8,dtype=f32", "rows=4 cols=48", 16),
         ("matmul:m=8,n=96,k=8,dtype=f64", "rows=4 cols=24", 8),
         ("matmul:m=8,n=7,k=8,dtype=f32", "rows=4 cols=16", 7),
