@@ -69,6 +69,8 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
     for _ in range(SWEEPS):
         before = cost(point)
         for parameter in space.parameters:
+            if parameter.name == "parallel":
+                continue  # the model was fitted on one thread
             values = parameter.values
             if parameter is tile:
                 values = tuple(v for v in values if not tile_shape(v)[2])
@@ -84,6 +86,7 @@ def _starts(space: Space) -> list[Point]:
     """For each register tile a plain point, nothing cut, B packed or not; likely ones first."""
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= {name: WHOLE for name in ("depth", "cols", "rows", "image_rows") if name in base}
+    base |= _division(space)
     points = [
         base | {"tile": tile, "pack_b": pack}
         for tile in space.values("tile")
@@ -91,6 +94,23 @@ def _starts(space: Space) -> list[Point]:
         for pack in space.values("pack_b")
     ]
     return sorted(points, key=lambda point: log_time(space, point))
+
+
+def _division(space: Space) -> Point:
+    """The columns, else the dim with most to divide: then no thread packs what another packs."""
+    divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
+    if not divisions:
+        return {}
+    threads = space.target.threads
+    wanted = [(dim, space.dims.extent(dim)) for dim in space.dims.lead]
+    wanted.append((space.dims.col, space.dims.extent(space.dims.col) // (4 * space.lanes)))
+    for dim, parts in wanted:
+        if f"{dim}={threads}" in divisions and parts >= threads:
+            return {"parallel": f"{dim}={threads}"}
+    rows = [dim for dim in space.dims.row_dims if f"{dim}={threads}" in divisions]
+    if not rows:
+        return {"parallel": divisions[-1]}
+    return {"parallel": f"{max(rows, key=space.dims.extent)}={threads}"}
 
 
 def _split_points(space: Space) -> Iterator[Point]:
@@ -106,6 +126,7 @@ def _split_points(space: Space) -> Iterator[Point]:
 
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
+    base |= _division(space)
     for tile in sorted(space.split_tiles, key=rank):
         wanted = 1 if tile.vectors >= max(VECTORS) else 2
         unroll = wanted if wanted in space.values("unroll") else 1
