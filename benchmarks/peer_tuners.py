@@ -35,9 +35,11 @@ import optuna
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
 from kernels.target.model import Target
+from search.parameters import Point
+from search.process import CandidateFailureError
 from search.records import TrialRecord, TuneRequest
-from search.runner import CandidateFailureError, Runner
-from search.space import Point, Space
+from search.runner import Runner
+from search.space import Space
 from search.store import MemoryStore
 from search.tune import tune
 
@@ -131,7 +133,7 @@ def time_again(problem: Problem, target: Target, seed: int, runs: Sequence[Run])
     found = [run for run in runs if run.steps]
     with Runner(problem, target.canonical, seed) as runner:
         reply = runner.finals([run.steps for run in found], FINAL_ROUNDS, False)
-    for run, times in zip(found, reply["times"], strict=True):
+    for run, (times,) in zip(found, reply["times"], strict=True):
         run.gflops = problem.flops / median(times) / 1e9
 
 

@@ -85,8 +85,8 @@ def from_database(url: str, text: str, target: str) -> Recording:
     where = resolve(target)
     space = Space(parse_problem(text), where)
     with reading(make_sessions(make_engine(url))) as session:
-        rows = queries.list_trials(session, space.problem, where.canonical)
-        trials = [record(row) for row in rows]
+        rows = queries.find_trials(session, problem=space.problem, target=where.canonical)
+        trials = [record(trial) for trial, job in rows if job.cache == "hot"]
     if not any(t.samples for t in trials):
         raise RecordingError(f"{url} holds no timed trial of {space.problem} on {where.canonical}")
     return Recording(space.problem, where, {p.name: p.values for p in space.parameters}, trials)

@@ -26,10 +26,11 @@ from search.errors import SearchError
 from search.measure import summarise
 from search.parameters import Point
 from search.prior import prior_points
+from search.process import CandidateFailureError
 from search.protocol import Message
 from search.recording import Recording
 from search.records import TrialRecord
-from search.runner import CandidateFailureError, Runner
+from search.runner import Runner
 from search.space import Space
 from search.store import MemoryStore
 from search.transfer import starting_points
@@ -213,7 +214,7 @@ class Recorder:
                 return
             steps = [list(t.schedule.to_json()) for t in group]
             reply = runner.finals(steps, ROUNDS, False)
-            for trial, times in zip(group, reply["times"], strict=True):
+            for trial, (times,) in zip(group, reply["times"], strict=True):
                 again[trial.schedule.hash] = tuple(times)
 
 
