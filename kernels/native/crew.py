@@ -14,7 +14,13 @@ from itertools import cycle, islice
 import numpy as np
 from numba import njit
 
-from kernels.native.barrier import LINE_WORDS, pause, read_shared, write_shared
+from kernels.native.barrier import (
+    BARRIER_WORDS,
+    LINE_WORDS,
+    pause,
+    read_shared,
+    write_shared,
+)
 from kernels.native.placement import pin, usable_processors
 from kernels.native.runtime import call_address, word
 from kernels.reference import empty_aligned
@@ -47,10 +53,16 @@ def publish(board: int, generation: int) -> None:
 
 
 class Crew:
-    """The caller and `len(processors) - 1` helpers, each on a processor of its own."""
+    """The caller and `len(processors) - 1` helpers, each on a processor of its own.
+
+    The barrier at the end of what they run is the crew's, and lives as long: a helper that
+    lost its processor there still looks at it when the caller has long returned.
+    """
 
     def __init__(self, processors: Sequence[int]) -> None:
         self._home = {processors[0]}
+        self._barrier = empty_aligned((BARRIER_WORDS,), np.int64)
+        self._barrier[:] = 0
         self._board = empty_aligned((PARTS + len(processors),), np.int64)
         self._board[:] = 0
         self._generation = 0
@@ -61,11 +73,17 @@ class Crew:
             arguments = (helper, processor)
             threading.Thread(target=self._help, args=arguments, daemon=True).start()
 
+    @property
+    def barrier(self) -> int:
+        """The address of the barrier of all members."""
+        address: int = self._barrier.ctypes.data
+        return address
+
     def run(self, entry: int, parts: Sequence[int]) -> None:
         """Call the function at address `entry` with each of `parts`, at the same time.
 
-        There is a part for every member. The function has to end with a barrier of all of
-        them: this returns when the caller's own part does, and nobody reads the board then.
+        There is a part for every member. The function has to end with the crew's barrier:
+        this returns when the caller's own part does, and nobody reads the board then.
         """
         mine, *others = parts
         function = Entry(entry)

@@ -7,7 +7,6 @@ import numpy as np
 
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
-from kernels.native.barrier import BARRIER_WORDS
 from kernels.native.compile import CompiledKernels, compile_kernels
 from kernels.native.crew import crew
 from kernels.native.driver_packs import PACK_A_SHIFT, PACK_B_SHIFT
@@ -84,14 +83,13 @@ class Executable:
             "a_panels": scratch["A"].ctypes.data,
             "b_panels": scratch["B"].ctypes.data,
         }
-        barrier = empty_aligned((BARRIER_WORDS,), np.int64)
-        barrier[:] = 0
-        values |= {"barrier": barrier.ctypes.data, "parts": len(self.nest.parts)}
+        parts = len(self.nest.parts)
+        values |= {"barrier": crew(parts).barrier if parts > 1 else 0, "parts": parts}
         rows = [self._part(values, index) for index in range(len(self.nest.parts))]
         parameters = np.array([[row[name] for name in self._names] for row in rows], np.int64)
         addresses = tuple(row.ctypes.data for row in parameters)
         # Copies of the dicts: a caller may replace an array, and its address would dangle.
-        kept = (dict(operands), dict(scratch), self.kernels, barrier)
+        kept = (dict(operands), dict(scratch), self.kernels)
         if self.drivers.prepare is not None:
             self.drivers.prepare(addresses[0])
         repeat_at = self._names.index("repeat")

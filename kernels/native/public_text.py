@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from kernels.native.barrier import BARRIER_WORDS
 from kernels.native.plan import Plan
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
@@ -69,14 +68,15 @@ _RUN = """
 """
 
 _RUN_PARTS = """
+    team = crew(len(BOUNDS))
     first = ({addresses})
     rows = [
         (*first[:4], *(at + i * step for at, step in zip(first[4:6], SCRATCH_STEPS)),
-         scratch[2][0], *bounds)
+         team.barrier, *bounds)
         for i, bounds in enumerate(BOUNDS)
     ]
     table = np.array(rows, np.int64)
-    crew(len(BOUNDS)).run(entry.address, [row.ctypes.data for row in table])
+    team.run(entry.address, [row.ctypes.data for row in table])
 """
 
 _PACK = """
@@ -143,9 +143,7 @@ def facts_text(problem: Problem, planned: Plan, dtypes: dict[str, str]) -> str:
         )
         lines.append(f"BOUNDS = {bounds}  # first and end of {', '.join(planned.nest.parts[0])}")
         lines.append(f"SCRATCH_STEPS = {(scratch['A'].step, scratch['B'].step)}")
-        lines.append(f"SCRATCH_BYTES = ({sizes[0]}, {sizes[1]}, {8 * BARRIER_WORDS})")
-    else:
-        lines.append(f"SCRATCH_BYTES = {tuple(sizes)}  # {', '.join(names)}")
+    lines.append(f"SCRATCH_BYTES = {tuple(sizes)}  # {', '.join(names)}")
     return "\n".join(lines)
 
 

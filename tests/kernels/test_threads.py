@@ -73,6 +73,21 @@ def test_any_number_of_threads_on_any_number_of_processors(threads: int, host: T
     run_and_compare(Schedule((Parallel("m", threads), *GOTO, Unroll(2))), host, calls=30)
 
 
+def test_a_helper_that_is_late_at_the_barrier_finds_it_as_it_was(host: Target) -> None:
+    """Calls come and go while threads share one processor, where a helper is always late."""
+    before = pin({min(usable_processors())})
+    crew.cache_clear()
+    try:
+        for threads in (2, 3):
+            schedule = Schedule((Parallel("n", threads), *GOTO))
+            for _ in range(20):
+                run_and_compare(schedule, host)
+    finally:
+        crew.cache_clear()
+        if before is not None:
+            pin(before)
+
+
 def test_helpers_that_went_to_sleep_are_woken(host: Target) -> None:
     run_and_compare(Schedule((Parallel("n", 2), *GOTO)), host, calls=5, pause_s=SPINS * 2e-6)
 
