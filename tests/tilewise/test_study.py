@@ -66,7 +66,9 @@ for name in ("optimization_history", "slice", "contour", "parallel_coordinate", 
 
 def read(code: str, storage: str) -> str:
     command = [sys.executable, "-W", "ignore", "-c", code, storage]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def some_trials() -> list[dict[str, Any]]:
