@@ -1,9 +1,10 @@
 """A second OpenBLAS in the same process, held to another family of kernels.
 
-OpenBLAS chooses its kernels by the processor's name, and falls back to AVX2 on one that
-it does not know yet, even where AVX-512 is there: half its speed. A peer should be
-measured at its best, so NumPy's library is loaded once more, from a copy, with the family
-chosen by what the processor can do (`OPENBLAS_CORETYPE`, read when the library loads).
+OpenBLAS chooses its kernels by the processor's name, and takes AVX2 ones, at half the
+speed, where it does not know the name or where the environment says so
+(`OPENBLAS_CORETYPE`, read when the library loads). A peer should be measured at its best,
+so NumPy's library is loaded once more, from a copy, with the family chosen by what the
+processor can do.
 """
 
 import ctypes
