@@ -1,4 +1,5 @@
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -23,11 +24,19 @@ def test_the_walk_is_over_more_than_the_caches_hold() -> None:
     assert cold_mode(1.0, 1, 0).buffer.nbytes == LEAST_BUFFER
 
 
+@dataclass
+class LoggedWalks(ColdMode):
+    """A cold mode that says when it would walk."""
+
+    log: list[str]
+
+    def evict(self) -> None:
+        self.log.append("|")
+
+
 def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> None:
     log: list[str] = []
-    mode = cold_mode(1.0, 1, 0)
-    mode.copies = 3
-    mode.evict = lambda: log.append("|")  # type: ignore[method-assign]
+    mode = LoggedWalks(3, np.zeros(1), log)
     run = in_turn([lambda _r, n=n: log.append(n) or time.sleep(1e-4) for n in "abc"])
     samples = measure.start(run, 2, mode)
     log.clear()
@@ -42,8 +51,7 @@ def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> No
 
 def test_interleaved_rounds_are_cold_too() -> None:
     log: list[str] = []
-    mode = cold_mode(1.0, 1, 0)
-    mode.evict = lambda: log.append("|")  # type: ignore[method-assign]
+    mode = LoggedWalks(1, np.zeros(1), log)
     runs = [lambda _r, n=n: log.append(n) for n in "ab"]
     measure.interleave(runs, 2, 1, mode)
     assert "".join(log).endswith("|a|b|b|a")
