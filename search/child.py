@@ -7,12 +7,14 @@ its parent: at the end of its input, and at once through the kernel where Linux 
 import os
 import sys
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from kernels.errors import LoweringError, ScheduleError
 from kernels.process import die_with_parent
 from search.protocol import Message, read_message, write_message
 from search.session import FailureError, Session
+
+State = TypeVar("State")
 
 
 def answer(session: Session | None, request: Message) -> tuple[Session | None, Message]:
@@ -58,14 +60,19 @@ def private_output() -> BinaryIO:
     return out
 
 
-def main() -> None:
-    """Answer requests until the input ends."""
+def answer_all(one: Callable[[State | None, Message], tuple[State | None, Message]]) -> None:
+    """Answer requests until the input ends; each answer comes with the state for the next."""
     die_with_parent()
     out = private_output()
-    session: Session | None = None
+    state: State | None = None
     for line in sys.stdin.buffer:
-        session, reply = answer(session, read_message(line))
+        state, reply = one(state, read_message(line))
         write_message(out, reply)
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    answer_all(answer)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
 """The child process that compiles candidates ahead of their turn and runs none of them."""
 
-import sys
 import time
 from typing import Any
 
 from kernels.native import lower
 from kernels.problem import parse_problem
-from kernels.process import die_with_parent
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from search.child import failure_of, private_output
-from search.protocol import Message, read_message, write_message
+from search.child import answer_all, failure_of
+from search.protocol import Message
 
 
 class Compiler:
@@ -41,12 +39,7 @@ def answer(compiler: Compiler | None, request: Message) -> tuple[Compiler | None
 
 def main() -> None:
     """Answer requests until the input ends."""
-    die_with_parent()
-    out = private_output()
-    compiler: Compiler | None = None
-    for line in sys.stdin.buffer:
-        compiler, reply = answer(compiler, read_message(line))
-        write_message(out, reply)
+    answer_all(answer)
 
 
 if __name__ == "__main__":
