@@ -10,11 +10,10 @@ from typing import Any, Protocol
 from kernels.paths import require_cache_dir
 from kernels.problem import Problem
 from kernels.target.model import Target
+from search.attempt import attempt
 from search.budget import Budget
-from search.finals import Finals, time_us
-from search.measure import summarise
+from search.finals import Finals, FinalsRunner, time_us
 from search.parameters import Point
-from search.process import CandidateFailureError
 from search.proposals import Proposal, Proposals
 from search.protocol import Message
 from search.records import TrialRecord, TuneRequest, TuneResult
@@ -27,7 +26,7 @@ OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
 
 
-class CandidateRunner(Protocol):
+class CandidateRunner(FinalsRunner, Protocol):
     """What the search needs of a runner; see `search.runner.Runner`."""
 
     @property
@@ -48,23 +47,8 @@ class CandidateRunner(Protocol):
         """Compile, check and time one schedule."""
         ...
 
-    def finals(
-        self,
-        schedules: list[list[Any]],
-        rounds: int,
-        peers: bool,
-        placements: int = 1,
-        budget_s: float | None = None,
-    ) -> Message:
-        """Time finalists again."""
-        ...
-
     def settle(self) -> None:
         """End whatever computes beside the timing."""
-        ...
-
-    def renew(self) -> None:
-        """Time in a fresh process from now on."""
         ...
 
 
@@ -181,28 +165,10 @@ class _Search:
 
     def run(self, runner: CandidateRunner, point: Point, origin: str) -> TrialRecord:
         """Try one point and keep the trial, whatever came of it."""
-        schedule = self.space.schedule(point)
         number = self.trials[-1].number + 1 if self.trials else 0
         best_s = time_us(self.best) / 1e6 if self.best else None
-        try:
-            reply = runner.trial(list(schedule.to_json()), best_s)
-        except CandidateFailureError as failure:
-            trial = TrialRecord(
-                number, schedule, point, "failed", origin, failure.kind, str(failure)
-            )
-        else:
-            trial = TrialRecord(
-                number=number,
-                schedule=schedule,
-                params=point,
-                state="pruned" if reply["pruned"] else "timed",
-                origin=origin,
-                measurement=summarise(reply["times"], self.space.problem.flops),
-                samples=tuple(reply["times"]),
-                rejected=reply["rejected"],
-                compile_s=reply["compile_s"],
-                max_error=reply["max_error"],
-            )
+        steps = list(self.space.schedule(point).to_json())
+        trial = attempt(lambda: runner.trial(steps, best_s), self.space, number, point, origin)
         self.store.add(trial)
         self._take_in(trial)
         self._proposals.learn(trial)

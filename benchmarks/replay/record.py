@@ -22,14 +22,13 @@ from typing import Any
 from kernels.problem import parse_problem
 from kernels.target import detect
 from kernels.toolchain import identity
+from search.attempt import attempt
 from search.errors import SearchError
-from search.measure import summarise
 from search.parameters import Point
 from search.prior import prior_points
 from search.process import CandidateFailureError
 from search.protocol import Message
 from search.recording import Recording
-from search.records import TrialRecord
 from search.runner import Runner
 from search.space import Space
 from search.store import MemoryStore
@@ -182,26 +181,9 @@ class Recorder:
         self.known.add(schedule.hash)
         best_s = min((min(t.samples) for t in self.recording.trials if t.samples), default=None)
         number = len(self.recording.trials)
-        try:
-            limit_s = best_s * SLOW / PRUNED_AT if best_s else None
-            reply = _ask(runner, list(schedule.to_json()), limit_s)
-        except CandidateFailureError as failure:
-            trial = TrialRecord(
-                number, schedule, point, "failed", origin, failure.kind, str(failure)
-            )
-        else:
-            trial = TrialRecord(
-                number=number,
-                schedule=schedule,
-                params=point,
-                state="pruned" if reply["pruned"] else "timed",
-                origin=origin,
-                measurement=summarise(reply["times"], self.space.problem.flops),
-                samples=tuple(reply["times"]),
-                rejected=reply["rejected"],
-                compile_s=reply["compile_s"],
-                max_error=reply["max_error"],
-            )
+        limit_s = best_s * SLOW / PRUNED_AT if best_s else None
+        steps = list(schedule.to_json())
+        trial = attempt(lambda: _ask(runner, steps, limit_s), self.space, number, point, origin)
         self.recording.trials.append(trial)
 
     def _again(self, runner: Runner) -> None:

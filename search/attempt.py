@@ -1,0 +1,41 @@
+"""One candidate, tried: what the runner answers, or how it failed, as a trial."""
+
+from collections.abc import Callable
+
+from search.measure import summarise
+from search.parameters import Point
+from search.process import CandidateFailureError
+from search.protocol import Message
+from search.records import TrialRecord
+from search.space import Space
+
+
+def attempt(
+    ask: Callable[[], Message], space: Space, number: int, point: Point, origin: str
+) -> TrialRecord:
+    """The trial that comes of asking a runner, whatever comes of it.
+
+    Args:
+        ask: asks the runner to compile, check and time the point's schedule.
+        space: what the point is of.
+        number: of the trial.
+        point: what is tried.
+        origin: who proposed it.
+    """
+    schedule = space.schedule(point)
+    try:
+        reply = ask()
+    except CandidateFailureError as failure:
+        return TrialRecord(number, schedule, point, "failed", origin, failure.kind, str(failure))
+    return TrialRecord(
+        number=number,
+        schedule=schedule,
+        params=point,
+        state="pruned" if reply["pruned"] else "timed",
+        origin=origin,
+        measurement=summarise(reply["times"], space.problem.flops),
+        samples=tuple(reply["times"]),
+        rejected=reply["rejected"],
+        compile_s=reply["compile_s"],
+        max_error=reply["max_error"],
+    )
