@@ -1,4 +1,4 @@
-from dataclasses import replace
+"""Native kernels: any problem and schedule, every dtype, exactness, refusals."""
 
 import numpy as np
 import pytest
@@ -6,48 +6,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.errors import LoweringError, ScheduleError
-from kernels.loopnest import build, count
 from kernels.native import lower
-from kernels.native.microkernel import MicroKernelSpec
-from kernels.native.plan import plan
-from kernels.problem import DTYPES, Matmul, Problem, parse_problem
-from kernels.problem.iteration import iteration_space
-from kernels.reference import compare, make_operands, reference, to_bf16
-from kernels.schedule import Pack, Register, Schedule, Split, Step, Stream, Tile, Unroll
-from kernels.target import Target, detect
-from tests.kernels.guarded import GuardedArray
+from kernels.problem import DTYPES, Matmul, parse_problem
+from kernels.reference import make_operands, reference, to_bf16
+from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
+from kernels.target import Target
+from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import can_split, matmuls, problems, schedules
-
-AVX2 = frozenset({"avx2", "fma"})
-
-
-def lowered_targets() -> list[Target]:
-    """This machine, and the same with fewer features handed to the code generator."""
-    host = detect()
-    narrow = Target(host.cpu, features=AVX2, vector_bytes=32, vector_registers=16)
-    portable = Target(host.cpu, features=frozenset(), vector_bytes=16, vector_registers=16)
-    plain = replace(host, features=host.features - {"avx512bf16", "avx512vnni"})
-    return [host, plain, narrow, portable]
-
-
-TARGETS = lowered_targets()
-
-
-def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> None:
-    """The result is right, nothing outside the operands is touched, and the counts hold."""
-    operands = make_operands(problem, seed)
-    expected = reference(problem, operands)
-    guarded = {name: GuardedArray(array) for name, array in operands.items()}
-    executable = lower(problem, schedule, target)
-    counts = executable.counted_run({name: g.array for name, g in guarded.items()})
-    error, tolerance = compare(problem, guarded["C"].array, expected)
-    assert error <= tolerance, (problem, schedule)
-    assert all(g.is_intact() for g in guarded.values())
-    for name in ("A", "B"):
-        assert np.array_equal(guarded[name].array, operands[name])
-    meant = count(problem, build(problem, schedule))
-    assert counts["micro_kernels"] == meant.micro_kernels
-    assert {k: v for k, v in counts.items() if k in meant.packs} == meant.packs
 
 
 @pytest.mark.timeout(900)  # without cached drivers most of it is compilation
@@ -150,65 +115,6 @@ ONES = Matmul(m=1, n=1, k=1, dtype="f32")
 WHOLE = Schedule((Pack("B"), Pack("A"), Register(4, 16), Unroll(4)))
 
 
-@pytest.mark.parametrize(
-    ("text", "steps"),
-    [
-        ("matmul:m=13,n=150,k=70,dtype=f32", (Tile("n", 128), Stream("k", 40), Pack("B"))),
-        ("matmul:m=13,n=150,k=70,dtype=i32", (Pack("B"), Tile("m", 8))),
-        (
-            "conv2d:n=2,h=6,w=9,ci=10,co=70,kh=3,kw=2,dtype=f64",
-            (Pack("B"), Tile("n", 1), Tile("oh", 2)),
-        ),
-    ],
-)
-def test_the_first_tile_of_rows_leaves_every_panel_packed(
-    text: str, steps: tuple[Step, ...], host: Target
-) -> None:
-    problem = parse_problem(text)
-    lanes = host.lanes(problem.element.name)
-    schedule = Schedule((*steps, Register(4, 2 * lanes), Unroll(3)))
-    executable = lower(problem, schedule, host)
-    operands = make_operands(problem, 3)
-    sizes = executable.scratch_bytes
-    scratch = {name: np.full(size + 64, 0xA7, np.uint8) for name, size in sizes.items()}
-    aligned = {name: raw[-raw.ctypes.data % 64 :][: sizes[name]] for name, raw in scratch.items()}
-    executable.bind(operands, aligned)()
-    (last,) = [c for c in build(problem, schedule).copies if c.operand == "B"]
-    panels, taps, _, cols = last.shape
-    rows = operands["B"].reshape(taps, -1, operands["B"].shape[-1])
-    depth = schedule.depth or rows.shape[1]
-    start = (rows.shape[1] - 1) // depth * depth  # of the last chunk, which is what is left
-    first = (rows.shape[2] - 1) // (panels * cols) * panels * cols
-    block = rows[:, start:, first:]
-    padded = np.zeros((taps, block.shape[1], -(-block.shape[2] // cols) * cols), rows.dtype)
-    padded[:, :, : block.shape[2]] = block
-    packed = padded.reshape(taps, block.shape[1], -1, cols).transpose(2, 0, 1, 3)
-    found = aligned["B"].view(rows.dtype)[: packed.size].reshape(packed.shape)
-    assert np.array_equal(found, packed)
-
-
-@pytest.mark.parametrize(
-    ("text", "packs", "is_filled"),
-    [
-        ("matmul:m=64,n=64,k=64,dtype=f32", True, True),
-        ("matmul:m=64,n=64,k=64,dtype=f32", False, False),
-        ("matmul:m=64,n=64,k=64,dtype=f32,transpose_b", True, False),
-        ("matmul:m=64,n=64,k=64,dtype=f32,weights=constant", True, False),
-        ("matmul:m=64,n=64,k=64,dtype=bf16", True, False),
-        ("conv2d:n=1,h=8,w=8,ci=4,co=64,kh=3,kw=3,layout=nchw_fchw,dtype=f32", True, False),
-    ],
-)
-def test_panels_are_filled_in_passing_where_rows_of_b_lie_as_they_are_packed(
-    text: str, packs: bool, is_filled: bool, host: Target
-) -> None:
-    problem = parse_problem(text)
-    lead = [Tile(dim, 1) for dim in iteration_space(problem).lead]
-    steps = (*lead, *([Pack("B")] if packs else []), Register(4, host.lanes(problem.element.name)))
-    spec = plan(problem, Schedule(steps), host).spec
-    assert isinstance(spec, MicroKernelSpec)
-    assert (spec.filled_row > 0) == is_filled
-
-
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 def test_size_one(dtype: str, host: Target) -> None:
     check(Matmul(m=1, n=1, k=1, dtype=dtype), WHOLE, host, 1)
@@ -305,130 +211,10 @@ def test_padding_of_an_image_full_of_infinity_stays_zero(host: Target) -> None:
     assert np.isposinf(operands["C"]).all()
 
 
-def test_constant_weights_are_packed_when_bound_and_not_when_run(host: Target) -> None:
-    problem = parse_problem("matmul:m=20,n=70,k=33,dtype=f32,weights=constant")
-    operands = make_operands(problem, 0)
-    expected = reference(problem, operands)
-    schedule = Schedule((Tile("n", 32), Stream("k", 17), Pack("B"), Register(4, 32)))
-    call = lower(problem, schedule, host).bind(operands)
-    operands["B"][...] = np.nan
-    call()
-    error, tolerance = compare(problem, operands["C"], expected)
-    assert error <= tolerance
-
-
-@pytest.mark.parametrize(
-    ("text", "lead"),
-    [
-        ("matmul:batch=2,m=17,n=19,k=23,dtype=f32,weights=constant", "batch"),
-        ("matmul:batch=3,m=5,n=35,k=23,dtype=bf16,transpose_b,weights=constant", "batch"),
-        ("matmul:batch=2,m=5,n=35,k=24,dtype=i8,weights=constant", "batch"),
-        ("conv2d:n=2,h=9,w=9,ci=8,co=38,kh=3,kw=3,groups=2,dtype=bf16,weights=constant", "g"),
-    ],
-)
-@pytest.mark.parametrize("depth", [0, 4])
-def test_constant_weights_of_batches_and_groups(
-    text: str, lead: str, depth: int, host: Target
-) -> None:
-    problem = parse_problem(text)
-    stream = "k" if lead == "batch" else "ci"
-    steps = [Tile(lead, 1), *([Stream(stream, depth)] if depth else []), Pack("B")]
-    image = [Tile("n", 1)] if lead == "g" else []
-    check(problem, Schedule((*steps, *image, Pack("A"), Register(3, 16))), host, 8)
-
-
 def test_depthwise(host: Target) -> None:
     problem = parse_problem("conv2d:n=1,h=9,w=8,ci=20,co=20,kh=3,kw=3,pad=1,groups=20,dtype=f32")
     steps = (Tile("g", 1), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16))
     check(problem, Schedule(steps), host, 6)
-
-
-NCHW = "conv2d:n=2,h=9,w=11,ci=6,co=10,kh=3,kw=2,pad=1,groups=2,layout=nchw_fchw"
-
-
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize("stride", [1, 2, 3])
-def test_nchw_chunks_that_split_a_channels_taps(dtype: str, stride: int, target: Target) -> None:
-    problem = parse_problem(f"{NCHW},stride={stride},dtype={dtype},bias,epilogue=relu")
-    lanes = target.lanes(dtype)
-    steps = (
-        Tile("g", 1),
-        Stream("k", 8),  # of 18, 6 taps to a channel
-        Pack("A"),  # which no image moves
-        Tile("n", 1),
-        Tile("p", 4 * lanes),
-        Pack("B"),
-        Register(3, 2 * lanes),
-        Unroll(2),
-    )
-    check(problem, Schedule(steps), target, 12)
-
-
-def test_nchw_bias_of_an_edge_tile_is_read_by_row(host: Target) -> None:
-    problem = parse_problem(
-        "conv2d:n=1,h=3,w=3,ci=4,co=7,kh=1,kw=1,layout=nchw_fchw,dtype=f32,bias"
-    )
-    check(problem, Schedule((Register(5, 16),)), host, 4)  # rows 5 to 9, of which 7 exist
-    operands = make_operands(problem, 0)
-    operands["A"][...] = 0
-    lower(problem, Schedule((Register(5, 16),)), host).run(operands)
-    assert (operands["C"] == operands["bias"][:, None, None]).all()
-
-
-@pytest.mark.parametrize("width", [1, 2, 5, 16, 47])
-def test_nchw_panels_over_several_lines_and_part_of_one(width: int, host: Target) -> None:
-    problem = parse_problem(
-        f"conv2d:n=2,h=13,w={width},ci=3,co=4,kh=3,kw=1,pad=1,layout=nchw_fchw,dtype=f32"
-    )
-    check(problem, Schedule((Tile("n", 1), Pack("B"), Register(4, 48))), host, 9)
-
-
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nchw_padding_and_lanes_without_a_pixel_are_zero(
-    value: float, stride: int, dtype: str, host: Target
-) -> None:
-    """The image next to the padding holds `value`; pixels that do not read it stay finite."""
-    problem = parse_problem(
-        f"conv2d:n=1,h=7,w=9,ci=3,co=5,kh=3,kw=3,pad=2,stride={stride},layout=nchw_fchw,"
-        f"dtype={dtype}"
-    )
-    operands = make_operands(problem, 0)
-    bad = np.array([value], np.float32)
-    operands["A"][:, :, :, [0, -1]] = to_bf16(bad)[0] if dtype == "bf16" else bad[0]
-    reads = np.zeros((7 + 4, 9 + 4), bool)
-    reads[2:-2, [2, -3]] = True
-    windows = np.lib.stride_tricks.sliding_window_view(reads, (3, 3))[::stride, ::stride]
-    lanes = host.lanes(dtype)
-    for scratch in (0x00, 0xFF):  # what a panel holds before it is packed; 0xFF is a NaN
-        executable = lower(problem, Schedule((Pack("B"), Pack("A"), Register(4, lanes))), host)
-        held = {
-            name: np.full(size + 64, scratch, np.uint8)
-            for name, size in executable.scratch_bytes.items()
-        }
-        executable.bind(operands, held)()
-        assert (np.isfinite(operands["C"]) == ~windows.any((2, 3))).all()
-
-
-def test_nchw_constant_weights_change_nothing(host: Target) -> None:
-    for dtype in ("f32", "i8"):
-        problem = parse_problem(f"{NCHW},dtype={dtype},weights=constant")
-        steps = (Tile("g", 1), Tile("n", 1), Pack("B"), Pack("A"), Register(3, 16))
-        check(problem, Schedule(steps), host, 2)
-
-
-def test_nchw_without_taps_reads_the_image_in_place(host: Target) -> None:
-    problem = parse_problem("conv2d:n=2,h=5,w=7,ci=9,co=11,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
-    check(problem, Schedule((Tile("n", 1), Stream("k", 4), Register(4, 32))), host, 7)
-
-
-def test_nchw_depthwise(host: Target) -> None:
-    problem = parse_problem(
-        "conv2d:n=1,h=9,w=8,ci=20,co=20,kh=3,kw=3,pad=1,groups=20,layout=nchw_fchw,dtype=f32"
-    )
-    check(problem, Schedule((Tile("g", 1), Pack("B"), Register(1, 48))), host, 6)
 
 
 def test_short_runs_repeat_inside_one_call(host: Target) -> None:

@@ -1,0 +1,44 @@
+"""What every test of native kernels checks, and the targets that it is checked for."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from kernels.loopnest import build, count
+from kernels.native import lower
+from kernels.problem import Problem
+from kernels.reference import compare, make_operands, reference
+from kernels.schedule import Schedule
+from kernels.target import Target, detect
+from tests.kernels.guarded import GuardedArray
+
+AVX2 = frozenset({"avx2", "fma"})
+
+
+def lowered_targets() -> list[Target]:
+    """This machine, and the same with fewer features handed to the code generator."""
+    host = detect()
+    narrow = Target(host.cpu, features=AVX2, vector_bytes=32, vector_registers=16)
+    portable = Target(host.cpu, features=frozenset(), vector_bytes=16, vector_registers=16)
+    plain = replace(host, features=host.features - {"avx512bf16", "avx512vnni"})
+    return [host, plain, narrow, portable]
+
+
+TARGETS = lowered_targets()
+
+
+def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> None:
+    """The result is right, nothing outside the operands is touched, and the counts hold."""
+    operands = make_operands(problem, seed)
+    expected = reference(problem, operands)
+    guarded = {name: GuardedArray(array) for name, array in operands.items()}
+    executable = lower(problem, schedule, target)
+    counts = executable.counted_run({name: g.array for name, g in guarded.items()})
+    error, tolerance = compare(problem, guarded["C"].array, expected)
+    assert error <= tolerance, (problem, schedule)
+    assert all(g.is_intact() for g in guarded.values())
+    for name in ("A", "B"):
+        assert np.array_equal(guarded[name].array, operands[name])
+    meant = count(problem, build(problem, schedule))
+    assert counts["micro_kernels"] == meant.micro_kernels
+    assert {k: v for k, v in counts.items() if k in meant.packs} == meant.packs
