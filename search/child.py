@@ -32,6 +32,7 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
 
 
 _ANSWERS: dict[str, Callable[..., Message]] = {
+    "compile": lambda session, **given: session.compile(**given),
     "trial": lambda session, **given: session.trial(**given),
     "finals": lambda session, **given: session.finals(**given),
     "peer": lambda session, **given: session.peer(**given),

@@ -1,5 +1,6 @@
 """The child process that compiles candidates ahead of their turn and runs none of them."""
 
+import gc
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ class Compiler:
     def __init__(self, problem: str, target: str) -> None:
         self.problem = parse_problem(problem)
         self.target = resolve(target)
+        gc.freeze()  # what was imported stays, and need not be looked at again
 
     def compile(self, steps: Any) -> Message:
         """Compile one schedule; the seconds that it took."""

@@ -67,11 +67,18 @@ class Session:
         self.cold: ColdMode | None = None
         self.screened: dict[str, list[Timed]] = {}
         gc.collect()
+        gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> Call:
         """Compile a schedule and bind it to the operands and the arena."""
         schedule = Schedule.from_json(steps)
         return self._bind(lower(self.problem, schedule, self.target), self.places[0])
+
+    def compile(self, steps: Any) -> Message:
+        """Compile a schedule for its trial; the seconds that it took."""
+        begin = time.perf_counter()
+        lower(self.problem, Schedule.from_json(steps), self.target)
+        return {"compile_s": time.perf_counter() - begin}
 
     def _bind(self, executable: Executable, place: Place) -> Call:
         """Bind to the buffers of a place.

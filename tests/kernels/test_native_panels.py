@@ -59,7 +59,7 @@ def test_the_first_tile_of_rows_leaves_every_panel_packed(
         ("matmul:m=64,n=64,k=64,dtype=f32", False, False),
         ("matmul:m=64,n=64,k=64,dtype=f32,transpose_b", True, False),
         ("matmul:m=64,n=64,k=64,dtype=f32,weights=constant", True, False),
-        ("matmul:m=64,n=64,k=64,dtype=bf16", True, False),
+        ("matmul:m=64,n=64,k=64,dtype=f16", True, False),
         ("conv2d:n=1,h=8,w=8,ci=4,co=64,kh=3,kw=3,layout=nchw_fchw,dtype=f32", True, False),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 
 from kernels.native import compile as native_compile
 from kernels.native import lower, objects
-from kernels.native.compile import compile_kernels
+from kernels.native.compile import compile_kernels, load
 from kernels.native.plan import plan
 from kernels.problem import Matmul
 from kernels.reference import compare, make_operands, reference
@@ -22,20 +22,20 @@ def schedule(rows: int) -> Schedule:
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
-    compile_kernels.cache_clear()
+    load.cache_clear()
     yield tmp_path / "micro_kernels"
-    compile_kernels.cache_clear()
+    load.cache_clear()
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What was compiled, a spec's module at a time."""
+    """What was compiled, a function's module at a time."""
     seen: list[object] = []
     compile_module = objects.compile_module
 
-    def noted(module, functions):
+    def noted(module, functions, passes):
         seen.append(module)
-        return compile_module(module, functions)
+        return compile_module(module, functions, passes)
 
     monkeypatch.setattr(native_compile, "compile_module", noted)
     return seen
@@ -43,8 +43,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def compiled(rows: int) -> None:
     """As a new process compiles it: with the cache folder alone."""
-    compile_kernels.cache_clear()
-    compile_kernels(plan(PROBLEM, schedule(rows), detect()).spec)
+    load.cache_clear()
+    planned = plan(PROBLEM, schedule(rows), detect())
+    compile_kernels(planned.spec, planned.functions, planned.cut)
 
 
 def test_a_micro_kernel_is_compiled_once_for_all_processes(kept: Path, made: list[object]) -> None:
@@ -59,7 +60,7 @@ def test_a_loaded_micro_kernel_computes_what_the_compiled_one_does(kept: Path) -
     operands = make_operands(PROBLEM, 3)
     expected = reference(PROBLEM, operands)
     for _ in range(2):
-        compile_kernels.cache_clear()
+        load.cache_clear()
         operands["C"][...] = float("nan")
         lower(PROBLEM, schedule(4), detect()).run(operands)
         error, tolerance = compare(PROBLEM, operands["C"], expected)
