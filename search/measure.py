@@ -45,6 +45,7 @@ WIDTH = 0.01  # of the median: half of an interval that needs no further sample
 PAUSE_S = 3e-3  # several times what `search.runner.PARK_EARLY` lets a thread spin
 PATIENCE = 3  # slow runs and rejected samples stretch the budget at most this many times
 DECIDE_AFTER = 2
+BEHIND_AFTER = 3  # samples that place a run which is behind, well enough for a search
 OUT_OF_REACH = 1.6  # times the limit, by a single sample: no second one is needed
 LEAST_GROUPS = 3
 T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
@@ -136,10 +137,12 @@ def measure(
     stop_above_s: float | None = None,
     threads: int = 1,
     samples: Samples | None = None,
+    behind_s: float | None = None,
 ) -> tuple[Samples, bool]:
     """Time `run` until its interval is narrow, within about `budget_s`.
 
-    Stops early once it is clearly above `stop_above_s`. When every sample was preempted,
+    Stops early once it is clearly above `stop_above_s`; one that is only behind gets few
+    samples, for the rounds of the finals are not for it. When every sample was preempted,
     one is taken anyway, so that there is a number at all.
 
     Args:
@@ -148,6 +151,7 @@ def measure(
         stop_above_s: what is no longer interesting.
         threads: how many a run uses.
         samples: as `start` or a caller that has warmed up made them; None starts here.
+        behind_s: what is too slow for the finals, if that is known.
 
     Returns:
         The samples, and whether the measurement was stopped early.
@@ -159,6 +163,8 @@ def measure(
         kept, elapsed = len(samples.times), time.perf_counter() - begin
         if stop_above_s is not None and _is_hopeless(samples, stop_above_s):
             stopped = True
+            break
+        if behind_s is not None and kept >= BEHIND_AFTER and min(samples.times) > behind_s:
             break
         if kept >= LEAST_SAMPLES and (elapsed > budget_s or is_narrow(samples.times)):
             break

@@ -32,6 +32,7 @@ from search.protocol import Message
 
 TRIAL_BUDGET_S = 0.08
 CLEARLY_SLOWER = 1.25
+BEHIND = 1.05  # times the best: more than noise, so that the finals will not have it
 FIRST_RUN = 1.8  # times that limit already in the run that is checked
 LEAST_BENCH_ROUNDS, MOST_BENCH_ROUNDS = 7, 25
 
@@ -154,7 +155,8 @@ class Session:
         else:
             run = self._in_turn(steps, call)
             samples = Samples(1) if is_long else start(run, threads, cold)
-            samples, stopped = measure(run, TRIAL_BUDGET_S, limit, threads, samples)
+            behind = best_s * BEHIND if best_s else None
+            samples, stopped = measure(run, TRIAL_BUDGET_S, limit, threads, samples, behind)
         return {
             "times": samples.times,
             "rejected": samples.rejected,

@@ -1,4 +1,4 @@
-"""Micro-kernels as object code: made by LLVM once, kept in the cache folder, loaded in 1 ms.
+"""Functions as object code: made by LLVM once, kept in the cache folder, loaded in 1 ms.
 
 So a process that compiles can do so for another that times. The passes are Numba's own for
 the module that users export (level 3, with vectorised loops), run once and not after a
@@ -120,7 +120,7 @@ def keep_object(name: str, made: ObjectCode) -> None:
 
 def _path(name: str) -> Path:
     digest = hashlib.sha256(f"{_maker()} {name}".encode()).hexdigest()[:32]
-    return cache_dir() / "micro_kernels" / f"{digest}.o"
+    return cache_dir() / "objects" / f"{digest}.o"
 
 
 @functools.lru_cache(maxsize=1)

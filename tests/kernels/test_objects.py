@@ -13,6 +13,7 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 
 PROBLEM = Matmul(m=9, n=40, k=7, dtype="f32")
+OF_A_TILE = ("full", "edge", "filling")
 
 
 def schedule(rows: int) -> Schedule:
@@ -23,7 +24,7 @@ def schedule(rows: int) -> Schedule:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
     load.cache_clear()
-    yield tmp_path / "micro_kernels"
+    yield tmp_path / "objects"
     load.cache_clear()
 
 
@@ -48,12 +49,14 @@ def compiled(rows: int) -> None:
     compile_kernels(planned.spec, planned.functions, planned.cut)
 
 
-def test_a_micro_kernel_is_compiled_once_for_all_processes(kept: Path, made: list[object]) -> None:
+def test_a_function_is_compiled_once_for_all_processes_and_schedules(
+    kept: Path, made: list[object]
+) -> None:
     for _ in range(3):
         compiled(4)
-    assert len(made) == 1 and len(list(kept.iterdir())) == 1
+    assert len(made) == len(list(kept.iterdir())) == len(OF_A_TILE) + 1, "and B's pack"
     compiled(5)
-    assert len(made) == 2
+    assert len(made) == 2 * len(OF_A_TILE) + 1, "the pack serves tiles of any rows"
 
 
 def test_a_loaded_micro_kernel_computes_what_the_compiled_one_does(kept: Path) -> None:
@@ -70,20 +73,21 @@ def test_a_loaded_micro_kernel_computes_what_the_compiled_one_does(kept: Path) -
 @pytest.mark.parametrize("damage", [b"", b"x" * 40])
 def test_a_damaged_object_is_compiled_again(kept: Path, made: list[object], damage: bytes) -> None:
     compiled(4)
-    (path,) = kept.iterdir()
+    before, path = len(made), next(kept.iterdir())
     whole = path.read_bytes()
     path.write_bytes(damage or whole[:-1])
     compiled(4)
-    assert len(made) == 2 and path.read_bytes() == whole
+    assert len(made) == before + 1 and path.read_bytes() == whole
 
 
 def test_another_processor_or_toolchain_has_objects_of_its_own(
     kept: Path, made: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled(4)
+    before = len(made)
     monkeypatch.setattr(objects, "_maker", lambda: "another compiler")
     compiled(4)
-    assert len(made) == 2 and len(list(kept.iterdir())) == 2
+    assert len(made) == len(list(kept.iterdir())) == 2 * before
 
 
 def test_the_folder_is_held_to_its_size(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,5 +108,6 @@ def test_a_folder_that_cannot_be_written_costs_only_time(
     kept.parent.mkdir(exist_ok=True)
     kept.write_text("a file where the folder would be")
     compiled(4)
+    before = len(made)
     compiled(4)
-    assert len(made) == 2
+    assert len(made) == 2 * before
