@@ -10,12 +10,14 @@ The weights of the costs were fitted, none below zero, to recorded spaces of pro
 of different kinds (`benchmarks/replay/fit.py`); no term knows any problem.
 """
 
-from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, gcd, log, log2, prod
+from operator import itemgetter, mul
+from typing import NamedTuple
 
-from kernels.arithmetic import arithmetic
-from kernels.problem import Conv2d
-from kernels.problem.iteration import is_packed_ahead
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import is_packed_ahead, iteration_space
+from kernels.target.model import Target
 from search.blocks import balanced_chunk, equal_block
 from search.parameters import Point, tile_shape
 from search.space import Space
@@ -60,18 +62,21 @@ OVERLAP = 8.0
 """How well reading hides behind computing: 1 is not at all (their cycles add up), infinity is
 wholly (the longer one counts)."""
 
+# The same by their places, for what is asked of thousands of points.
+_COSTS, _names = tuple(COSTS.values()), tuple(COSTS)
+_extra = itemgetter(*map(_names.index, EXTRA))
+_traffic = itemgetter(*map(_names.index, TRAFFIC))
+
 
 def log_time(space: Space, point: Point) -> float:
     """Logarithm of the model's cycles for a point."""
-    cycles = {name: COSTS[name] * amount for name, amount in amounts(space, point).items()}
-    extra = sum(cycles[name] for name in EXTRA)
-    traffic = sum(cycles[name] for name in TRAFFIC)
-    computing = sum(cycles.values()) - traffic - extra
+    cycles = list(map(mul, _COSTS, amounts(space, point).values()))
+    extra, traffic = sum(_extra(cycles)), sum(_traffic(cycles))
+    computing = sum(cycles) - traffic - extra
     return log(extra + (computing**OVERLAP + traffic**OVERLAP) ** (1 / OVERLAP))
 
 
-@dataclass(frozen=True)
-class _Sizes:
+class _Sizes(NamedTuple):
     """What one thread computes, and in what pieces.
 
     Attributes:
@@ -107,13 +112,11 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     tile_rows, vectors, split = tile_shape(point["tile"])
     if split:
         return _split_amounts(space, tile_rows, vectors, split, int(point["unroll"]))
-    target, taps = space.target, space.dims.taps
-    size, lanes = space.problem.element.bytes, space.lanes
-    how = arithmetic(space.problem.element.name, target)
+    lanes, unroll, unit = space.lanes, int(point["unroll"]), space.how.depth
     tile_cols = vectors * lanes
-    sizes = _sizes(space, point, tile_rows, tile_cols, how.depth)
+    sizes = _sizes(space, point, tile_rows, tile_cols, unit)
     calls = sizes.row_tiles * sizes.col_tiles * sizes.chunks
-    words = sizes.depth * taps / how.depth
+    words = sizes.depth * space.dims.taps / unit
     busy = max(
         tile_rows * vectors * (2 if space.adds_apart else 1) / UNITS,
         LATENCY,
@@ -123,21 +126,18 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     out["multiply_adds"] = calls * words * busy * _computed_share(sizes, tile_cols, lanes)
     out["loads"] = calls * words * (tile_rows + vectors) / LOADS
     out["few_chains"] = calls * words * max(0, ENOUGH - tile_rows * vectors) / UNITS
-    out["steps"] = calls * words / int(point["unroll"])
-    doublings = log2(int(point["unroll"]))
-    out["unrolled"] = out["multiply_adds"] * doublings
+    out["steps"] = calls * words / unroll
+    out["unrolled"] = out["multiply_adds"] * log2(unroll)
     used = tile_rows * vectors + vectors
-    out["crowded"] = out["unrolled"] * max(0, used / target.vector_registers - HALF)
+    out["crowded"] = out["unrolled"] * max(0, used / space.target.vector_registers - HALF)
     out["calls"] = calls
     out["edges"] = out["multiply_adds"] * _edge_share(sizes, tile_rows, tile_cols)
     accumulator = space.problem.element.accumulator_bytes
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE
     _reads(out, space, point, sizes, (tile_rows, tile_cols))
-    _packs(out, space, point, sizes, tile_cols, size)
-    lead = 1
-    for dim in space.dims.lead:
-        lead *= space.dims.extent(dim)
-    return {name: amount * lead for name, amount in out.items()}
+    _packs(out, space, point, sizes, tile_cols)
+    lead = prod(space.extents[dim] for dim in space.dims.lead)
+    return out if lead == 1 else {name: amount * lead for name, amount in out.items()}
 
 
 def _sizes(space: Space, point: Point, rows: int, cols: int, unit: int) -> _Sizes:
@@ -201,8 +201,9 @@ def _reads(
     row = sizes.depth * size
     strip, panel = rows * row, cols * row * taps
     block_a, block_b = sizes.block_rows * row, sizes.block_cols * row * taps
-    a = _Held(space, "A", bool(point["pack_a"]), row)
-    b = _Held(space, "B", bool(point["pack_b"]), cols * size)
+    stored_a, stored_b = _stored(space.problem, "A"), _stored(space.problem, "B")
+    a = _Held("a", space.target, stored_a, bool(point["pack_a"]), row)
+    b = _Held("b", space.target, stored_b, bool(point["pack_b"]), cols * size)
     if point["outer"] == "cols":  # a panel of B stays while the block of A passes by
         again_a, again_b = float(block_a), panel + a.weigh(strip) / b.weigh(1)
     else:
@@ -211,52 +212,64 @@ def _reads(
         (a, calls * strip, visits * block_a, again_a, block_a),
         (b, calls * panel, visits * block_b, again_b, block_b),
     ):
-        held.count(out, min(first, read), block if held.is_packed else held.total)
-        held.count(out, max(0, read - first), again)
+        held.add_lines(out, min(first, read), block if held.is_packed else held.stored.total)
+        held.add_lines(out, max(0, read - first), again)
 
 
-@dataclass(frozen=True)
-class _Held:
+class _Stored(NamedTuple):
+    """An operand as the problem stores it.
+
+    Attributes:
+        total: bytes of it.
+        stride: bytes from one row to the next.
+        is_packed_ahead: whether its pack is no part of a run.
+    """
+
+    total: int
+    stride: int
+    is_packed_ahead: bool
+
+
+@lru_cache(maxsize=64)
+def _stored(problem: Problem, role: str) -> _Stored:
+    shape = problem.operand_shapes[iteration_space(problem).operand(role)]
+    size = problem.element.bytes
+    return _Stored(prod(shape) * size, shape[-1] * size, is_packed_ahead(problem, role))
+
+
+class _Held(NamedTuple):
     """How an operand sits in the caches: packed without gaps, or as rows at a stride.
 
     Rows whose stride shares a large power of two with a cache's way fall on few of its
     sets, so that they fill it sooner.
     """
 
-    space: Space
-    role: str
+    name: str
+    target: Target
+    stored: _Stored
     is_packed: bool
     row_bytes: int
-
-    @property
-    def total(self) -> int:
-        """Bytes of the operand."""
-        name = self.space.dims.operand(self.role)
-        return prod(self.space.problem.operand_shapes[name]) * self.space.problem.element.bytes
 
     def weigh(self, amount: float, way: int = PAGE) -> float:
         """Bytes that `amount` takes of a cache whose ways have `way` bytes."""
         if self.is_packed:
             return amount
-        name = self.space.dims.operand(self.role)
-        stride = self.space.problem.operand_shapes[name][-1] * self.space.problem.element.bytes
-        return amount * max(1.0, gcd(stride, way) / self.row_bytes)
+        return amount * max(1.0, gcd(self.stored.stride, way) / self.row_bytes)
 
-    def count(self, out: dict[str, float], read: float, held: float) -> None:
+    def add_lines(self, out: dict[str, float], read: float, held: float) -> None:
         """Add the lines of `read` bytes, of which `held` have to stay to be found again."""
-        target = self.space.target
-        kind = self.role.lower() + ("" if self.is_packed else "_rows")
+        target = self.target
+        kind = self.name if self.is_packed else f"{self.name}_rows"
         if self.weigh(held, target.l2_bytes // L2_WAYS) > SHARE * target.l2_bytes:
             out[f"{kind}_from_l3"] += read / LINE
         elif self.weigh(held) > SHARE * target.l1_bytes:
             out[f"{kind}_from_l2"] += read / LINE
 
 
-def _packs(
-    out: dict[str, float], space: Space, point: Point, sizes: _Sizes, cols: int, size: int
-) -> None:
+def _packs(out: dict[str, float], space: Space, point: Point, sizes: _Sizes, cols: int) -> None:
     """Lines that packs copy."""
-    if point["pack_b"] and not is_packed_ahead(space.problem, "B"):
+    size = space.problem.element.bytes
+    if point["pack_b"] and not _stored(space.problem, "B").is_packed_ahead:
         reduction = sizes.depth * sizes.chunks * space.dims.taps
         lines = reduction * sizes.col_tiles * cols * size / LINE
         whole = lines * LINE > SHARE * space.target.l2_bytes
@@ -280,10 +293,10 @@ def _split_amounts(
 ) -> dict[str, float]:
     """A tile of single columns: both factors are read along the reduction."""
     dims = space.dims
-    height, width = dims.extent(dims.row), dims.extent(dims.col)
+    height, width = space.extents[dims.row], space.extents[dims.col]
     calls = ceil(height / rows) * ceil(width / cols)
     lanes = vectors * space.lanes
-    words = ceil(dims.extent(dims.stream) / lanes)
+    words = ceil(space.extents[dims.stream] / lanes)
     chains = rows * cols * vectors
     out = dict.fromkeys(COSTS, 0.0)
     busy = max(chains / UNITS, LATENCY, vectors * (rows + cols) / LOADS)
