@@ -38,6 +38,7 @@ from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import Target
 from search.blocks import balanced_chunk, equal_block
 from search.capacity import why_too_large
+from search.operands import Stored
 from search.parameters import (
     WHOLE,
     Choice,
@@ -76,6 +77,11 @@ class Space:
     def extents(self) -> dict[str, int]:
         """The extent of each dim."""
         return dict(self.dims.extents)
+
+    @cached_property
+    def stored(self) -> dict[str, Stored]:
+        """What plays A and B, as it lies in memory."""
+        return {role: Stored.of(self.problem, role) for role in ("A", "B")}
 
     @cached_property
     def lanes(self) -> int:
@@ -141,9 +147,8 @@ class Space:
     @cached_property
     def _may_prefetch(self) -> bool:
         """Whether B is packed row by row from farther away than L2."""
-        shape = self.problem.operand_shapes[self.dims.operand("B")]
-        size = prod(shape) * self.problem.element.bytes
-        return is_packed_by_rows(self.problem) and 2 * size > self.target.l2_bytes
+        is_far = 2 * self.stored["B"].total > self.target.l2_bytes
+        return is_packed_by_rows(self.problem) and is_far
 
     @cached_property
     def _divisions(self) -> tuple[Value, ...]:
