@@ -3,9 +3,10 @@
 Matern 5/2 kernel with one length for each coordinate (Rasmussen and Williams, Gaussian
 Processes for Machine Learning, 2006, chapters 2, 4.2 and 5.4); its amplitude has a closed
 form, and its lengths climb the marginal likelihood by a few coordinate steps at each fit,
-from where the last fit left them.
+from where the last fit left them. With more points there are fewer steps: each costs more, and
+moves less.
 
-A fit asks for the likelihood some twenty times, so what stays the same between two of those
+A fit asks for the likelihood ten times or more, so what stays the same between two of those
 questions is kept: the squared differences of the points in each coordinate, and for another
 noise the correlations.
 """
@@ -22,8 +23,10 @@ STEP = 1.6  # a length is tried so many times longer and shorter
 SHORTEST, LONGEST = 0.1, 20.0
 NOISES = (1e-4, 1e-3, 1e-2, 1e-1)  # variance of a measurement, over that of the function
 USUAL_LENGTH, LENGTH_SPREAD = 0.5, 0.8  # a log-normal belief about lengths
-TRIES = 6  # coordinates that one fit moves
+TRIES, LEAST_TRIES = 6, 2  # coordinates that one fit moves, and once it has many points
+FEW = 32  # points, up to which lengths and noise may still have far to go
 LEAST_AMPLITUDE = 1e-6
+BLOCK = 48  # rows; numpy has no solution of triangular systems but the general one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ class GaussianProcess:
         correlation = data.correlation(lengths)
         best = data.fitted(correlation, noise)
         score = best.likelihood + _belief(lengths)
-        for _ in range(min(TRIES, len(data.moving))):
+        tries = max(LEAST_TRIES, TRIES * FEW // max(FEW, len(points)))
+        for _ in range(min(tries, len(data.moving))):
             self._turn += 1
             i = data.moving[self._turn % len(data.moving)]
             for length in (lengths[i] * STEP, lengths[i] / STEP):
@@ -76,9 +80,7 @@ class GaussianProcess:
                     lengths, correlation, best = tried, other, found
                     score = found.likelihood + _belief(tried)
                     break
-        for other_noise in NOISES:
-            if other_noise == noise:
-                continue
+        for other_noise in _others(noise, len(points)):
             found = data.fitted(correlation, other_noise)
             if found.likelihood > best.likelihood:
                 best, noise = found, other_noise
@@ -111,8 +113,7 @@ class GaussianProcess:
 
     def _explained(self, points: Array) -> Array:
         """L^-1 times the correlations with `points`; a column's square is what is known there."""
-        correlation = self._correlation(self._points, points)
-        return np.asarray(np.linalg.solve(self._factor, correlation), np.float64)
+        return _forward(self._factor, self._correlation(self._points, points))
 
     def _correlation(self, left: Array, right: Array) -> Array:
         assert self._lengths is not None, "fit comes first"
@@ -160,6 +161,22 @@ class _Data:
         amplitude = max(LEAST_AMPLITUDE, float(half @ half) / count)
         volume = float(np.log(whole.diagonal()[:count]).sum())
         return _Fitted(whole[:count, :count], half, -0.5 * count * log(amplitude) - volume)
+
+
+def _others(noise: float, count: int) -> list[float]:
+    """Noises to try beside `noise`: all, and with many points the next ones."""
+    at = NOISES.index(noise)
+    return [n for i, n in enumerate(NOISES) if i != at and (count <= FEW or abs(i - at) == 1)]
+
+
+def _forward(factor: Array, right: Array) -> Array:
+    """What a lower triangular `factor` times gives `right`, a block of rows after the other."""
+    solved = np.empty_like(right)
+    for i in range(0, len(factor), BLOCK):
+        rows = slice(i, i + BLOCK)
+        rest = right[rows] - factor[rows, :i] @ solved[:i]
+        solved[rows] = np.linalg.inv(factor[rows, rows]) @ rest
+    return solved
 
 
 def _belief(lengths: Array) -> float:
