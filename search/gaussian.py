@@ -24,7 +24,7 @@ SHORTEST, LONGEST = 0.1, 20.0
 NOISES = (1e-4, 1e-3, 1e-2, 1e-1)  # variance of a measurement, over that of the function
 USUAL_LENGTH, LENGTH_SPREAD = 0.5, 0.8  # a log-normal belief about lengths
 TRIES, LEAST_TRIES = 6, 2  # coordinates that one fit moves, and once it has many points
-FEW = 32  # points, up to which lengths and noise may still have far to go
+FEW = 64  # points, up to which lengths and noise may still have far to go
 LEAST_AMPLITUDE = 1e-6
 BLOCK = 48  # rows; numpy has no solution of triangular systems but the general one
 
