@@ -8,7 +8,7 @@ from kernels.native import lower
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from search.child import answer_all, failure_of
+from search.answers import answer_all, failure_of
 from search.protocol import Message
 
 

@@ -45,12 +45,14 @@ WIDTH = 0.01  # of the median: half of an interval that needs no further sample
 PAUSE_S = 3e-3  # several times what `search.runner.PARK_EARLY` lets a thread spin
 PATIENCE = 3  # slow runs and rejected samples stretch the budget at most this many times
 DECIDE_AFTER = 2
-BEHIND_AFTER = 3  # samples that place a run which is behind, well enough for a search
+FEW_SAMPLES = 3  # enough of long runs, which average over what spreads short ones; and
+# to place a run that is behind, well enough for a search
 OUT_OF_REACH = 1.6  # times the limit, by a single sample: no second one is needed
 LEAST_GROUPS = 3
 T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
 """Student's t at 97.5%, by the number of groups."""
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
+VERY_LONG_RUN_S = 20 * SAMPLE_S
 
 Run = Callable[[int], None]
 
@@ -164,9 +166,10 @@ def measure(
         if stop_above_s is not None and _is_hopeless(samples, stop_above_s):
             stopped = True
             break
-        if behind_s is not None and kept >= BEHIND_AFTER and min(samples.times) > behind_s:
+        if behind_s is not None and kept >= FEW_SAMPLES and min(samples.times) > behind_s:
             break
-        if kept >= LEAST_SAMPLES and (elapsed > budget_s or is_narrow(samples.times)):
+        least = LEAST_SAMPLES if samples.least_s < VERY_LONG_RUN_S else FEW_SAMPLES
+        if kept >= least and (elapsed > budget_s or is_narrow(samples.times)):
             break
         if elapsed > PATIENCE * budget_s and samples.taken >= DECIDE_AFTER:
             break

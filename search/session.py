@@ -23,6 +23,7 @@ from kernels.reference import (
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
+from search.answers import FailureError
 from search.cold import MOST_COPIED_BYTES, ColdMode, cold_mode, in_turn
 from search.measure import LONG_RUN_S, Run, Samples, interleave, measure, sample_cost, start
 from search.peers import available_peers
@@ -35,15 +36,6 @@ CLEARLY_SLOWER = 1.25
 BEHIND = 1.05  # times the best: more than noise, so that the finals will not have it
 FIRST_RUN = 1.8  # times that limit already in the run that is checked
 LEAST_BENCH_ROUNDS, MOST_BENCH_ROUNDS = 7, 25
-
-
-class FailureError(Exception):
-    """A candidate's failure with its class, and which of several it was."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.index = 0
 
 
 @dataclass
