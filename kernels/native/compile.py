@@ -25,7 +25,14 @@ from kernels.native.microkernel import (
     emit_filling_microkernel,
     emit_microkernel,
 )
-from kernels.native.objects import Loaded, Passes, compile_module, keep_object, kept_object
+from kernels.native.objects import (
+    Loaded,
+    ObjectCode,
+    Passes,
+    compile_module,
+    keep_object,
+    kept_object,
+)
 from kernels.native.patches import emit_copy_patches
 
 KernelSpec = MicroKernelSpec | InnerProductSpec
@@ -149,12 +156,17 @@ def compile_kernels(
 @functools.lru_cache(maxsize=MOST_LOADED)
 def load(piece: Piece) -> Loaded:
     """A function in this process, compiled unless it is kept."""
+    return Loaded(object_code(piece))
+
+
+def object_code(piece: Piece) -> ObjectCode:
+    """A function's machine code, kept from now on."""
     made = kept_object(repr(piece))
     if made is None:
         module = ir.Module("kernel")
         made = compile_module(module, [piece.emit(module)], piece.passes)
         keep_object(repr(piece), made)
-    return Loaded(made)
+    return made
 
 
 def emit_all(module: ir.Module, spec: KernelSpec, cut: Cut = ANYHOW) -> list[ir.Function]:

@@ -7,9 +7,9 @@ import numpy as np
 
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
-from kernels.native.compile import CompiledKernels, compile_kernels
+from kernels.native.compile import CompiledKernels, compile_kernels, object_code, pieces
 from kernels.native.driver_packs import PACK_A_SHIFT, PACK_B_SHIFT
-from kernels.native.loading import Drivers, load_driver
+from kernels.native.loading import Drivers, driver_code, load_driver
 from kernels.native.plan import Scratch, plan
 from kernels.problem import Problem
 from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
@@ -142,6 +142,18 @@ def _crew(threads: int) -> "Crew":
     from kernels.native.crew import crew
 
     return crew(threads)
+
+
+def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
+    """Compile what `lower` will load, here or in another process; raises what that raises."""
+    planned = plan(problem, schedule, target)
+    try:
+        for name, piece in pieces(planned.spec, planned.cut).items():
+            if name in planned.functions:
+                object_code(piece)
+        driver_code(planned.source.text)
+    except Exception as error:
+        raise LoweringError(f"compiling {schedule} failed: {error}") from error
 
 
 def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:

@@ -11,7 +11,13 @@ from llvmlite import ir
 from kernels.errors import LoweringError
 from kernels.native.driver_ir import emit_driver, emit_function, symbol
 from kernels.native.driver_language import called, calls_of
-from kernels.native.objects import Loaded, compile_module, keep_object, kept_object
+from kernels.native.objects import (
+    Loaded,
+    ObjectCode,
+    compile_module,
+    keep_object,
+    kept_object,
+)
 
 Driver = Callable[[int], None]
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
@@ -44,7 +50,7 @@ def load_driver(text: str) -> Drivers:
     try:
         for name in called(text):
             link(name)
-        owner = _loaded(text, lambda module: emit_driver(module, text))
+        owner = Loaded(driver_code(text))
     except LoweringError:
         raise
     except Exception as error:
@@ -59,15 +65,20 @@ def link(name: str) -> Loaded:
     for other in calls_of(name):
         link(other)
     key = f"{name} of the language of drivers"
-    owner = _loaded(key, lambda module: [emit_function(module, name)])
+    owner = Loaded(_object_code(key, lambda module: [emit_function(module, name)]))
     llvm.add_symbol(symbol(name), owner.addresses[0])
     return owner
 
 
-def _loaded(key: str, emit: Callable[[ir.Module], list[ir.Function]]) -> Loaded:
+def driver_code(text: str) -> ObjectCode:
+    """A driver's machine code, kept from now on."""
+    return _object_code(text, lambda module: emit_driver(module, text))
+
+
+def _object_code(key: str, emit: Callable[[ir.Module], list[ir.Function]]) -> ObjectCode:
     made = kept_object(key)
     if made is None:
         module = ir.Module("driver")
         made = compile_module(module, emit(module), "level 1")
         keep_object(key, made)
-    return Loaded(made)
+    return made
