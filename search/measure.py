@@ -69,6 +69,7 @@ class Samples:
         least_s: shortest run of any sample, also of those; on one thread by the time that
             the thread had, which no neighbour lengthens much.
         evict: called before each sample, to empty the caches; None measures hot.
+        rounds: of interleaved samples, the round of each that was kept.
     """
 
     repeat: int
@@ -77,13 +78,14 @@ class Samples:
     rejected: int = 0
     evict: Callable[[], None] | None = None
     least_s: float = float("inf")
+    rounds: list[int] = field(default_factory=list)
 
     @property
     def taken(self) -> int:
         """Samples, kept or not."""
         return len(self.times) + self.rejected
 
-    def take(self, run: Run) -> None:
+    def take(self, run: Run, in_round: int = 0) -> None:
         """Time one sample; keep it unless it was preempted."""
         if self.evict is not None:
             self.evict()
@@ -97,6 +99,7 @@ class Samples:
             self.rejected += 1
         else:
             self.times.append(wall / self.repeat)
+            self.rounds.append(in_round)
 
 
 def settle(threads: int) -> None:
@@ -222,11 +225,32 @@ def interleave(
             if threads > 1:
                 settle(threads)
                 runs[i](1)
-            all_samples[i].take(runs[i])
+            all_samples[i].take(runs[i], index)
     for run, samples in zip(runs, all_samples, strict=True):
         if not samples.times:
             samples.times.append(_untested(run, samples.repeat))
+            samples.rounds.append(rounds)
     return all_samples
+
+
+def standings(contenders: Sequence[Sequence[tuple[int, float]]]) -> list[float]:
+    """How each contender stands in the rounds: the logarithm of its time over the round's mean.
+
+    A machine that is shared goes through good seconds and bad ones, and the medians of
+    contenders that are alike then say which of them met more of the good. Within a round all
+    meet the same, so what counts is the ratio to the (geometric) mean of the round, and of
+    those ratios the median: a randomised block design (Box, Hunter and Hunter, Statistics for
+    Experimenters, 2005, chapter 4). Where too few rounds have all contenders, medians stand.
+
+    Args:
+        contenders: for each its samples, as (round, seconds).
+    """
+    by_round = [dict(samples) for samples in contenders]
+    shared = set.intersection(*map(set, by_round)) if by_round else set()
+    if len(shared) < LEAST_SAMPLES:
+        return [log(median(t for _, t in samples)) for samples in contenders]
+    means = {index: fmean(log(one[index]) for one in by_round) for index in shared}
+    return [median(log(one[index]) - means[index] for index in shared) for one in by_round]
 
 
 def summarise(times: Sequence[float], flops: int) -> Measurement:

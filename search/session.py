@@ -189,6 +189,7 @@ class Session:
         peak_s = time.monotonic() - before_peak  # which it takes after the rounds again
         cold = self._cold(self._seconds_of(runs[0]))
         times: list[list[list[float]]] = [[] for _ in schedules]
+        rounds_of: list[list[list[int]]] = [[] for _ in schedules]
         of_peers: list[list[float]] = [[] for _ in peers]
         rejected = 0
         for placement in range(placements):
@@ -199,14 +200,16 @@ class Session:
                     break
             contenders = [*self._placed(executables, placement), *self._placed_peers(peers)]
             timed = interleave(contenders, rounds, self.target.threads, cold, until)
-            for own, samples in zip(times, timed, strict=False):
+            for own, in_rounds, samples in zip(times, rounds_of, timed, strict=False):
                 own.append(samples.times)
+                in_rounds.append(samples.rounds)
             for theirs, samples in zip(of_peers, timed[len(times) :], strict=True):
                 theirs.extend(samples.times)
             rejected += sum(samples.rejected for samples in timed[: len(times)])
             contenders.clear()  # their buffers go before those of the next placement come
         return {
             "times": times,
+            "rounds": rounds_of,
             "rejected": rejected,
             "peers": _best_ways(peers, of_peers),
             "peak_gflops": max(peak, peak_gflops(self.target, dtype)),
