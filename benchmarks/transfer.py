@@ -13,7 +13,8 @@ model was fitted to. With `--each` every recorded space is searched once, and th
 all the others.
 
 The first trial of a search is the model's own, warm or cold; where that is within 2% of the best
-no store can help. So means are given beside the medians, and the sums over all shapes.
+no store can help. So means are given beside the medians, and the sums over all shapes. Seconds are
+those of compiling and of the samples, as they were recorded.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean, mean, median
 
 from benchmarks.replay.record import FOLDER, PROBLEMS, UNSEEN
+from search.parameters import Point
 from search.recording import Recording
 from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
 from search.replay import RecordedSpace, replay
@@ -38,12 +40,19 @@ FIRST_SEED = 1000  # of the searches that filled the stores; those that are comp
 
 @dataclass(frozen=True)
 class Row:
-    """One shape: trials of each search until within 2% of the best, by seed."""
+    """One shape: trials of each search until within 2% of the best, by seed.
+
+    Attributes:
+        starts: mean number of points that near problems offered.
+        cold_s, warm_s: mean seconds of those trials.
+    """
 
     text: str
     starts: float
     cold: list[int]
     warm: list[int]
+    cold_s: float
+    warm_s: float
 
     @property
     def ratio(self) -> float:
@@ -71,25 +80,37 @@ def compare(
         starting_points(own, MemoryStore(known for other, known in store.items() if other != name))
         for store in stores
     ]
+    cold, cold_s = _searches(space, sampler, seeds, [[]])
+    warm, warm_s = _searches(space, sampler, seeds, starts)
+    offered = mean(len(points) for points in starts)
+    return Row((PROBLEMS | UNSEEN)[name], offered, cold, warm, cold_s, warm_s)
+
+
+def _searches(
+    space: RecordedSpace, sampler: str, seeds: int, starts: list[list[Point]]
+) -> tuple[list[int], float]:
+    """Trials of each search until within 2% of the best, and their mean seconds."""
     limit = space.recording.time_us(space.recording.by_time()[0]) * NEAR
-    cold, warm = [], []
+    needed, seconds = [], 0.0
     for seed in range(seeds):
         request = TuneRequest(trials=MOST, seed=seed, sampler=sampler)
-        mine = starts[seed % len(starts)]
-        for needed, points in ((cold, []), (warm, mine)):
-            run = replay(space, request, until_us=limit, starts=points)
-            needed.append(run.trials_to(limit) or MOST + 1)
-    return Row((PROBLEMS | UNSEEN)[name], mean(len(points) for points in starts), cold, warm)
+        run = replay(space, request, until_us=limit, starts=starts[seed % len(starts)])
+        needed.append(run.trials_to(limit) or MOST + 1)
+        seconds += sum(trial.compile_s + sum(trial.samples) for trial in run.trials)
+    return needed, seconds / seeds
 
 
 def table(rows: list[Row]) -> str:
     """The rows as Markdown, with the sums and the geometric means."""
-    lines = ["| shape | starting points | cold (mean) | warm (mean) | warm/cold (of means) |"]
-    lines.append("|---|---:|---:|---:|---:|")
+    heads = ["shape", "starting points", "cold (mean)", "warm (mean)", "warm/cold (of means)"]
+    lines = ["| " + " | ".join([*heads, "seconds cold, warm"]) + " |", "|---|" + "---:|" * 5]
     for row in rows:
         cold, warm = (f"{median(v):g} ({mean(v):.1f})" for v in (row.cold, row.warm))
         ratios = f"{row.ratio:.2f} ({row.mean_ratio:.2f})"
-        lines.append(f"| `{row.text}` | {row.starts:g} | {cold} | {warm} | {ratios} |")
+        lines.append(
+            f"| `{row.text}` | {row.starts:g} | {cold} | {warm} | {ratios} "
+            f"| {row.cold_s:.1f}, {row.warm_s:.1f} |"
+        )
     helped = [row for row in rows if row.starts and median(row.cold) > 1]
     colds, warms = sum(mean(row.cold) for row in rows), sum(mean(row.warm) for row in rows)
     lines += [
