@@ -4,7 +4,7 @@
 
 A problem is searched in quiet, with a process that computes without pause on another core,
 and with one on the very core that times. Then the three winners are timed again, interleaved
-and in quiet.
+and in quiet; what each is behind is by the ratios within rounds.
 """
 
 import argparse
@@ -12,11 +12,14 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import exp
 from statistics import median
 
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
+from search.finals import in_rounds
+from search.measure import standings
 from search.processors import claim
 from search.records import TuneRequest, TuneResult
 from search.runner import Runner
@@ -69,12 +72,13 @@ def report(problem: Problem, trials: int) -> Iterator[str]:
     with Runner(problem, detect().canonical) as runner:
         reply = runner.finals(steps, ROUNDS, peers=False, placements=PLACEMENTS)
     times = [median(t for group in groups for t in group) for groups in reply["times"]]
-    for (name, result), seconds in zip(found.items(), times, strict=True):
+    standing = standings(in_rounds(reply))
+    for (name, result), seconds, at in zip(found.items(), times, standing, strict=True):
         assert result.best is not None
         rejected = sum(trial.rejected for trial in result.trials)
         kept = sum(len(trial.samples) for trial in result.trials)
         yield (
-            f"{problem.canonical:<42} {name:<17} {seconds / min(times) - 1:>7.1%} "
+            f"{problem.canonical:<42} {name:<17} {exp(at - min(standing)) - 1:>7.1%} "
             f"{rejected / (rejected + kept):>9.1%} {result.best.measurement.gflops:>8.1f} "
             f"{problem.flops / seconds / 1e9:>8.1f}"
         )

@@ -4,6 +4,7 @@
 
 Each problem is searched by `tune`, its trials stored in a new SQLite database. A cold start
 has an empty cache folder (no driver, no micro-kernel) and counts the start of the processes.
+OPENBLAS_NUM_THREADS=1 holds the search to the thread that `tilewise` gives it.
 `ms beside` is what passes between two trials, `of work` the processor time in it.
 """
 

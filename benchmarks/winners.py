@@ -3,16 +3,20 @@
     python -m benchmarks.winners [PROBLEM ...] [--seeds 10] [--trials 48]
 
 Each problem is searched once for each seed. Then a fresh process times the winners in
-interleaved rounds, and each one's time over that of the fastest is quoted.
+interleaved rounds, and each one's time over that of the fastest is quoted, by the ratios
+within rounds (`search.measure.standings`).
 """
 
 import argparse
 import time
+from math import exp
 from statistics import median
 
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
+from search.finals import in_rounds
+from search.measure import standings
 from search.records import TuneRequest
 from search.runner import Runner
 from search.store import MemoryStore
@@ -39,12 +43,11 @@ def behind(problem: Problem, seeds: int, trials: int) -> list[float]:
     different = [list(each) for each in {str(s): s for s in steps}.values()]
     with Runner(problem, target.canonical) as runner:
         reply = runner.finals(different, ROUNDS, peers=False, placements=PLACEMENTS)
-    times = {
-        str(each): median(t for group in groups for t in group)
-        for each, groups in zip(different, reply["times"], strict=True)
+    standing = standings(in_rounds(reply))
+    behind = {
+        str(s): exp(at - min(standing)) - 1 for s, at in zip(different, standing, strict=True)
     }
-    fastest = min(times.values())
-    return sorted(times[str(each)] / fastest - 1 for each in steps)
+    return sorted(behind[str(each)] for each in steps)
 
 
 def main() -> None:

@@ -122,11 +122,21 @@ def compare(problem: Problem, result: Array, expected: Expected) -> tuple[float,
     """
     if expected.tolerance is None:
         return float(np.count_nonzero(result != expected.value)), 0.0
-    error = np.abs(result.astype(np.float64) - expected.value)
-    ratio = error / expected.tolerance
-    worst = np.unravel_index(np.argmax(np.nan_to_num(ratio, nan=np.inf)), ratio.shape)
-    deviation = float(error[worst])
-    return (np.inf if np.isnan(deviation) else deviation), float(expected.tolerance[worst])
+    found, value, tolerance = (
+        array.reshape(-1) for array in (result, expected.value, expected.tolerance)
+    )
+    worst, at = -1.0, 0
+    for start in range(0, found.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        ratio = np.subtract(found[part], value[part], dtype=np.float64)
+        np.abs(ratio, out=ratio)
+        ratio /= tolerance[part]
+        here = int(np.argmax(ratio))  # a NaN, where there is one
+        if not ratio[here] <= worst:
+            worst, at = float(ratio[here]), start + here
+        if np.isnan(worst):
+            return np.inf, float(tolerance[at])
+    return abs(float(found[at]) - float(value[at])), float(tolerance[at])
 
 
 def _float_reference(problem: Problem, operands: Operands) -> Expected:
@@ -142,6 +152,7 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
 
 
 _TINY = 1e-30
+_CHUNK = 1 << 15  # elements that are compared at a time, so that what lies between stays in cache
 
 
 def error_bound(length: int, accumulator: str) -> float:

@@ -17,6 +17,7 @@ def balanced_chunk(extent: int, wanted: int, unit: int = 1) -> int:
     return min(extent, -(-extent // (chunks * unit)) * unit)
 
 
+@functools.lru_cache(maxsize=4096)
 def equal_block(extent: int, wanted: int, unit: int) -> int:
     """The multiple of `unit` near `wanted` that cuts the panels of `extent` into equal blocks."""
     panels = -(-extent // unit)

@@ -1,7 +1,8 @@
 """The finalists timed again: interleaved, on several placements of the buffers, in two processes.
 
 Where buffers lie moves a kernel by up to 4%, and one process is not like the next, so a
-winner by the trials alone would be one of circumstance.
+winner by the trials alone would be one of circumstance. The winner is the one that stands best
+in the rounds (`search.measure.standings`).
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from search.budget import Budget
-from search.measure import summarise, summarise_groups
+from search.measure import standings, summarise, summarise_groups
 from search.process import CandidateFailureError
 from search.protocol import Message
 from search.records import Best, Measurement, TrialRecord
@@ -22,6 +23,7 @@ LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
 FILLING_ROUNDS = 500  # where a budget in seconds ends them
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
+AFRESH = 10 * FILLING_ROUNDS  # from where the rounds of the fresh process are counted
 LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
 
 
@@ -62,6 +64,7 @@ class Finals:
     budget: Budget
     most: int = FINALISTS
     _times: list[list[list[float]]] = field(default_factory=list, init=False)
+    _in_rounds: list[list[tuple[int, float]]] = field(default_factory=list, init=False)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
@@ -76,6 +79,7 @@ class Finals:
                 finalists.pop(-1 if failure.index is None else failure.index)
                 continue
             self._times = [list(groups) for groups in reply["times"]]
+            self._in_rounds = in_rounds(reply)
             if afresh:
                 self._time_afresh(finalists, rounds, reply)
             return self._rank(finalists, reply)
@@ -104,6 +108,8 @@ class Finals:
             reply = self._time(finalists, rounds, peers=False, budget_s=left)
             for groups, more in zip(self._times, reply["times"], strict=True):
                 groups.extend(more)
+            for samples, again in zip(self._in_rounds, in_rounds(reply, AFRESH), strict=True):
+                samples.extend(again)
             first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])
             first["rejected"] += reply["rejected"]
 
@@ -112,8 +118,9 @@ class Finals:
     ) -> tuple[Best, dict[str, Measurement]]:
         flops = self.problem.flops
         measured = [summarise_groups(groups, flops) for groups in self._times]
-        ranked = sorted(zip(finalists, measured, strict=True), key=lambda pair: pair[1].time_us)
-        (schedule, measurement), *others = ranked
+        standing = standings(self._in_rounds)
+        order = sorted(range(len(finalists)), key=lambda i: standing[i])
+        (schedule, measurement), *others = [(finalists[i], measured[i]) for i in order]
         at = finalists.index(schedule)
         best = Best(
             schedule,
@@ -127,6 +134,18 @@ class Finals:
             cold=reply["cold"],
         )
         return best, {name: summarise(t, flops) for name, t in reply["peers"].items()}
+
+
+def in_rounds(reply: Message, first: int = 0) -> list[list[tuple[int, float]]]:
+    """Each finalist's samples with the round that they are of, placement after placement."""
+    return [
+        [
+            (first + group * FILLING_ROUNDS + index, seconds)
+            for group, (indices, times) in enumerate(zip(rounds, groups, strict=True))
+            for index, seconds in zip(indices, times, strict=False)
+        ]
+        for rounds, groups in zip(reply["rounds"], reply["times"], strict=True)
+    ]
 
 
 def _rounds(finalists: Sequence[TrialRecord]) -> int:

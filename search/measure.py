@@ -45,11 +45,14 @@ WIDTH = 0.01  # of the median: half of an interval that needs no further sample
 PAUSE_S = 3e-3  # several times what `search.runner.PARK_EARLY` lets a thread spin
 PATIENCE = 3  # slow runs and rejected samples stretch the budget at most this many times
 DECIDE_AFTER = 2
+FEW_SAMPLES = 3  # enough of long runs, which average over what spreads short ones; and
+# to place a run that is behind, well enough for a search
 OUT_OF_REACH = 1.6  # times the limit, by a single sample: no second one is needed
 LEAST_GROUPS = 3
 T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
 """Student's t at 97.5%, by the number of groups."""
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
+VERY_LONG_RUN_S = 20 * SAMPLE_S
 
 Run = Callable[[int], None]
 
@@ -66,6 +69,7 @@ class Samples:
         least_s: shortest run of any sample, also of those; on one thread by the time that
             the thread had, which no neighbour lengthens much.
         evict: called before each sample, to empty the caches; None measures hot.
+        rounds: of interleaved samples, the round of each that was kept.
     """
 
     repeat: int
@@ -74,13 +78,14 @@ class Samples:
     rejected: int = 0
     evict: Callable[[], None] | None = None
     least_s: float = float("inf")
+    rounds: list[int] = field(default_factory=list)
 
     @property
     def taken(self) -> int:
         """Samples, kept or not."""
         return len(self.times) + self.rejected
 
-    def take(self, run: Run) -> None:
+    def take(self, run: Run, in_round: int = 0) -> None:
         """Time one sample; keep it unless it was preempted."""
         if self.evict is not None:
             self.evict()
@@ -94,6 +99,7 @@ class Samples:
             self.rejected += 1
         else:
             self.times.append(wall / self.repeat)
+            self.rounds.append(in_round)
 
 
 def settle(threads: int) -> None:
@@ -136,10 +142,12 @@ def measure(
     stop_above_s: float | None = None,
     threads: int = 1,
     samples: Samples | None = None,
+    behind_s: float | None = None,
 ) -> tuple[Samples, bool]:
     """Time `run` until its interval is narrow, within about `budget_s`.
 
-    Stops early once it is clearly above `stop_above_s`. When every sample was preempted,
+    Stops early once it is clearly above `stop_above_s`; one that is only behind gets few
+    samples, for the rounds of the finals are not for it. When every sample was preempted,
     one is taken anyway, so that there is a number at all.
 
     Args:
@@ -148,6 +156,7 @@ def measure(
         stop_above_s: what is no longer interesting.
         threads: how many a run uses.
         samples: as `start` or a caller that has warmed up made them; None starts here.
+        behind_s: what is too slow for the finals, if that is known.
 
     Returns:
         The samples, and whether the measurement was stopped early.
@@ -160,7 +169,10 @@ def measure(
         if stop_above_s is not None and _is_hopeless(samples, stop_above_s):
             stopped = True
             break
-        if kept >= LEAST_SAMPLES and (elapsed > budget_s or is_narrow(samples.times)):
+        if behind_s is not None and kept >= FEW_SAMPLES and min(samples.times) > behind_s:
+            break
+        least = LEAST_SAMPLES if samples.least_s < VERY_LONG_RUN_S else FEW_SAMPLES
+        if kept >= least and (elapsed > budget_s or is_narrow(samples.times)):
             break
         if elapsed > PATIENCE * budget_s and samples.taken >= DECIDE_AFTER:
             break
@@ -213,11 +225,32 @@ def interleave(
             if threads > 1:
                 settle(threads)
                 runs[i](1)
-            all_samples[i].take(runs[i])
+            all_samples[i].take(runs[i], index)
     for run, samples in zip(runs, all_samples, strict=True):
         if not samples.times:
             samples.times.append(_untested(run, samples.repeat))
+            samples.rounds.append(rounds)
     return all_samples
+
+
+def standings(contenders: Sequence[Sequence[tuple[int, float]]]) -> list[float]:
+    """How each contender stands in the rounds: the logarithm of its time over the round's mean.
+
+    A machine that is shared goes through good seconds and bad ones, and the medians of
+    contenders that are alike then say which of them met more of the good. Within a round all
+    meet the same, so what counts is the ratio to the (geometric) mean of the round, and of
+    those ratios the median: a randomised block design (Box, Hunter and Hunter, Statistics for
+    Experimenters, 2005, chapter 4). Where too few rounds have all contenders, medians stand.
+
+    Args:
+        contenders: for each its samples, as (round, seconds).
+    """
+    by_round = [dict(samples) for samples in contenders]
+    shared = set.intersection(*map(set, by_round)) if by_round else set()
+    if len(shared) < LEAST_SAMPLES:
+        return [log(median(t for _, t in samples)) for samples in contenders]
+    means = {index: fmean(log(one[index]) for one in by_round) for index in shared}
+    return [median(log(one[index]) - means[index] for index in shared) for one in by_round]
 
 
 def summarise(times: Sequence[float], flops: int) -> Measurement:

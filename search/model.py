@@ -10,12 +10,12 @@ The weights of the costs were fitted, none below zero, to recorded spaces of pro
 of different kinds (`benchmarks/replay/fit.py`); no term knows any problem.
 """
 
-from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, gcd, log, log2, prod
+from operator import itemgetter, mul
+from typing import NamedTuple
 
-from kernels.arithmetic import arithmetic
 from kernels.problem import Conv2d
-from kernels.problem.iteration import is_packed_ahead
 from search.blocks import balanced_chunk, equal_block
 from search.parameters import Point, tile_shape
 from search.space import Space
@@ -60,40 +60,44 @@ OVERLAP = 8.0
 """How well reading hides behind computing: 1 is not at all (their cycles add up), infinity is
 wholly (the longer one counts)."""
 
+# The same by their places, for what is asked of thousands of points.
+_COSTS, _names = tuple(COSTS.values()), tuple(COSTS)
+_extra = itemgetter(*map(_names.index, EXTRA))
+_traffic = itemgetter(*map(_names.index, TRAFFIC))
+
 
 def log_time(space: Space, point: Point) -> float:
     """Logarithm of the model's cycles for a point."""
-    cycles = {name: COSTS[name] * amount for name, amount in amounts(space, point).items()}
-    extra = sum(cycles[name] for name in EXTRA)
-    traffic = sum(cycles[name] for name in TRAFFIC)
-    computing = sum(cycles.values()) - traffic - extra
+    cycles = list(map(mul, _COSTS, amounts(space, point).values()))
+    extra, traffic = sum(_extra(cycles)), sum(_traffic(cycles))
+    computing = sum(cycles) - traffic - extra
     return log(extra + (computing**OVERLAP + traffic**OVERLAP) ** (1 / OVERLAP))
 
 
-@dataclass(frozen=True)
-class _Sizes:
+class _Sizes(NamedTuple):
     """What one thread computes, and in what pieces.
 
     Attributes:
         row: of the dim that register tiles cut.
-        rows, cols: of the result; images and image rows are counted in `rows`.
-        row_tiles, col_tiles: micro-tiles that cover them.
+        rows: of the result, images and image rows included.
+        row_tiles: micro-tiles that cover them.
+        block_rows: of a block, as the steps leave it.
+        row_blocks: how many of those there are.
+        cols, col_tiles, block_cols, col_blocks: the same of the columns.
         depth, chunks: of the reduction, and how many such there are.
-        block_rows, block_cols: of a block, as the steps leave it.
-        col_blocks, row_blocks: how many blocks of columns and of rows there are.
     """
 
     row: int
     rows: int
-    cols: int
     row_tiles: int
-    col_tiles: int
-    depth: int
-    chunks: int
     block_rows: int
+    row_blocks: int
+    cols: int
+    col_tiles: int
     block_cols: int
     col_blocks: int
-    row_blocks: int
+    depth: int
+    chunks: int
 
 
 def amounts(space: Space, point: Point) -> dict[str, float]:
@@ -107,13 +111,11 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     tile_rows, vectors, split = tile_shape(point["tile"])
     if split:
         return _split_amounts(space, tile_rows, vectors, split, int(point["unroll"]))
-    target, taps = space.target, space.dims.taps
-    size, lanes = space.problem.element.bytes, space.lanes
-    how = arithmetic(space.problem.element.name, target)
+    lanes, unroll, unit = space.lanes, int(point["unroll"]), space.how.depth
     tile_cols = vectors * lanes
-    sizes = _sizes(space, point, tile_rows, tile_cols, how.depth)
+    sizes = _sizes(space, point, tile_rows, tile_cols, unit)
     calls = sizes.row_tiles * sizes.col_tiles * sizes.chunks
-    words = sizes.depth * taps / how.depth
+    words = sizes.depth * space.dims.taps / unit
     busy = max(
         tile_rows * vectors * (2 if space.adds_apart else 1) / UNITS,
         LATENCY,
@@ -123,52 +125,59 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     out["multiply_adds"] = calls * words * busy * _computed_share(sizes, tile_cols, lanes)
     out["loads"] = calls * words * (tile_rows + vectors) / LOADS
     out["few_chains"] = calls * words * max(0, ENOUGH - tile_rows * vectors) / UNITS
-    out["steps"] = calls * words / int(point["unroll"])
-    doublings = log2(int(point["unroll"]))
-    out["unrolled"] = out["multiply_adds"] * doublings
+    out["steps"] = calls * words / unroll
+    out["unrolled"] = out["multiply_adds"] * log2(unroll)
     used = tile_rows * vectors + vectors
-    out["crowded"] = out["unrolled"] * max(0, used / target.vector_registers - HALF)
+    out["crowded"] = out["unrolled"] * max(0, used / space.target.vector_registers - HALF)
     out["calls"] = calls
     out["edges"] = out["multiply_adds"] * _edge_share(sizes, tile_rows, tile_cols)
     accumulator = space.problem.element.accumulator_bytes
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE
     _reads(out, space, point, sizes, (tile_rows, tile_cols))
-    _packs(out, space, point, sizes, tile_cols, size)
-    lead = 1
-    for dim in space.dims.lead:
-        lead *= space.dims.extent(dim)
-    return {name: amount * lead for name, amount in out.items()}
+    _packs(out, space, point, sizes, tile_cols)
+    lead = prod(space.extents[dim] for dim in space.dims.lead)
+    return out if lead == 1 else {name: amount * lead for name, amount in out.items()}
 
 
 def _sizes(space: Space, point: Point, rows: int, cols: int, unit: int) -> _Sizes:
-    extents = space.part_of(point, rows, cols)
-    width, reduction = extents[space.dims.col], extents[space.dims.stream]
-    depth = balanced_chunk(reduction, int(point["depth"]), unit)
-    block_cols = min(equal_block(width, int(point["cols"]), cols), ceil(width / cols) * cols)
-    row = extents[space.dims.row]
-    tiles = ceil(row / rows)
-    if space.dims.image == "A":
-        lines = extents["oh"]
-        block = equal_block(lines, int(point["image_rows"]), 1)
-        images = extents["n"]
-        total, all_tiles = row * lines * images, tiles * lines * images
-        block_rows, row_blocks = block * row, ceil(lines / block) * images
+    extents, dims = space.part_of(point, rows, cols), space.dims
+    if dims.image == "A":
+        down = _down_images(
+            extents[dims.row], extents["oh"], extents["n"], int(point["image_rows"]), rows
+        )
     else:
-        block_rows = min(equal_block(row, int(point["rows"]), rows), tiles * rows)
-        total, all_tiles, row_blocks = row, tiles, ceil(row / block_rows)
-    return _Sizes(
-        row=row,
-        rows=total,
-        cols=width,
-        row_tiles=all_tiles,
-        col_tiles=ceil(width / cols),
-        depth=depth,
-        chunks=ceil(reduction / depth),
-        block_rows=block_rows,
-        block_cols=block_cols,
-        col_blocks=ceil(width / block_cols),
-        row_blocks=row_blocks,
-    )
+        down = _down(extents[dims.row], int(point["rows"]), rows)
+    across = _across(extents[dims.col], int(point["cols"]), cols)
+    return _Sizes(*down, *across, *_deep(extents[dims.stream], int(point["depth"]), unit))
+
+
+@lru_cache(maxsize=4096)
+def _down(row: int, wanted: int, unit: int) -> tuple[int, int, int, int, int]:
+    tiles = ceil(row / unit)
+    block = min(equal_block(row, wanted, unit), tiles * unit)
+    return row, row, tiles, block, ceil(row / block)
+
+
+@lru_cache(maxsize=4096)
+def _down_images(
+    row: int, lines: int, images: int, wanted: int, unit: int
+) -> tuple[int, int, int, int, int]:
+    tiles, block = ceil(row / unit), equal_block(lines, wanted, 1)
+    all_lines = lines * images
+    return row, row * all_lines, tiles * all_lines, block * row, ceil(lines / block) * images
+
+
+@lru_cache(maxsize=4096)
+def _across(width: int, wanted: int, unit: int) -> tuple[int, int, int, int]:
+    tiles = ceil(width / unit)
+    block = min(equal_block(width, wanted, unit), tiles * unit)
+    return width, tiles, block, ceil(width / block)
+
+
+@lru_cache(maxsize=4096)
+def _deep(reduction: int, wanted: int, unit: int) -> tuple[int, int]:
+    depth = balanced_chunk(reduction, wanted, unit)
+    return depth, ceil(reduction / depth)
 
 
 def _computed_share(sizes: _Sizes, tile_cols: int, lanes: int) -> float:
@@ -201,62 +210,71 @@ def _reads(
     row = sizes.depth * size
     strip, panel = rows * row, cols * row * taps
     block_a, block_b = sizes.block_rows * row, sizes.block_cols * row * taps
-    a = _Held(space, "A", bool(point["pack_a"]), row)
-    b = _Held(space, "B", bool(point["pack_b"]), cols * size)
+    a_packed, b_packed = bool(point["pack_a"]), bool(point["pack_b"])
+    stored_a, stored_b = space.stored["A"], space.stored["B"]
+    caches = space.target.l1_bytes, space.target.l2_bytes
+    a = _held("a", a_packed, stored_a.stride, row, *caches)
+    b = _held("b", b_packed, stored_b.stride, cols * size, *caches)
     if point["outer"] == "cols":  # a panel of B stays while the block of A passes by
-        again_a, again_b = float(block_a), panel + a.weigh(strip) / b.weigh(1)
+        again_a, again_b = float(block_a), panel + strip * a.l1_weight / b.l1_weight
     else:
-        again_a, again_b = strip + b.weigh(panel) / a.weigh(1), float(block_b)
-    for held, read, first, again, block in (
-        (a, calls * strip, visits * block_a, again_a, block_a),
-        (b, calls * panel, visits * block_b, again_b, block_b),
-    ):
-        held.count(out, min(first, read), block if held.is_packed else held.total)
-        held.count(out, max(0, read - first), again)
+        again_a, again_b = strip + panel * b.l1_weight / a.l1_weight, float(block_b)
+    first_a, first_b = visits * block_a, visits * block_b
+    a.add_lines(out, min(first_a, calls * strip), block_a if a_packed else stored_a.total)
+    a.add_lines(out, max(0, calls * strip - first_a), again_a)
+    b.add_lines(out, min(first_b, calls * panel), block_b if b_packed else stored_b.total)
+    b.add_lines(out, max(0, calls * panel - first_b), again_b)
 
 
-@dataclass(frozen=True)
-class _Held:
+class _Held(NamedTuple):
     """How an operand sits in the caches: packed without gaps, or as rows at a stride.
 
     Rows whose stride shares a large power of two with a cache's way fall on few of its
     sets, so that they fill it sooner.
+
+    Attributes:
+        l1_weight, l2_weight: bytes that one byte takes of the cache.
+        l1_bytes, l2_bytes: of the cache, what counts as ours.
+        from_l2, from_l3: the costs of lines that come from there.
     """
 
-    space: Space
-    role: str
-    is_packed: bool
-    row_bytes: int
+    l1_weight: float
+    l2_weight: float
+    l1_bytes: float
+    l2_bytes: float
+    from_l2: str
+    from_l3: str
 
-    @property
-    def total(self) -> int:
-        """Bytes of the operand."""
-        name = self.space.dims.operand(self.role)
-        return prod(self.space.problem.operand_shapes[name]) * self.space.problem.element.bytes
-
-    def weigh(self, amount: float, way: int = PAGE) -> float:
-        """Bytes that `amount` takes of a cache whose ways have `way` bytes."""
-        if self.is_packed:
-            return amount
-        name = self.space.dims.operand(self.role)
-        stride = self.space.problem.operand_shapes[name][-1] * self.space.problem.element.bytes
-        return amount * max(1.0, gcd(stride, way) / self.row_bytes)
-
-    def count(self, out: dict[str, float], read: float, held: float) -> None:
+    def add_lines(self, out: dict[str, float], read: float, held: float) -> None:
         """Add the lines of `read` bytes, of which `held` have to stay to be found again."""
-        target = self.space.target
-        kind = self.role.lower() + ("" if self.is_packed else "_rows")
-        if self.weigh(held, target.l2_bytes // L2_WAYS) > SHARE * target.l2_bytes:
-            out[f"{kind}_from_l3"] += read / LINE
-        elif self.weigh(held) > SHARE * target.l1_bytes:
-            out[f"{kind}_from_l2"] += read / LINE
+        if held * self.l2_weight > self.l2_bytes:
+            out[self.from_l3] += read / LINE
+        elif held * self.l1_weight > self.l1_bytes:
+            out[self.from_l2] += read / LINE
 
 
-def _packs(
-    out: dict[str, float], space: Space, point: Point, sizes: _Sizes, cols: int, size: int
-) -> None:
+@lru_cache(maxsize=1024)
+def _held(
+    name: str, is_packed: bool, stride: int, row_bytes: int, l1_bytes: int, l2_bytes: int
+) -> _Held:
+    def weight(way: int) -> float:
+        return 1.0 if is_packed else max(1.0, gcd(stride, way) / row_bytes)
+
+    kind = name if is_packed else f"{name}_rows"
+    return _Held(
+        l1_weight=weight(PAGE),
+        l2_weight=weight(l2_bytes // L2_WAYS),
+        l1_bytes=SHARE * l1_bytes,
+        l2_bytes=SHARE * l2_bytes,
+        from_l2=f"{kind}_from_l2",
+        from_l3=f"{kind}_from_l3",
+    )
+
+
+def _packs(out: dict[str, float], space: Space, point: Point, sizes: _Sizes, cols: int) -> None:
     """Lines that packs copy."""
-    if point["pack_b"] and not is_packed_ahead(space.problem, "B"):
+    size = space.problem.element.bytes
+    if point["pack_b"] and not space.stored["B"].is_packed_ahead:
         reduction = sizes.depth * sizes.chunks * space.dims.taps
         lines = reduction * sizes.col_tiles * cols * size / LINE
         whole = lines * LINE > SHARE * space.target.l2_bytes
@@ -280,10 +298,10 @@ def _split_amounts(
 ) -> dict[str, float]:
     """A tile of single columns: both factors are read along the reduction."""
     dims = space.dims
-    height, width = dims.extent(dims.row), dims.extent(dims.col)
+    height, width = space.extents[dims.row], space.extents[dims.col]
     calls = ceil(height / rows) * ceil(width / cols)
     lanes = vectors * space.lanes
-    words = ceil(dims.extent(dims.stream) / lanes)
+    words = ceil(space.extents[dims.stream] / lanes)
     chains = rows * cols * vectors
     out = dict.fromkeys(COSTS, 0.0)
     busy = max(chains / UNITS, LATENCY, vectors * (rows + cols) / LOADS)

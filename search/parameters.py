@@ -6,7 +6,7 @@ and the distance of two points are made of them.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import log2
 from random import Random
 
@@ -117,6 +117,7 @@ def step_aside(parameters: tuple[Parameter, ...], point: Point, random: Random) 
     return point | {parameter.name: random.choice(near)} if near else point
 
 
+@lru_cache(maxsize=1024)
 def tile_shape(value: Value) -> tuple[int, int, int]:
     """Rows, vectors (single columns of a split tile), and a split tile's vectors, else 0."""
     split = SplitTile.parse(str(value))

@@ -82,8 +82,8 @@ class Proposals:
         return point, origin
 
     def _is_free(self, point: Point) -> bool:
-        schedule = self._space.schedule(point)
-        return schedule.hash not in self._taken and self._space.why_illegal(schedule) is None
+        found = self._space.legal_hash(point)
+        return found is not None and found not in self._taken
 
 
 def _beginning(prior: Sequence[Point], starts: Iterable[Point]) -> Iterator[Proposal]:

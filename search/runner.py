@@ -132,7 +132,10 @@ class Runner:
             RunnerError: the child cannot be started or set up.
         """
         self._timed.start()  # while the first candidate is compiled
-        ahead_s = self._compilers.finish(steps) if self._compilers else None
+        ahead_s = None
+        if self._compilers:
+            self._compilers.help(steps, self._compile_here)
+            ahead_s = self._compilers.finish(steps)
         reply = self._ask({"do": "trial", "steps": steps, "best_s": best_s}, self._limits.trial_s)
         if ahead_s is not None:
             reply["compile_s"] += ahead_s
@@ -223,6 +226,9 @@ class Runner:
         return ChildProcess(
             module, first, limits.setup_s, limits.memory_bytes, environment, processors
         )
+
+    def _compile_here(self, steps: list[Any]) -> Message:
+        return self._ask({"do": "compile", "steps": steps}, self._limits.trial_s)
 
     def _ask(self, request: Message, limit_s: float) -> Message:
         return self._timed.ask(request, limit_s)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native import lower
+from kernels.native import compile_ahead, lower
 from kernels.native.executable import Call, Executable
 from kernels.problem import parse_problem
 from kernels.problem.iteration import is_packed_ahead
@@ -23,6 +23,7 @@ from kernels.reference import (
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
+from search.answers import FailureError
 from search.cold import MOST_COPIED_BYTES, ColdMode, cold_mode, in_turn
 from search.measure import LONG_RUN_S, Run, Samples, interleave, measure, sample_cost, start
 from search.peers import available_peers
@@ -32,17 +33,9 @@ from search.protocol import Message
 
 TRIAL_BUDGET_S = 0.08
 CLEARLY_SLOWER = 1.25
+BEHIND = 1.05  # times the best: more than noise, so that the finals will not have it
 FIRST_RUN = 1.8  # times that limit already in the run that is checked
 LEAST_BENCH_ROUNDS, MOST_BENCH_ROUNDS = 7, 25
-
-
-class FailureError(Exception):
-    """A candidate's failure with its class, and which of several it was."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.index = 0
 
 
 @dataclass
@@ -67,11 +60,18 @@ class Session:
         self.cold: ColdMode | None = None
         self.screened: dict[str, list[Timed]] = {}
         gc.collect()
+        gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> Call:
         """Compile a schedule and bind it to the operands and the arena."""
         schedule = Schedule.from_json(steps)
         return self._bind(lower(self.problem, schedule, self.target), self.places[0])
+
+    def compile(self, steps: Any) -> Message:
+        """Compile a schedule for its trial; the seconds that it took."""
+        begin = time.perf_counter()
+        compile_ahead(self.problem, Schedule.from_json(steps), self.target)
+        return {"compile_s": time.perf_counter() - begin}
 
     def _bind(self, executable: Executable, place: Place) -> Call:
         """Bind to the buffers of a place.
@@ -147,7 +147,8 @@ class Session:
         else:
             run = self._in_turn(steps, call)
             samples = Samples(1) if is_long else start(run, threads, cold)
-            samples, stopped = measure(run, TRIAL_BUDGET_S, limit, threads, samples)
+            behind = best_s * BEHIND if best_s else None
+            samples, stopped = measure(run, TRIAL_BUDGET_S, limit, threads, samples, behind)
         return {
             "times": samples.times,
             "rejected": samples.rejected,
@@ -188,6 +189,7 @@ class Session:
         peak_s = time.monotonic() - before_peak  # which it takes after the rounds again
         cold = self._cold(self._seconds_of(runs[0]))
         times: list[list[list[float]]] = [[] for _ in schedules]
+        rounds_of: list[list[list[int]]] = [[] for _ in schedules]
         of_peers: list[list[float]] = [[] for _ in peers]
         rejected = 0
         for placement in range(placements):
@@ -198,14 +200,16 @@ class Session:
                     break
             contenders = [*self._placed(executables, placement), *self._placed_peers(peers)]
             timed = interleave(contenders, rounds, self.target.threads, cold, until)
-            for own, samples in zip(times, timed, strict=False):
+            for own, in_rounds, samples in zip(times, rounds_of, timed, strict=False):
                 own.append(samples.times)
+                in_rounds.append(samples.rounds)
             for theirs, samples in zip(of_peers, timed[len(times) :], strict=True):
                 theirs.extend(samples.times)
             rejected += sum(samples.rejected for samples in timed[: len(times)])
             contenders.clear()  # their buffers go before those of the next placement come
         return {
             "times": times,
+            "rounds": rounds_of,
             "rejected": rejected,
             "peers": _best_ways(peers, of_peers),
             "peak_gflops": max(peak, peak_gflops(self.target, dtype)),

@@ -9,8 +9,9 @@ Many points then mean the same schedule; a search tells them apart by the schedu
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from math import prod
+from operator import itemgetter
 from random import Random
 from typing import Literal
 
@@ -37,6 +38,7 @@ from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import Target
 from search.blocks import balanced_chunk, equal_block
 from search.capacity import why_too_large
+from search.operands import Stored
 from search.parameters import (
     WHOLE,
     Choice,
@@ -47,14 +49,15 @@ from search.parameters import (
     Value,
     step_aside,
 )
+from search.register_tiles import register_tiles
 from search.split_tiles import SplitTile, split_tiles
 
 UNROLLS = (1, 2, 4, 8)
-MOST_ROWS, MOST_VECTORS = 16, 6
 WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
 WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
+MOST_HASHES = 8192  # answers about points that are kept
 STEPS_ASIDE = 400  # walks this long without a free point mean that none is left
 
 
@@ -69,6 +72,16 @@ class Space:
     def dims(self) -> IterationSpace:
         """The problem's iteration space."""
         return iteration_space(self.problem)
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        """The extent of each dim."""
+        return dict(self.dims.extents)
+
+    @cached_property
+    def stored(self) -> dict[str, Stored]:
+        """What plays A and B, as it lies in memory."""
+        return {role: Stored.of(self.problem, role) for role in ("A", "B")}
 
     @cached_property
     def lanes(self) -> int:
@@ -113,7 +126,17 @@ class Space:
 
     def encode(self, point: Point) -> tuple[float, ...]:
         """A point as numbers; near points have near numbers."""
-        return tuple(number for p in self.parameters for number in p.encode(point[p.name]))
+        codes = [code[point[name]] for name, code in self._codes.items()]
+        return tuple(chain.from_iterable(codes))
+
+    @cached_property
+    def _codes(self) -> dict[str, dict[Value, tuple[float, ...]]]:
+        return {p.name: {value: p.encode(value) for value in p.values} for p in self.parameters}
+
+    @cached_property
+    def key(self) -> Callable[[Point], tuple[Value, ...]]:
+        """What tells a point from others: its values, in the order of the parameters."""
+        return itemgetter(*(p.name for p in self.parameters))
 
     def neighbours(self, point: Point) -> Iterator[Point]:
         """The points that differ in one parameter, by a step."""
@@ -124,9 +147,8 @@ class Space:
     @cached_property
     def _may_prefetch(self) -> bool:
         """Whether B is packed row by row from farther away than L2."""
-        shape = self.problem.operand_shapes[self.dims.operand("B")]
-        size = prod(shape) * self.problem.element.bytes
-        return is_packed_by_rows(self.problem) and 2 * size > self.target.l2_bytes
+        is_far = 2 * self.stored["B"].total > self.target.l2_bytes
+        return is_packed_by_rows(self.problem) and is_far
 
     @cached_property
     def _divisions(self) -> tuple[Value, ...]:
@@ -144,23 +166,11 @@ class Space:
 
     @cached_property
     def register_tiles(self) -> tuple[tuple[int, int], ...]:
-        """(rows, vectors) that fit the registers, narrow tiles first.
-
-        A step needs its accumulators, one row of B and one splat of A; integers without a
-        dot product one more for the product that is added. Wider than the problem makes no sense,
-        and neither does a tile with fewer accumulators than hide a multiply-add's
-        latency, unless the problem is that small.
-        """
-        extra = 2 if self.adds_apart else 1
-        most_rows = min(MOST_ROWS, self._extent(self.dims.row))
-        most_vectors = min(MOST_VECTORS, -(-self._extent(self.dims.col) // self.lanes))
-        least = min(8, most_rows * most_vectors)
-        return tuple(
-            (rows, vectors)
-            for vectors in range(1, most_vectors + 1)
-            for rows in range(1, most_rows + 1)
-            if rows * vectors >= least
-            and rows * vectors + vectors + extra <= self.target.vector_registers
+        """(rows, vectors) of tiles of whole vectors; see `search.register_tiles`."""
+        return register_tiles(
+            self.extents[self.dims.row],
+            -(-self.extents[self.dims.col] // self.lanes),
+            self.target.vector_registers - (2 if self.adds_apart else 1),
         )
 
     @cached_property
@@ -176,10 +186,10 @@ class Space:
         """Whether `point` is of this space: one that was stored may be of an earlier one."""
         return all(point.get(p.name) in p.values for p in self.parameters)
 
-    @property
+    @cached_property
     def adds_apart(self) -> bool:
         """Whether a product is an instruction of its own, which takes a register."""
-        return not (self.problem.element.is_float or self._how.dot)
+        return not (self.problem.element.is_float or self.how.dot)
 
     @property
     def size(self) -> int:
@@ -187,15 +197,16 @@ class Space:
         return prod(len(p.values) for p in self.parameters)
 
     @cached_property
-    def _how(self) -> Arithmetic:
+    def how(self) -> Arithmetic:
+        """How elements are multiplied where the reduction is not split."""
         return arithmetic(self.problem.element.name, self.target)
 
     def _packs(self, operand: str) -> tuple[Value, ...]:
         """Whether to pack is a choice only where the operand can be read in place."""
-        return (True,) if operand in must_pack(self.problem, self._how) else (False, True)
+        return (True,) if operand in must_pack(self.problem, self.how) else (False, True)
 
     def _extent(self, dim: str) -> int:
-        return self.dims.extent(dim)
+        return self.extents[dim]
 
     def _size(self, name: str, sizes: tuple[int, ...], dim: str) -> Size:
         extent = self._extent(dim)
@@ -219,13 +230,31 @@ class Space:
             steps.append(Unroll(int(point["unroll"])))
         return Schedule(tuple(steps))
 
+    def legal_hash(self, point: Point) -> str | None:
+        """The hash of the schedule that a point means; None where the caches cannot take it.
+
+        A sampler asks about the same few points again and again, so answers are kept.
+        """
+        key = self.key(point)
+        if key not in self._hashes:
+            if len(self._hashes) >= MOST_HASHES:
+                self._hashes.clear()
+            schedule = self.schedule(point)
+            is_legal = self.why_illegal(schedule) is None
+            self._hashes[key] = schedule.hash if is_legal else None
+        return self._hashes[key]
+
+    @cached_property
+    def _hashes(self) -> dict[tuple[Value, ...], str | None]:
+        return {}
+
     def _outer_steps(self, point: Point, register: Register) -> list[Step]:
         divided = self._parallel(point, register)
         extents = self._part(divided, register)
         steps: list[Step] = [*divided]
         steps += [Tile(dim, 1) for dim in self.dims.lead]
         steps += _block(self.dims.col, extents, int(point["cols"]), register.cols)
-        depth = balanced_chunk(self._extent(self.dims.stream), int(point["depth"]), self._how.depth)
+        depth = balanced_chunk(self._extent(self.dims.stream), int(point["depth"]), self.how.depth)
         if depth < self._extent(self.dims.stream):
             steps.append(Stream(self.dims.stream, depth))
         if point["pack_b"]:
@@ -255,7 +284,7 @@ class Space:
 
     def _part(self, divided: list[Parallel], register: Register) -> dict[str, int]:
         """The extents of one thread's part."""
-        extents = dict(self.dims.extents)
+        extents = dict(self.extents)
         for step in divided:
             unit = tile_unit(self.dims, register, step.dim)
             extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
@@ -277,8 +306,16 @@ class Space:
 
     def part_of(self, point: Point, rows: int, cols: int) -> dict[str, int]:
         """The extents of one thread's part, for a register tile of `rows` by `cols`."""
-        register = Register(rows, cols, "cols")
-        return self._part(self._parallel(point, register), register)
+        key = (point.get("parallel"), rows, cols)
+        if key not in self._parts:
+            register = Register(rows, cols, "cols")
+            self._parts[key] = self._part(self._parallel(point, register), register)
+        return self._parts[key]
+
+    @cached_property
+    def _parts(self) -> dict[tuple[Value | None, int, int], dict[str, int]]:
+        """What `part_of` has found; no more than there are tiles and divisions."""
+        return {}
 
     def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
         """Why the caches cannot take a schedule that the problem can; None when they can.

@@ -17,8 +17,8 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from search.features import Features
 from search.gaussian import GaussianProcess, expected_improvement
-from search.model import log_time
 from search.parameters import Point
 from search.records import TrialRecord
 from search.samplers import IsFree
@@ -39,7 +39,7 @@ class Surrogate:
     def __init__(self, space: Space, seed: int) -> None:
         self._space = space
         self._random = Random(seed)
-        self._known: dict[tuple[object, ...], tuple[tuple[float, ...], float]] = {}
+        self._features = Features(space)
         self._timed: list[tuple[float, Point]] = []
         self._pending: dict[tuple[object, ...], Point] = {}
         self._anywhere: deque[Point] = deque(maxlen=RANDOM)
@@ -47,8 +47,10 @@ class Surrogate:
 
     def learn(self, trial: TrialRecord) -> None:
         """Keep a trial that was timed; one that failed is no longer waited for."""
-        self._pending.pop(_key(trial.params), None)
-        if trial.measurement is not None and self._space.holds(trial.params):
+        if not self._space.holds(trial.params):
+            return
+        self._pending.pop(self._space.key(trial.params), None)
+        if trial.measurement is not None:
             self._timed.append((log(trial.measurement.time_us), trial.params))
 
     def propose(self, is_free: IsFree) -> Point:
@@ -61,7 +63,7 @@ class Surrogate:
         chosen = next((pool[i] for i in order if is_free(pool[i])), None)
         if chosen is None:
             return self._space.draw(self._random)
-        self._pending[_key(chosen)] = chosen
+        self._pending[self._space.key(chosen)] = chosen
         return chosen
 
     def _pool(self) -> list[Point]:
@@ -70,7 +72,7 @@ class Surrogate:
         drawn = FRESH if self._anywhere else RANDOM
         self._anywhere.extend(self._space.draw(self._random) for _ in range(drawn))
         pool += self._anywhere
-        return list({_key(point): point for point in pool}.values())
+        return list({self._space.key(point): point for point in pool}.values())
 
     def _gains(self, pool: list[Point]) -> Array:
         data = self._data()
@@ -92,16 +94,3 @@ class Surrogate:
         newest = self._timed[-MOST_DATA // 2 :]
         older = sorted(self._timed[: -MOST_DATA // 2], key=lambda pair: pair[0])
         return older[: MOST_DATA // 2] + newest
-
-    def _features(self, points: list[Point]) -> tuple[Array, Array]:
-        rows = []
-        for point in points:
-            key = _key(point)
-            if key not in self._known:
-                self._known[key] = (self._space.encode(point), log_time(self._space, point))
-            rows.append(self._known[key])
-        return np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
-
-
-def _key(point: Point) -> tuple[object, ...]:
-    return tuple(sorted(point.items()))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Update, select, update
+from sqlalchemy import Update, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from service.db.base import now
@@ -58,7 +58,8 @@ def beat(session: Session, job_id: int, owner: str) -> None:
     Raises:
         LeaseLostError: another process has the job.
     """
-    if not _changed(session, _owned(job_id, owner).values(heartbeat_at=now())):
+    values = {"job_is": job_id, "owner_is": owner, "moment": now()}
+    if not session.connection().execute(_BEAT, values).rowcount:
         raise LeaseLostError(f"job {job_id} was taken over by another process")
 
 
@@ -175,8 +176,12 @@ def _run_seconds(job: Job, until: datetime | None) -> float:
     return (until - job.claimed_at).total_seconds()
 
 
-def _owned(job_id: int, owner: str) -> Update:
+def _owned(job_id: Any, owner: Any) -> Update:
     return update(Job).where(Job.id == job_id, Job.owner == owner)
+
+
+# Made once, since it goes with every trial.
+_BEAT = _owned(bindparam("job_is"), bindparam("owner_is")).values(heartbeat_at=bindparam("moment"))
 
 
 def _changed(session: Session, statement: Update) -> bool:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.process import child_command, child_environment
+from kernels.process import ONE_THREAD, child_command, child_environment
 from service import lease
 from service.db.session import Sessions, reading, writing
 from service.errors import DatabaseError
@@ -142,7 +142,8 @@ class Pool:
                 f"--parent={os.getpid()}",
                 *self._work.arguments,
             ),
-            env=child_environment(TILEWISE_DB=self._url),
+            # The search's own matrices are small: threads would spin where candidates are timed.
+            env=child_environment(TILEWISE_DB=self._url, **ONE_THREAD),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )

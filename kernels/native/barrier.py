@@ -7,20 +7,21 @@ arrive turns the phase, which all others watch.
 
 from typing import Any
 
-import llvmlite.binding as ll
-from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kernels.native.vector_ir import I64, VOID
+from kernels.native.primitives import (
+    emit_add_shared,
+    emit_offer_core,
+    emit_pause,
+    emit_read_shared,
+    emit_write_shared,
+)
 
 LINE_WORDS = 8
 ARRIVED, PHASE = 0, LINE_WORDS  # each on a cache line of its own
 BARRIER_WORDS = 2 * LINE_WORDS
 SPINS = 1 << 12  # then the core is offered to whoever keeps a thread from arriving
-_WORD_BYTES = 8
-_IS_X86 = ll.get_process_triple().startswith(("x86", "i686"))
 
 
 @intrinsic
@@ -28,7 +29,7 @@ def read_shared(_typing: Any, address: Any, index: Any) -> Any:
     """The i64 at position `index` of those at `address`, and all that was written before it."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, *args), "acquire", _WORD_BYTES)
+        return emit_read_shared(builder, *args)
 
     return types.int64(types.int64, types.int64), codegen
 
@@ -38,8 +39,7 @@ def write_shared(_typing: Any, address: Any, index: Any, value: Any) -> Any:
     """Write an i64 for others to read, after all that was written before it."""
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = _pointer(builder, args[0], args[1])
-        builder.store_atomic(args[2], pointer, "release", _WORD_BYTES)
+        emit_write_shared(builder, *args)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
@@ -50,7 +50,7 @@ def add_shared(_typing: Any, address: Any, index: Any, value: Any) -> Any:
     """Add to an i64 that others add to; what it was before."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", _pointer(builder, args[0], args[1]), args[2], "acq_rel")
+        return emit_add_shared(builder, *args)
 
     return types.int64(types.int64, types.int64, types.int64), codegen
 
@@ -60,10 +60,7 @@ def pause(_typing: Any) -> Any:
     """Tell the core that it waits in a loop; nothing where there is no such instruction."""
 
     def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
-        if _IS_X86:
-            kind = ir.FunctionType(VOID, [])
-            name = "llvm.x86.sse2.pause"
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
+        emit_pause(builder)
         return context.get_dummy_value()
 
     return types.void(), codegen
@@ -74,16 +71,10 @@ def offer_core(_typing: Any) -> Any:
     """Let another thread run here, if one waits."""
 
     def codegen(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(32), [])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        emit_offer_core(builder)
         return context.get_dummy_value()
 
     return types.void(), codegen
-
-
-def _pointer(builder: Any, address: Any, index: Any) -> Any:
-    at = builder.add(address, builder.mul(index, ir.Constant(I64, _WORD_BYTES)))
-    return builder.inttoptr(at, I64.as_pointer())
 
 
 @njit(nogil=True)

@@ -1,11 +1,14 @@
 """Emitted functions into machine code, as addresses a driver can call.
 
-Nothing but the micro-kernel's own spec decides its code, so schedules that share it share
-the compilation (0.06 to 0.3 s), also between processes.
+Each function is compiled alone, when a schedule first needs it, and kept for other processes:
+a micro-kernel for every schedule with its register tile, a pack for every register tile of
+as many columns. So a candidate that differs from earlier ones in its blocks alone compiles
+nothing here.
 """
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llvmlite import ir
@@ -16,14 +19,105 @@ from kernels.native.copies import emit_copy_rows, emit_pack_panel, emit_transpos
 from kernels.native.inner_product import emit_inner_product, emit_pack_columns
 from kernels.native.inner_product_spec import InnerProductSpec
 from kernels.native.microkernel import (
+    Cut,
     MicroKernelSpec,
+    emit_edge_microkernel,
     emit_filling_microkernel,
     emit_microkernel,
 )
-from kernels.native.objects import Loaded, compile_module, keep_object, kept_object
+from kernels.native.objects import (
+    Loaded,
+    ObjectCode,
+    Passes,
+    compile_module,
+    keep_object,
+    kept_object,
+)
 from kernels.native.patches import emit_copy_patches
 
 KernelSpec = MicroKernelSpec | InnerProductSpec
+
+FUNCTIONS = (
+    "full", "edge", "pack_b_panel", "pack_a_panel", "copy_rows", "filling", "copy_patches",
+)  # fmt: skip
+"""What a driver may call, by the names of its parameters.
+
+The micro-kernel for whole tiles, and that for tiles which C cuts off; the packs of one panel
+of B, of one strip of a transposed A, and of rows of A; the micro-kernel that fills a panel of
+B; the copy of pixels of an image's channels to rows of B.
+"""
+ANYHOW: Cut = "rows and cols"
+MOST_LOADED = 128  # functions that a process holds beside those in use; loading takes 1 ms
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One function, before it is compiled.
+
+    Attributes:
+        name: which of `_EMITTERS` emits it.
+        given: what that takes beside the module; with the name, all that decides the code.
+    """
+
+    name: str
+    given: tuple[Any, ...]
+
+    def emit(self, module: ir.Module) -> ir.Function:
+        """Add the function to `module`."""
+        return _EMITTERS[self.name](module, *self.given)
+
+    @property
+    def passes(self) -> Passes:
+        """The passes that it needs."""
+        return "explicit" if self.name in _EXPLICIT else "level 3"
+
+
+_EMITTERS: dict[str, Callable[..., ir.Function]] = {
+    "full": emit_microkernel,
+    "edge": emit_edge_microkernel,
+    "filling": emit_filling_microkernel,
+    "full product": functools.partial(emit_inner_product, edge=False),
+    "edge product": functools.partial(emit_inner_product, edge=True),
+    "columns of b": emit_pack_columns,
+    "panel of b": emit_pack_panel,
+    "transposed panel of b": emit_transpose_panel,
+    "strip of a": functools.partial(emit_pack_panel, for_a=True),
+    "rows of a": emit_copy_rows,
+    "patches": emit_copy_patches,
+}
+_EXPLICIT = ("full", "edge", "filling")
+
+
+def pieces(spec: KernelSpec, cut: Cut = ANYHOW) -> dict[str, Piece]:
+    """The functions of a spec, by their names in `FUNCTIONS`; one for tiles that are cut as said.
+
+    Without any cut the latter takes all, and is of no use.
+    """
+    how, lanes = spec.how, spec.lanes
+    shared = {
+        "pack_a_panel": Piece("strip of a", (how, lanes, 1)),
+        "copy_rows": Piece("rows of a", (how, lanes * size_of(how.accumulator))),
+    }
+    if isinstance(spec, InnerProductSpec):
+        return {
+            "full": Piece("full product", (spec,)),
+            "edge": Piece("edge product", (spec,)),
+            "pack_b_panel": Piece("columns of b", (spec,)),
+        } | shared
+    # Less what the code does not depend on, so that more schedules share it.
+    filling = replace(spec, b_transposed=False, patch_stride=0)
+    kernel = replace(filling, filled_row=0)
+    side = "transposed panel of b" if spec.b_transposed else "panel of b"
+    found = {
+        "full": Piece("full", (kernel,)),
+        "edge": Piece("edge", (kernel, cut or ANYHOW)),
+        "pack_b_panel": Piece(side, (how, lanes, spec.vectors)),
+    } | shared
+    if spec.patch_stride:
+        found["copy_patches"] = Piece("patches", (how, lanes, spec.patch_stride))
+    elif spec.filled_row:
+        found["filling"] = Piece("filling", (filling,))
+    return found
 
 
 @dataclass(frozen=True)
@@ -31,78 +125,50 @@ class CompiledKernels:
     """Addresses of a micro-kernel and of its packs; valid while this object lives.
 
     Attributes:
-        full: the micro-kernel for whole tiles.
-        edge: the micro-kernel for tiles that C cuts off.
-        pack_b_panel: packs one panel of B.
-        pack_a_panel: packs one strip of a transposed A.
-        copy_rows: packs rows of A.
-        by_structure: what else the structure of the schedule needs, else 0: the micro-kernel
-            that fills a panel of B, or the copy of pixels of an image's channels to rows of B.
+        addresses: by the names in `FUNCTIONS`; 0 for what is not needed.
     """
 
-    full: int
-    edge: int
-    pack_b_panel: int
-    pack_a_panel: int
-    copy_rows: int
-    by_structure: int
-    _owner: Any
+    addresses: dict[str, int]
+    _owners: tuple[Loaded, ...] = field(repr=False)
 
 
-@functools.lru_cache(maxsize=512)
-def compile_kernels(spec: KernelSpec) -> CompiledKernels:
+def compile_kernels(
+    spec: KernelSpec, needed: Collection[str] = FUNCTIONS, cut: Cut = ANYHOW
+) -> CompiledKernels:
     """Compile a micro-kernel and its packs.
+
+    Args:
+        spec: the micro-kernel's.
+        cut: the sides on which tiles may be cut off.
+        needed: which of `FUNCTIONS`; those that the spec does not have are passed over.
 
     Raises:
         LoweringError: code generation failed.
     """
     try:
-        made = kept_object(repr(spec))
-        if made is None:
-            module = ir.Module("kernel")
-            made = compile_module(module, emit_all(module, spec))
-            keep_object(repr(spec), made)
-        owner = Loaded(made)
+        loaded = {name: load(p) for name, p in pieces(spec, cut).items() if name in needed}
     except Exception as error:
         raise LoweringError(f"compiling {spec} failed: {error}") from error
-    full, edge, pack_b_panel, pack_a_panel, copy_rows, *by_structure = owner.addresses
-    return CompiledKernels(
-        full=full,
-        edge=edge,
-        pack_b_panel=pack_b_panel,
-        pack_a_panel=pack_a_panel,
-        copy_rows=copy_rows,
-        by_structure=by_structure[0] if by_structure else 0,
-        _owner=owner,
-    )
+    addresses = {name: owner.addresses[0] for name, owner in loaded.items()}
+    return CompiledKernels(dict.fromkeys(FUNCTIONS, 0) | addresses, tuple(loaded.values()))
 
 
-def emit_all(module: ir.Module, spec: KernelSpec) -> list[ir.Function]:
-    """Add every function of a spec to `module`, in the order of `CompiledKernels`' addresses."""
-    how, lanes = spec.how, spec.lanes
-    functions = [
-        *_emit_for_b(module, spec),
-        emit_pack_panel(module, how, lanes, 1, for_a=True),
-        emit_copy_rows(module, how, lanes * size_of(how.accumulator)),
-    ]
-    if isinstance(spec, MicroKernelSpec) and spec.patch_stride:
-        functions.append(emit_copy_patches(module, how, lanes, spec.patch_stride))
-    elif isinstance(spec, MicroKernelSpec) and spec.filled_row:
-        functions.append(emit_filling_microkernel(module, spec))
-    return functions
+@functools.lru_cache(maxsize=MOST_LOADED)
+def load(piece: Piece) -> Loaded:
+    """A function in this process, compiled unless it is kept."""
+    return Loaded(object_code(piece))
 
 
-def _emit_for_b(module: ir.Module, spec: KernelSpec) -> list[ir.Function]:
-    """Both micro-kernels, and the pack of B that fits them."""
-    if isinstance(spec, InnerProductSpec):
-        return [
-            emit_inner_product(module, spec, edge=False),
-            emit_inner_product(module, spec, edge=True),
-            emit_pack_columns(module, spec),
-        ]
-    pack_b = emit_transpose_panel if spec.b_transposed else emit_pack_panel
-    return [
-        emit_microkernel(module, spec, edge=False),
-        emit_microkernel(module, spec, edge=True),
-        pack_b(module, spec.how, spec.lanes, spec.vectors),
-    ]
+def object_code(piece: Piece) -> ObjectCode:
+    """A function's machine code, kept from now on."""
+    made = kept_object(repr(piece))
+    if made is None:
+        module = ir.Module("kernel")
+        made = compile_module(module, [piece.emit(module)], piece.passes)
+        keep_object(repr(piece), made)
+    return made
+
+
+def emit_all(module: ir.Module, spec: KernelSpec, cut: Cut = ANYHOW) -> list[ir.Function]:
+    """Add every function of a spec to `module`, in the order of `pieces`."""
+    return [piece.emit(module) for piece in pieces(spec, cut).values()]

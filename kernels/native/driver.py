@@ -5,8 +5,12 @@ every size is a run-time parameter. So a new size costs no compilation, and a ne
 structure costs one, once, kept on disk. Everything in a driver is an i64, and its one
 argument is the address of its parameters. The threads of a parallel nest run the same
 driver on parameters of their own, and meet at its end.
+
+The source is a module that Numba compiles; what the search calls is compiled without it
+(`kernels.native.driver_ir`).
 """
 
+import re
 from dataclasses import dataclass
 
 from kernels.arithmetic import Arithmetic
@@ -18,7 +22,7 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 
 _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver.py."""
-from numba import cfunc, njit
+from numba import njit
 
 from kernels.native.barrier import wait_for_all
 from kernels.native.runtime import (
@@ -26,27 +30,28 @@ from kernels.native.runtime import (
 )
 
 
-@njit("void(int64)", nogil=True, cache=True)
+@njit("void(int64)", nogil=True)
 def driver(p):
 '''
-
-_ENTRY = """
-
-@cfunc("void(int64)", cache=True)
-def entry(p):
-    driver(p)
-"""
 
 
 @dataclass(frozen=True)
 class DriverSource:
-    """The source of a driver, the names of its parameters in order, and whether B is
-    packed ahead by a function `prepare` beside it.
+    """A driver's source.
+
+    Attributes:
+        text: of a module.
+        parameters: their names, in order.
+        prepares: whether B is packed ahead by a function `prepare` beside it.
     """
 
     text: str
     parameters: tuple[str, ...]
     prepares: bool
+
+    def calls(self, name: str) -> bool:
+        """Whether the function at the address that a parameter holds may be called."""
+        return f"    {name} = word(" in self.text
 
 
 def print_driver(
@@ -68,13 +73,14 @@ class _Printer(PackPrinter):
         if self.is_parallel:
             self.indent = 2
             self.put("wait_for_all(barrier, parts)")
-        reads = "".join(f"    {name} = word(p, {i})\n" for i, name in enumerate(self.parameters))
         body = "\n".join(self.lines)
+        used = set(re.findall(r"\w+", body))
+        reads = "".join(
+            f"    {name} = word(p, {i})\n" for i, name in enumerate(self.parameters) if name in used
+        )
         text = f"{_HEADER}{reads}{body}\n"
         if self.is_ahead:
             text += self.print_prepare()
-        if self.is_parallel:
-            text += _ENTRY
         return DriverSource(text, tuple(self.parameters), self.is_ahead)
 
     def kernel(self) -> None:

@@ -8,7 +8,7 @@ _PACKED = {"A": f"{1 << PACK_A_SHIFT}", "B": f"{1 << PACK_B_SHIFT}"}
 
 _PREPARE = """
 
-@njit("void(int64)", nogil=True, cache=True)
+@njit("void(int64)", nogil=True)
 def prepare(p):
 """
 

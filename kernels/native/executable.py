@@ -1,21 +1,23 @@
 """Problem + Schedule + Target -> something that runs: micro-kernel, driver, scratch."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
-from kernels.native.compile import CompiledKernels, compile_kernels
-from kernels.native.crew import crew
+from kernels.native.compile import CompiledKernels, compile_kernels, object_code, pieces
 from kernels.native.driver_packs import PACK_A_SHIFT, PACK_B_SHIFT
-from kernels.native.loading import Drivers, load_driver
+from kernels.native.loading import Drivers, driver_code, load_driver
 from kernels.native.plan import Scratch, plan
 from kernels.problem import Problem
 from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.schedule import Schedule
 from kernels.target.model import Target
+
+if TYPE_CHECKING:
+    from kernels.native.crew import Crew
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Call:
         if len(self.addresses) == 1:
             self.drivers.run(self.addresses[0])
         else:
-            crew(len(self.addresses)).run(self.drivers.entry, self.addresses)
+            _crew(len(self.addresses)).run(self.drivers.entry, self.addresses)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Executable:
             "b_panels": scratch["B"].ctypes.data,
         }
         parts = len(self.nest.parts)
-        values |= {"barrier": crew(parts).barrier if parts > 1 else 0, "parts": parts}
+        values |= {"barrier": _crew(parts).barrier if parts > 1 else 0, "parts": parts}
         rows = [self._part(values, index) for index in range(len(self.nest.parts))]
         parameters = np.array([[row[name] for name in self._names] for row in rows], np.int64)
         addresses = tuple(row.ctypes.data for row in parameters)
@@ -135,6 +137,25 @@ class Executable:
                 raise LoweringError(f"{self.problem}: operand {name} is not contiguous")
 
 
+def _crew(threads: int) -> "Crew":
+    """This process's threads; Numba, which compiles how they wait, is loaded for them alone."""
+    from kernels.native.crew import crew
+
+    return crew(threads)
+
+
+def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
+    """Compile what `lower` will load, here or in another process; raises what that raises."""
+    planned = plan(problem, schedule, target)
+    try:
+        for name, piece in pieces(planned.spec, planned.cut).items():
+            if name in planned.functions:
+                object_code(piece)
+        driver_code(planned.source.text)
+    except Exception as error:
+        raise LoweringError(f"compiling {schedule} failed: {error}") from error
+
+
 def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
     """Compile a schedule for this machine.
 
@@ -143,16 +164,8 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         LoweringError: it asks for what the target has not, or compilation failed.
     """
     planned = plan(problem, schedule, target)
-    source, kernels = planned.source, compile_kernels(planned.spec)
-    sizes = planned.sizes | {
-        "full": kernels.full,
-        "edge": kernels.edge,
-        "pack_b_panel": kernels.pack_b_panel,
-        "pack_a_panel": kernels.pack_a_panel,
-        "copy_rows": kernels.copy_rows,
-        "copy_patches": kernels.by_structure,
-        "filling": kernels.by_structure,
-    }
+    source, kernels = planned.source, compile_kernels(planned.spec, planned.functions, planned.cut)
+    sizes = planned.sizes | kernels.addresses
     driver = load_driver(source.text)
     return Executable(
         problem, planned.nest, kernels, driver, planned.scratch, source.parameters, sizes

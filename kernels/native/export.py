@@ -82,7 +82,7 @@ def export(
         LoweringError: it asks for what the target has not.
     """
     planned = plan(problem, schedule, target)
-    kernel = kernel_text(planned.spec)
+    kernel = kernel_text(planned.spec, planned.cut)
     needs = needed_features(kernel.text, target)
     names = "".join(f'    "{name}",\n' for name in kernel.functions.values())
     imports, helpers = helpers_text(planned)

@@ -1,18 +1,27 @@
-"""Printed drivers into compiled functions, kept in the cache folder between processes."""
+"""Printed drivers into functions that can be called, kept in the cache folder between processes."""
 
+import ctypes
 import functools
-import hashlib
-import importlib.util
-import os
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from kernels.paths import cache_dir
-from kernels.toolchain import generator_hash
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from kernels.errors import LoweringError
+from kernels.native.driver_ir import emit_driver, emit_function, symbol
+from kernels.native.driver_language import called, calls_of
+from kernels.native.objects import (
+    Loaded,
+    ObjectCode,
+    compile_module,
+    keep_object,
+    kept_object,
+)
 
 Driver = Callable[[int], None]
+_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
+MOST_LOADED = 64
 
 
 @dataclass(frozen=True)
@@ -22,37 +31,54 @@ class Drivers:
     Attributes:
         run: the driver.
         prepare: what packs constant weights before it, if any.
-        entry: the driver's address, for threads; 0 unless the nest is parallel.
+        entry: the driver's address, for threads.
     """
 
     run: Driver
     prepare: Driver | None
-    entry: int = 0
+    entry: int
+    _owner: Loaded = field(repr=False)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=MOST_LOADED)
 def load_driver(text: str) -> Drivers:
     """Compile a driver's source, or load it from the cache folder.
 
-    The file's name carries the generator's hash: Numba's own cache does not notice
-    when a module that the driver uses has changed.
+    Raises:
+        LoweringError: code generation failed.
     """
-    name = "driver_" + hashlib.sha256((generator_hash() + text).encode()).hexdigest()[:20]
-    path = cache_dir() / "drivers" / f"{name}.py"
-    if not path.exists():
-        _write_atomically(path, text)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Numba stores and finds a cached function by the name of an importable module.
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    entry = getattr(module, "entry", None)
-    return Drivers(module.driver, getattr(module, "prepare", None), entry.address if entry else 0)
+    try:
+        for name in called(text):
+            link(name)
+        owner = Loaded(driver_code(text))
+    except LoweringError:
+        raise
+    except Exception as error:
+        raise LoweringError(f"compiling a driver failed: {error}") from error
+    driver, *prepare = owner.addresses
+    return Drivers(_TYPE(driver), _TYPE(prepare[0]) if prepare else None, driver, owner)
 
 
-def _write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(text)
-    draft.replace(path)
+@functools.cache
+def link(name: str) -> Loaded:
+    """Let drivers call a function of their language: it is compiled once, apart from them."""
+    for other in calls_of(name):
+        link(other)
+    key = f"{name} of the language of drivers"
+    owner = Loaded(_object_code(key, lambda module: [emit_function(module, name)]))
+    llvm.add_symbol(symbol(name), owner.addresses[0])
+    return owner
+
+
+def driver_code(text: str) -> ObjectCode:
+    """A driver's machine code, kept from now on."""
+    return _object_code(text, lambda module: emit_driver(module, text))
+
+
+def _object_code(key: str, emit: Callable[[ir.Module], list[ir.Function]]) -> ObjectCode:
+    made = kept_object(key)
+    if made is None:
+        module = ir.Module("driver")
+        made = compile_module(module, emit(module), "level 1")
+        keep_object(key, made)
+    return made

@@ -16,6 +16,7 @@ ARMv8 Multi-Cores, SC 2021). That needs words that are packed as they lie.
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from llvmlite import ir
 
@@ -32,6 +33,9 @@ from kernels.native.vector_ir import (
 )
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
+
+Cut = Literal["", "rows", "cols", "rows and cols"]
+"""The sides on which C cuts tiles off."""
 
 # Positions of the i64 arguments: addresses, strides in words (of C: elements), sizes, the
 # address of the correction that an offset A needs, or of the panel to fill, and where the
@@ -100,17 +104,22 @@ class MicroKernelSpec:
         return self.rows * self.vectors + self.vectors + 1
 
 
-def emit_microkernel(module: ir.Module, spec: MicroKernelSpec, edge: bool) -> ir.Function:
-    """Add the micro-kernel to `module`; with `edge` it takes any rows <= MR, cols <= NR."""
-    name = "edge" if edge else "full"
-    fn = internal_function(module, f"tilewise_kernel_{name}", len(ARGUMENTS))
-    return _Emitter(fn, spec, edge).emit()
+def emit_microkernel(module: ir.Module, spec: MicroKernelSpec) -> ir.Function:
+    """Add the micro-kernel for whole tiles to `module`."""
+    fn = internal_function(module, "tilewise_kernel_full", len(ARGUMENTS))
+    return _Emitter(fn, spec).emit()
+
+
+def emit_edge_microkernel(module: ir.Module, spec: MicroKernelSpec, cut: Cut) -> ir.Function:
+    """Add the micro-kernel for tiles of any rows <= MR, any cols <= NR, or both, as `cut` says."""
+    fn = internal_function(module, "tilewise_kernel_edge", len(ARGUMENTS))
+    return _Emitter(fn, spec, cut).emit()
 
 
 def emit_filling_microkernel(module: ir.Module, spec: MicroKernelSpec) -> ir.Function:
     """Add the micro-kernel of a panel's first whole tile: it reads B in place and packs it."""
     fn = internal_function(module, "tilewise_kernel_filling", len(ARGUMENTS))
-    return _Emitter(fn, spec, edge=False, fills=True).emit()
+    return _Emitter(fn, spec, fills=True).emit()
 
 
 @dataclass(frozen=True)
@@ -125,9 +134,10 @@ class _Emitter:
     """One emission; holds the builder, the arguments by name, and the masks."""
 
     def __init__(
-        self, fn: ir.Function, spec: MicroKernelSpec, edge: bool, fills: bool = False
+        self, fn: ir.Function, spec: MicroKernelSpec, cut: Cut = "", fills: bool = False
     ) -> None:
-        self.fn, self.spec, self.edge, self.fills = fn, spec, edge, fills
+        self.fn, self.spec, self.fills = fn, spec, fills
+        self.cuts_rows, self.cuts_cols = "rows" in cut, "cols" in cut
         self.b_row = spec.filled_row if fills else spec.b_row
         self.arg: dict[str, Value] = dict(zip(ARGUMENTS, fn.args, strict=True))
         self.builder = ir.IRBuilder(fn.append_basic_block("entry"))
@@ -135,13 +145,12 @@ class _Emitter:
         self.words = Vectors(self.builder, ELEMENTS[spec.how.word], spec.lanes, spec.fma)
         self.vectors = spec.vectors
         self.col_masks: list[Value | None] = [None] * spec.vectors
-        self.row_on: list[Value] = []
         self.row_index: list[Value] = [const(i) for i in range(spec.rows)]
         self.a_offsets: list[Value] = []
 
     def emit(self) -> ir.Function:
         self._prepare_rows()
-        if self.edge and self.spec.vectors > 1:
+        if self.cuts_cols and self.spec.vectors > 1:
             narrow = self.builder.icmp_signed("<=", self.arg["cols"], const(self.spec.lanes))
             whole = partial(self._tile, self.spec.vectors)
             branch(self.builder, narrow, partial(self._tile, 1), [], whole)
@@ -159,36 +168,33 @@ class _Emitter:
         return nothing
 
     def _prepare_rows(self) -> None:
-        """Masks, and row offsets of A; an edge tile reads its last row again, never beyond."""
+        """Masks of columns, and the rows of A and C.
+
+        Rows past the last one are that row again: it is read, and written, several times over,
+        the same each time, and needs no mask.
+        """
         b, spec = self.builder, self.spec
-        if not self.edge:
-            self.a_offsets = [const(i * spec.a_row) for i in range(spec.rows)]
-            return
-        self.col_masks = [
-            self.v.first_lanes(self.arg["cols"], j * spec.lanes) for j in range(self.vectors)
-        ]
-        last = b.sub(self.arg["rows"], const(1))
-        for i in range(spec.rows):
-            inside = b.icmp_signed("<", const(i), self.arg["rows"])
-            self.row_on.append(inside)
-            self.row_index[i] = b.select(inside, const(i), last)
-            self.a_offsets.append(b.mul(self.row_index[i], const(spec.a_row)))
+        if self.cuts_cols:
+            self.col_masks = [
+                self.v.first_lanes(self.arg["cols"], j * spec.lanes) for j in range(self.vectors)
+            ]
+        if self.cuts_rows:
+            last = b.sub(self.arg["rows"], const(1))
+            for i in range(1, spec.rows):
+                inside = b.icmp_signed("<", const(i), self.arg["rows"])
+                self.row_index[i] = b.select(inside, const(i), last)
+        self.a_offsets = [b.mul(index, const(spec.a_row)) for index in self.row_index]
 
     def _c_rows(self) -> list[Value]:
         rows = [
-            self.v.offset(self.arg["c"], self.builder.mul(self.arg["c_row"], const(i)))
-            for i in range(self.spec.rows)
+            self.v.offset(self.arg["c"], self.builder.mul(self.arg["c_row"], index))
+            for index in self.row_index
         ]
-        if not self.edge:
+        if not (self.cuts_rows or self.cuts_cols):
             for row in rows:
                 for j in range(self.vectors):
                     self.v.prefetch_for_write(self.v.at(row, j * self.spec.lanes))
         return rows
-
-    def _mask(self, i: int, j: int) -> Value | None:
-        if not self.edge:
-            return None
-        return self.builder.and_(self.col_masks[j], self.v.splat(self.row_on[i]))
 
     def _tiles(self) -> list[tuple[int, int]]:
         return [(i, j) for i in range(self.spec.rows) for j in range(self.vectors)]
@@ -198,7 +204,7 @@ class _Emitter:
 
         def loaded(_: list[Value]) -> list[Value]:
             return [
-                self.v.load(self.v.at(c_rows[i], j * self.spec.lanes), self._mask(i, j))
+                self.v.load(self.v.at(c_rows[i], j * self.spec.lanes), self.col_masks[j])
                 for i, j in self._tiles()
             ]
 
@@ -343,4 +349,4 @@ class _Emitter:
     def _finish(self, accumulators: list[Value], c_rows: list[Value]) -> None:
         values = self._when(RELU, lambda xs: [self.v.relu(x) for x in xs], accumulators)
         for value, (i, j) in zip(values, self._tiles(), strict=True):
-            self.v.store(value, self.v.at(c_rows[i], j * self.spec.lanes), self._mask(i, j))
+            self.v.store(value, self.v.at(c_rows[i], j * self.spec.lanes), self.col_masks[j])

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from kernels.arithmetic import arithmetic
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest, build
-from kernels.native.compile import KernelSpec
+from kernels.native.compile import FUNCTIONS, KernelSpec
 from kernels.native.driver import DriverSource, print_driver
 from kernels.native.geometry import Geometry, geometry
 from kernels.native.inner_product_spec import inner_product_spec
-from kernels.native.microkernel import MicroKernelSpec
+from kernels.native.microkernel import Cut, MicroKernelSpec
 from kernels.native.sizes import driver_sizes
 from kernels.native.vector_ir import LINE_BYTES
 from kernels.problem import Conv2d, Problem
@@ -59,6 +59,17 @@ class Plan:
         return self.source.prepares
 
     @property
+    def functions(self) -> tuple[str, ...]:
+        """What the driver calls; the micro-kernel for cut tiles only where there are such."""
+        called = [name for name in FUNCTIONS if self.source.calls(name)]
+        return tuple(name for name in called if name != "edge" or self.cut)
+
+    @property
+    def cut(self) -> Cut:
+        """The sides on which register tiles may be cut off."""
+        return _cut(self.nest)
+
+    @property
     def scratch(self) -> dict[str, Scratch]:
         """What each packed operand needs."""
         threads = len(self.nest.parts)
@@ -77,6 +88,21 @@ def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
     spec = microkernel_spec(problem, schedule, target, strides)
     source = print_driver(problem, schedule, nest, strides, how)
     return Plan(nest, spec, source, driver_sizes(problem, nest, strides, spec))
+
+
+def _cut(nest: Nest) -> Cut:
+    """The sides on which C, or what a thread has of it, may cut register tiles off."""
+    space, kernel = nest.space, nest.kernel
+    rows = _is_cut(nest, space.row, kernel.rows)
+    cols = _is_cut(nest, space.col, kernel.cols)
+    return "rows and cols" if rows and cols else "rows" if rows else "cols" if cols else ""
+
+
+def _is_cut(nest: Nest, dim: str, unit: int) -> bool:
+    whole = (0, nest.space.extent(dim))
+    bounds = [bound for part in nest.parts for bound in part.get(dim, whole)]
+    steps = [loop.step for loop in nest.loops if loop.dim == dim]
+    return any(size % unit for size in (*bounds, *steps))
 
 
 def microkernel_spec(

@@ -1,13 +1,15 @@
-"""What generated drivers call: functions at addresses, and the packs of a whole block."""
+"""What generated drivers call: functions at addresses, and the packs of a whole block.
+
+In the language of drivers (`kernels.native.driver_ir`): every value is an i64.
+"""
 
 from typing import Any
 
-from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kernels.native.vector_ir import I8, I64, VOID
+from kernels.native.primitives import emit_add_word, emit_call_address, emit_fill, emit_word
 
 
 @intrinsic
@@ -20,9 +22,7 @@ def call_address(_typing: Any, address: Any, *arguments: Any) -> Any:
     )
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        values = cgutils.unpack_tuple(builder, args[1])
-        kind = ir.FunctionType(VOID, [I64] * len(values))
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), values)
+        emit_call_address(builder, args[0], cgutils.unpack_tuple(builder, args[1]))
         return context.get_dummy_value()
 
     return types.void(address, tail), codegen
@@ -33,7 +33,7 @@ def word(_typing: Any, address: Any, index: Any) -> Any:
     """The i64 at position `index` of those at `address`."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.load(_word_pointer(builder, *args))
+        return emit_word(builder, *args)
 
     return types.int64(types.int64, types.int64), codegen
 
@@ -43,16 +43,10 @@ def add_word(_typing: Any, address: Any, index: Any, value: Any) -> Any:
     """Add to the i64 at position `index` of those at `address`."""
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = _word_pointer(builder, args[0], args[1])
-        builder.store(builder.add(builder.load(pointer), args[2]), pointer)
+        emit_add_word(builder, *args)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen
-
-
-def _word_pointer(builder: Any, address: Any, index: Any) -> Any:
-    at = builder.add(address, builder.mul(index, ir.Constant(I64, 8)))
-    return builder.inttoptr(at, I64.as_pointer())
 
 
 @intrinsic
@@ -60,8 +54,7 @@ def fill(_typing: Any, address: Any, size: Any, byte: Any) -> Any:
     """Set `size` bytes at `address` to `byte`."""
 
     def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = builder.inttoptr(args[0], I8.as_pointer())
-        cgutils.memset(builder, pointer, args[1], builder.trunc(args[2], I8))
+        emit_fill(builder, *args)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), codegen

@@ -123,7 +123,7 @@ class Vectors:
         vector = ir.VectorType(scalar.type, self.lanes)
         undefined = ir.Constant(vector, ir.Undefined)
         one = self.builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        lanes = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
+        lanes = ir.Constant(ir.VectorType(I32, self.lanes), None)  # all zero
         return self.builder.shuffle_vector(one, undefined, lanes)
 
     def first_lanes(self, count: Value, skip: int) -> Value:

@@ -6,6 +6,7 @@ bandwidth is a loop of whole-vector loads over a buffer far larger than the last
 on as many streams as the prefetchers follow.
 """
 
+import ctypes
 import functools
 import threading
 import time
@@ -15,13 +16,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, types
-from numba.extending import intrinsic
 
 from kernels.arithmetic import Arithmetic, arithmetic
 from kernels.errors import TargetError
 from kernels.native.control import Loop
 from kernels.native.dot import multiply_add
+from kernels.native.objects import Loaded, compile_module
 from kernels.native.placement import pin, usable_processors
 from kernels.native.vector_ir import ELEMENTS, Vectors, const, internal_function
 from kernels.target.model import Target
@@ -32,6 +32,9 @@ PEAK_ROUNDS = 15
 STREAMS = 4
 BUFFER_BYTES = 128 << 20
 LEAST_BUFFER_PER_CACHE = 4
+
+_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
+_loaded: list[Loaded] = []  # what the functions' addresses point into
 
 
 def peak_gflops(target: Target, dtype: str) -> float:
@@ -93,24 +96,18 @@ def _timed(run: Callable[[int, int], Any], address: int, steps: int) -> float:
 
 
 @functools.cache
-def _compiled(kind: str, how: Arithmetic, lanes: int, fma: bool, width: int) -> Any:
+def _compiled(
+    kind: str, how: Arithmetic, lanes: int, fma: bool, width: int
+) -> Callable[[int, int], Any]:
+    """The loop called `kind`, of an address and a number of steps; it lives as the process does."""
     emit = {"peak": _emit_peak, "read": _emit_read}[kind]
-
-    @intrinsic
-    def inner(_typing: Any, address: Any, steps: Any) -> Any:
-        def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            fn = internal_function(builder.module, f"tilewise_{kind}", 2)
-            entry = ir.IRBuilder(fn.append_basic_block("entry"))
-            emit(fn, Vectors(entry, ELEMENTS[how.accumulator], lanes, fma), how, width)
-            builder.call(fn, args)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), codegen
-
-    def measured(address: int, steps: int) -> None:
-        inner(address, steps)
-
-    return cfunc(types.void(types.int64, types.int64))(measured).ctypes
+    module = ir.Module("limits")
+    fn = internal_function(module, f"tilewise_{kind}", 2)
+    entry = ir.IRBuilder(fn.append_basic_block("entry"))
+    emit(fn, Vectors(entry, ELEMENTS[how.accumulator], lanes, fma), how, width)
+    loaded = Loaded(compile_module(module, [fn]))
+    _loaded.append(loaded)
+    return _TYPE(loaded.addresses[0])
 
 
 def _emit_peak(fn: ir.Function, v: Vectors, how: Arithmetic, chains: int) -> None:

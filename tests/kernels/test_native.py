@@ -1,10 +1,13 @@
 """Native kernels: any problem and schedule, every dtype, exactness, refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernels.arithmetic import arithmetic
 from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
 from kernels.problem import DTYPES, Matmul, parse_problem
@@ -144,6 +147,8 @@ def test_every_dtype_and_transpose_over_chunks_and_odd_edges(
 
 
 def test_bf16_reads_a_in_place_where_pairs_fit(host: Target) -> None:
+    if not arithmetic("bf16", host).dot:
+        pytest.skip(f"{host.cpu} has no instruction that multiplies pairs of bf16")
     problem = parse_problem("matmul:m=29,n=70,k=64,dtype=bf16")
     check(problem, Schedule((Stream("k", 32), Pack("B"), Register(4, 32), Unroll(4))), host, 2)
 
@@ -233,7 +238,8 @@ def test_refusals(host: Target) -> None:
             lower(parse_problem(f"matmul:m=4,n=4,k=4,dtype={needs}"), in_place, host)
     with pytest.raises(LoweringError, match="chunk of depth 3"):
         odd = Schedule((Stream("k", 3), *WHOLE.steps))
-        lower(parse_problem("matmul:m=4,n=4,k=8,dtype=bf16"), odd, host)
+        pairs = replace(host, vector_bytes=64, features=host.features | {"avx512bf16"})
+        lower(parse_problem("matmul:m=4,n=4,k=8,dtype=bf16"), odd, pairs)
     with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
         lower(ONES, Schedule((Register(1, 17),)), host)
     with pytest.raises(ScheduleError):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kernels.arithmetic import arithmetic, must_pack
 from kernels.loopnest import build
 from kernels.native import lower
 from kernels.native.microkernel import MicroKernelSpec
@@ -68,7 +69,9 @@ def test_panels_are_filled_in_passing_where_rows_of_b_lie_as_they_are_packed(
 ) -> None:
     problem = parse_problem(text)
     lead = [Tile(dim, 1) for dim in iteration_space(problem).lead]
-    steps = (*lead, *([Pack("B")] if packs else []), Register(4, host.lanes(problem.element.name)))
+    needed = must_pack(problem, arithmetic(problem.element.name, host)) - {"B"}
+    packed = [Pack(operand) for operand in (*needed, *(["B"] if packs else []))]
+    steps = (*lead, *packed, Register(4, host.lanes(problem.element.name)))
     spec = plan(problem, Schedule(steps), host).spec
     assert isinstance(spec, MicroKernelSpec)
     assert (spec.filled_row > 0) == is_filled

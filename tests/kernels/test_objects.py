@@ -5,7 +5,7 @@ import pytest
 
 from kernels.native import compile as native_compile
 from kernels.native import lower, objects
-from kernels.native.compile import compile_kernels
+from kernels.native.compile import compile_kernels, load
 from kernels.native.plan import plan
 from kernels.problem import Matmul
 from kernels.reference import compare, make_operands, reference
@@ -13,6 +13,7 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 
 PROBLEM = Matmul(m=9, n=40, k=7, dtype="f32")
+OF_A_TILE = ("full", "edge", "filling")
 
 
 def schedule(rows: int) -> Schedule:
@@ -22,20 +23,20 @@ def schedule(rows: int) -> Schedule:
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
-    compile_kernels.cache_clear()
-    yield tmp_path / "micro_kernels"
-    compile_kernels.cache_clear()
+    load.cache_clear()
+    yield tmp_path / "objects"
+    load.cache_clear()
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What was compiled, a spec's module at a time."""
+    """What was compiled, a function's module at a time."""
     seen: list[object] = []
     compile_module = objects.compile_module
 
-    def noted(module, functions):
+    def noted(module, functions, passes):
         seen.append(module)
-        return compile_module(module, functions)
+        return compile_module(module, functions, passes)
 
     monkeypatch.setattr(native_compile, "compile_module", noted)
     return seen
@@ -43,23 +44,26 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def compiled(rows: int) -> None:
     """As a new process compiles it: with the cache folder alone."""
-    compile_kernels.cache_clear()
-    compile_kernels(plan(PROBLEM, schedule(rows), detect()).spec)
+    load.cache_clear()
+    planned = plan(PROBLEM, schedule(rows), detect())
+    compile_kernels(planned.spec, planned.functions, planned.cut)
 
 
-def test_a_micro_kernel_is_compiled_once_for_all_processes(kept: Path, made: list[object]) -> None:
+def test_a_function_is_compiled_once_for_all_processes_and_schedules(
+    kept: Path, made: list[object]
+) -> None:
     for _ in range(3):
         compiled(4)
-    assert len(made) == 1 and len(list(kept.iterdir())) == 1
+    assert len(made) == len(list(kept.iterdir())) == len(OF_A_TILE) + 1, "and B's pack"
     compiled(5)
-    assert len(made) == 2
+    assert len(made) == 2 * len(OF_A_TILE) + 1, "the pack serves tiles of any rows"
 
 
 def test_a_loaded_micro_kernel_computes_what_the_compiled_one_does(kept: Path) -> None:
     operands = make_operands(PROBLEM, 3)
     expected = reference(PROBLEM, operands)
     for _ in range(2):
-        compile_kernels.cache_clear()
+        load.cache_clear()
         operands["C"][...] = float("nan")
         lower(PROBLEM, schedule(4), detect()).run(operands)
         error, tolerance = compare(PROBLEM, operands["C"], expected)
@@ -69,20 +73,21 @@ def test_a_loaded_micro_kernel_computes_what_the_compiled_one_does(kept: Path) -
 @pytest.mark.parametrize("damage", [b"", b"x" * 40])
 def test_a_damaged_object_is_compiled_again(kept: Path, made: list[object], damage: bytes) -> None:
     compiled(4)
-    (path,) = kept.iterdir()
+    before, path = len(made), next(kept.iterdir())
     whole = path.read_bytes()
     path.write_bytes(damage or whole[:-1])
     compiled(4)
-    assert len(made) == 2 and path.read_bytes() == whole
+    assert len(made) == before + 1 and path.read_bytes() == whole
 
 
 def test_another_processor_or_toolchain_has_objects_of_its_own(
     kept: Path, made: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled(4)
+    before = len(made)
     monkeypatch.setattr(objects, "_maker", lambda: "another compiler")
     compiled(4)
-    assert len(made) == 2 and len(list(kept.iterdir())) == 2
+    assert len(made) == len(list(kept.iterdir())) == 2 * before
 
 
 def test_the_folder_is_held_to_its_size(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,5 +108,6 @@ def test_a_folder_that_cannot_be_written_costs_only_time(
     kept.parent.mkdir(exist_ok=True)
     kept.write_text("a file where the folder would be")
     compiled(4)
+    before = len(made)
     compiled(4)
-    assert len(made) == 2
+    assert len(made) == 2 * before

@@ -6,6 +6,7 @@ from kernels.problem import Matmul
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search import runner as runner_module
+from search.compiling import Compilers
 from search.process import CandidateFailureError
 from search.processors import Claim, claim
 from search.runner import Limits, Runner
@@ -36,8 +37,9 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     ],
 )
 def test_a_candidate_that_takes_its_compiler_down_fails_alone(
-    beside: set[int], rows: int, kind: str
+    beside: set[int], rows: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Compilers, "help", lambda *_: None)
     compiler = "tests.search.faulty_compiler"
     with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler=compiler) as one:
         for asked in (1, rows, 4):
@@ -53,6 +55,19 @@ def test_a_candidate_that_takes_its_compiler_down_fails_alone(
     assert is_new == (kind != "compile"), "only what is dead is replaced"
 
 
+def test_the_timing_process_takes_over_what_no_compiler_has_begun(beside: set[int]) -> None:
+    compiler = "tests.search.faulty_compiler"
+    limits = Limits(trial_s=3.0, setup_s=120.0, memory_bytes=900 << 20)
+    with Runner(PROBLEM, detect().canonical, limits=limits, compiler=compiler) as one:
+        for asked in (faulty_compiler.HANG, 4, 5):
+            one.prepare(steps(asked))
+        with pytest.raises(CandidateFailureError) as caught:
+            one.trial(steps(faulty_compiler.HANG), None)
+        assert caught.value.kind == "timeout"
+        replies = [one.trial(steps(asked), None) for asked in (4, 5)]
+    assert all(reply["compile_s"] < 1000 for reply in replies), "not by the compiler"
+
+
 def test_what_was_compiled_beside_is_not_compiled_again(
     beside: set[int], tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,11 +75,10 @@ def test_what_was_compiled_beside_is_not_compiled_again(
     with Runner(PROBLEM, detect().canonical) as one:
         one.prepare(steps(7))
         one.trial(steps(7), None)
-        made = {path.name for path in (tmp_path / "micro_kernels").iterdir()}
-        assert len(made) == 1
-        written = {p: p.stat().st_ino for p in (tmp_path / "micro_kernels").iterdir()}
+        written = {p: p.stat().st_ino for p in (tmp_path / "objects").iterdir()}
+        assert written
         one.trial(steps(7), None)
-        assert {p: p.stat().st_ino for p in written} == written
+        assert {p: p.stat().st_ino for p in (tmp_path / "objects").iterdir()} == written
 
 
 def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,40 @@ def test_slow_candidates_stop_early_and_fast_ones_do_not() -> None:
     assert len(samples.times) + samples.rejected >= measure.LEAST_SAMPLES
 
 
+def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped() -> None:
+    given = Samples(1)
+    behind, stopped = measure.measure(busy(0.003), 0.08, 0.1, samples=given, behind_s=0.002)
+    assert (len(behind.times), stopped) == (measure.FEW_SAMPLES, False)
+    given = Samples(1)
+    ahead, stopped = measure.measure(busy(0.003), 0.08, 0.1, samples=given, behind_s=0.05)
+    assert (len(ahead.times) >= measure.LEAST_SAMPLES, stopped) == (True, False)
+
+
+def test_contenders_are_compared_within_rounds() -> None:
+    """Two that differ by 2% on a machine that is half as fast in one second of three."""
+    rng = random.Random(2)
+    by_standing = by_median = 0
+    for _ in range(200):
+        slow = [rng.random() < 0.5 for _ in range(30)]
+        fast, other = (
+            [(i, cost * (2 if slow[i] else 1) * rng.lognormvariate(0, 0.01)) for i in range(30)]
+            for cost in (1.00, 1.02)
+        )
+        # What was preempted is missing from the samples of one or the other.
+        fast, other = ([s for s in samples if rng.random() < 0.9] for samples in (fast, other))
+        first, second = measure.standings([fast, other])
+        by_standing += first < second
+        by_median += median(t for _, t in fast) < median(t for _, t in other)
+    assert by_standing == 200
+    assert by_median < 190
+
+
+def test_standings_without_shared_rounds_are_those_of_the_medians() -> None:
+    first, second = measure.standings([[(0, 1.0), (1, 3.0), (2, 2.0)], [(3, 1.5)]])
+    assert first > second
+    assert measure.standings([]) == []
+
+
 def test_short_runs_are_repeated_within_a_sample() -> None:
     assert measure.start(busy(2e-6)).repeat > 20
     assert measure.start(busy(2e-3)).repeat == 1

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from kernels.problem import parse_problem
+from search import features
 from search.gaussian import GaussianProcess, expected_improvement
 from search.measure import summarise
 from search.model import log_time
 from search.proposals import PRIOR, PRIOR_OF, Proposals
 from search.records import SAMPLERS, TrialRecord, TuneRequest
 from search.space import Space
-from tests.search.test_space import SQUARE, WIDE
+from tests.search.test_space import NARROW, SQUARE, WIDE
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
 
@@ -133,3 +134,14 @@ def test_the_model_prefers_what_uses_the_registers() -> None:
     point = {p.name: p.values[-1] for p in space.parameters} | {"outer": "cols", "unroll": 2}
     few, many = (log_time(space, point | {"tile": tile}) for tile in ("8x1", "8x3"))
     assert many < few
+
+
+def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch):
+    monkeypatch.setattr(features, "MOST", 8)
+    space, random = Space(SQUARE, NARROW), Random(1)
+    points = [space.draw(random) for _ in range(20)]
+    seen = features.Features(space)
+    for some in (points[:6], points[2:10], points[12:], points[:6]):
+        codes, estimates = seen(some)
+        assert codes.tolist() == [list(space.encode(point)) for point in some]
+        assert estimates.tolist() == [log_time(space, point) for point in some]

@@ -197,3 +197,17 @@ def test_a_split_reads_in_place_what_it_can() -> None:
 )
 def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
     assert Space(parse_problem(text), WIDE).split_tiles == ()
+
+
+def test_what_is_kept_about_points_is_what_they_mean(monkeypatch) -> None:
+    monkeypatch.setattr("search.space.MOST_HASHES", 8)
+    poor = Target("poor", vector_bytes=16, vector_registers=16, l2_bytes=64 << 10)
+    problem = parse_problem("matmul:m=4096,n=4096,k=4096,dtype=f32")
+    space, random = Space(problem, poor), Random(2)
+    points = [space.draw(random) for _ in range(40)]
+    points += points
+    schedules = [space.schedule(point) for point in points]
+    illegal = [space.why_illegal(schedule) is not None for schedule in schedules]
+    assert any(illegal) and not all(illegal)
+    for point, schedule, is_illegal in zip(points, schedules, illegal, strict=True):
+        assert space.legal_hash(point) == (None if is_illegal else schedule.hash)

@@ -75,6 +75,7 @@ class FakeRunner:
         named = {"openblas": [2e-3] * rounds} if peers else {}
         return {
             "times": times,
+            "rounds": [[list(range(rounds))] * placements for _ in schedules],
             "rejected": 0,
             "peers": named,
             "peak_gflops": 1e3,
@@ -173,6 +174,7 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
     runner = FakeRunner()
     runner.finals = lambda schedules, rounds, *_: {
         "times": [[[(9 - i) * 1e-3] * rounds] for i in range(len(schedules))],
+        "rounds": [[list(range(rounds))] for _ in schedules],
         "rejected": 0,
         "cold": None,
         "peers": {},

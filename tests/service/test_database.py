@@ -132,9 +132,9 @@ def test_sqlite_is_opened_for_several_processes(sessions):
     with reading(sessions) as session:
         pragmas = [
             session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "foreign_keys", "busy_timeout")
+            for name in ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
         ]
-    assert pragmas == ["wal", 1, 30_000]
+    assert pragmas == ["wal", 1, 30_000, 1], "1 is NORMAL: a commit does not wait for the disk"
 
 
 def test_a_writer_waits_for_another_process(url, sessions):

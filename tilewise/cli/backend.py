@@ -1,10 +1,12 @@
 """Where a command runs: here, or at a service. Both give the same objects."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from kernels.process import ONE_THREAD
 from search.records import CacheMode, TuneRequest
 from tilewise.client import Client
 from tilewise.errors import BadInputError, MissingError, TilewiseError
@@ -55,6 +57,8 @@ def local_backend(database: str | None, began: float | None = None) -> Backend:
         database: its URL; None is the environment's.
         began: the moment of `time.monotonic` from which a budget in seconds counts.
     """
+    # The search's own matrices are small: threads would only spin where candidates are timed.
+    os.environ.update(ONE_THREAD)
     try:
         from tilewise.cli.local import LocalBackend
     except ModuleNotFoundError as error:

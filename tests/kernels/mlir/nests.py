@@ -9,6 +9,7 @@ _FOR = re.compile(r"scf\.for %\w+ = (%\w+) to (%\w+) step (%\w+)")
 _FORALL = re.compile(r"scf\.forall \(%\w+\) in \((\d+)\)")
 _ALLOC = re.compile(r"(%alloc\w*) = memref\.alloc\(\).*memref<([\dx]+)x[fi]\d+>")
 _PRODUCT = re.compile(r"(vector\.fma|arith\.mul[fi]) .*vector<")
+_SCALAR_PRODUCT = re.compile(r"arith\.mul[fi] .* : [fi]\d+$")
 _VECTOR = re.compile(r"vector<([\dx]+)x[fi]\d+>$")
 _STORE = re.compile(r"vector\.(?:transfer_write|store) %\w+, (%alloc\w*)\[")
 
@@ -84,4 +85,6 @@ def products(text: str) -> int:
             lanes = _VECTOR.search(line)
             assert lanes, line
             total += prod(map(int, lanes[1].split("x"))) * prod(trips for _, trips in stack)
+        elif _SCALAR_PRODUCT.search(line):
+            total += prod(trips for _, trips in stack)
     return total
