@@ -17,7 +17,8 @@ Proposal = tuple[Point, str]
 
 PRIOR = 10  # the most promising of the analytical model, before the sampler is asked
 PRIOR_OF = {"surrogate": 4}  # it knows the model, so that more of the like teaches it little
-LEAD = 1  # of them, ahead of what near problems offer
+LEAD = 2  # of them, ahead of what near problems offer
+GIVES_WAY = 1  # of them, where near problems offer something
 TRANSFER = "transfer"
 
 
@@ -50,6 +51,9 @@ class Proposals:
         self._sampler = make_sampler(request.sampler, space, seed)
         self._taken = set(refused)
         most = PRIOR_OF.get(request.sampler, PRIOR)
+        starts = list(starts)
+        if starts:
+            most -= GIVES_WAY
         chosen = prior_points(space, most) if prior is None else prior[:most]
         self._first = _beginning(chosen, starts)
         for trial in stored:

@@ -20,7 +20,7 @@ from kernels.target.model import Target
 from search.errors import RecordingError
 from search.measure import summarise
 from search.parameters import Value
-from search.records import Solved, TrialRecord
+from search.records import MOST_SOLVED, Solved, TrialRecord
 
 FORMAT = 1
 NS = 1e9
@@ -56,8 +56,9 @@ class Recording:
         return sorted((t for t in self.trials if t.samples), key=self.time_us)
 
     def solved(self) -> Solved:
-        """Its fastest point, as a store gives it to searches of near problems."""
-        return Solved(self.problem, self.target.canonical, self.by_time()[0].params)
+        """Its fastest points, as a store gives them to searches of near problems."""
+        timed = [(t.params, self.time_us(t)) for t in self.by_time()[:MOST_SOLVED]]
+        return Solved(self.problem, self.target.canonical, tuple(timed))
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""

@@ -3,6 +3,7 @@
 Nothing here imports numba or optuna, so that the service and the client stay light.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +14,7 @@ from search.errors import BudgetError
 SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
 DEFAULT_SAMPLER = SAMPLERS[0]
 MOST_TRIALS = 100_000
+MOST_SOLVED = 32  # points of an earlier search that are told to another
 
 TrialState = Literal["timed", "pruned", "failed"]
 CacheMode = Literal["hot", "cold"]
@@ -110,16 +112,28 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class Solved:
-    """The fastest point that some search found for a problem.
+    """What an earlier search has found for a problem: its fastest points.
 
     Attributes:
         target: canonical, such as `cpu:znver4,threads=1`.
-        params: the point, in the parameters of the space of its time.
+        points: in the parameters of the space of their time, each with its time in us; the
+            fastest first.
     """
 
     problem: Problem
     target: str
-    params: dict[str, int | str | bool]
+    points: tuple[tuple[dict[str, int | str | bool], float], ...]
+
+    @classmethod
+    def of(cls, problem: Problem, target: str, trials: Iterable[TrialRecord]) -> "Solved":
+        """The fastest `MOST_SOLVED` of the trials that were timed to the end."""
+        timed = [
+            (trial.params, trial.measurement.time_us)
+            for trial in trials
+            if trial.state == "timed" and trial.measurement
+        ]
+        timed.sort(key=lambda pair: pair[1])
+        return cls(problem, target, tuple(timed[:MOST_SOLVED]))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class TrialStore(Protocol):
         ...
 
     def solved(self, operation: str) -> list[Solved]:
-        """The fastest points known of all problems of an operation (`matmul`), on any target."""
+        """The fastest points of each earlier search for an operation (`matmul`), on any target."""
         ...
 
     def known_failures(self) -> set[str]:
@@ -32,7 +32,7 @@ class MemoryStore:
     """Trials in memory, for searches that nobody resumes.
 
     Args:
-        solved: what is known of other problems.
+        solved: what other searches have found.
     """
 
     def __init__(self, solved: Iterable[Solved] = ()) -> None:
@@ -54,5 +54,5 @@ class MemoryStore:
         self._trials[trial.number] = trial
 
     def solved(self, operation: str) -> list[Solved]:
-        """The fastest points known of all problems of an operation (`matmul`), on any target."""
+        """The fastest points of each earlier search for an operation (`matmul`), on any target."""
         return [known for known in self._solved if known.problem.op == operation]

@@ -2,17 +2,20 @@
 
 import array
 import sys
+from itertools import groupby
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import Select, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
-from search.records import Measurement, Solved, TrialRecord
+from search.records import MOST_SOLVED, Measurement, Solved, TrialRecord
 from service import lease
 from service.db import models
 from service.db.session import Sessions, reading, writing
+
+MOST_JOBS = 256  # earlier searches that one search reads of
 
 # By itself: the unit of work of a session takes longer than the row.
 _INSERT = insert(models.Trial)
@@ -78,22 +81,59 @@ class SqlTrialStore:
             raise ValueError(f"trial {trial.number} is stored already") from error
 
     def solved(self, operation: str) -> list[Solved]:
-        """The fastest points known of all problems of an operation (`matmul`), on any target."""
-        query = (
-            select(models.Problem.canonical, models.Schedule.target, models.Trial.params)
-            .select_from(models.Schedule)
-            .join(models.Problem, models.Problem.id == models.Schedule.problem_id)
-            .join(
-                models.Trial,
-                (models.Trial.job_id == models.Schedule.job_id)
-                & (models.Trial.hash == models.Schedule.hash),
-            )
-            .where(models.Problem.canonical.startswith(f"{operation}:", autoescape=True))
-            .order_by(models.Schedule.created_at.desc(), models.Schedule.id.desc())
-        )
+        """The fastest points of each earlier search for an operation (`matmul`), on any target.
+
+        Earlier are the newest `MOST_JOBS` other jobs with the caches in the same state, the
+        newest first, whatever became of them: their trials were checked and timed.
+        """
         with reading(self._sessions) as session:
-            rows = session.execute(query).all()
-        return [Solved(parse_problem(r.canonical), r.target, r.params) for r in rows]
+            own = session.get_one(models.Job, self._job_id)
+            rows = session.execute(_fastest(operation, own)).all()
+        return [
+            Solved(
+                parse_problem(canonical), target, tuple((row.params, row.time_us) for row in group)
+            )
+            for (_, canonical, target), group in groupby(
+                rows, key=lambda row: (row.job_id, row.canonical, row.target)
+            )
+        ]
+
+
+def _fastest(operation: str, own: models.Job) -> Select[Any]:
+    """The fastest trials of the newest jobs but `own`, by job."""
+    job = (
+        select(models.Job.id, models.Problem.canonical, models.Job.target)
+        .join(models.Problem, models.Problem.id == models.Job.problem_id)
+        .where(
+            models.Problem.canonical.startswith(f"{operation}:", autoescape=True),
+            models.Job.cache == own.cache,
+            models.Job.id != own.id,
+        )
+        .order_by(models.Job.id.desc())
+        .limit(MOST_JOBS)
+        .subquery()
+    )
+    place = func.row_number().over(
+        partition_by=models.Trial.job_id, order_by=(models.Trial.time_us, models.Trial.number)
+    )
+    trial = (
+        select(
+            models.Trial.job_id,
+            job.c.canonical,
+            job.c.target,
+            models.Trial.params,
+            models.Trial.time_us,
+            place.label("place"),
+        )
+        .join(job, job.c.id == models.Trial.job_id)
+        .where(models.Trial.state == "timed")
+        .subquery()
+    )
+    return (
+        select(trial)
+        .where(trial.c.place <= MOST_SOLVED)
+        .order_by(trial.c.job_id.desc(), trial.c.place)
+    )
 
 
 def row(job_id: int, trial: TrialRecord) -> dict[str, Any]:

@@ -91,9 +91,10 @@ def test_starting_points_follow_the_first_of_the_prior() -> None:
     space = Space(SQUARE, WIDE)
     start = space.draw(Random(5))
     proposals = Proposals(space, TuneRequest(), starts=[start, start])
-    first = [proposals.next() for _ in range(3)]
-    assert [origin for _, origin in first] == ["prior", "transfer", "prior"]
-    assert first[1][0] == start
+    first = [proposals.next() for _ in range(5)]
+    origins = [origin for _, origin in first]
+    assert origins == ["prior", "prior", "transfer", "prior", "surrogate"]
+    assert first[2][0] == start
 
 
 def test_a_small_space_is_used_up_and_then_over() -> None:

@@ -3,14 +3,13 @@
 import pytest
 
 from kernels.problem import parse_problem
-from search.records import Solved
+from search.records import MOST_SOLVED, Solved
 from search.store import MemoryStore, TrialStore
 from service import jobs, lease
 from service.db import models, reading, writing
 from service.db.trials import SqlTrialStore
 from service.errors import LeaseLostError
 from service.owner import me
-from service.tuning import run_job
 from tests.service import fakes
 
 
@@ -52,22 +51,51 @@ def test_jobs_do_not_see_each_others_trials(sessions, submit):
     assert second.trials() == []
 
 
-def test_a_store_knows_the_winners_of_an_operation(sessions, submit):
-    job_id = submit("matmul:m=64,n=48,k=32,dtype=f32")
-    with writing(sessions) as session:
-        lease.claim_one(session, job_id, me())
-    outcome = run_job(sessions, job_id, me(), tuner=fakes.tune, prover=fakes.prove)
-    assert outcome.state == "done"
-    other = SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32"))
-    (known,) = other.solved("matmul")
-    with reading(sessions) as session:
-        target = jobs.get(session, job_id).target
-        best = max(SqlTrialStore(sessions, job_id).trials(), key=lambda t: t.measurement.gflops)
-    problem = parse_problem("matmul:m=64,n=48,k=32,dtype=f32")
-    assert known == Solved(problem, target, best.params)
-    assert other.solved("conv2d") == []
-    in_memory = MemoryStore([known])
-    assert (in_memory.solved("matmul"), in_memory.solved("conv2d")) == ([known], [])
+def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, machine):
+    text = "matmul:m=64,n=48,k=32,dtype=f32"
+    earlier = SqlTrialStore(sessions, submit(text))
+    speeds = [10.0 + (7 * number) % 41 for number in range(MOST_SOLVED + 8)]
+    for number, gflops in enumerate(speeds):
+        earlier.add(fakes.trial(number, gflops=gflops))
+    earlier.add(fakes.replace(fakes.trial(97, gflops=999.0), state="pruned"))
+    earlier.add(fakes.failed_trial(98))
+    convolution = SqlTrialStore(
+        sessions, submit("conv2d:n=1,h=8,w=8,ci=8,co=8,kh=1,kw=1,dtype=f32")
+    )
+    convolution.add(fakes.trial(0))
+    newest = SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32"))
+    newest.add(fakes.trial(0))
+    asking = SqlTrialStore(sessions, submit("matmul:m=16,n=8,k=8,dtype=f32"))
+    asking.add(fakes.trial(0))
+
+    known = [
+        Solved.of(parse_problem(problem), machine.target, store.trials())
+        for problem, store in (("matmul:m=8,n=8,k=8,dtype=f32", newest), (text, earlier))
+    ]
+    assert asking.solved("matmul") == known, "the newest first, and nothing of its own"
+    times = [time_us for _, time_us in known[1].points]
+    assert times == sorted(1e3 / gflops for gflops in speeds)[:MOST_SOLVED]
+    in_memory = MemoryStore(known)
+    assert (in_memory.solved("matmul"), in_memory.solved("conv2d")) == (known, [])
+
+
+def test_times_with_cold_caches_are_told_to_cold_searches_alone(sessions, submit):
+    text = "matmul:m=64,n=48,k=32,dtype=f32"
+    SqlTrialStore(sessions, submit(text, cache="cold")).add(fakes.trial(0))
+    hot, cold = (
+        SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32", cache=cache))
+        for cache in ("hot", "cold")
+    )
+    assert hot.solved("matmul") == []
+    assert [known.problem.canonical for known in cold.solved("matmul")] == [text]
+
+
+def test_only_the_newest_searches_are_read(sessions, submit, monkeypatch):
+    monkeypatch.setattr("service.db.trials.MOST_JOBS", 2)
+    for m in (1, 2, 3):
+        SqlTrialStore(sessions, submit(f"matmul:m={m},n=1,k=1,dtype=f32")).add(fakes.trial(0))
+    known = SqlTrialStore(sessions, submit("matmul:m=4,n=1,k=1,dtype=f32")).solved("matmul")
+    assert [k.problem.m for k in known] == [3, 2]
 
 
 def test_who_lost_the_job_cannot_write_into_it(sessions, submit):
