@@ -16,7 +16,7 @@ serve: .venv/installed-service
 	$(BIN)/tilewise serve
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: .venv/installed-dev
 	$(BIN)/ruff check
