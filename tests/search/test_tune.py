@@ -281,7 +281,7 @@ def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> 
     base = {p.name: p.values[0] for p in Space(problem, detect()).parameters}
     points = [base | {"tile": f"{r}x1"} for r in rows]
     monkeypatch.setattr("search.proposals.prior_points", lambda *_: points)
-    limits = Limits(trial_s=3.0, setup_s=60.0, memory_bytes=900 << 20)
+    limits = Limits(trial_s=6.0, setup_s=60.0, memory_bytes=900 << 20)
 
     def runner(problem, target, request):
         return Runner(problem, target, request.seed, limits, "tests.search.faulty_child")

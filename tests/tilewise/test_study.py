@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
 from kernels.problem import parse_problem
 from kernels.target import detect
@@ -162,7 +163,7 @@ def stored(database: str) -> str:
         assert isinstance(made.job, models.Job)
         slow = replace(fakes.trial(7), state="pruned")
         for one in (*map(fakes.trial, range(7)), slow, fakes.failed_trial(8)):
-            session.add(trial_row(made.job.id, one))
+            session.execute(insert(models.Trial).values(trial_row(made.job.id, one)))
     engine.dispose()
     return database
 
