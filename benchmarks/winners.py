@@ -1,6 +1,6 @@
 """Whether winners stay winners: those of several seeds, timed again interleaved.
 
-    python -m benchmarks.winners [PROBLEM ...] [--seeds 10] [--trials 48]
+    python -m benchmarks.winners [PROBLEM ...] [--seeds 10] [--trials 64]
 
 Each problem is searched once for each seed. Then a fresh process times the winners in
 interleaved rounds, and each one's time over that of the fastest is quoted, by the ratios
@@ -54,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problems", nargs="*", default=PROBLEMS)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--trials", type=int, default=48)
+    parser.add_argument("--trials", type=int, default=TuneRequest().trials)
     options = parser.parse_args()
     print(conditions())
     print(f"{'problem':<60} {'median':>7} {'worst':>7} {'seconds':>8}")
