@@ -48,7 +48,7 @@ class Proposals:
         # A resumed sampler must not repeat the numbers that it drew before.
         seed = (request.seed + len(stored)) % 2**32
         self._random = Random(seed)
-        self._sampler = make_sampler(request.sampler, space, seed)
+        self._sampler = make_sampler(request.sampler, space, seed, request.trials)
         self._taken = set(refused)
         most = PRIOR_OF.get(request.sampler, PRIOR)
         starts = list(starts)

@@ -31,8 +31,8 @@ class Sampler(Protocol):
         ...
 
 
-def make_sampler(name: str, space: Space, seed: int) -> Sampler:
-    """The sampler called `name`; BudgetError when it needs a package that is absent."""
+def make_sampler(name: str, space: Space, seed: int, trials: int) -> Sampler:
+    """The sampler called `name`, for so many trials; BudgetError without a package for it."""
     if name == "grid":
         return GridWalk(space, seed)
     if name == "local":
@@ -42,7 +42,7 @@ def make_sampler(name: str, space: Space, seed: int) -> Sampler:
     if name == "surrogate":
         from search.surrogate import Surrogate
 
-        return Surrogate(space, seed)
+        return Surrogate(space, seed, trials)
     from search.optuna_sampler import OptunaSampler
 
     return OptunaSampler(name, space, seed)

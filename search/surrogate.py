@@ -5,7 +5,12 @@ the analytical model's estimate (`search.model`) as its mean, so that the timed 
 only have to teach where that errs. The candidates are the neighbours of the fastest, and
 random points. The one with the largest expected improvement is proposed (Jones, Schonlau
 and Welch, Efficient Global Optimization of Expensive Black-Box Functions, Journal of Global
-Optimization 13, 1998). A point that was proposed and not timed yet is believed to be as fast
+Optimization 13, 1998); in the last part of the budget the one that is believed the fastest.
+
+Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and
+a good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
+Kriging-Based Infill Criteria for Noisy Optimization, Structural and Multidisciplinary
+Optimization 48, 2013). A point that was proposed and not timed yet is believed to be as fast
 as predicted, so that the next proposal goes elsewhere (Ginsbourger et al., Kriging Is
 Well-Suited to Parallelize Optimization, 2010).
 """
@@ -24,7 +29,8 @@ from search.records import TrialRecord
 from search.samplers import IsFree
 from search.space import Space
 
-CENTRES = 5  # of the fastest, whose neighbours are candidates
+CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
+SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest
 RANDOM, FRESH = 200, 40  # candidates from anywhere, and how many of them are new each time
 SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
 MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
@@ -36,8 +42,9 @@ Array = NDArray[np.float64]
 class Surrogate:
     """Proposes where the time may improve most, by what has been timed."""
 
-    def __init__(self, space: Space, seed: int) -> None:
+    def __init__(self, space: Space, seed: int, trials: int) -> None:
         self._space = space
+        self._settles_at = trials - int(SETTLE * trials)
         self._random = Random(seed)
         self._features = Features(space)
         self._timed: list[tuple[float, Point]] = []
@@ -57,36 +64,50 @@ class Surrogate:
         """The free candidate with the largest expected improvement."""
         if len(self._timed) < FEW:
             return self._space.draw(self._random)
-        pool = self._pool()
-        gains = self._gains(pool)
-        order: list[int] = np.argsort(-gains).tolist()
+        data = self._data()
+        offset = self._fit(data)
+        known = self._believed([point for _, point in data], offset)
+        centres = [data[i][1] for i in np.argsort(known)[:CENTRES]]
+        if self._pending:
+            self._process.believe(self._features(list(self._pending.values()))[0])
+        pool = self._pool(centres)
+        order: list[int] = np.argsort(self._worth(pool, offset, float(known.min()))).tolist()
         chosen = next((pool[i] for i in order if is_free(pool[i])), None)
         if chosen is None:
             return self._space.draw(self._random)
         self._pending[self._space.key(chosen)] = chosen
         return chosen
 
-    def _pool(self) -> list[Point]:
-        fastest = sorted(self._timed, key=lambda pair: pair[0])[:CENTRES]
-        pool = [p for _, centre in fastest for p in self._space.neighbours(centre)]
-        drawn = FRESH if self._anywhere else RANDOM
-        self._anywhere.extend(self._space.draw(self._random) for _ in range(drawn))
-        pool += self._anywhere
-        return list({self._space.key(point): point for point in pool}.values())
-
-    def _gains(self, pool: list[Point]) -> Array:
-        data = self._data()
+    def _fit(self, data: list[tuple[float, Point]]) -> float:
+        """Have the process learn where the model errs, less a constant factor; its logarithm."""
         best = min(time for time, _ in data)
         known, expected = self._features([point for _, point in data])
         residual = np.array([min(time, best + SLOWEST) for time, _ in data]) - expected
         offset = float(np.median(residual))
         self._process.fit(known, residual - offset)
-        if self._pending:
-            waiting, _ = self._features(list(self._pending.values()))
-            self._process.believe(waiting)
+        return offset
+
+    def _believed(self, points: list[Point], offset: float) -> Array:
+        """Logarithms of the times that points are believed to take."""
+        known, expected = self._features(points)
+        mean, _ = self._process.predict(known)
+        return np.asarray(mean + expected + offset)
+
+    def _pool(self, centres: list[Point]) -> list[Point]:
+        pool = [p for centre in centres for p in self._space.neighbours(centre)]
+        drawn = FRESH if self._anywhere else RANDOM
+        self._anywhere.extend(self._space.draw(self._random) for _ in range(drawn))
+        pool += self._anywhere
+        return list({self._space.key(point): point for point in pool}.values())
+
+    def _worth(self, pool: list[Point], offset: float, best: float) -> Array:
+        """Less for what is better to try: by the improvement to expect, in the end by the time."""
         candidates, estimates = self._features(pool)
         mean, deviation = self._process.predict(candidates)
-        return expected_improvement(mean + estimates + offset, deviation, best)
+        times = np.asarray(mean + estimates + offset)
+        if len(self._timed) >= self._settles_at:
+            return times
+        return -expected_improvement(times, deviation, best)
 
     def _data(self) -> list[tuple[float, Point]]:
         if len(self._timed) <= MOST_DATA:
