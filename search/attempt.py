@@ -33,7 +33,7 @@ def attempt(
         params=point,
         state="pruned" if reply["pruned"] else "timed",
         origin=origin,
-        measurement=summarise([t / reply["pace"] for t in reply["times"]], space.problem.flops),
+        measurement=summarise(reply["times"], space.problem.flops),
         samples=tuple(reply["times"]),
         rejected=reply["rejected"],
         compile_s=reply["compile_s"],

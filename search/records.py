@@ -88,9 +88,8 @@ class TrialRecord:
         origin: `prior`, `transfer` (from a near problem) or the sampler's name.
         failure: class of the failure, None unless failed.
         message: what happened, for failures.
-        measurement: None for failures; at the pace at which the machine ran the best trial
-            (`search.control`), where it ran slower or faster meanwhile.
-        samples: every wall time kept, in seconds, as it was.
+        measurement: None for failures.
+        samples: every wall time kept, in seconds.
         rejected: samples thrown away because wall and thread time parted.
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the

@@ -25,7 +25,6 @@ from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
 from search.answers import FailureError
 from search.cold import MOST_COPIED_BYTES, ColdMode, cold_mode, in_turn
-from search.control import Control
 from search.measure import (
     LONG_RUN_S,
     VERY_LONG_RUN_S,
@@ -68,7 +67,6 @@ class Session:
         self.places = [Place(self.operands)]
         self.cache = cache
         self.cold: ColdMode | None = None
-        self.control = Control()
         self.screened: dict[str, list[Timed]] = {}
         gc.collect()
         gc.freeze()  # what was imported stays, and need not be looked at again
@@ -162,12 +160,7 @@ class Session:
                 samples = first  # the median is of the others, if this one met new memory
             behind = best_s * BEHIND if best_s else None
             samples, stopped = measure(run, TRIAL_BUDGET_S, limit, threads, samples, behind)
-        pace = 1.0
-        if threads == 1 and cold is None:
-            pace = self._pace(call, samples, best_s)
-            stopped = stopped and median(samples.times) / pace > (limit or 0.0)
         return {
-            "pace": pace,
             "times": samples.times,
             "rejected": samples.rejected,
             "pruned": stopped,
@@ -176,14 +169,6 @@ class Session:
             "max_error": error,
             "tolerance": tolerance,
         }
-
-    def _pace(self, call: Call, samples: Samples, best_s: float | None) -> float:
-        """How many times slower than usual the machine is now, where that matters."""
-        seconds, pace = median(samples.times), 1.0
-        if best_s is not None and not best_s <= seconds <= BEHIND * best_s:
-            pace = self.control.pace(call, samples, seconds)
-        self.control.learn(call, seconds / pace, samples.repeat)
-        return pace
 
     def finals(
         self,

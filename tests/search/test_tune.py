@@ -58,7 +58,6 @@ class FakeRunner:
             "times": [seconds] * 6,
             "rejected": 0,
             "pruned": pruned,
-            "pace": 1.0,
             "compile_s": 0.1,
             "max_error": 0.0,
         }
