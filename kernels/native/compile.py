@@ -25,14 +25,7 @@ from kernels.native.microkernel import (
     emit_filling_microkernel,
     emit_microkernel,
 )
-from kernels.native.objects import (
-    Loaded,
-    ObjectCode,
-    Passes,
-    compile_module,
-    keep_object,
-    kept_object,
-)
+from kernels.native.objects import Loaded, ObjectCode, Passes, object_code
 from kernels.native.patches import emit_copy_patches
 
 KernelSpec = MicroKernelSpec | InnerProductSpec
@@ -156,17 +149,12 @@ def compile_kernels(
 @functools.lru_cache(maxsize=MOST_LOADED)
 def load(piece: Piece) -> Loaded:
     """A function in this process, compiled unless it is kept."""
-    return Loaded(object_code(piece))
+    return Loaded(code_of(piece))
 
 
-def object_code(piece: Piece) -> ObjectCode:
+def code_of(piece: Piece) -> ObjectCode:
     """A function's machine code, kept from now on."""
-    made = kept_object(repr(piece))
-    if made is None:
-        module = ir.Module("kernel")
-        made = compile_module(module, [piece.emit(module)], piece.passes)
-        keep_object(repr(piece), made)
-    return made
+    return object_code(repr(piece), lambda module: [piece.emit(module)], piece.passes)
 
 
 def emit_all(module: ir.Module, spec: KernelSpec, cut: Cut = ANYHOW) -> list[ir.Function]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
-from kernels.native.compile import CompiledKernels, compile_kernels, object_code, pieces
+from kernels.native.compile import CompiledKernels, code_of, compile_kernels, pieces
 from kernels.native.driver_packs import PACK_A_SHIFT, PACK_B_SHIFT
 from kernels.native.loading import Drivers, driver_code, load_driver
 from kernels.native.plan import Scratch, plan
@@ -150,7 +150,7 @@ def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
     try:
         for name, piece in pieces(planned.spec, planned.cut).items():
             if name in planned.functions:
-                object_code(piece)
+                code_of(piece)
         driver_code(planned.source.text)
     except Exception as error:
         raise LoweringError(f"compiling {schedule} failed: {error}") from error

@@ -6,18 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import llvmlite.binding as llvm
-from llvmlite import ir
 
 from kernels.errors import LoweringError
 from kernels.native.driver_ir import emit_driver, emit_function, symbol
 from kernels.native.driver_language import called, calls_of
-from kernels.native.objects import (
-    Loaded,
-    ObjectCode,
-    compile_module,
-    keep_object,
-    kept_object,
-)
+from kernels.native.objects import Loaded, ObjectCode, object_code
 
 Driver = Callable[[int], None]
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
@@ -65,20 +58,11 @@ def link(name: str) -> Loaded:
     for other in calls_of(name):
         link(other)
     key = f"{name} of the language of drivers"
-    owner = Loaded(_object_code(key, lambda module: [emit_function(module, name)]))
+    owner = Loaded(object_code(key, lambda module: [emit_function(module, name)], "level 1"))
     llvm.add_symbol(symbol(name), owner.addresses[0])
     return owner
 
 
 def driver_code(text: str) -> ObjectCode:
     """A driver's machine code, kept from now on."""
-    return _object_code(text, lambda module: emit_driver(module, text))
-
-
-def _object_code(key: str, emit: Callable[[ir.Module], list[ir.Function]]) -> ObjectCode:
-    made = kept_object(key)
-    if made is None:
-        module = ir.Module("driver")
-        made = compile_module(module, emit(module), "level 1")
-        keep_object(key, made)
-    return made
+    return object_code(text, lambda module: emit_driver(module, text), "level 1")

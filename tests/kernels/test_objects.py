@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from kernels.native import compile as native_compile
 from kernels.native import lower, objects
 from kernels.native.compile import compile_kernels, load
 from kernels.native.plan import plan
@@ -38,7 +37,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         seen.append(module)
         return compile_module(module, functions, passes)
 
-    monkeypatch.setattr(native_compile, "compile_module", noted)
+    monkeypatch.setattr(objects, "compile_module", noted)
     return seen
 
 
