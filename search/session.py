@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native import compile_ahead, lower
+from kernels.native import lower
 from kernels.native.executable import Call, Executable
 from kernels.problem import parse_problem
 from kernels.problem.iteration import is_packed_ahead
@@ -25,6 +25,7 @@ from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
 from search.answers import FailureError
 from search.cold import MOST_COPIED_BYTES, ColdMode, cold_mode, in_turn
+from search.compiler import compiled
 from search.measure import (
     LONG_RUN_S,
     VERY_LONG_RUN_S,
@@ -78,9 +79,7 @@ class Session:
 
     def compile(self, steps: Any) -> Message:
         """Compile a schedule for its trial; the seconds that it took."""
-        begin = time.perf_counter()
-        compile_ahead(self.problem, Schedule.from_json(steps), self.target)
-        return {"compile_s": time.perf_counter() - begin}
+        return compiled(self.problem, steps, self.target)
 
     def _bind(self, executable: Executable, place: Place) -> Call:
         """Bind to the buffers of a place.

@@ -83,10 +83,10 @@ def test_slow_candidates_stop_early_and_fast_ones_do_not() -> None:
 
 def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped() -> None:
     given = Samples(1)
-    behind, stopped = measure.measure(busy(0.003), 0.08, 0.1, samples=given, behind_s=0.002)
+    behind, stopped = measure.measure(busy(0.003), 1.0, 0.1, samples=given, behind_s=0.002)
     assert (len(behind.times), stopped) == (measure.FEW_SAMPLES, False)
     given = Samples(1)
-    ahead, stopped = measure.measure(busy(0.003), 0.08, 0.1, samples=given, behind_s=0.05)
+    ahead, stopped = measure.measure(busy(0.003), 1.0, 0.1, samples=given, behind_s=0.05)
     assert (len(ahead.times) >= measure.LEAST_SAMPLES, stopped) == (True, False)
 
 
