@@ -1,26 +1,22 @@
 """How often a 95% interval holds what a fresh process measures.
 
-    python -m benchmarks.intervals [PROBLEM ...] [--schedules 5]
+    python -m benchmarks.intervals [PROBLEM ...] [--searches 5] [--trials 16]
 
-Each problem's first schedules of the prior go through the finals of a search (two processes,
-several placements of the buffers). Then a process of its own measures each once more, and its
-median is or is not in the interval.
+Each problem is searched several times, with other seeds. After each search a process of its own
+times the winner alone, once; its median is or is not in the interval that the search gave. A
+search knows the paces of those before it, as it does from a database.
 """
 
 import argparse
 from statistics import median
-from typing import Any
 
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
-from search.budget import Budget
-from search.finals import Finals
-from search.measure import summarise
-from search.prior import prior_points
-from search.records import Measurement, TrialRecord, TuneRequest
+from search.records import Measurement, TuneRequest
 from search.runner import Runner
-from search.space import Space
+from search.store import MemoryStore
+from search.tune import tune
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",
@@ -37,44 +33,33 @@ PROBLEMS = (
 ROUNDS = 9
 
 
-def cases(problem: Problem, count: int) -> list[tuple[Measurement, float]]:
-    """Each schedule's measurement, and the median time in us of a fresh process."""
-    target = detect()
-    space = Space(problem, target)
-    schedules = [space.schedule(point) for point in prior_points(space, count)]
-    steps = [list(schedule.to_json()) for schedule in schedules]
+def case(
+    problem: Problem, seed: int, trials: int, paces: list[list[float]]
+) -> tuple[Measurement, float]:
+    """A winner's measurement, and the median time in us of a fresh process."""
+    target, store = detect(), MemoryStore(paces=paces)
+    found = tune(problem, target, TuneRequest(trials=trials, seed=seed), store)
+    paces.append([trial.pace for trial in found.trials if trial.measurement])
+    assert found.best is not None
     with Runner(problem, target.canonical) as runner:
-        ranking = [_trial(runner, n, steps[n], s, problem) for n, s in enumerate(schedules)]
-        finals = Finals(problem, False, runner, Budget(TuneRequest(), 0.0), most=count)
-        best, _ = finals.run(ranking)
-        assert best is not None
-        runner.renew()
-        again = runner.finals(steps, ROUNDS, peers=False)["times"]
-    named = dict([(best.schedule, best.measurement), *best.runners_up])
-    return [
-        (named[schedule], 1e6 * median(times[0]))
-        for schedule, times in zip(schedules, again, strict=True)
-        if schedule in named
-    ]
-
-
-def _trial(runner: Runner, number: int, steps: Any, schedule: Any, problem: Problem) -> TrialRecord:
-    reply = runner.trial(steps, None)
-    measured = summarise(reply["times"], problem.flops)
-    return TrialRecord(number, schedule, {}, "timed", "prior", measurement=measured)
+        steps = list(found.best.schedule.to_json())
+        (again,) = runner.finals([steps], ROUNDS, peers=False)["finalists"]
+    return found.best.measurement, 1e6 * median(t for times in again["times"] for t in times)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problems", nargs="*", default=PROBLEMS)
-    parser.add_argument("--schedules", type=int, default=5)
+    parser.add_argument("--searches", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=16)
     options = parser.parse_args()
     print(conditions())
     print(f"{'problem':<60} {'held':>7} {'half width':>11}  worst miss")
     held = total = 0
+    paces: list[list[float]] = []
     for text in options.problems:
         problem = parse_problem(text)
-        found = cases(problem, options.schedules)
+        found = [case(problem, seed, options.trials, paces) for seed in range(options.searches)]
         misses, widths, inside = [], [], 0
         for measured, fresh_us in found:
             low, high = measured.interval

@@ -133,8 +133,8 @@ def time_again(problem: Problem, target: Target, seed: int, runs: Sequence[Run])
     found = [run for run in runs if run.steps]
     with Runner(problem, target.canonical, seed) as runner:
         reply = runner.finals([run.steps for run in found], FINAL_ROUNDS, False)
-    for run, (times,) in zip(found, reply["times"], strict=True):
-        run.gflops = problem.flops / median(times) / 1e9
+    for run, one in zip(found, reply["finalists"], strict=True):
+        run.gflops = problem.flops / median(one["times"][0]) / 1e9
 
 
 def metaschedule(

@@ -18,16 +18,15 @@ from statistics import median
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
-from search.finals import in_rounds
-from search.measure import standings
 from search.processors import claim
 from search.records import TuneRequest, TuneResult
+from search.rounds import rounds_of
 from search.runner import Runner
 from search.store import MemoryStore
 from search.tune import tune
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
-ROUNDS, PLACEMENTS = 11, 3
+ROUNDS, PLACEMENTS = 31, 3
 
 
 def compute(processors: set[int]) -> None:
@@ -71,8 +70,9 @@ def report(problem: Problem, trials: int) -> Iterator[str]:
     steps = [list(r.best.schedule.to_json()) for r in found.values() if r.best]
     with Runner(problem, detect().canonical) as runner:
         reply = runner.finals(steps, ROUNDS, peers=False, placements=PLACEMENTS)
-    times = [median(t for group in groups for t in group) for groups in reply["times"]]
-    standing = standings(in_rounds(reply))
+    rounds = rounds_of(reply)
+    times = [median(rounds.calm(index).values()) for index in range(len(steps))]
+    standing = rounds.standings
     for (name, result), seconds, at in zip(found.items(), times, standing, strict=True):
         assert result.best is not None
         rejected = sum(trial.rejected for trial in result.trials)

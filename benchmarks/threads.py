@@ -52,9 +52,9 @@ def compare(text: str, threads: int, trials: int, url: str) -> dict[str, Any]:
     with bench_runner(problem, targets[0]) as runner:
         reply = runner.finals(steps, ROUNDS, peers=True)
     speeds = {
-        "several": reply["times"][0][0],
-        "one": reply["times"][1][0],
-        "openblas": reply["peers"]["openblas"],
+        "several": reply["finalists"][0]["times"][0],
+        "one": reply["finalists"][1]["times"][0],
+        "openblas": reply["peers"]["openblas"]["times"][0],
     }
     found = {name: summarise(times, problem.flops) for name, times in speeds.items()}
     return {

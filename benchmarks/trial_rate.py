@@ -66,11 +66,11 @@ class Metered:
     def finals(self, *_: Any) -> Any:
         raise CandidateFailureError("runtime", "the finals are no part of what is measured")
 
-    def trial(self, steps: list[Any], best_s: float | None) -> Any:
+    def trial(self, steps: list[Any], best_s: float | None, control: Any = None) -> Any:
         self.entered.append(time.perf_counter())
         worked = time.process_time()
         try:
-            reply = self.runner.trial(steps, best_s)
+            reply = self.runner.trial(steps, best_s, control)
         finally:
             self.left.append(time.perf_counter())
             self.worked.append((worked, time.process_time()))

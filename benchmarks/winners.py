@@ -4,7 +4,7 @@
 
 Each problem is searched once for each seed. Then a fresh process times the winners in
 interleaved rounds, and each one's time over that of the fastest is quoted, by the ratios
-within rounds (`search.measure.standings`).
+within rounds (`search.rounds`).
 """
 
 import argparse
@@ -15,9 +15,8 @@ from statistics import median
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
-from search.finals import in_rounds
-from search.measure import standings
 from search.records import TuneRequest
+from search.rounds import rounds_of
 from search.runner import Runner
 from search.store import MemoryStore
 from search.tune import tune
@@ -29,7 +28,7 @@ PROBLEMS = (
     "matmul:m=512,n=512,k=512,dtype=i32",
     "conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32",
 )
-ROUNDS, PLACEMENTS = 11, 3
+ROUNDS, PLACEMENTS = 31, 3
 
 
 def behind(problem: Problem, seeds: int, trials: int) -> list[float]:
@@ -43,7 +42,7 @@ def behind(problem: Problem, seeds: int, trials: int) -> list[float]:
     different = [list(each) for each in {str(s): s for s in steps}.values()]
     with Runner(problem, target.canonical) as runner:
         reply = runner.finals(different, ROUNDS, peers=False, placements=PLACEMENTS)
-    standing = standings(in_rounds(reply))
+    standing = rounds_of(reply).standings
     behind = {
         str(s): exp(at - min(standing)) - 1 for s, at in zip(different, standing, strict=True)
     }

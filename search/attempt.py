@@ -22,7 +22,7 @@ def attempt(
         point: what is tried.
         origin: who proposed it.
     """
-    schedule = space.schedule(point)
+    schedule, flops = space.schedule(point), space.problem.flops
     try:
         reply = ask()
     except CandidateFailureError as failure:
@@ -33,8 +33,9 @@ def attempt(
         params=point,
         state="pruned" if reply["pruned"] else "timed",
         origin=origin,
-        measurement=summarise(reply["times"], space.problem.flops),
+        measurement=summarise([taken / reply["pace"] for taken in reply["times"]], flops),
         samples=tuple(reply["times"]),
+        pace=reply["pace"],
         rejected=reply["rejected"],
         compile_s=reply["compile_s"],
         max_error=reply["max_error"],

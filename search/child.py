@@ -6,8 +6,11 @@ It may hang, crash or be killed at any moment without harm to the search.
 from collections.abc import Callable
 
 from search.answers import answer_all, failure_of
+from search.bench.beside import beside, peer
+from search.final_rounds import finals
 from search.protocol import Message
 from search.session import Session
+from search.trial import trial
 
 
 def answer(session: Session | None, request: Message) -> tuple[Session | None, Message]:
@@ -26,10 +29,10 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
 
 _ANSWERS: dict[str, Callable[..., Message]] = {
     "compile": lambda session, **given: session.compile(**given),
-    "trial": lambda session, **given: session.trial(**given),
-    "finals": lambda session, **given: session.finals(**given),
-    "peer": lambda session, **given: session.peer(**given),
-    "beside": lambda session, **given: session.beside(**given),
+    "trial": trial,
+    "finals": finals,
+    "peer": peer,
+    "beside": beside,
 }
 
 

@@ -2,28 +2,32 @@
 
 Where buffers lie moves a kernel by up to 4%, and one process is not like the next, so a
 winner by the trials alone would be one of circumstance. The winner is the one that stands best
-in the rounds (`search.measure.standings`).
+in the rounds (`search.rounds`).
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
+from math import log
+from statistics import median
 from typing import Any, Protocol
 
 from kernels.problem import Problem
-from kernels.schedule import Schedule
 from search.budget import Budget
-from search.measure import standings, summarise, summarise_groups
+from search.measure import summarise
 from search.process import CandidateFailureError
 from search.protocol import Message
 from search.records import Best, Measurement, TrialRecord
+from search.rounds import PLACEMENT_ROUNDS, ByRound, Rounds, by_round, over_quiet, rounds_of
 
 FINALISTS = 4
+SEMIFINALISTS, SEMIFINAL_ROUNDS = 12, 7
+SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
-FILLING_ROUNDS = 500  # where a budget in seconds ends them
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
-AFRESH = 10 * FILLING_ROUNDS  # from where the rounds of the fresh process are counted
+AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of the fresh process are counted
 LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
 
 
@@ -56,6 +60,8 @@ class Finals:
         runner: where they are run.
         budget: when they have to end.
         most: how many take part.
+        paces: of the machine in the trials of the search, where a control told them.
+        earlier: those of the searches before it on the same target, each for itself.
     """
 
     problem: Problem
@@ -63,27 +69,44 @@ class Finals:
     runner: FinalsRunner
     budget: Budget
     most: int = FINALISTS
-    _times: list[list[list[float]]] = field(default_factory=list, init=False)
-    _in_rounds: list[list[tuple[int, float]]] = field(default_factory=list, init=False)
+    paces: Sequence[float] = ()
+    earlier: Sequence[Sequence[float]] = ()
+    _timed: list[ByRound] = field(default_factory=list, init=False)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
-        finalists = [trial.schedule for trial in ranking[: self.most]]
-        rounds = _rounds(ranking[: self.most])
-        while finalists:
-            try:
-                afresh, budget_s = self._share()
-                reply = self._time(finalists, rounds, self.peers, budget_s)
-            except CandidateFailureError as failure:
-                # One that passed its trial fails now and then; go on with the others.
-                finalists.pop(-1 if failure.index is None else failure.index)
-                continue
-            self._times = [list(groups) for groups in reply["times"]]
-            self._in_rounds = in_rounds(reply)
-            if afresh:
-                self._time_afresh(finalists, rounds, reply)
-            return self._rank(finalists, reply)
-        return None, {}
+        finalists = self._semifinal(self._contenders(ranking))
+        rounds = _rounds(finalists) if self.budget.finals_left_s is None else PLACEMENT_ROUNDS
+        afresh, budget_s = self._share()
+        finalists, reply = self._time(finalists, rounds, self.peers, PLACEMENTS, budget_s)
+        if reply is None:
+            return None, {}
+        self._timed = [by_round(timed) for timed in reply["finalists"]]
+        if afresh:
+            self._time_afresh(finalists, rounds, reply)
+        return self._rank(finalists, reply)
+
+    def _contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Those who go to the semifinal: as many as its rounds can have in their time."""
+        taken_s = accumulate(SEMIFINAL_ROUNDS * time_us(trial) / 1e6 for trial in ranking)
+        fitting = sum(seconds <= FINALS_S for seconds in taken_s)
+        return list(ranking[: max(self.most, min(SEMIFINALISTS, fitting))])
+
+    def _semifinal(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
+        """Those who go to the finals: of more than can, the best of a few rounds.
+
+        A trial's time is of one moment, and errs by more than the best differ.
+        """
+        if len(contenders) <= self.most:
+            return contenders
+        left = self.budget.finals_left_s
+        budget_s = None if left is None else left * SEMIFINAL_SHARE
+        contenders, reply = self._time(contenders, SEMIFINAL_ROUNDS, False, 1, budget_s)
+        if reply is None:
+            return []
+        standings = rounds_of(reply).standings
+        order = sorted(range(len(contenders)), key=lambda i: standings[i])
+        return [contenders[i] for i in order[: self.most]]
 
     def _share(self) -> tuple[bool, float | None]:
         """Whether there is time for a fresh process, and what the present one may take."""
@@ -94,58 +117,76 @@ class Finals:
         return (True, timing_s / 2) if timing_s >= LEAST_TIMING_S else (False, left)
 
     def _time(
-        self, finalists: list[Schedule], rounds: int, peers: bool, budget_s: float | None
-    ) -> Message:
-        steps = [list(schedule.to_json()) for schedule in finalists]
-        rounds = rounds if budget_s is None else FILLING_ROUNDS
-        return self.runner.finals(steps, rounds, peers, PLACEMENTS, budget_s)
+        self,
+        finalists: list[TrialRecord],
+        rounds: int,
+        peers: bool,
+        placements: int,
+        budget_s: float | None,
+    ) -> tuple[list[TrialRecord], Message | None]:
+        """Time them; who was left, and what came of it: nothing, when none was.
 
-    def _time_afresh(self, finalists: list[Schedule], rounds: int, first: Message) -> None:
+        One that passed its trial fails now and then; then the others go on.
+        """
+        finalists = list(finalists)
+        while finalists:
+            steps = [list(trial.schedule.to_json()) for trial in finalists]
+            try:
+                return finalists, self.runner.finals(steps, rounds, peers, placements, budget_s)
+            except CandidateFailureError as failure:
+                finalists.pop(-1 if failure.index is None else failure.index)
+        return [], None
+
+    def _time_afresh(self, finalists: list[TrialRecord], rounds: int, first: Message) -> None:
         """Again in another process; one that fails there keeps what the first has said."""
         self.runner.renew()
+        steps = [list(trial.schedule.to_json()) for trial in finalists]
+        left = self.budget.finals_left_s
         with suppress(CandidateFailureError):
-            left = self.budget.finals_left_s
-            reply = self._time(finalists, rounds, peers=False, budget_s=left)
-            for groups, more in zip(self._times, reply["times"], strict=True):
-                groups.extend(more)
-            for samples, again in zip(self._in_rounds, in_rounds(reply, AFRESH), strict=True):
-                samples.extend(again)
+            reply = self.runner.finals(steps, rounds, False, PLACEMENTS, left)
+            for samples, again in zip(self._timed, reply["finalists"], strict=True):
+                samples.update(by_round(again, AFRESH))
             first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])
             first["rejected"] += reply["rejected"]
 
     def _rank(
-        self, finalists: list[Schedule], reply: Message
+        self, finalists: list[TrialRecord], reply: Message
     ) -> tuple[Best, dict[str, Measurement]]:
         flops = self.problem.flops
-        measured = [summarise_groups(groups, flops) for groups in self._times]
-        standing = standings(self._in_rounds)
-        order = sorted(range(len(finalists)), key=lambda i: standing[i])
-        (schedule, measurement), *others = [(finalists[i], measured[i]) for i in order]
-        at = finalists.index(schedule)
+        rounds = Rounds(tuple(self._timed))
+        own = self._paces(finalists, rounds)
+        earlier = [pace for paces in self.earlier for pace in over_quiet(paces)]
+        order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
+        (schedule, measurement), *others = [
+            (finalists[i].schedule, rounds.measurement(i, flops, own, earlier)) for i in order
+        ]
+        winner = order[0]
+        calm = rounds.calm(winner)
         best = Best(
             schedule,
             measurement,
             reply["peak_gflops"],
             tuple(others),
-            reply["scratch_bytes"][at],
-            samples=sum(map(len, self._times[at])),
-            placements=len(self._times[at]),
+            reply["scratch_bytes"][winner],
+            samples=len(calm),
+            placements=len({at // PLACEMENT_ROUNDS for at in calm}),
             rejected=reply["rejected"],
+            disturbed=rounds.disturbed,
             cold=reply["cold"],
         )
-        return best, {name: summarise(t, flops) for name, t in reply["peers"].items()}
+        peers = {
+            name: summarise(rounds.in_quiet(by_round(timed)), flops)
+            for name, timed in reply["peers"].items()
+        }
+        return best, peers
 
-
-def in_rounds(reply: Message, first: int = 0) -> list[list[tuple[int, float]]]:
-    """Each finalist's samples with the round that they are of, placement after placement."""
-    return [
-        [
-            (first + group * FILLING_ROUNDS + index, seconds)
-            for group, (indices, times) in enumerate(zip(rounds, groups, strict=True))
-            for index, seconds in zip(indices, times, strict=False)
-        ]
-        for rounds, groups in zip(reply["rounds"], reply["times"], strict=True)
-    ]
+    def _paces(self, finalists: list[TrialRecord], rounds: Rounds) -> list[float]:
+        """The paces of the search over that of the quiet rounds, as logarithms."""
+        quiet = median(
+            log(1e6 * median(rounds.calm(index).values()) / time_us(trial))
+            for index, trial in enumerate(finalists)
+        )
+        return [log(pace) - quiet for pace in self.paces]
 
 
 def _rounds(finalists: Sequence[TrialRecord]) -> int:

@@ -28,8 +28,7 @@ has them do so in time), and one run untimed, which wakes its own.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import exp, log, sqrt
-from statistics import fmean, median, stdev
+from statistics import median
 from typing import TYPE_CHECKING
 
 from kernels.statistics import median_interval
@@ -48,9 +47,6 @@ DECIDE_AFTER = 2
 FEW_SAMPLES = 3  # enough of long runs, which average over what spreads short ones; and
 # to place a run that is behind, well enough for a search
 OUT_OF_REACH = 1.6  # times the limit, by a single sample: no second one is needed
-LEAST_GROUPS = 3
-T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
-"""Student's t at 97.5%, by the number of groups."""
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
 VERY_LONG_RUN_S = 20 * SAMPLE_S
 
@@ -233,72 +229,15 @@ def interleave(
     return all_samples
 
 
-def standings(contenders: Sequence[Sequence[tuple[int, float]]]) -> list[float]:
-    """How each contender stands in the rounds: the logarithm of its time over the round's mean.
-
-    A machine that is shared goes through good seconds and bad ones, and the medians of
-    contenders that are alike then say which of them met more of the good. Within a round all
-    meet the same, so what counts is the ratio to the (geometric) mean of the round, and of
-    those ratios the median: a randomised block design (Box, Hunter and Hunter, Statistics for
-    Experimenters, 2005, chapter 4). Where too few rounds have all contenders, medians stand.
-
-    Args:
-        contenders: for each its samples, as (round, seconds).
-    """
-    by_round = [dict(samples) for samples in contenders]
-    shared = set.intersection(*map(set, by_round)) if by_round else set()
-    if len(shared) < LEAST_SAMPLES:
-        return [log(median(t for _, t in samples)) for samples in contenders]
-    means = {index: fmean(log(one[index]) for one in by_round) for index in shared}
-    return [median(log(one[index]) - means[index] for index in shared) for one in by_round]
-
-
 def summarise(times: Sequence[float], flops: int) -> Measurement:
     """Median speed and its 95% interval from times in seconds; ValueError when empty."""
     if not times:
         raise ValueError("no times to summarise")
     ordered = sorted(times)
     low, high = median_interval(len(ordered))
-    return _measurement(ordered, (ordered[low], ordered[high]), flops)
-
-
-def summarise_groups(groups: Sequence[Sequence[float]], flops: int) -> Measurement:
-    """Median speed, and a 95% interval for the median that another process would measure.
-
-    Where buffers lie and when a process runs moves its median by more than the samples in it
-    spread. So the medians of the groups (placements, processes) are taken for draws of such
-    medians, and the interval is that for one more draw: Student's prediction interval on
-    their logarithms (Hahn and Meeker, Statistical Intervals, 1991, section 4.7), widened to
-    what all samples together give.
-
-    Args:
-        groups: times in seconds, a group for each placement; empty groups are passed over.
-        flops: of one run.
-
-    Raises:
-        ValueError: there is no time at all.
-    """
-    filled = [group for group in groups if group]
-    pooled = sorted(t for group in filled for t in group)
-    if len(filled) < LEAST_GROUPS:
-        return summarise(pooled, flops)
-    centres = [log(median(group)) for group in filled]
-    middle = fmean(centres)
-    reach = student(len(centres)) * stdev(centres) * sqrt(1 + 1 / len(centres))
-    low, high = median_interval(len(pooled))
-    ends = min(exp(middle - reach), pooled[low]), max(exp(middle + reach), pooled[high])
-    return _measurement(pooled, ends, flops)
-
-
-def student(groups: int) -> float:
-    """Student's t at 97.5% for so many groups; that of fewer where the table has a gap."""
-    return T_95[max(count for count in T_95 if count <= groups)]
-
-
-def _measurement(ordered: Sequence[float], ends: tuple[float, float], flops: int) -> Measurement:
     middle = median(ordered)
     return Measurement(
         gflops=flops / middle / 1e9,
-        interval=(flops / ends[1] / 1e9, flops / ends[0] / 1e9),
+        interval=(flops / ordered[high] / 1e9, flops / ordered[low] / 1e9),
         time_us=middle * 1e6,
     )

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from kernels.native.placement import core_of, usable_processors
 from kernels.target import parse_target
 
+SLOW = 1.08  # times the fastest pace that was seen: somebody else is on the core
+BRIEF_S = 0.1  # for which that is borne
+STALE_S = 1.0  # after which the pace of another processor is not known any more
 CLAIM = "\0tilewise/processor/{}"
 
 
@@ -45,6 +48,37 @@ class Claim:
                 self.others = _beside(processor, usable_processors())
                 return True
         return False
+
+
+@dataclass
+class Paces:
+    """How fast each processor was when something was last timed on it.
+
+    Attributes:
+        least: the fastest pace of any.
+        last: of each processor that has been left, its pace and the moment, in seconds.
+    """
+
+    least: float = float("inf")
+    last: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _slow_since: float | None = None
+
+    def is_to_leave(self, processor: int, pace: float, now: float) -> bool:
+        """Note a pace; whether the timing should go on elsewhere, for a while at least."""
+        self.least = min(self.least, pace)
+        if pace < SLOW * self.least:
+            self._slow_since = None
+            return False
+        if self._slow_since is None:
+            self._slow_since = now
+        others = [
+            p for at, (p, when) in self.last.items() if at != processor and now - when < STALE_S
+        ]
+        if now - self._slow_since < BRIEF_S or (others and min(others) > pace / SLOW):
+            return False
+        self.last[processor] = pace, now
+        self._slow_since = None
+        return True
 
 
 def claim(target: str) -> Claim:

@@ -88,8 +88,10 @@ class TrialRecord:
         origin: `prior`, `transfer` (from a near problem) or the sampler's name.
         failure: class of the failure, None unless failed.
         message: what happened, for failures.
-        measurement: None for failures.
-        samples: every wall time kept, in seconds.
+        measurement: None for failures; at pace 1.
+        samples: every wall time kept, in seconds, as it was.
+        pace: how many times longer than in the job's first trial everything took meanwhile,
+            where a control told it (`search.pace`).
         rejected: samples thrown away because wall and thread time parted.
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the
@@ -105,6 +107,7 @@ class TrialRecord:
     message: str = ""
     measurement: Measurement | None = None
     samples: tuple[float, ...] = ()
+    pace: float = 1.0
     rejected: int = 0
     compile_s: float = 0.0
     max_error: float | None = None
@@ -147,6 +150,7 @@ class Best:
         samples: how many the winner's median is of.
         placements: of the buffers, in all processes, over which they were taken.
         rejected: samples of all finalists that were preempted, and thrown away.
+        disturbed: rounds that count for no median, because everything was slow in them.
         cold: how the caches were emptied before each sample; None if they were hot.
     """
 
@@ -158,6 +162,7 @@ class Best:
     samples: int = 0
     placements: int = 1
     rejected: int = 0
+    disturbed: int = 0
     cold: str | None = None
 
     @property

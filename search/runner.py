@@ -14,7 +14,7 @@ from kernels.support import working_bytes
 from kernels.target import parse_target
 from search.compiling import READY_AHEAD, Compilers, compilers_beside
 from search.process import ChildProcess
-from search.processors import Claim, claim
+from search.processors import Claim, Paces, claim
 from search.protocol import Message
 from search.records import CacheMode
 
@@ -83,6 +83,7 @@ class Runner:
     child: str = CHILD
     cache: CacheMode = "hot"
     compiler: str = COMPILER
+    _paces: Paces = field(default_factory=Paces, init=False, repr=False)
     _claim: Claim | None = field(default=None, init=False, repr=False)
     _timing: ChildProcess | None = field(default=None, init=False, repr=False)
     _compilers: Compilers | None = field(default=None, init=False, repr=False)
@@ -124,7 +125,9 @@ class Runner:
             self._compilers = Compilers(children, self._limits.trial_s)
         self._compilers.prepare(steps)
 
-    def trial(self, steps: list[Any], best_s: float | None) -> Message:
+    def trial(
+        self, steps: list[Any], best_s: float | None, control: Message | None = None
+    ) -> Message:
         """Compile (unless that is done), check and time one schedule.
 
         Raises:
@@ -136,12 +139,20 @@ class Runner:
         if self._compilers:
             self._compilers.help(steps, self._compile_here)
             ahead_s = self._compilers.finish(steps)
-        reply = self._ask({"do": "trial", "steps": steps, "best_s": best_s}, self._limits.trial_s)
+        request = {"do": "trial", "steps": steps, "best_s": best_s, "control": control}
+        reply = self._ask(request, self._limits.trial_s)
         if ahead_s is not None:
             reply["compile_s"] += ahead_s
-        if reply["rejected"] > len(reply["times"]):
+        if reply["rejected"] > len(reply["times"]) or (control and self._is_slow_here(reply)):
             self._time_elsewhere()
         return reply
+
+    def _is_slow_here(self, reply: Message) -> bool:
+        timing = self.processors.timing
+        if timing is None:
+            return False
+        (processor,) = timing
+        return self._paces.is_to_leave(processor, reply["pace"], time.monotonic())
 
     def finals(
         self,
@@ -182,8 +193,9 @@ class Runner:
             self._compilers = None
 
     def renew(self) -> None:
-        """Have the next request answered by a fresh child."""
+        """Have the next request answered by a fresh child, elsewhere if there is a place."""
         self._timed.close()
+        self._time_elsewhere()
 
     def peer(self, name: str) -> Message:
         """Prepare and check one peer in the child; `absent` in the reply says why it cannot be.

@@ -27,15 +27,23 @@ class TrialStore(Protocol):
         """
         ...
 
+    def earlier_paces(self) -> list[list[float]]:
+        """How the machine's pace went in other searches on the same target of late: of each,
+        the paces of its trials, in their order.
+        """
+        ...
+
 
 class MemoryStore:
     """Trials in memory, for searches that nobody resumes.
 
     Args:
         solved: what other searches have found.
+        paces: of their trials.
     """
 
-    def __init__(self, solved: Iterable[Solved] = ()) -> None:
+    def __init__(self, solved: Iterable[Solved] = (), paces: Iterable[list[float]] = ()) -> None:
+        self._paces = list(paces)
         self._trials: dict[int, TrialRecord] = {}
         self._solved = list(solved)
 
@@ -46,6 +54,10 @@ class MemoryStore:
     def known_failures(self) -> set[str]:
         """Those of this search, which is the only one that it knows."""
         return {trial.schedule.hash for trial in self._trials.values() if trial.failure}
+
+    def earlier_paces(self) -> list[list[float]]:
+        """The paces of other searches, as they were given."""
+        return self._paces
 
     def add(self, trial: TrialRecord) -> None:
         """Keep one trial; ValueError when its number is taken."""

@@ -23,6 +23,8 @@ from search.store import TrialStore
 from search.transfer import starting_points
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
+WORTH = 0.98  # of the control's time: a faster trial takes its place
+
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
 
 
@@ -43,7 +45,9 @@ class CandidateRunner(FinalsRunner, Protocol):
         """Have a schedule compiled before its trial, while others are timed."""
         ...
 
-    def trial(self, steps: list[Any], best_s: float | None) -> Message:
+    def trial(
+        self, steps: list[Any], best_s: float | None, control: Message | None = None
+    ) -> Message:
         """Compile, check and time one schedule."""
         ...
 
@@ -116,7 +120,15 @@ def tune(
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
         to_end = [trial for trial in search.ranking() if trial.state == "timed"]
-        best, peers = Finals(problem, request.peers, runner, budget).run(to_end)
+        finals = Finals(
+            problem,
+            request.peers,
+            runner,
+            budget,
+            paces=search.paces,
+            earlier=store.earlier_paces(),
+        )
+        best, peers = finals.run(to_end)
     trials = tuple(search.trials)
     return TuneResult(best, trials, budget.spent_s, complete, peers)
 
@@ -130,6 +142,8 @@ class _Search:
     store: TrialStore
     trials: list[TrialRecord] = field(default_factory=list)
     best: TrialRecord | None = None
+    control: TrialRecord | None = None
+    paces: list[float] = field(default_factory=list)
     _asked: deque[Proposal] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -146,6 +160,8 @@ class _Search:
             time_us(self.best) if self.best else float("inf")
         ):
             self.best = trial
+            if self.control is None or time_us(trial) < WORTH * time_us(self.control):
+                self.control = trial
 
     def ahead(self, runner: CandidateRunner) -> Iterator[Proposal]:
         """The points, each of them prepared as many trials ahead as the runner can use."""
@@ -168,9 +184,19 @@ class _Search:
         number = self.trials[-1].number + 1 if self.trials else 0
         best_s = time_us(self.best) / 1e6 if self.best else None
         steps = list(self.space.schedule(point).to_json())
-        trial = attempt(lambda: runner.trial(steps, best_s), self.space, number, point, origin)
+        control = None
+        if self.control is not None:
+            control = {
+                "steps": list(self.control.schedule.to_json()),
+                "seconds": time_us(self.control) / 1e6,
+            }
+        trial = attempt(
+            lambda: runner.trial(steps, best_s, control), self.space, number, point, origin
+        )
         self.store.add(trial)
         self._take_in(trial)
+        if trial.measurement:
+            self.paces.append(trial.pace)
         self._proposals.learn(trial)
         return trial
 

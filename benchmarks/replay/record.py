@@ -196,8 +196,8 @@ class Recorder:
                 return
             steps = [list(t.schedule.to_json()) for t in group]
             reply = runner.finals(steps, ROUNDS, False)
-            for trial, (times,) in zip(group, reply["times"], strict=True):
-                again[trial.schedule.hash] = tuple(times)
+            for trial, one in zip(group, reply["finalists"], strict=True):
+                again[trial.schedule.hash] = tuple(one["times"][0])
 
 
 def _ask(runner: Runner, steps: list[Any], best_s: float | None) -> Message:

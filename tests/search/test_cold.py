@@ -87,5 +87,5 @@ def test_a_cold_candidate_is_timed_and_says_how(size: int) -> None:
         finals = one.finals(steps, 3, peers=True, placements=2)
     assert "written before each sample" in finals["cold"]
     assert ("copies" in finals["cold"]) == (size == 16)
-    assert [len(groups) for groups in finals["times"]] == [2, 2]
+    assert [len(one["times"]) for one in finals["finalists"]] == [2, 2]
     assert finals["peers"]["openblas"]

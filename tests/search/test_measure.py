@@ -67,7 +67,7 @@ def test_a_caller_that_waits_for_its_other_threads_is_not_preempted() -> None:
 
 
 def test_a_run_that_always_sleeps_still_gets_a_number() -> None:
-    samples, stopped = measure.measure(lambda _: time.sleep(0.002), budget_s=0.02)
+    samples, stopped = measure.measure(lambda _: time.sleep(0.002), budget_s=0.2)
     assert samples.times
     assert samples.rejected >= 5
     assert not stopped
@@ -88,31 +88,6 @@ def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped()
     given = Samples(1)
     ahead, stopped = measure.measure(busy(0.003), 1.0, 0.1, samples=given, behind_s=0.05)
     assert (len(ahead.times) >= measure.LEAST_SAMPLES, stopped) == (True, False)
-
-
-def test_contenders_are_compared_within_rounds() -> None:
-    """Two that differ by 2% on a machine that is half as fast in one second of three."""
-    rng = random.Random(2)
-    by_standing = by_median = 0
-    for _ in range(200):
-        slow = [rng.random() < 0.5 for _ in range(30)]
-        fast, other = (
-            [(i, cost * (2 if slow[i] else 1) * rng.lognormvariate(0, 0.01)) for i in range(30)]
-            for cost in (1.00, 1.02)
-        )
-        # What was preempted is missing from the samples of one or the other.
-        fast, other = ([s for s in samples if rng.random() < 0.9] for samples in (fast, other))
-        first, second = measure.standings([fast, other])
-        by_standing += first < second
-        by_median += median(t for _, t in fast) < median(t for _, t in other)
-    assert by_standing == 200
-    assert by_median < 190
-
-
-def test_standings_without_shared_rounds_are_those_of_the_medians() -> None:
-    first, second = measure.standings([[(0, 1.0), (1, 3.0), (2, 2.0)], [(3, 1.5)]])
-    assert first > second
-    assert measure.standings([]) == []
 
 
 def test_short_runs_are_repeated_within_a_sample() -> None:

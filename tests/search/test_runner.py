@@ -88,8 +88,8 @@ def test_a_clearly_slower_candidate_is_stopped_early(runner: Runner) -> None:
 
 def test_finals_time_everything_in_the_same_rounds(runner: Runner) -> None:
     reply = runner.finals([steps(1), steps(8)], 5, peers=True, placements=2)
-    assert [len(placements) for placements in reply["times"]] == [2, 2]
-    assert all(times for times in reply["times"])
+    assert [len(one["times"]) for one in reply["finalists"]] == [2, 2]
+    assert all(times for one in reply["finalists"] for times in one["times"])
     assert reply["peers"]["openblas"]
     assert reply["peak_gflops"] > 0 and reply["cold"] is None
 
@@ -103,7 +103,7 @@ def test_finalists_do_not_disturb_each_other(weights: str) -> None:
         for rows, v in ((1, 1), (4, 2), (2, 3), (5, 1))
     ]
     with Runner(problem, detect().canonical) as one:
-        assert len(one.finals(schedules, 5, peers=False)["times"]) == 4
+        assert len(one.finals(schedules, 5, peers=False)["finalists"]) == 4
 
 
 def test_a_child_that_cannot_start_is_the_runners_error() -> None:

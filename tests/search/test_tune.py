@@ -47,7 +47,7 @@ class FakeRunner:
     def renew(self):
         pass
 
-    def trial(self, steps, best_s):
+    def trial(self, steps, best_s, control=None):
         schedule = Schedule.from_json(steps)
         self.hashes.append(schedule.hash)
         if schedule.register.rows == self.failing_rows:
@@ -56,6 +56,7 @@ class FakeRunner:
         pruned = best_s is not None and seconds > 1.25 * best_s
         return {
             "times": [seconds] * 6,
+            "pace": 1.0,
             "rejected": 0,
             "pruned": pruned,
             "compile_s": 0.1,
@@ -71,11 +72,16 @@ class FakeRunner:
         if self.finals_fail:
             self.finals_fail -= 1
             raise CandidateFailureError("wrong", "now and then", self.failing_final)
-        times = [[[self.seconds(Schedule.from_json(s))] * rounds] * placements for s in schedules]
-        named = {"openblas": [2e-3] * rounds} if peers else {}
+
+        def timed(seconds):
+            return {
+                "times": [[seconds] * rounds] * placements,
+                "rounds": [list(range(rounds))] * placements,
+            }
+
+        named = {"openblas": timed(2e-3)} if peers else {}
         return {
-            "times": times,
-            "rounds": [[list(range(rounds))] * placements for _ in schedules],
+            "finalists": [timed(self.seconds(Schedule.from_json(s))) for s in schedules],
             "rejected": 0,
             "peers": named,
             "peak_gflops": 1e3,
@@ -173,8 +179,10 @@ def test_seconds_end_the_search_but_one_candidate_is_always_tried() -> None:
 def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> None:
     runner = FakeRunner()
     runner.finals = lambda schedules, rounds, *_: {
-        "times": [[[(9 - i) * 1e-3] * rounds] for i in range(len(schedules))],
-        "rounds": [[list(range(rounds))] for _ in schedules],
+        "finalists": [
+            {"times": [[(99 - i) * 1e-3] * rounds], "rounds": [list(range(rounds))]}
+            for i in range(len(schedules))
+        ],
         "rejected": 0,
         "cold": None,
         "peers": {},
@@ -183,7 +191,7 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
     }
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
-    assert result.best.measurement.time_us == pytest.approx((9 - FINALISTS + 1) * 1e3)
+    assert result.best.measurement.time_us == pytest.approx((99 - FINALISTS + 1) * 1e3)
     assert result.best.scratch_bytes == {"A": 64, "B": FINALISTS - 1}, "that of the winner"
     others = [m.time_us for _, m in result.best.runners_up]
     assert others == sorted(others)
@@ -203,9 +211,22 @@ def test_finalists_that_fail_leave_the_rest(index: int | None) -> None:
     runner.finals_fail, runner.failing_final = 2, index
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
-    assert len(result.best.runners_up) == FINALISTS - 3
+    assert len(result.best.runners_up) == FINALISTS - 1, "others take their places"
     timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
     assert result.best.schedule == timed[2 if index == 0 else 0].schedule
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_nobody_takes_the_place_of_a_finalist_who_fails_among_few(index: int | None) -> None:
+    runner = FakeRunner()
+    runner.finals_fail, runner.failing_final = 2, index
+    result, *_ = run(TuneRequest(trials=FINALISTS), runner=runner)
+    assert result.best is not None
+    assert len(result.best.runners_up) == FINALISTS - 3
+    runner = FakeRunner()
+    runner.finals_fail = 3 * FINALISTS
+    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    assert result.best is None, "nobody is left"
 
 
 def test_no_candidate_that_runs_means_no_best() -> None:

@@ -1,0 +1,149 @@
+"""The machine's pace, read from a control: a candidate whose time is known, run once more.
+
+Who else runs on a shared machine, on the other half of a core or by its clock, makes everything
+take up to half as long again, for seconds on end, and no clock of this process tells that from a
+slow schedule. A schedule like the candidate meets the same. So one that has been timed before (the
+control) is timed before and after each candidate, and the candidate's time is told at the pace at
+which the control has always run. Where the control's two times differ, or the candidate may be
+among the best, both are timed in turn, and what counts is the median of their ratios. (A control in
+every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4.)
+"""
+
+import time
+from dataclasses import dataclass
+from statistics import median
+
+from search.measure import (
+    DECIDE_AFTER,
+    LEAST_SAMPLES,
+    OUT_OF_REACH,
+    PATIENCE,
+    VERY_LONG_RUN_S,
+    Run,
+    Samples,
+    is_narrow,
+)
+
+STEADY = 0.03  # between ratios of two rounds: more than they spread while the pace is the same
+MOST_ROUNDS = 9
+
+
+@dataclass(frozen=True)
+class Control:
+    """A run whose time is known.
+
+    Attributes:
+        run: it.
+        seconds: what one takes at pace 1.
+        repeat: runs in one sample.
+    """
+
+    run: Run
+    seconds: float
+    repeat: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a candidate's time means, in seconds at pace 1.
+
+    Attributes:
+        stop_above_s: what is no longer interesting.
+        behind_s: what the finals will not have.
+    """
+
+    stop_above_s: float
+    behind_s: float
+
+
+@dataclass(frozen=True)
+class Paced:
+    """What came of timing a candidate beside a control.
+
+    Attributes:
+        samples: of the candidate, as they were.
+        stopped: whether it was given up early.
+        pace: of the machine meanwhile: how many times longer than usual the control took. The
+            samples' median over it is the candidate's time.
+    """
+
+    samples: Samples
+    stopped: bool
+    pace: float
+
+
+def measure_beside(
+    control: Control, run: Run, samples: Samples, limits: Limits, budget_s: float
+) -> Paced:
+    """Time a candidate in turn with the control.
+
+    Args:
+        control: what the pace is read from.
+        run: the candidate, warmed up.
+        samples: of it, as `search.measure.start` made them; of a very long run with its first.
+        limits: from where fewer samples do.
+        budget_s: seconds; slow or disturbed runs stretch it `PATIENCE` times at most.
+    """
+    turns = _Turns(control, run, samples, limits)
+    begin = time.perf_counter()
+    while not turns.are_enough(time.perf_counter() - begin, budget_s):
+        turns.take()
+    return turns.outcome()
+
+
+@dataclass
+class _Turns:
+    """A candidate and the control in turn, each of them first in every other round."""
+
+    control: Control
+    run: Run
+    samples: Samples
+    limits: Limits
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self._its = Samples(self.control.repeat)
+
+    def take(self) -> None:
+        """One round."""
+        turns = [(self.samples, self.run), (self._its, self.control.run)]
+        for samples, run in turns if self.rounds % 2 == 0 else turns[::-1]:
+            if self.rounds not in samples.rounds:  # else its check was the sample
+                samples.take(run, self.rounds)
+        self.rounds += 1
+
+    @property
+    def ratios(self) -> list[float]:
+        """The candidate's time over the control's, of the rounds that have both."""
+        its = dict(zip(self._its.rounds, self._its.times, strict=True))
+        own = zip(self.samples.rounds, self.samples.times, strict=True)
+        return [seconds / its[at] for at, seconds in own if at in its]
+
+    def are_enough(self, elapsed_s: float, budget_s: float) -> bool:
+        """Whether the ratios tell what they can."""
+        ratios = self.ratios
+        if self.rounds == MOST_ROUNDS or elapsed_s > PATIENCE * budget_s or self._is_hopeless:
+            return True
+        if len(ratios) < DECIDE_AFTER:
+            return False
+        is_minor = min(ratios) * self.control.seconds > self.limits.behind_s
+        if is_minor or self.samples.least_s >= VERY_LONG_RUN_S:
+            last = ratios[-DECIDE_AFTER:]
+            return max(last) < (1 + STEADY) * min(last)
+        return len(ratios) >= LEAST_SAMPLES and (elapsed_s > budget_s or is_narrow(ratios))
+
+    @property
+    def _is_hopeless(self) -> bool:
+        ratios = self.ratios
+        margin = 1.0 if len(ratios) >= DECIDE_AFTER else OUT_OF_REACH
+        limit = margin * self.limits.stop_above_s / self.control.seconds
+        return bool(ratios) and min(ratios) > limit
+
+    def outcome(self) -> Paced:
+        """What came of it; at the usual pace where every round was preempted."""
+        ratios = self.ratios
+        if not ratios:
+            self.samples.times = self.samples.times or [self.samples.least_s]
+            return Paced(self.samples, False, 1.0)
+        pace = median(self.samples.times) / (median(ratios) * self.control.seconds)
+        return Paced(self.samples, self._is_hopeless, pace)

@@ -1,0 +1,226 @@
+"""Contenders timed in turn, round by round: who stands best, and what is quoted of whom.
+
+A machine that is shared goes through good seconds and bad ones, and medians of contenders that
+are alike then say which of them met more of the good. Within a round all meet the same. So
+what each took is split into a part of its own, by which they are ranked, and the level of the
+round, in a randomised block design (Box, Hunter and Hunter, Statistics for Experimenters, 2005,
+chapter 4). The levels also tell the good rounds from the bad: what is quoted is the median of
+the quiet ones, and how far levels reach from there goes into the interval.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, hypot, log, sqrt
+from statistics import fmean, median, stdev
+
+from kernels.statistics import median_interval
+from search.measure import LEAST_SAMPLES, summarise
+from search.protocol import Message
+from search.records import Measurement
+
+PLACEMENT_ROUNDS = 500  # at most; the rounds of each placement are counted from a multiple of it
+QUIET = log(1.05)  # above the level of the quietest rounds
+QUIETEST = 0.1  # of all rounds: the level of so many is not luck
+ENOUGH_TO_RANK = 10  # quiet rounds; of fewer, all count
+LEAST_GROUPS = 3
+LEAST_IN_GROUP = 3
+POLISHED = 6  # times, until neither part moves
+WINDOW = 5  # rounds or trials over which a pace has to last
+T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
+"""Student's t at 97.5%, by the number of groups."""
+
+ByRound = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Samples of contenders.
+
+    Attributes:
+        contenders: for each the seconds that a run took, by the number of the round; what was
+            preempted is missing. Rounds of different placements of the buffers differ in the
+            quotient of their number by `PLACEMENT_ROUNDS`.
+    """
+
+    contenders: tuple[ByRound, ...]
+
+    @cached_property
+    def _logs(self) -> list[ByRound]:
+        """Logarithms of the times, in rounds that at least half of the contenders have."""
+        count = Counter(at for one in self.contenders for at in one)
+        kept = {at for at, have in count.items() if 2 * have >= len(self.contenders)}
+        return [{at: log(t) for at, t in one.items() if at in kept} for one in self.contenders]
+
+    @cached_property
+    def _fit(self) -> tuple[list[float], ByRound]:
+        """Logarithms for contenders and for rounds that add up to their times.
+
+        By median polish, for which no round has to be complete (Tukey, Exploratory Data
+        Analysis, 1977, chapter 11).
+        """
+        logs, levels = self._logs, dict.fromkeys(sorted(set().union(*self._logs)), 0.0)
+        own = [0.0] * len(logs)
+        for _ in range(POLISHED):
+            own = [median(one[at] - levels[at] for at in one) if one else 0.0 for one in logs]
+            for at in levels:
+                levels[at] = median(
+                    one[at] - mine for one, mine in zip(logs, own, strict=True) if at in one
+                )
+        return own, levels
+
+    @property
+    def levels(self) -> ByRound:
+        """Of each round that most contenders have, the logarithm of how slow everything was."""
+        return self._fit[1]
+
+    @cached_property
+    def quiet(self) -> set[int]:
+        """The rounds whose level is near the least; all, where few are shared."""
+        if len(self.levels) < LEAST_SAMPLES:
+            return set().union(*self.contenders)
+        ordered = sorted(self.levels.values())
+        least = ordered[max(LEAST_SAMPLES, int(QUIETEST * len(ordered))) - 1]
+        return {at for at, level in self.levels.items() if level <= least + QUIET}
+
+    @property
+    def disturbed(self) -> int:
+        """How many rounds were not quiet."""
+        return len(set(self.levels) - self.quiet)
+
+    @cached_property
+    def standings(self) -> list[float]:
+        """For each contender the median, over rounds, of its log time over the round's level.
+
+        Of the quiet rounds, where there are enough; medians, where the contenders share few.
+        """
+        if len(self.levels) < LEAST_SAMPLES:
+            return [log(median(one.values())) for one in self.contenders]
+        if len(self.quiet) < ENOUGH_TO_RANK:
+            return self._fit[0]
+        return [
+            median([one[at] - self.levels[at] for at in one if at in self.quiet] or [own])
+            for one, own in zip(self._logs, self._fit[0], strict=True)
+        ]
+
+    def calm(self, index: int) -> ByRound:
+        """A contender's samples of quiet rounds; all of them, where it has none there."""
+        own = self.contenders[index]
+        return {at: taken for at, taken in own.items() if at in self.quiet} or own
+
+    def measurement(
+        self, index: int, flops: int, paces: Sequence[float] = (), earlier: Sequence[float] = ()
+    ) -> Measurement:
+        """Median speed in quiet rounds, and a 95% interval for the median of another process.
+
+        Where buffers lie and when a process runs moves its median by more than the samples in
+        it spread. So the medians of the placements are taken for draws of such medians, and
+        the interval is that for one more draw: Student's prediction interval on their
+        logarithms (Hahn and Meeker, Statistical Intervals, 1991, section 4.7), widened to what
+        all samples together give, and by the paces that the machine has shown.
+
+        Args:
+            index: of the contender.
+            flops: of one run.
+            paces: logarithms of how much longer than in quiet rounds everything took, in the
+                trials of the same search.
+            earlier: the same of searches before it.
+
+        Raises:
+            ValueError: there is no time at all.
+        """
+        calm = self.calm(index)
+        found = summarise(list(calm.values()), flops)
+        middle = log(median(calm.values()))
+        low, high = (log(t) - middle for t in self._ends(calm))
+        slow, fast = self._reach(paces, earlier)
+        ends = middle - hypot(low, fast), middle + hypot(high, slow)
+        interval = flops / exp(ends[1]) / 1e9, flops / exp(ends[0]) / 1e9
+        return Measurement(found.gflops, interval, found.time_us)
+
+    @staticmethod
+    def _ends(calm: ByRound) -> tuple[float, float]:
+        """Seconds at the ends of the interval while the pace stays."""
+        ordered = sorted(calm.values())
+        first, last = median_interval(len(ordered))
+        groups: dict[int, list[float]] = {}
+        for at, taken in calm.items():
+            groups.setdefault(at // PLACEMENT_ROUNDS, []).append(log(taken))
+        centres = [median(each) for each in groups.values() if len(each) >= LEAST_IN_GROUP]
+        if len(centres) < LEAST_GROUPS:
+            return ordered[first], ordered[last]
+        middle = fmean(centres)
+        reach = student(len(centres)) * stdev(centres) * sqrt(1 + 1 / len(centres))
+        return min(exp(middle - reach), ordered[first]), max(exp(middle + reach), ordered[last])
+
+    def _reach(self, paces: Sequence[float], earlier: Sequence[float]) -> tuple[float, float]:
+        """How far above and below the quiet level paces went, as logarithms; not below 0.
+
+        The present counts for itself beside the past, however long that was.
+        """
+        by_placement: dict[int, list[float]] = {}
+        for at, level in self.levels.items():
+            by_placement.setdefault(at // PLACEMENT_ROUNDS, []).append(level - self._quiet_level)
+        present = [pace for levels in by_placement.values() for pace in lasting(levels)]
+        reaches = [_middle(shown) for shown in (present + lasting(paces), sorted(earlier)) if shown]
+        slow = max((high for _, high in reaches), default=0.0)
+        fast = min((low for low, _ in reaches), default=0.0)
+        return max(0.0, slow), max(0.0, -fast)
+
+    @cached_property
+    def _quiet_level(self) -> float:
+        return median(level for at, level in self.levels.items() if at in self.quiet)
+
+    def in_quiet(self, other: ByRound) -> list[float]:
+        """What one who took part in some of the rounds would have taken in quiet ones."""
+        if not self.levels or not set(other) & set(self.levels):
+            return list(other.values())
+        return [
+            t * exp(self._quiet_level - self.levels[at])
+            for at, t in other.items()
+            if at in self.levels
+        ]
+
+
+def by_round(timed: Message, first: int = 0) -> ByRound:
+    """One contender's seconds by round, from its `times` and `rounds` for each placement."""
+    return {
+        first + placement * PLACEMENT_ROUNDS + at: seconds
+        for placement, (times, rounds) in enumerate(
+            zip(timed["times"], timed["rounds"], strict=True)
+        )
+        for at, seconds in zip(rounds, times, strict=True)
+    }
+
+
+def rounds_of(reply: Message) -> Rounds:
+    """The finalists of one answer."""
+    return Rounds(tuple(by_round(timed) for timed in reply["finalists"]))
+
+
+def lasting(values: Iterable[float]) -> list[float]:
+    """Medians of `WINDOW` values in a row; one of all, where there are fewer."""
+    values = list(values)
+    if not values:
+        return []
+    count = max(1, len(values) - WINDOW + 1)
+    return [median(values[at : at + WINDOW]) for at in range(count)]
+
+
+def over_quiet(paces: Sequence[float]) -> list[float]:
+    """A search's lasting paces over the quietest of them, as logarithms."""
+    shown = sorted(lasting(log(pace) for pace in paces))
+    return [pace - shown[int(QUIETEST * len(shown))] for pace in shown]
+
+
+def _middle(values: Sequence[float]) -> tuple[float, float]:
+    """Least and greatest of the middle 95%."""
+    ordered = sorted(values)
+    tail = len(ordered) // 40
+    return ordered[tail], ordered[-1 - tail]
+
+
+def student(groups: int) -> float:
+    """Student's t at 97.5% for so many groups; that of fewer where the table has a gap."""
+    return T_95[max(count for count in T_95 if count <= groups)]
