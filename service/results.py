@@ -92,7 +92,7 @@ def job_json(session: Session, job: models.Job) -> Json:
 
 
 def trial_json(row: models.Trial) -> Json:
-    """One trial; `samples_us` are the wall times of its samples."""
+    """One trial; `samples_us` are its samples as they were, `time_us` is at pace 1."""
     return {
         "number": row.number,
         "hash": row.hash,
@@ -106,6 +106,7 @@ def trial_json(row: models.Trial) -> Json:
         "interval": _interval(row.low, row.high),
         "time_us": row.time_us,
         "samples_us": [seconds * 1e6 for seconds in unpack_samples(row.samples)],
+        "pace": row.pace,
         "cache": row.job.cache,
         "rejected": row.rejected,
         "compile_s": row.compile_s,
@@ -170,6 +171,7 @@ def measured_json(best: Best) -> Json:
         "samples": best.samples,
         "placements": best.placements,
         "rejected": best.rejected,
+        "disturbed": best.disturbed,
         "cold": best.cold,
     }
 

@@ -60,12 +60,15 @@ class TrialCounts(BaseModel):
 class MeasuredView(BaseModel):
     """How a speed was had: samples kept and thrown away, placements of the buffers.
 
+    `disturbed` rounds count for no median, for everything was slow in them.
+
     `cold` says what emptied the caches before each sample, null when they were hot.
     """
 
     samples: int
     placements: int
     rejected: int
+    disturbed: int = 0
     cold: str | None
 
 
@@ -114,7 +117,11 @@ class JobPage(BaseModel):
 
 
 class TrialView(BaseModel):
-    """One finished trial."""
+    """One finished trial.
+
+    `pace` is how many times longer than in the job's first trial everything took meanwhile;
+    `time_us` is the median of `samples_us` over it.
+    """
 
     number: int
     hash: str
@@ -128,6 +135,7 @@ class TrialView(BaseModel):
     interval: tuple[float, float] | None
     time_us: float | None
     samples_us: list[float]
+    pace: float
     cache: CacheMode
     rejected: int
     compile_s: float

@@ -140,14 +140,14 @@ def _trial(row: Json, distributions: dict[str, CategoricalDistribution]) -> Froz
         distributions={**distributions},
         user_attrs=_attributes(row),
         system_attrs={},
-        intermediate_values=_running_median(row["samples_us"]),
+        intermediate_values=_running_median([t / row["pace"] for t in row["samples_us"]]),
     )
 
 
 def _attributes(row: Json) -> Json:
     """What else is known of a trial; nothing where there is nothing."""
-    names = ("job", "number", "hash", "origin", "gflops", "compile_s", "rejected", "max_error",
-             "failure", "message", "toolchain")  # fmt: skip
+    names = ("job", "number", "hash", "origin", "gflops", "compile_s", "rejected", "pace",
+             "max_error", "failure", "message", "toolchain")  # fmt: skip
     return {name: row[name] for name in names if row[name] not in (None, "")}
 
 

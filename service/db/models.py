@@ -120,7 +120,8 @@ class Trial(Base):
     """One finished trial of a job, as `search.records.TrialRecord` has it.
 
     Attributes:
-        samples: wall times in seconds, little-endian float64.
+        samples: wall times in seconds, little-endian float64, as they were.
+        pace: of the machine meanwhile; `time_us` is the samples' median over it.
     """
 
     __tablename__ = "trials"
@@ -144,6 +145,7 @@ class Trial(Base):
     high: Mapped[float | None]
     time_us: Mapped[float | None]
     samples: Mapped[bytes]
+    pace: Mapped[float]
     rejected: Mapped[int]
     compile_s: Mapped[float]
     max_error: Mapped[float | None]

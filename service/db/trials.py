@@ -2,7 +2,9 @@
 
 import array
 import sys
+from datetime import timedelta
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Select, func, insert, select
@@ -13,9 +15,11 @@ from kernels.schedule import Schedule
 from search.records import MOST_SOLVED, Measurement, Solved, TrialRecord
 from service import lease
 from service.db import models
+from service.db.base import now
 from service.db.session import Sessions, reading, writing
 
 MOST_JOBS = 256  # earlier searches that one search reads of
+PACES_OF, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of the machine
 
 # By itself: the unit of work of a session takes longer than the row.
 _INSERT = insert(models.Trial)
@@ -64,6 +68,29 @@ class SqlTrialStore:
                 )
             )
             return set(session.scalars(query))
+
+    def earlier_paces(self) -> list[list[float]]:
+        """The paces of the trials of the last hour in other jobs on this target, by job."""
+        with reading(self._sessions) as session:
+            own = session.get_one(models.Job, self._job_id)
+            newest = (
+                select(models.Job.id)
+                .where(models.Job.target == own.target, models.Job.id != own.id)
+                .order_by(models.Job.id.desc())
+                .limit(MOST_JOBS)
+            )
+            query = (
+                select(models.Trial.job_id, models.Trial.pace)
+                .where(
+                    models.Trial.job_id.in_(newest),
+                    models.Trial.state != "failed",
+                    models.Trial.created_at >= now() - PACES_OF,
+                )
+                .order_by(models.Trial.job_id.desc(), models.Trial.number)
+                .limit(MOST_PACES)
+            )
+            rows = session.execute(query).all()
+        return [[pace for _, pace in group] for _, group in groupby(rows, key=itemgetter(0))]
 
     def add(self, trial: TrialRecord) -> None:
         """Commit one finished trial, and extend the lease with it.
@@ -154,6 +181,7 @@ def row(job_id: int, trial: TrialRecord) -> dict[str, Any]:
         "high": speed.interval[1] if speed else None,
         "time_us": speed.time_us if speed else None,
         "samples": pack_samples(trial.samples),
+        "pace": trial.pace,
         "rejected": trial.rejected,
         "compile_s": trial.compile_s,
         "max_error": trial.max_error,
@@ -172,6 +200,7 @@ def record(row: models.Trial) -> TrialRecord:
         message=row.message,
         measurement=_measurement(row),
         samples=unpack_samples(row.samples),
+        pace=row.pace,
         rejected=row.rejected,
         compile_s=row.compile_s,
         max_error=row.max_error,

@@ -36,6 +36,7 @@ def trial(number: int, *, gflops: float = 50.0) -> TrialRecord:
         origin="prior",
         measurement=measurement(gflops),
         samples=(0.1, 1 / 3, 1.5e-05),
+        pace=1.25,
         rejected=2,
         compile_s=0.25,
         max_error=0.125,

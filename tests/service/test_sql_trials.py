@@ -7,7 +7,7 @@ from search.records import MOST_SOLVED, Solved
 from search.store import MemoryStore, TrialStore
 from service import jobs, lease
 from service.db import models, reading, writing
-from service.db.trials import SqlTrialStore
+from service.db.trials import PACES_OF, SqlTrialStore
 from service.errors import LeaseLostError
 from service.owner import me
 from tests.service import fakes
@@ -49,6 +49,24 @@ def test_jobs_do_not_see_each_others_trials(sessions, submit):
     )
     first.add(fakes.trial(0))
     assert second.trials() == []
+
+
+def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, submit):
+    first, second, own = (
+        SqlTrialStore(sessions, submit(f"matmul:m={m},n=1,k=1,dtype=f32")) for m in (1, 2, 3)
+    )
+    for number, pace in enumerate((1.0, 1.5, 1.25)):
+        first.add(fakes.replace(fakes.trial(number), pace=pace))
+    first.add(fakes.failed_trial(3))
+    second.add(fakes.replace(fakes.trial(0), pace=2.0, state="pruned"))
+    own.add(fakes.trial(0))
+    assert own.earlier_paces() == [[2.0], [1.0, 1.5, 1.25]]
+    with writing(sessions) as session:
+        for row in session.query(models.Trial).filter_by(pace=1.5):
+            row.created_at -= PACES_OF
+        session.get_one(models.Job, 2).target = "cpu:another,threads=1"
+    assert own.earlier_paces() == [[1.0, 1.25]]
+    assert MemoryStore(paces=[[1.0, 2.0]]).earlier_paces() == [[1.0, 2.0]]
 
 
 def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, machine):

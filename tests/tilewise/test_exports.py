@@ -26,8 +26,9 @@ def trial(number: int = 0, **parts: Any) -> Json:
         "number": number, "hash": f"{number:016x}", "steps": [{"step": "unroll", "factor": 2}],
         "params": params, "state": "timed", "origin": "tpe", "failure": None, "message": "",
         "gflops": 100.0 + number, "interval": [99.0, 101.0 + number], "time_us": 1500.0 - number,
-        "samples_us": [1500.0 - number, 1490.0, 1510.5], "rejected": 2, "compile_s": 0.25,
-        "max_error": 0.125, "cache": "hot", "created": f"2026-11-20T18:25:{number:02}.118309+00:00",
+        "samples_us": [1500.0 - number, 1490.0, 1510.5], "rejected": 2, "pace": 1.0,
+        "compile_s": 0.25, "max_error": 0.125, "cache": "hot",
+        "created": f"2026-11-20T18:25:{number:02}.118309+00:00",
     }  # fmt: skip
     return made | parts
 
@@ -79,6 +80,7 @@ def test_a_timed_trial_in_t4_has_milliseconds() -> None:
         "speed_high": (104.0, "GFLOP/s"),
         "max_error": (0.125, ""),
         "rejected_samples": (2, ""),
+        "pace": (1.0, ""),
     }
 
 

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 LABEL = 10
 TRIAL_COLUMNS = (
     "number", "state", "origin", "gflops", "gflops_low", "gflops_high", "time_us", "samples",
-    "rejected", "compile_s", "max_error", "failure", "message", "hash", "schedule",
+    "pace", "rejected", "compile_s", "max_error", "failure", "message", "hash", "schedule",
     "problem", "target", "toolchain", "job", "created",
 )  # fmt: skip
 
@@ -58,8 +58,13 @@ def _measured_lines(found: Json) -> list[tuple[str, str]]:
     return [
         ("measured", f"{caches}, {measured['samples']} samples over {measured['placements']} "
                      f"placements of the buffers; {measured['rejected']} of all finalists "
-                     "preempted and thrown away"),
+                     "preempted and thrown away"
+                     f"{_disturbed_text(measured.get('disturbed', 0))}"),
     ]  # fmt: skip
+
+
+def _disturbed_text(rounds: int) -> str:
+    return f"; {rounds} rounds left out, in which all were slow" if rounds else ""
 
 
 def steps_text(steps: list[Json]) -> str:
