@@ -10,11 +10,12 @@ every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from search.measure import (
     DECIDE_AFTER,
+    FEW_SAMPLES,
     LEAST_SAMPLES,
     OUT_OF_REACH,
     PATIENCE,
@@ -24,8 +25,8 @@ from search.measure import (
     is_narrow,
 )
 
-STEADY = 0.03  # between ratios of two rounds: more than they spread while the pace is the same
-MOST_ROUNDS = 9
+STEADY = 0.03  # between two ratios: more than they spread while the pace stays
+MOST_TURNS = 14
 
 
 @dataclass(frozen=True)
@@ -93,57 +94,66 @@ def measure_beside(
 
 @dataclass
 class _Turns:
-    """A candidate and the control in turn, each of them first in every other round."""
+    """A candidate and the control in turn; of every two neighbours there is a ratio."""
 
     control: Control
     run: Run
     samples: Samples
     limits: Limits
-    rounds: int = 0
+    turns: int = 0
+    ratios: list[float] = field(default_factory=list)
+    _last: tuple[Samples, float] | None = None
 
     def __post_init__(self) -> None:
         self._its = Samples(self.control.repeat)
+        self._is_own_next = not self.samples.times  # else its check was the first turn
+        if self.samples.times:
+            self._last = self.samples, self.samples.times[-1]
 
     def take(self) -> None:
-        """One round."""
-        turns = [(self.samples, self.run), (self._its, self.control.run)]
-        for samples, run in turns if self.rounds % 2 == 0 else turns[::-1]:
-            if self.rounds not in samples.rounds:  # else its check was the sample
-                samples.take(run, self.rounds)
-        self.rounds += 1
+        """One sample of whose turn it is."""
+        samples, run = self._its, self.control.run
+        if self._is_own_next:
+            samples, run = self.samples, self.run
+        before = samples.rejected
+        samples.take(run)
+        if samples.rejected == before:
+            self._compare(samples)
+        self._is_own_next = not self._is_own_next
+        self.turns += 1
 
-    @property
-    def ratios(self) -> list[float]:
-        """The candidate's time over the control's, of the rounds that have both."""
-        its = dict(zip(self._its.rounds, self._its.times, strict=True))
-        own = zip(self.samples.rounds, self.samples.times, strict=True)
-        return [seconds / its[at] for at, seconds in own if at in its]
+    def _compare(self, samples: Samples) -> None:
+        """The ratio to the neighbour before, unless one was preempted in between."""
+        seconds = samples.times[-1]
+        if self._last is not None and self._last[0] is not samples:
+            other = self._last[1]
+            self.ratios.append(seconds / other if samples is self.samples else other / seconds)
+        self._last = samples, seconds
 
     def are_enough(self, elapsed_s: float, budget_s: float) -> bool:
         """Whether the ratios tell what they can."""
         ratios = self.ratios
-        if self.rounds == MOST_ROUNDS or elapsed_s > PATIENCE * budget_s or self._is_hopeless:
+        if self.turns >= MOST_TURNS or elapsed_s > PATIENCE * budget_s or self._is_hopeless:
             return True
         if len(ratios) < DECIDE_AFTER:
             return False
         is_minor = min(ratios) * self.control.seconds > self.limits.behind_s
         if is_minor or self.samples.least_s >= VERY_LONG_RUN_S:
             last = ratios[-DECIDE_AFTER:]
-            return max(last) < (1 + STEADY) * min(last)
+            return max(last) < (1 + STEADY) * min(last) or len(ratios) >= FEW_SAMPLES
         return len(ratios) >= LEAST_SAMPLES and (elapsed_s > budget_s or is_narrow(ratios))
 
     @property
     def _is_hopeless(self) -> bool:
-        ratios = self.ratios
-        margin = 1.0 if len(ratios) >= DECIDE_AFTER else OUT_OF_REACH
+        margin = 1.0 if len(self.ratios) >= DECIDE_AFTER else OUT_OF_REACH
         limit = margin * self.limits.stop_above_s / self.control.seconds
-        return bool(ratios) and min(ratios) > limit
+        return bool(self.ratios) and min(self.ratios) > limit
 
     def outcome(self) -> Paced:
-        """What came of it; at the usual pace where every round was preempted."""
-        ratios = self.ratios
-        if not ratios:
-            self.samples.times = self.samples.times or [self.samples.least_s]
+        """What came of it; at the usual pace where no two neighbours were left."""
+        if not self.samples.times:
+            self.samples.times.append(self.samples.least_s)
+        if not self.ratios:
             return Paced(self.samples, False, 1.0)
-        pace = median(self.samples.times) / (median(ratios) * self.control.seconds)
+        pace = median(self.samples.times) / (median(self.ratios) * self.control.seconds)
         return Paced(self.samples, self._is_hopeless, pace)

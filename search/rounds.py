@@ -27,7 +27,7 @@ ENOUGH_TO_RANK = 10  # quiet rounds; of fewer, all count
 LEAST_GROUPS = 3
 LEAST_IN_GROUP = 3
 POLISHED = 6  # times, until neither part moves
-WINDOW = 5  # rounds or trials over which a pace has to last
+WINDOW = 5  # rounds over which a level has to last, as the paces of trials do
 T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
 """Student's t at 97.5%, by the number of groups."""
 
@@ -163,7 +163,7 @@ class Rounds:
         for at, level in self.levels.items():
             by_placement.setdefault(at // PLACEMENT_ROUNDS, []).append(level - self._quiet_level)
         present = [pace for levels in by_placement.values() for pace in lasting(levels)]
-        reaches = [_middle(shown) for shown in (present + lasting(paces), sorted(earlier)) if shown]
+        reaches = [_middle(shown) for shown in ([*present, *paces], earlier) if shown]
         slow = max((high for _, high in reaches), default=0.0)
         fast = min((low for low, _ in reaches), default=0.0)
         return max(0.0, slow), max(0.0, -fast)
@@ -209,8 +209,8 @@ def lasting(values: Iterable[float]) -> list[float]:
 
 
 def over_quiet(paces: Sequence[float]) -> list[float]:
-    """A search's lasting paces over the quietest of them, as logarithms."""
-    shown = sorted(lasting(log(pace) for pace in paces))
+    """A search's paces over the quietest of them, as logarithms."""
+    shown = sorted(map(log, paces))
     return [pace - shown[int(QUIETEST * len(shown))] for pace in shown]
 
 

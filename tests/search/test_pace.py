@@ -7,7 +7,7 @@ import pytest
 
 from search import measure, pace
 from search.measure import VERY_LONG_RUN_S, Run, Samples
-from search.pace import MOST_ROUNDS, Control, Limits, Paced, measure_beside
+from search.pace import MOST_TURNS, Control, Limits, Paced, measure_beside
 
 
 class Machine:
@@ -70,23 +70,23 @@ def test_nor_does_a_fast_second_make_a_winner(machine: Machine) -> None:
     assert median(found.samples.times) / found.pace == pytest.approx(0.55e-3, rel=0.02)
 
 
-def test_the_slow_are_given_up_after_a_round_or_two(machine: Machine) -> None:
+def test_the_slow_are_given_up_after_two_or_three_turns(machine: Machine) -> None:
     assert machine.beside(0.5e-3, 1.5e-3).stopped
     assert machine.runs == 2
     found = machine.beside(0.5e-3, 0.7e-3)
-    assert found.stopped and len(found.samples.times) == 2
+    assert found.stopped and machine.runs == 2 + 3
 
 
-def test_a_run_far_behind_needs_two_rounds_and_one_near_the_best_more(machine: Machine) -> None:
+def test_a_run_far_behind_needs_three_turns_and_one_near_the_best_more(machine: Machine) -> None:
     behind = machine.beside(0.5e-3, 0.58e-3)
-    assert (len(behind.samples.times), behind.stopped) == (2, False)
+    assert (len(behind.samples.times), behind.stopped, machine.runs) == (2, False, 3)
     near = machine.beside(0.5e-3, 0.51e-3)
-    assert measure.LEAST_SAMPLES <= len(near.samples.times) <= MOST_ROUNDS
+    assert measure.LEAST_SAMPLES <= 2 * len(near.samples.times) <= MOST_TURNS
 
 
 def test_very_long_runs_count_the_run_of_their_check(machine: Machine) -> None:
     found = machine.beside(20e-3, 20.2e-3)
-    assert machine.runs == 4, "two of each"
+    assert machine.runs == 3, "the control between two of its own"
     assert len(found.samples.times) == 2
 
 
@@ -96,4 +96,4 @@ def test_when_every_sample_is_preempted_there_is_a_number_all_the_same(
     monkeypatch.setattr(measure.time, "thread_time", lambda: machine.now / 2)
     found = machine.beside(0.5e-3, 0.51e-3)
     assert found.samples.times == [found.samples.least_s] and found.pace == 1.0
-    assert found.samples.rejected == MOST_ROUNDS
+    assert found.samples.rejected == MOST_TURNS // 2
