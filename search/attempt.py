@@ -33,7 +33,7 @@ def attempt(
         params=point,
         state="pruned" if reply["pruned"] else "timed",
         origin=origin,
-        measurement=summarise([taken / reply["pace"] for taken in reply["times"]], flops),
+        measurement=summarise([taken / (reply["pace"] or 1.0) for taken in reply["times"]], flops),
         samples=tuple(reply["times"]),
         pace=reply["pace"],
         rejected=reply["rejected"],

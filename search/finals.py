@@ -23,6 +23,7 @@ from search.rounds import PLACEMENT_ROUNDS, ByRound, Rounds, by_round, over_quie
 
 FINALISTS = 4
 SEMIFINALISTS, SEMIFINAL_ROUNDS = 12, 7
+BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
 SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
 LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
@@ -76,7 +77,7 @@ class Finals:
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
         finalists = self._semifinal(self._contenders(ranking))
-        rounds = _rounds(finalists) if self.budget.finals_left_s is None else PLACEMENT_ROUNDS
+        rounds = _rounds(finalists) if self.budget.finals_left_s is None else PLACEMENT_ROUNDS - 1
         afresh, budget_s = self._share()
         finalists, reply = self._time(finalists, rounds, self.peers, PLACEMENTS, budget_s)
         if reply is None:
@@ -87,23 +88,32 @@ class Finals:
         return self._rank(finalists, reply)
 
     def _contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Those who go to the semifinal: as many as its rounds can have in their time."""
-        taken_s = accumulate(SEMIFINAL_ROUNDS * time_us(trial) / 1e6 for trial in ranking)
-        fitting = sum(seconds <= FINALS_S for seconds in taken_s)
+        """Those who go to the semifinal: as many as can in its time, checked and warmed up."""
+        left = self.budget.finals_left_s
+        within_s = FINALS_S if left is None else SEMIFINAL_SHARE * left
+        runs = SEMIFINAL_ROUNDS + BEFORE_ROUNDS
+        taken_s = accumulate(max(CHECK_S, runs * time_us(trial) / 1e6) for trial in ranking)
+        fitting = sum(seconds <= within_s for seconds in taken_s)
         return list(ranking[: max(self.most, min(SEMIFINALISTS, fitting))])
 
     def _semifinal(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
         """Those who go to the finals: of more than can, the best of a few rounds.
 
-        A trial's time is of one moment, and errs by more than the best differ.
+        A trial's time is of one moment, and errs by more than the best differ. Where nothing
+        comes of the rounds the trials count.
         """
         if len(contenders) <= self.most:
             return contenders
+        steps = [list(trial.schedule.to_json()) for trial in contenders]
         left = self.budget.finals_left_s
-        budget_s = None if left is None else left * SEMIFINAL_SHARE
-        contenders, reply = self._time(contenders, SEMIFINAL_ROUNDS, False, 1, budget_s)
-        if reply is None:
-            return []
+        budget_s = None if left is None else SEMIFINAL_SHARE * left
+        try:
+            reply = self.runner.finals(steps, SEMIFINAL_ROUNDS, False, 1, budget_s)
+        except CandidateFailureError as failure:
+            if failure.index is not None:
+                contenders.pop(failure.index)
+                return self._semifinal(contenders)
+            return contenders[: self.most]
         standings = rounds_of(reply).standings
         order = sorted(range(len(contenders)), key=lambda i: standings[i])
         return [contenders[i] for i in order[: self.most]]
@@ -175,7 +185,7 @@ class Finals:
             cold=reply["cold"],
         )
         peers = {
-            name: summarise(rounds.in_quiet(by_round(timed)), flops)
+            name: summarise(list(rounds.in_quiet(by_round(timed)).values()), flops)
             for name, timed in reply["peers"].items()
         }
         return best, peers

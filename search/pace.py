@@ -3,9 +3,8 @@
 Who else runs on a shared machine, on the other half of a core or by its clock, makes everything
 take up to half as long again, for seconds on end, and no clock of this process tells that from a
 slow schedule. A schedule like the candidate meets the same. So one that has been timed before (the
-control) is timed before and after each candidate, and the candidate's time is told at the pace at
-which the control has always run. Where the control's two times differ, or the candidate may be
-among the best, both are timed in turn, and what counts is the median of their ratios. (A control in
+control) is timed in turn with each candidate; what counts is the median of their ratios, and
+the candidate's time is told at the pace at which the control has always run. (A control in
 every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4.)
 """
 
@@ -25,8 +24,8 @@ from search.measure import (
     is_narrow,
 )
 
-STEADY = 0.03  # between two ratios: more than they spread while the pace stays
-MOST_TURNS = 14
+STEADY = 0.03  # between the ratios of rounds: more than they spread while the pace stays
+MOST_ROUNDS = 9
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Bounds:
     """What a candidate's time means, in seconds at pace 1.
 
     Attributes:
@@ -64,17 +63,17 @@ class Paced:
     Attributes:
         samples: of the candidate, as they were.
         stopped: whether it was given up early.
-        pace: of the machine meanwhile: how many times longer than usual the control took. The
-            samples' median over it is the candidate's time.
+        pace: of the machine meanwhile: how many times longer than usual everything took. The
+            samples' median over it is the candidate's time. None where nothing told it.
     """
 
     samples: Samples
     stopped: bool
-    pace: float
+    pace: float | None
 
 
 def measure_beside(
-    control: Control, run: Run, samples: Samples, limits: Limits, budget_s: float
+    control: Control, run: Run, samples: Samples, limits: Bounds, budget_s: float
 ) -> Paced:
     """Time a candidate in turn with the control.
 
@@ -94,53 +93,41 @@ def measure_beside(
 
 @dataclass
 class _Turns:
-    """A candidate and the control in turn; of every two neighbours there is a ratio."""
+    """A candidate and the control in turn, each of them first in every other round."""
 
     control: Control
     run: Run
     samples: Samples
-    limits: Limits
-    turns: int = 0
+    limits: Bounds
+    rounds: int = 0
     ratios: list[float] = field(default_factory=list)
-    _last: tuple[Samples, float] | None = None
 
     def __post_init__(self) -> None:
-        self._its = Samples(self.control.repeat)
-        self._is_own_next = not self.samples.times  # else its check was the first turn
-        if self.samples.times:
-            self._last = self.samples, self.samples.times[-1]
+        self._of_control = Samples(self.control.repeat)
 
     def take(self) -> None:
-        """One sample of whose turn it is."""
-        samples, run = self._its, self.control.run
-        if self._is_own_next:
-            samples, run = self.samples, self.run
-        before = samples.rejected
-        samples.take(run)
-        if samples.rejected == before:
-            self._compare(samples)
-        self._is_own_next = not self._is_own_next
-        self.turns += 1
-
-    def _compare(self, samples: Samples) -> None:
-        """The ratio to the neighbour before, unless one was preempted in between."""
-        seconds = samples.times[-1]
-        if self._last is not None and self._last[0] is not samples:
-            other = self._last[1]
-            self.ratios.append(seconds / other if samples is self.samples else other / seconds)
-        self._last = samples, seconds
+        """One round, and its ratio unless one of the two was preempted."""
+        turns = [(self.samples, self.run), (self._of_control, self.control.run)]
+        for samples, run in turns if self.rounds % 2 == 0 else turns[::-1]:
+            if self.rounds not in samples.rounds:  # else its check was the sample
+                samples.take(run, self.rounds)
+        if all(samples.rounds[-1:] == [self.rounds] for samples, _ in turns):
+            self.ratios.append(self.samples.times[-1] / self._of_control.times[-1])
+        self.rounds += 1
 
     def are_enough(self, elapsed_s: float, budget_s: float) -> bool:
         """Whether the ratios tell what they can."""
-        ratios = self.ratios
-        if self.turns >= MOST_TURNS or elapsed_s > PATIENCE * budget_s or self._is_hopeless:
+        ratios, is_late = self.ratios, elapsed_s > PATIENCE * budget_s
+        if self.rounds == MOST_ROUNDS or (is_late and self.rounds >= FEW_SAMPLES):
+            return True
+        if self._is_hopeless:
             return True
         if len(ratios) < DECIDE_AFTER:
             return False
         is_minor = min(ratios) * self.control.seconds > self.limits.behind_s
         if is_minor or self.samples.least_s >= VERY_LONG_RUN_S:
-            last = ratios[-DECIDE_AFTER:]
-            return max(last) < (1 + STEADY) * min(last) or len(ratios) >= FEW_SAMPLES
+            is_alike = max(ratios) < (1 + STEADY) * min(ratios)
+            return is_alike or len(ratios) >= FEW_SAMPLES
         return len(ratios) >= LEAST_SAMPLES and (elapsed_s > budget_s or is_narrow(ratios))
 
     @property
@@ -150,10 +137,11 @@ class _Turns:
         return bool(self.ratios) and min(self.ratios) > limit
 
     def outcome(self) -> Paced:
-        """What came of it; at the usual pace where no two neighbours were left."""
+        """What came of it; where every round was preempted, by the time that threads had."""
+        ratio = self.samples.least_s / self._of_control.least_s
+        if self.ratios:
+            ratio = median(self.ratios)
         if not self.samples.times:
             self.samples.times.append(self.samples.least_s)
-        if not self.ratios:
-            return Paced(self.samples, False, 1.0)
-        pace = median(self.samples.times) / (median(self.ratios) * self.control.seconds)
+        pace = median(self.samples.times) / (ratio * self.control.seconds)
         return Paced(self.samples, self._is_hopeless, pace)

@@ -6,13 +6,17 @@ on the machine; what compiles meanwhile stays off it and off its core's other pr
 
 import socket
 import sys
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernels.native.placement import core_of, usable_processors
 from kernels.target import parse_target
 
 SLOW = 1.08  # times the fastest pace that was seen: somebody else is on the core
-BRIEF_S = 0.1  # for which that is borne
+BRIEF_S, ENOUGH_SLOW = 0.1, 3  # for which that is borne, and trials that have to show it
+RECENT, BOGUS = 512, 3  # paces, of which the third fastest is what others are compared with
 STALE_S = 1.0  # after which the pace of another processor is not known any more
 CLAIM = "\0tilewise/processor/{}"
 
@@ -36,11 +40,14 @@ class Claim:
             self._holder.close()
             self._holder = None
 
-    def change(self) -> bool:
-        """Time elsewhere, where this processor turned out to be busy; whether there is a place."""
+    def change(self, left: Mapping[int, Any] | None = None) -> bool:
+        """Time elsewhere, where this processor turned out to be busy; whether there is a place.
+
+        Processors that have not been `left` come first, then those left the longest ago.
+        """
         if self._holder is None or not self.others:
             return False
-        for processor in sorted(self.others):
+        for processor in sorted(self.others, key=lambda p: (left or {}).get(p, (0.0,))):
             holder = _hold(processor)
             if holder is not None:
                 self.release()
@@ -55,29 +62,31 @@ class Paces:
     """How fast each processor was when something was last timed on it.
 
     Attributes:
-        least: the fastest pace of any.
-        last: of each processor that has been left, its pace and the moment, in seconds.
+        recent: the last paces, wherever they were.
+        left: when each processor was left, in seconds, and at which pace.
     """
 
-    least: float = float("inf")
-    last: dict[int, tuple[float, float]] = field(default_factory=dict)
-    _slow_since: float | None = None
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    left: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _slow: list[float] = field(default_factory=list)  # moments
 
     def is_to_leave(self, processor: int, pace: float, now: float) -> bool:
         """Note a pace; whether the timing should go on elsewhere, for a while at least."""
-        self.least = min(self.least, pace)
-        if pace < SLOW * self.least:
-            self._slow_since = None
+        self.recent.append(pace)
+        usual = sorted(self.recent)[min(len(self.recent), BOGUS) - 1]
+        if pace < SLOW * usual:
+            self._slow.clear()
             return False
-        if self._slow_since is None:
-            self._slow_since = now
+        self._slow.append(now)
+        if len(self._slow) < ENOUGH_SLOW or now - self._slow[0] < BRIEF_S:
+            return False
         others = [
-            p for at, (p, when) in self.last.items() if at != processor and now - when < STALE_S
+            p for at, (when, p) in self.left.items() if at != processor and now - when < STALE_S
         ]
-        if now - self._slow_since < BRIEF_S or (others and min(others) > pace / SLOW):
+        if others and min(others) > pace / SLOW:
             return False
-        self.last[processor] = pace, now
-        self._slow_since = None
+        self.left[processor] = now, pace
+        self._slow.clear()
         return True
 
 

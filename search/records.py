@@ -90,8 +90,8 @@ class TrialRecord:
         message: what happened, for failures.
         measurement: None for failures; at pace 1.
         samples: every wall time kept, in seconds, as it was.
-        pace: how many times longer than in the job's first trial everything took meanwhile,
-            where a control told it (`search.pace`).
+        pace: how many times longer than in the job's first trial everything took meanwhile;
+            None where no control told it (`search.pace`), which is taken for 1.
         rejected: samples thrown away because wall and thread time parted.
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the
@@ -107,7 +107,7 @@ class TrialRecord:
     message: str = ""
     measurement: Measurement | None = None
     samples: tuple[float, ...] = ()
-    pace: float = 1.0
+    pace: float | None = None
     rejected: int = 0
     compile_s: float = 0.0
     max_error: float | None = None

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, hypot, log, sqrt
+from math import exp, hypot, inf, log, sqrt
 from statistics import fmean, median, stdev
 
 from kernels.statistics import median_interval
@@ -20,7 +20,9 @@ from search.measure import LEAST_SAMPLES, summarise
 from search.protocol import Message
 from search.records import Measurement
 
-PLACEMENT_ROUNDS = 500  # at most; the rounds of each placement are counted from a multiple of it
+PLACEMENT_ROUNDS = (
+    500  # and fewer are timed; the rounds of each placement are counted from a multiple of it
+)
 QUIET = log(1.05)  # above the level of the quietest rounds
 QUIETEST = 0.1  # of all rounds: the level of so many is not luck
 ENOUGH_TO_RANK = 10  # quiet rounds; of fewer, all count
@@ -63,7 +65,7 @@ class Rounds:
         logs, levels = self._logs, dict.fromkeys(sorted(set().union(*self._logs)), 0.0)
         own = [0.0] * len(logs)
         for _ in range(POLISHED):
-            own = [median(one[at] - levels[at] for at in one) if one else 0.0 for one in logs]
+            own = [median(one[at] - levels[at] for at in one) if one else inf for one in logs]
             for at in levels:
                 levels[at] = median(
                     one[at] - mine for one, mine in zip(logs, own, strict=True) if at in one
@@ -77,8 +79,8 @@ class Rounds:
 
     @cached_property
     def quiet(self) -> set[int]:
-        """The rounds whose level is near the least; all, where few are shared."""
-        if len(self.levels) < LEAST_SAMPLES:
+        """The rounds whose level is near the least; all, where few are shared or one is alone."""
+        if len(self.levels) < LEAST_SAMPLES or len(self.contenders) < 2:
             return set().union(*self.contenders)
         ordered = sorted(self.levels.values())
         least = ordered[max(LEAST_SAMPLES, int(QUIETEST * len(ordered))) - 1]
@@ -105,9 +107,10 @@ class Rounds:
         ]
 
     def calm(self, index: int) -> ByRound:
-        """A contender's samples of quiet rounds; all of them, where it has none there."""
+        """A contender's samples of quiet rounds; where it has none, the others at that level."""
         own = self.contenders[index]
-        return {at: taken for at, taken in own.items() if at in self.quiet} or own
+        calm = {at: taken for at, taken in own.items() if at in self.quiet}
+        return calm or self.in_quiet(own)
 
     def measurement(
         self, index: int, flops: int, paces: Sequence[float] = (), earlier: Sequence[float] = ()
@@ -157,13 +160,14 @@ class Rounds:
     def _reach(self, paces: Sequence[float], earlier: Sequence[float]) -> tuple[float, float]:
         """How far above and below the quiet level paces went, as logarithms; not below 0.
 
-        The present counts for itself beside the past, however long that was.
+        Each of the three counts for itself: there may be thousands of rounds or of earlier
+        trials beside the few that the search had.
         """
         by_placement: dict[int, list[float]] = {}
         for at, level in self.levels.items():
             by_placement.setdefault(at // PLACEMENT_ROUNDS, []).append(level - self._quiet_level)
-        present = [pace for levels in by_placement.values() for pace in lasting(levels)]
-        reaches = [_middle(shown) for shown in ([*present, *paces], earlier) if shown]
+        rounds = [pace for levels in by_placement.values() for pace in lasting(levels)]
+        reaches = [_middle(shown) for shown in (rounds, paces, earlier) if shown]
         slow = max((high for _, high in reaches), default=0.0)
         fast = min((low for low, _ in reaches), default=0.0)
         return max(0.0, slow), max(0.0, -fast)
@@ -172,15 +176,14 @@ class Rounds:
     def _quiet_level(self) -> float:
         return median(level for at, level in self.levels.items() if at in self.quiet)
 
-    def in_quiet(self, other: ByRound) -> list[float]:
+    def in_quiet(self, other: ByRound) -> ByRound:
         """What one who took part in some of the rounds would have taken in quiet ones."""
-        if not self.levels or not set(other) & set(self.levels):
-            return list(other.values())
-        return [
-            t * exp(self._quiet_level - self.levels[at])
-            for at, t in other.items()
+        told = {
+            at: taken * exp(self._quiet_level - self.levels[at])
+            for at, taken in other.items()
             if at in self.levels
-        ]
+        }
+        return told or other
 
 
 def by_round(timed: Message, first: int = 0) -> ByRound:

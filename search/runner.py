@@ -13,7 +13,7 @@ from kernels.process import ONE_THREAD
 from kernels.support import working_bytes
 from kernels.target import parse_target
 from search.compiling import READY_AHEAD, Compilers, compilers_beside
-from search.process import ChildProcess
+from search.process import CandidateFailureError, ChildProcess
 from search.processors import Claim, Paces, claim
 from search.protocol import Message
 from search.records import CacheMode
@@ -140,19 +140,28 @@ class Runner:
             self._compilers.help(steps, self._compile_here)
             ahead_s = self._compilers.finish(steps)
         request = {"do": "trial", "steps": steps, "best_s": best_s, "control": control}
-        reply = self._ask(request, self._limits.trial_s)
+        reply = self._ask_with_control(request)
         if ahead_s is not None:
             reply["compile_s"] += ahead_s
-        if reply["rejected"] > len(reply["times"]) or (control and self._is_slow_here(reply)):
+        if reply["rejected"] > len(reply["times"]) or self._is_slow_here(reply):
             self._time_elsewhere()
         return reply
 
+    def _ask_with_control(self, request: Message) -> Message:
+        """A trial; where the child dies, once more without its control, which may be to blame."""
+        try:
+            return self._ask(request, self._limits.trial_s)
+        except CandidateFailureError as failure:
+            if request["control"] is None or failure.kind not in ("crash", "memory"):
+                raise
+            return self._ask(request | {"control": None}, self._limits.trial_s)
+
     def _is_slow_here(self, reply: Message) -> bool:
-        timing = self.processors.timing
-        if timing is None:
+        timing, pace = self.processors.timing, reply["pace"]
+        if timing is None or pace is None:
             return False
         (processor,) = timing
-        return self._paces.is_to_leave(processor, reply["pace"], time.monotonic())
+        return self._paces.is_to_leave(processor, pace, time.monotonic())
 
     def finals(
         self,
@@ -248,7 +257,7 @@ class Runner:
     def _time_elsewhere(self) -> None:
         """Leave a processor that others keep busy."""
         claimed = self.processors
-        if claimed.change() and claimed.timing is not None:
+        if claimed.change(self._paces.left) and claimed.timing is not None:
             self._timed.move(claimed.timing)
             if self._compilers is not None:
                 self._compilers.move(claimed.others)

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from kernels.errors import LoweringError, ScheduleError
 from search.measure import (
     LONG_RUN_S,
     SAMPLE_S,
@@ -11,7 +12,7 @@ from search.measure import (
     measure,
     start,
 )
-from search.pace import Control, Limits, Paced, measure_beside
+from search.pace import Bounds, Control, Paced, measure_beside
 from search.protocol import Message
 from search.session import Session
 
@@ -33,6 +34,7 @@ def trial(
         control: `steps` and `seconds` (at pace 1) of a schedule that the pace is read from.
     """
     begin = time.perf_counter()
+    known = _control(session, control)
     call = session.call(steps)
     compiled = time.perf_counter()
     first = Samples(1, session.target.threads)
@@ -41,10 +43,9 @@ def trial(
         first.take(call)
 
     error, tolerance = session.check(sampled)
-    limits = Limits(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
-    known = _control(session, control)
+    limits = Bounds(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
     paced = _timed(session, steps, call, first, limits, known)
-    session.pace = paced.pace
+    session.pace = paced.pace or session.pace
     return {
         "times": paced.samples.times,
         "pace": paced.pace,
@@ -62,7 +63,7 @@ def _timed(
     steps: Any,
     call: Any,
     first: Samples,
-    limits: Limits | None,
+    limits: Bounds | None,
     control: Control | None,
 ) -> Paced:
     """The samples of a candidate that is right, after the one of its check."""
@@ -72,7 +73,7 @@ def _timed(
     if is_long and limits and first.least_s > FIRST_RUN * limits.stop_above_s * session.pace:
         # Touching its memory for the first time does not double a run this long.
         only = Samples(1, times=[first.least_s], rejected=first.rejected)
-        return Paced(only, True, session.pace)
+        return Paced(only, True, None)
     run = session.on_copies(steps, call)
     samples = Samples(1) if is_long else start(run, threads, cold)
     if is_long and first.least_s >= VERY_LONG_RUN_S:
@@ -81,14 +82,23 @@ def _timed(
         return measure_beside(control, run, samples, limits, TRIAL_BUDGET_S)
     stop_above_s, behind_s = (limits.stop_above_s, limits.behind_s) if limits else (None, None)
     samples, stopped = measure(run, TRIAL_BUDGET_S, stop_above_s, threads, samples, behind_s)
-    return Paced(samples, stopped, 1.0)
+    return Paced(samples, stopped, None)
 
 
 def _control(session: Session, asked: Message | None) -> Control | None:
-    """The control that was asked for, bound once; none for several threads or cold caches."""
+    """The control that was asked for, bound and warmed up once.
+
+    None for several threads and cold caches, and where it does not run any more: that is no
+    fault of the candidate's.
+    """
     if asked is None or session.target.threads > 1 or session.cache != "hot":
         return None
     if session.control is None or session.control[0] != asked:
         repeat = max(1, round(SAMPLE_S / asked["seconds"]))
-        session.control = asked, Control(session.call(asked["steps"]), asked["seconds"], repeat)
+        try:
+            call = session.call(asked["steps"])
+        except (LoweringError, ScheduleError, MemoryError):
+            return None
+        call(1)
+        session.control = asked, Control(call, asked["seconds"], repeat)
     return session.control[1]

@@ -156,6 +156,8 @@ class _Search:
 
     def _take_in(self, trial: TrialRecord) -> None:
         self.trials.append(trial)
+        if trial.pace is not None:
+            self.paces.append(trial.pace)
         if trial.state == "timed" and time_us(trial) < (
             time_us(self.best) if self.best else float("inf")
         ):
@@ -195,8 +197,8 @@ class _Search:
         )
         self.store.add(trial)
         self._take_in(trial)
-        if trial.measurement:
-            self.paces.append(trial.pace)
+        if control is not None and trial.pace is None and trial.state == "timed":
+            self.control = None  # it does not run any more; the next to be the best replaces it
         self._proposals.learn(trial)
         return trial
 

@@ -119,8 +119,8 @@ class JobPage(BaseModel):
 class TrialView(BaseModel):
     """One finished trial.
 
-    `pace` is how many times longer than in the job's first trial everything took meanwhile;
-    `time_us` is the median of `samples_us` over it.
+    `pace` is how many times longer than in the job's first trial everything took meanwhile, null
+    where nothing told it; `time_us` is the median of `samples_us` over it.
     """
 
     number: int
@@ -135,7 +135,7 @@ class TrialView(BaseModel):
     interval: tuple[float, float] | None
     time_us: float | None
     samples_us: list[float]
-    pace: float
+    pace: float | None
     cache: CacheMode
     rejected: int
     compile_s: float

@@ -140,7 +140,9 @@ def _trial(row: Json, distributions: dict[str, CategoricalDistribution]) -> Froz
         distributions={**distributions},
         user_attrs=_attributes(row),
         system_attrs={},
-        intermediate_values=_running_median([t / row["pace"] for t in row["samples_us"]]),
+        intermediate_values=_running_median(
+            [t / (row.get("pace") or 1.0) for t in row["samples_us"]]
+        ),
     )
 
 
@@ -148,7 +150,7 @@ def _attributes(row: Json) -> Json:
     """What else is known of a trial; nothing where there is nothing."""
     names = ("job", "number", "hash", "origin", "gflops", "compile_s", "rejected", "pace",
              "max_error", "failure", "message", "toolchain")  # fmt: skip
-    return {name: row[name] for name in names if row[name] not in (None, "")}
+    return {name: row[name] for name in names if row.get(name) not in (None, "")}
 
 
 def _running_median(samples: Sequence[float]) -> dict[int, float]:

@@ -11,9 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     with op.batch_alter_table("trials") as table:
-        table.add_column(sa.Column("pace", sa.Double(), nullable=False, server_default="1"))
-    with op.batch_alter_table("trials") as table:
-        table.alter_column("pace", server_default=None)
+        table.add_column(sa.Column("pace", sa.Double(), nullable=True))
 
 
 def downgrade() -> None:

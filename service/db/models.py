@@ -121,7 +121,8 @@ class Trial(Base):
 
     Attributes:
         samples: wall times in seconds, little-endian float64, as they were.
-        pace: of the machine meanwhile; `time_us` is the samples' median over it.
+        pace: of the machine meanwhile, where it is known; `time_us` is the samples' median
+            over it.
     """
 
     __tablename__ = "trials"
@@ -145,7 +146,7 @@ class Trial(Base):
     high: Mapped[float | None]
     time_us: Mapped[float | None]
     samples: Mapped[bytes]
-    pace: Mapped[float]
+    pace: Mapped[float | None]
     rejected: Mapped[int]
     compile_s: Mapped[float]
     max_error: Mapped[float | None]

@@ -19,7 +19,7 @@ from service.db.base import now
 from service.db.session import Sessions, reading, writing
 
 MOST_JOBS = 256  # earlier searches that one search reads of
-PACES_OF, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of the machine
+PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine
 
 # By itself: the unit of work of a session takes longer than the row.
 _INSERT = insert(models.Trial)
@@ -83,14 +83,17 @@ class SqlTrialStore:
                 select(models.Trial.job_id, models.Trial.pace)
                 .where(
                     models.Trial.job_id.in_(newest),
-                    models.Trial.state != "failed",
-                    models.Trial.created_at >= now() - PACES_OF,
+                    models.Trial.pace.is_not(None),
+                    models.Trial.created_at >= now() - PACES_FOR,
                 )
                 .order_by(models.Trial.job_id.desc(), models.Trial.number)
                 .limit(MOST_PACES)
             )
             rows = session.execute(query).all()
-        return [[pace for _, pace in group] for _, group in groupby(rows, key=itemgetter(0))]
+        return [
+            [pace for _, pace in group if pace is not None]
+            for _, group in groupby(rows, key=itemgetter(0))
+        ]
 
     def add(self, trial: TrialRecord) -> None:
         """Commit one finished trial, and extend the lease with it.

@@ -6,8 +6,8 @@ from statistics import median
 import pytest
 
 from search import measure, pace
-from search.measure import VERY_LONG_RUN_S, Run, Samples
-from search.pace import MOST_TURNS, Control, Limits, Paced, measure_beside
+from search.measure import FEW_SAMPLES, VERY_LONG_RUN_S, Run, Samples
+from search.pace import MOST_ROUNDS, Bounds, Control, Paced, measure_beside
 
 
 class Machine:
@@ -34,7 +34,13 @@ class Machine:
         samples = Samples(1)
         if seconds >= VERY_LONG_RUN_S:
             samples.take(run)
-        return measure_beside(control, run, samples, Limits(1.25 * best_s, 1.05 * best_s), 0.08)
+        return measure_beside(control, run, samples, Bounds(1.25 * best_s, 1.05 * best_s), 0.08)
+
+
+def seconds(found: Paced) -> float:
+    """The candidate's time at pace 1."""
+    assert found.pace is not None
+    return median(found.samples.times) / found.pace
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def test_a_candidate_is_told_at_the_pace_of_the_control(
     machine.paces = [now]
     found = machine.beside(best_s, 1.03 * best_s)
     assert found.pace == pytest.approx(now, rel=0.02)
-    assert median(found.samples.times) / found.pace == pytest.approx(1.03 * best_s, rel=0.01)
+    assert seconds(found) == pytest.approx(1.03 * best_s, rel=0.01)
     assert not found.stopped
 
 
@@ -58,42 +64,73 @@ def test_a_candidate_is_told_at_the_pace_of_the_control(
 def test_a_machine_that_slows_down_meanwhile_condemns_nobody(
     machine: Machine, best_s: float
 ) -> None:
-    machine.paces = [1.0] * 3 + [1.6]
-    found = machine.beside(best_s, 0.99 * best_s)
-    assert not found.stopped
-    assert median(found.samples.times) / found.pace == pytest.approx(0.99 * best_s, rel=0.02)
+    for before in range(1, 5):
+        machine.paces = [1.0] * before + [1.6]
+        found = machine.beside(best_s, 0.99 * best_s)
+        assert machine.paces == [1.6] and not found.stopped
+        assert seconds(found) == pytest.approx(0.99 * best_s, rel=0.02)
 
 
 def test_nor_does_a_fast_second_make_a_winner(machine: Machine) -> None:
     machine.paces = [1.0, 0.6, 0.6, 0.6, 1.0]
     found = machine.beside(0.5e-3, 0.55e-3)
-    assert median(found.samples.times) / found.pace == pytest.approx(0.55e-3, rel=0.02)
+    assert seconds(found) == pytest.approx(0.55e-3, rel=0.02)
 
 
-def test_the_slow_are_given_up_after_two_or_three_turns(machine: Machine) -> None:
+@pytest.mark.parametrize("best_s", [0.5e-3, 20e-3])
+def test_one_slow_sample_of_the_control_makes_no_winner(machine: Machine, best_s: float) -> None:
+    machine.paces = [1.0, 1.5, 1.0]
+    found = machine.beside(best_s, 1.02 * best_s)
+    assert seconds(found) == pytest.approx(1.02 * best_s, rel=0.02)
+
+
+def test_the_slow_are_given_up_after_a_round_or_two(machine: Machine) -> None:
     assert machine.beside(0.5e-3, 1.5e-3).stopped
     assert machine.runs == 2
     found = machine.beside(0.5e-3, 0.7e-3)
-    assert found.stopped and machine.runs == 2 + 3
+    assert found.stopped and machine.runs == 2 + 4
 
 
-def test_a_run_far_behind_needs_three_turns_and_one_near_the_best_more(machine: Machine) -> None:
+def test_a_run_far_behind_needs_two_rounds_and_one_near_the_best_more(machine: Machine) -> None:
     behind = machine.beside(0.5e-3, 0.58e-3)
-    assert (len(behind.samples.times), behind.stopped, machine.runs) == (2, False, 3)
+    assert (len(behind.samples.times), behind.stopped, machine.runs) == (2, False, 4)
     near = machine.beside(0.5e-3, 0.51e-3)
-    assert measure.LEAST_SAMPLES <= 2 * len(near.samples.times) <= MOST_TURNS
+    assert measure.LEAST_SAMPLES <= len(near.samples.times) <= MOST_ROUNDS
 
 
 def test_very_long_runs_count_the_run_of_their_check(machine: Machine) -> None:
     found = machine.beside(20e-3, 20.2e-3)
-    assert machine.runs == 3, "the control between two of its own"
-    assert len(found.samples.times) == 2
+    assert machine.runs == 4 and len(found.samples.times) == 2
 
 
-def test_when_every_sample_is_preempted_there_is_a_number_all_the_same(
+def test_runs_that_outlast_the_budget_are_compared_twice_all_the_same(machine: Machine) -> None:
+    machine.paces = [1.4, 1.0]  # the first run meets new memory
+    found = machine.beside(1.0, 1.02)
+    assert len(found.samples.times) == FEW_SAMPLES
+    assert seconds(found) == pytest.approx(1.02, rel=0.02)
+
+
+def test_when_every_sample_is_preempted_the_time_of_the_threads_counts(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure.time, "thread_time", lambda: machine.now / 2)
+    machine.paces = [0.6]
     found = machine.beside(0.5e-3, 0.51e-3)
-    assert found.samples.times == [found.samples.least_s] and found.pace == 1.0
-    assert found.samples.rejected == MOST_TURNS // 2
+    assert found.samples.times == [found.samples.least_s]
+    assert seconds(found) == pytest.approx(0.51e-3, rel=0.02)
+    assert found.samples.rejected == MOST_ROUNDS
+
+
+def test_rounds_in_which_one_was_preempted_have_no_ratio(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = [0.0]
+
+    def thread_time() -> float:
+        lost[0] += 1e-3 * (machine.runs % 3 == 1)  # now the one, now the other
+        return machine.now - lost[0]
+
+    monkeypatch.setattr(measure.time, "thread_time", thread_time)
+    found = machine.beside(0.5e-3, 0.51e-3)
+    assert 0 < found.samples.rejected < MOST_ROUNDS
+    assert seconds(found) == pytest.approx(0.51e-3, rel=0.02)

@@ -1,6 +1,7 @@
 """Which processor times: left where somebody else makes it slow, and come back to."""
 
 import os
+from collections import deque
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_of_two_slow_ones_the_less_slow_is_kept_until_the_other_may_have_changed
     assert gone is not None
     assert left(paces, 1, 1.5, gone, gone + STALE_S - 0.1) is None, "it is no faster there"
     assert left(paces, 1, 1.5, gone, gone + 2 * STALE_S) is not None
-    paces = Paces(least=1.0, last={0: (1.2, 5.0)})
+    paces = Paces(deque([1.0] * 20), left={0: (5.0, 1.2)})
     assert left(paces, 1, 1.5, 5.0, 6.0) is not None, "and back to where it is less slow"
 
 
@@ -71,7 +72,7 @@ def test_a_search_goes_to_where_its_control_is_fast(
 ) -> None:
     moved = Claim({0}, {1})
 
-    def change() -> bool:
+    def change(_left: Any) -> bool:
         moved.timing, moved.others = moved.others, moved.timing or set()
         return True
 
@@ -83,9 +84,10 @@ def test_a_search_goes_to_where_its_control_is_fast(
     monkeypatch.setattr(one, "_timing", child)
     slow = {0: 1.0, 1: 1.0}
 
-    def ask(*_: Any) -> Any:
+    def ask(request: Any, _limit_s: float) -> Any:
         (processor,) = moved.timing or {-1}
-        return {"times": [1.0], "rejected": 0, "pace": slow[processor]}
+        pace = slow[processor] if request["control"] else None
+        return {"times": [1.0], "rejected": 0, "pace": pace}
 
     monkeypatch.setattr(one, "_ask", ask)
     for step in range(60):

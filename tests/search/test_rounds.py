@@ -103,7 +103,7 @@ def test_a_pace_of_the_search_that_the_finals_did_not_meet_is_in_the_interval() 
     assert low < own.gflops / 1.5 < own.interval[0]
     assert high > own.gflops / 0.8 > own.interval[1]
     single = found.measurement(0, FLOPS, [0.0] * 30 + [log(1.5)] + [0.0] * 30)
-    assert single.interval == pytest.approx(own.interval, rel=1e-3), "one trial is no pace"
+    assert single.interval == pytest.approx(own.interval, rel=1e-3), "one of many trials is not"
 
 
 def test_what_the_machine_did_before_is_in_the_interval() -> None:
@@ -124,7 +124,7 @@ def test_the_interval_holds_the_median_of_a_further_process() -> None:
     """Processes that differ by 1% with samples that spread by 0.2%: 95% by design."""
     rng = random.Random(5)
     held = 0
-    for _ in range(300):
+    for _ in range(1000):
         groups = []
         for _ in range(7):
             centre = rng.lognormvariate(0.0, 0.01)
@@ -150,12 +150,27 @@ def test_samples_of_one_process_alone_do_not() -> None:
     assert held < 150
 
 
+def test_who_is_in_no_round_is_last_whatever_the_others_take() -> None:
+    others = ({at: 3.0 + 0.01 * at for at in range(8)} for _ in range(3))
+    found = Rounds((*others, {900: 2.0}))
+    assert found.standings[3] > max(found.standings[:3])
+    assert found.calm(3) == {900: 2.0}
+
+
+def test_thousands_of_rounds_do_not_outweigh_a_search() -> None:
+    rng = random.Random(9)
+    found = rounds([1e-3, 1.1e-3], [1.0] * 2000, rng)
+    paces = [log(1.5)] * 20 + [0.0] * 40
+    low, _ = found.measurement(0, FLOPS, paces).interval
+    assert low < found.measurement(0, FLOPS).gflops / 1.5
+
+
 def test_who_took_part_in_slow_rounds_alone_is_told_as_in_quiet_ones() -> None:
     rng = random.Random(7)
     found = rounds([1e-3, 1.1e-3], [1.5] * 20 + [1.0] * 20, rng)
     peer = dict.fromkeys(range(20), 0.002 * 1.5)
-    assert median(found.in_quiet(peer)) == pytest.approx(2e-3, rel=0.02)
-    assert found.in_quiet({900: 5.0}) == [5.0], "nothing is known of that round"
+    assert median(found.in_quiet(peer).values()) == pytest.approx(2e-3, rel=0.02)
+    assert found.in_quiet({900: 5.0}) == {900: 5.0}, "nothing is known of that round"
 
 
 def test_samples_keep_their_round_and_their_placement() -> None:

@@ -3,6 +3,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -92,6 +93,38 @@ def test_finals_time_everything_in_the_same_rounds(runner: Runner) -> None:
     assert all(times for one in reply["finalists"] for times in one["times"])
     assert reply["peers"]["openblas"]
     assert reply["peak_gflops"] > 0 and reply["cold"] is None
+
+
+def control(rows: int) -> dict[str, object]:
+    return {"steps": steps(rows), "seconds": 2e-6}
+
+
+def test_a_control_tells_the_pace(runner: Runner) -> None:
+    first = runner.trial(steps(1), None)
+    known = {"steps": steps(1), "seconds": median(first["times"])}
+    reply = runner.trial(steps(8), 1.0, known)
+    assert first["pace"] is None
+    assert 0.2 < reply["pace"] < 5, "the same machine, a moment later"
+
+
+@pytest.mark.parametrize("rows", [faulty_child.CRASH, faulty_child.EXIT])
+def test_a_control_that_takes_the_child_down_is_not_the_candidates_fault(
+    runner: Runner, rows: int
+) -> None:
+    reply = runner.trial(steps(1), 1.0, control(rows))
+    assert reply["times"] and reply["pace"] is None
+
+
+def test_nor_is_one_that_cannot_be_lowered(runner: Runner) -> None:
+    bad = [{"step": "stream", "dim": "k", "depth": 17}, *steps(1)]
+    reply = runner.trial(steps(1), 1.0, {"steps": bad, "seconds": 2e-6})
+    assert reply["times"] and reply["pace"] is None
+
+
+def test_a_candidate_that_crashes_beside_a_control_crashes(runner: Runner) -> None:
+    with pytest.raises(CandidateFailureError) as caught:
+        runner.trial(steps(faulty_child.CRASH), 1.0, control(1))
+    assert caught.value.kind == "crash"
 
 
 @pytest.mark.parametrize("weights", ["variable", "constant"])

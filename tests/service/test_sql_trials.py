@@ -7,7 +7,7 @@ from search.records import MOST_SOLVED, Solved
 from search.store import MemoryStore, TrialStore
 from service import jobs, lease
 from service.db import models, reading, writing
-from service.db.trials import PACES_OF, SqlTrialStore
+from service.db.trials import PACES_FOR, SqlTrialStore
 from service.errors import LeaseLostError
 from service.owner import me
 from tests.service import fakes
@@ -63,7 +63,7 @@ def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, submit):
     assert own.earlier_paces() == [[2.0], [1.0, 1.5, 1.25]]
     with writing(sessions) as session:
         for row in session.query(models.Trial).filter_by(pace=1.5):
-            row.created_at -= PACES_OF
+            row.created_at -= PACES_FOR
         session.get_one(models.Job, 2).target = "cpu:another,threads=1"
     assert own.earlier_paces() == [[1.0, 1.25]]
     assert MemoryStore(paces=[[1.0, 2.0]]).earlier_paces() == [[1.0, 2.0]]

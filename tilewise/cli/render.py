@@ -14,8 +14,8 @@ Json = dict[str, Any]
 LABEL = 10
 TRIAL_COLUMNS = (
     "number", "state", "origin", "gflops", "gflops_low", "gflops_high", "time_us", "samples",
-    "pace", "rejected", "compile_s", "max_error", "failure", "message", "hash", "schedule",
-    "problem", "target", "toolchain", "job", "created",
+    "rejected", "compile_s", "max_error", "failure", "message", "hash", "schedule",
+    "problem", "target", "toolchain", "job", "created", "pace",
 )  # fmt: skip
 
 
