@@ -4,7 +4,7 @@
 
 Each problem is searched several times, with other seeds. After each search a process of its own
 times the winner alone, once; its median is or is not in the interval that the search gave. A
-search knows the paces of those before it, as it does from a database.
+search knows the paces of those before it, as it does from a database (where an hour counts).
 """
 
 import argparse

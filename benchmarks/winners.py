@@ -3,8 +3,8 @@
     python -m benchmarks.winners [PROBLEM ...] [--seeds 10] [--trials 64]
 
 Each problem is searched once for each seed. Then a fresh process times the winners in
-interleaved rounds, and each one's time over that of the fastest is quoted, by the ratios
-within rounds (`search.rounds`).
+interleaved rounds, and each one's time over that of the fastest is quoted, by what
+the rounds say (`search.rounds`).
 """
 
 import argparse

@@ -29,7 +29,7 @@ ENOUGH_TO_RANK = 10  # quiet rounds; of fewer, all count
 LEAST_GROUPS = 3
 LEAST_IN_GROUP = 3
 POLISHED = 6  # times, until neither part moves
-WINDOW = 5  # rounds over which a level has to last, as the paces of trials do
+WINDOW = 5  # rounds of which a level is the median, as a trial's pace is of about as many
 T_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 12: 2.201}
 """Student's t at 97.5%, by the number of groups."""
 

@@ -158,7 +158,7 @@ class Runner:
 
     def _is_slow_here(self, reply: Message) -> bool:
         timing, pace = self.processors.timing, reply["pace"]
-        if timing is None or pace is None:
+        if timing is None or pace is None or reply["pruned"]:
             return False
         (processor,) = timing
         return self._paces.is_to_leave(processor, pace, time.monotonic())

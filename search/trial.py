@@ -45,7 +45,7 @@ def trial(
     error, tolerance = session.check(sampled)
     limits = Bounds(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
     paced = _timed(session, steps, call, first, limits, known)
-    session.pace = paced.pace or session.pace
+    session.pace = paced.pace or session.pace  # until a control tells another
     return {
         "times": paced.samples.times,
         "pace": paced.pace,
@@ -73,7 +73,7 @@ def _timed(
     if is_long and limits and first.least_s > FIRST_RUN * limits.stop_above_s * session.pace:
         # Touching its memory for the first time does not double a run this long.
         only = Samples(1, times=[first.least_s], rejected=first.rejected)
-        return Paced(only, True, None)
+        return Paced(only, True, session.pace if control else None)
     run = session.on_copies(steps, call)
     samples = Samples(1) if is_long else start(run, threads, cold)
     if is_long and first.least_s >= VERY_LONG_RUN_S:

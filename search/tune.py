@@ -156,7 +156,7 @@ class _Search:
 
     def _take_in(self, trial: TrialRecord) -> None:
         self.trials.append(trial)
-        if trial.pace is not None:
+        if trial.pace is not None and trial.state == "timed":  # others took few samples
             self.paces.append(trial.pace)
         if trial.state == "timed" and time_us(trial) < (
             time_us(self.best) if self.best else float("inf")

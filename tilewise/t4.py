@@ -81,7 +81,7 @@ def _measurements(row: Json) -> list[Json]:
         ("speed", row["gflops"], "GFLOP/s"),
         ("speed_low", low, "GFLOP/s"),
         ("speed_high", high, "GFLOP/s"),
-        ("pace", row.get("pace"), ""),
+        ("pace", row.get("pace") if time_us is not None else None, ""),
         ("max_error", row["max_error"], ""),
         ("rejected_samples", row["rejected"] if time_us is not None else None, ""),
     ]

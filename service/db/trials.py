@@ -84,6 +84,7 @@ class SqlTrialStore:
                 .where(
                     models.Trial.job_id.in_(newest),
                     models.Trial.pace.is_not(None),
+                    models.Trial.state == "timed",
                     models.Trial.created_at >= now() - PACES_FOR,
                 )
                 .order_by(models.Trial.job_id.desc(), models.Trial.number)

@@ -87,7 +87,7 @@ def test_a_search_goes_to_where_its_control_is_fast(
     def ask(request: Any, _limit_s: float) -> Any:
         (processor,) = moved.timing or {-1}
         pace = slow[processor] if request["control"] else None
-        return {"times": [1.0], "rejected": 0, "pace": pace}
+        return {"times": [1.0], "rejected": 0, "pruned": False, "pace": pace}
 
     monkeypatch.setattr(one, "_ask", ask)
     for step in range(60):

@@ -58,7 +58,9 @@ def test_a_store_knows_the_paces_of_other_searches_of_late(sessions, submit):
     for number, pace in enumerate((1.0, 1.5, 1.25)):
         first.add(fakes.replace(fakes.trial(number), pace=pace))
     first.add(fakes.failed_trial(3))
-    second.add(fakes.replace(fakes.trial(0), pace=2.0, state="pruned"))
+    second.add(fakes.replace(fakes.trial(0), pace=2.0))
+    second.add(fakes.replace(fakes.trial(1), pace=9.0, state="pruned"))
+    second.add(fakes.replace(fakes.trial(2), pace=None))
     own.add(fakes.trial(0))
     assert own.earlier_paces() == [[2.0], [1.0, 1.5, 1.25]]
     with writing(sessions) as session:
