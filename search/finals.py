@@ -164,11 +164,11 @@ class Finals:
     ) -> tuple[Best, dict[str, Measurement]]:
         flops = self.problem.flops
         rounds = Rounds(tuple(self._timed))
-        own = self._paces(finalists, rounds)
+        own, peak = self._paces(finalists, rounds), reply["peak_gflops"]
         earlier = [pace for paces in self.earlier for pace in over_quiet(paces)]
         order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
         (schedule, measurement), *others = [
-            (finalists[i].schedule, rounds.measurement(i, flops, own, earlier)) for i in order
+            (finalists[i].schedule, rounds.measurement(i, flops, own, earlier, peak)) for i in order
         ]
         winner = order[0]
         calm = rounds.calm(winner)

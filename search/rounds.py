@@ -113,7 +113,12 @@ class Rounds:
         return calm or self.in_quiet(own)
 
     def measurement(
-        self, index: int, flops: int, paces: Sequence[float] = (), earlier: Sequence[float] = ()
+        self,
+        index: int,
+        flops: int,
+        paces: Sequence[float] = (),
+        earlier: Sequence[float] = (),
+        peak_gflops: float = inf,
     ) -> Measurement:
         """Median speed in quiet rounds, and a 95% interval for the median of another process.
 
@@ -129,6 +134,7 @@ class Rounds:
             paces: logarithms of how much longer than in quiet rounds everything took, in the
                 trials of the same search.
             earlier: the same of searches before it.
+            peak_gflops: what no process can be faster than.
 
         Raises:
             ValueError: there is no time at all.
@@ -139,7 +145,8 @@ class Rounds:
         low, high = (log(t) - middle for t in self._ends(calm))
         slow, fast = self._reach(paces, earlier)
         ends = middle - hypot(low, fast), middle + hypot(high, slow)
-        interval = flops / exp(ends[1]) / 1e9, flops / exp(ends[0]) / 1e9
+        most = max(found.interval[1], peak_gflops)
+        interval = flops / exp(ends[1]) / 1e9, min(most, flops / exp(ends[0]) / 1e9)
         return Measurement(found.gflops, interval, found.time_us)
 
     @staticmethod
@@ -160,17 +167,21 @@ class Rounds:
     def _reach(self, paces: Sequence[float], earlier: Sequence[float]) -> tuple[float, float]:
         """How far above and below the quiet level paces went, as logarithms; not below 0.
 
-        Each of the three counts for itself: there may be thousands of rounds or of earlier
-        trials beside the few that the search had.
+        Rounds and trials count each for themselves: there may be thousands of the ones beside
+        the others. Where the machine has gone farther before than now, it is not known whether
+        now was its good time or its bad.
         """
         by_placement: dict[int, list[float]] = {}
         for at, level in self.levels.items():
             by_placement.setdefault(at // PLACEMENT_ROUNDS, []).append(level - self._quiet_level)
         rounds = [pace for levels in by_placement.values() for pace in lasting(levels)]
-        reaches = [_middle(shown) for shown in (rounds, paces, earlier) if shown]
+        reaches = [_middle(shown) for shown in (rounds, paces) if shown]
         slow = max((high for _, high in reaches), default=0.0)
         fast = min((low for low, _ in reaches), default=0.0)
-        return max(0.0, slow), max(0.0, -fast)
+        slow, fast = max(0.0, slow), max(0.0, -fast)
+        past = _middle(earlier) if earlier else (0.0, 0.0)
+        unseen = max(0.0, past[1] - past[0] - slow - fast)
+        return slow + unseen, fast + unseen
 
     @cached_property
     def _quiet_level(self) -> float:
