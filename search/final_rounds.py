@@ -7,7 +7,6 @@ from typing import Any
 from kernels.native import lower
 from kernels.native.executable import Executable
 from kernels.schedule import Schedule
-from kernels.target.microbench import peak_gflops
 from search.answers import FailureError
 from search.cold import in_turn
 from search.measure import Run, interleave
@@ -39,7 +38,7 @@ def finals(
     cold = session.how_cold(_seconds_of(session.call(schedules[0])))
     ours, theirs = _nothing_yet(len(schedules)), _nothing_yet(len(peers))
     before = time.monotonic()
-    rejected, peak = 0, _peak(session)
+    rejected, peak = 0, session.peak()
     peak_s = time.monotonic() - before  # which it takes after each placement again
     for placement in range(placements):
         until = None
@@ -57,7 +56,7 @@ def finals(
             one["rounds"].append(samples.rounds)
         rejected += sum(samples.rejected for samples in timed[: len(ours)])
         contenders.clear()  # their buffers go before those of the next placement come
-        peak = max(peak, _peak(session))
+        peak = max(peak, session.peak())
     return {
         "finalists": ours,
         "rejected": rejected,
@@ -80,10 +79,6 @@ def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
             raise
         scratch.append(call.scratch_bytes)
     return scratch
-
-
-def _peak(session: Session) -> float:
-    return peak_gflops(session.target, session.problem.element.name)
 
 
 def _seconds_of(run: Run) -> float:

@@ -78,14 +78,19 @@ class Finals:
         """Time the first few of a ranking, and rank them by that."""
         finalists = self._semifinal(self._contenders(ranking))
         rounds = _rounds(finalists) if self.budget.finals_left_s is None else PLACEMENT_ROUNDS - 1
-        afresh, budget_s = self._share()
-        finalists, reply = self._time(finalists, rounds, self.peers, PLACEMENTS, budget_s)
-        if reply is None:
-            return None, {}
-        self._timed = [by_round(timed) for timed in reply["finalists"]]
-        if afresh:
-            self._time_afresh(finalists, rounds, reply)
-        return self._rank(finalists, reply)
+        while finalists:
+            afresh, budget_s = self._share()
+            try:
+                reply = self._time(finalists, rounds, self.peers, budget_s)
+            except CandidateFailureError as failure:
+                # One that passed its trial fails now and then; go on with the others.
+                finalists.pop(-1 if failure.index is None else failure.index)
+                continue
+            self._timed = [by_round(timed) for timed in reply["finalists"]]
+            if afresh:
+                self._time_afresh(finalists, rounds, reply)
+            return self._rank(finalists, reply)
+        return None, {}
 
     def _contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Those who go to the semifinal: as many as can in its time, checked and warmed up."""
@@ -104,11 +109,10 @@ class Finals:
         """
         if len(contenders) <= self.most:
             return contenders
-        steps = [list(trial.schedule.to_json()) for trial in contenders]
         left = self.budget.finals_left_s
         budget_s = None if left is None else SEMIFINAL_SHARE * left
         try:
-            reply = self.runner.finals(steps, SEMIFINAL_ROUNDS, False, 1, budget_s)
+            reply = self._time(contenders, SEMIFINAL_ROUNDS, False, budget_s, placements=1)
         except CandidateFailureError as failure:
             if failure.index is not None:
                 contenders.pop(failure.index)
@@ -131,29 +135,17 @@ class Finals:
         finalists: list[TrialRecord],
         rounds: int,
         peers: bool,
-        placements: int,
         budget_s: float | None,
-    ) -> tuple[list[TrialRecord], Message | None]:
-        """Time them; who was left, and what came of it: nothing, when none was.
-
-        One that passed its trial fails now and then; then the others go on.
-        """
-        finalists = list(finalists)
-        while finalists:
-            steps = [list(trial.schedule.to_json()) for trial in finalists]
-            try:
-                return finalists, self.runner.finals(steps, rounds, peers, placements, budget_s)
-            except CandidateFailureError as failure:
-                finalists.pop(-1 if failure.index is None else failure.index)
-        return [], None
+        placements: int = PLACEMENTS,
+    ) -> Message:
+        steps = [list(trial.schedule.to_json()) for trial in finalists]
+        return self.runner.finals(steps, rounds, peers, placements, budget_s)
 
     def _time_afresh(self, finalists: list[TrialRecord], rounds: int, first: Message) -> None:
         """Again in another process; one that fails there keeps what the first has said."""
         self.runner.renew()
-        steps = [list(trial.schedule.to_json()) for trial in finalists]
-        left = self.budget.finals_left_s
         with suppress(CandidateFailureError):
-            reply = self.runner.finals(steps, rounds, False, PLACEMENTS, left)
+            reply = self._time(finalists, rounds, False, self.budget.finals_left_s)
             for samples, again in zip(self._timed, reply["finalists"], strict=True):
                 samples.update(by_round(again, AFRESH))
             first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])

@@ -20,9 +20,8 @@ from search.measure import LEAST_SAMPLES, summarise
 from search.protocol import Message
 from search.records import Measurement
 
-PLACEMENT_ROUNDS = (
-    500  # and fewer are timed; the rounds of each placement are counted from a multiple of it
-)
+PLACEMENT_ROUNDS = 500
+"""More than are timed on a placement; its rounds are counted from a multiple of this."""
 QUIET = log(1.05)  # above the level of the quietest rounds
 QUIETEST = 0.1  # of all rounds: the level of so many is not luck
 ENOUGH_TO_RANK = 10  # quiet rounds; of fewer, all count

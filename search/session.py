@@ -20,6 +20,7 @@ from kernels.reference import (
 )
 from kernels.schedule import Schedule
 from kernels.target import resolve
+from kernels.target.microbench import peak_gflops
 from search.answers import FailureError
 from search.cold import MOST_COPIED_BYTES, ColdMode, cold_mode, in_turn
 from search.compiler import compiled
@@ -103,6 +104,10 @@ class Session:
             return first
         executable = lower(self.problem, Schedule.from_json(steps), self.target)
         return in_turn([first, *(self.bind(executable, place) for place in self.places[1:])])
+
+    def peak(self) -> float:
+        """The multiply-add peak for the problem's type now, in GFLOP/s."""
+        return peak_gflops(self.target, self.problem.element.name)
 
     def check(self, run: Run) -> tuple[float, float]:
         """Run once on poisoned (or initial) C and compare; FailureError when it is wrong."""

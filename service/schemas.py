@@ -60,9 +60,8 @@ class TrialCounts(BaseModel):
 class MeasuredView(BaseModel):
     """How a speed was had: samples kept and thrown away, placements of the buffers.
 
-    `disturbed` rounds count for no median, for everything was slow in them.
-
-    `cold` says what emptied the caches before each sample, null when they were hot.
+    `disturbed` rounds count for no median, for everything was slow in them. `cold` says what
+    emptied the caches before each sample, null when they were hot.
     """
 
     samples: int

@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-from kernels.target.microbench import peak_gflops
 from search.measure import Run, Samples, interleave, sample_cost
 from search.peers.screen import Bench, screen
 from search.peers.variant import PeerAbsentError
@@ -69,7 +68,6 @@ def _with_peak(session: Session, runs: list[Run], rounds: int) -> tuple[list[Sam
     The peak is the best of before and after: a bound has to lie above what it bounds, and
     its median in the same rounds does not (kernels reached 104 to 110% of it here).
     """
-    dtype = session.problem.element.name
-    before = peak_gflops(session.target, dtype)
+    before = session.peak()
     timed = interleave(runs, rounds, session.target.threads)
-    return timed, max(before, peak_gflops(session.target, dtype))
+    return timed, max(before, session.peak())

@@ -1,6 +1,5 @@
 """Which processor times: left where somebody else makes it slow, and come back to."""
 
-import os
 from collections import deque
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 from kernels.problem import Matmul
 from search import runner as runner_module
+from search.process import ChildProcess
 from search.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces
 from search.runner import Runner
 
@@ -99,8 +99,11 @@ def test_a_search_goes_to_where_its_control_is_fast(
     assert len(child.where) == 1 + bool(control), "a fresh process runs elsewhere"
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="nothing can be pinned here")
 def test_where_nothing_is_claimed_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(*_: Any) -> None:
+        raise AssertionError("there is nowhere to go")
+
+    monkeypatch.setattr(ChildProcess, "move", moved)
     monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, set()))
     with Runner(PROBLEM, "cpu:any,threads=1") as one:
         one.renew()
