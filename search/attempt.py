@@ -36,6 +36,7 @@ def attempt(
         measurement=summarise([taken / (reply["pace"] or 1.0) for taken in reply["times"]], flops),
         samples=tuple(reply["times"]),
         pace=reply["pace"],
+        takes_over=reply["takes_over"],
         rejected=reply["rejected"],
         compile_s=reply["compile_s"],
         max_error=reply["max_error"],

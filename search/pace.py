@@ -6,6 +6,11 @@ slow schedule. A schedule like the candidate meets the same. So one that has bee
 control) is timed in turn with each candidate; what counts is the median of their ratios, and
 the candidate's time is told at the pace at which the control has always run. (A control in
 every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4.)
+
+Of many candidates the one that seems the fastest is also a lucky one, and the next would be told
+too fast by as much if it became the control by that; over hundreds of trials the pace would run
+away. So the control stays until a candidate is clearly faster, which is then timed once more; the
+second time alone counts.
 """
 
 import time
@@ -24,6 +29,7 @@ from search.measure import (
     is_narrow,
 )
 
+WORTH = 0.93  # of the control's time: more than luck; a candidate as fast takes its place
 STEADY = 0.03  # between the ratios of rounds: more than they spread while the pace stays
 MOST_ROUNDS = 9
 
@@ -65,11 +71,14 @@ class Paced:
         stopped: whether it was given up early.
         pace: of the machine meanwhile: how many times longer than usual everything took. The
             samples' median over it is the candidate's time. None where nothing told it.
+        takes_over: whether it is to be the control: it was clearly faster at both looks, the
+            second of which its pace is of.
     """
 
     samples: Samples
     stopped: bool
     pace: float | None
+    takes_over: bool = False
 
 
 def measure_beside(
@@ -85,40 +94,54 @@ def measure_beside(
         budget_s: seconds; slow or disturbed runs stretch it `PATIENCE` times at most.
     """
     turns = _Turns(control, run, samples, limits)
-    begin = time.perf_counter()
-    while not turns.are_enough(time.perf_counter() - begin, budget_s):
-        turns.take()
-    return turns.outcome()
+    turns.take_all(budget_s)
+    if turns.ratio >= WORTH:
+        return turns.outcome()
+    second = _Turns(control, run, samples, limits, first=turns.next)
+    second.take_all(budget_s)
+    return second.outcome(takes_over=second.ratio < WORTH)
 
 
 @dataclass
 class _Turns:
-    """A candidate and the control in turn, each of them first in every other round."""
+    """A candidate and the control in turn, each of them first in every other round.
+
+    Attributes:
+        first: number of the first round; `next` is that of the next one.
+        ratios: of the rounds in which neither was preempted.
+    """
 
     control: Control
     run: Run
     samples: Samples
     limits: Bounds
-    rounds: int = 0
+    first: int = 0
     ratios: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.next = self.first
         self._of_control = Samples(self.control.repeat)
 
-    def take(self) -> None:
+    def take_all(self, budget_s: float) -> None:
+        """Rounds until they tell what they can."""
+        begin = time.perf_counter()
+        while not self._are_enough(time.perf_counter() - begin, budget_s):
+            self._take()
+
+    def _take(self) -> None:
         """One round, and its ratio unless one of the two was preempted."""
         turns = [(self.samples, self.run), (self._of_control, self.control.run)]
-        for samples, run in turns if self.rounds % 2 == 0 else turns[::-1]:
-            if self.rounds not in samples.rounds:  # else its check was the sample
-                samples.take(run, self.rounds)
-        if all(samples.rounds[-1:] == [self.rounds] for samples, _ in turns):
+        for samples, run in turns if self.next % 2 == 0 else turns[::-1]:
+            if self.next not in samples.rounds:  # else its check was the sample
+                samples.take(run, self.next)
+        if all(samples.rounds[-1:] == [self.next] for samples, _ in turns):
             self.ratios.append(self.samples.times[-1] / self._of_control.times[-1])
-        self.rounds += 1
+        self.next += 1
 
-    def are_enough(self, elapsed_s: float, budget_s: float) -> bool:
-        """Whether the ratios tell what they can."""
+    def _are_enough(self, elapsed_s: float, budget_s: float) -> bool:
         ratios, is_late = self.ratios, elapsed_s > PATIENCE * budget_s
-        if self.rounds == MOST_ROUNDS or (is_late and self.rounds >= FEW_SAMPLES):
+        rounds = self.next - self.first
+        if rounds == MOST_ROUNDS or (is_late and rounds >= FEW_SAMPLES):
             return True
         if self._is_hopeless:
             return True
@@ -136,12 +159,18 @@ class _Turns:
         limit = margin * self.limits.stop_above_s / self.control.seconds
         return bool(self.ratios) and min(self.ratios) > limit
 
-    def outcome(self) -> Paced:
-        """What came of it; where every round was preempted, by the time that threads had."""
-        ratio = self.samples.least_s / self._of_control.least_s
-        if self.ratios:
-            ratio = median(self.ratios)
+    @property
+    def ratio(self) -> float:
+        """The candidate's time over the control's; the threads', if every round was preempted."""
+        return median(self.ratios) if self.ratios else self._ratio_of_threads
+
+    @property
+    def _ratio_of_threads(self) -> float:
+        return self.samples.least_s / self._of_control.least_s
+
+    def outcome(self, takes_over: bool = False) -> Paced:
+        """What came of it."""
         if not self.samples.times:
             self.samples.times.append(self.samples.least_s)
-        pace = median(self.samples.times) / (ratio * self.control.seconds)
-        return Paced(self.samples, self._is_hopeless, pace)
+        pace = median(self.samples.times) / (self.ratio * self.control.seconds)
+        return Paced(self.samples, self._is_hopeless, pace, takes_over)

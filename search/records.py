@@ -96,6 +96,7 @@ class TrialRecord:
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the
             number of wrong elements for integers.
+        takes_over: whether it is to be the control of those that follow; not stored.
     """
 
     number: int
@@ -111,6 +112,7 @@ class TrialRecord:
     rejected: int = 0
     compile_s: float = 0.0
     max_error: float | None = None
+    takes_over: bool = False
 
 
 @dataclass(frozen=True)

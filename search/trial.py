@@ -49,6 +49,7 @@ def trial(
     return {
         "times": paced.samples.times,
         "pace": paced.pace,
+        "takes_over": paced.takes_over,
         "rejected": paced.samples.rejected,
         "pruned": paced.stopped,
         "compile_s": compiled - begin,

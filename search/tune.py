@@ -23,7 +23,6 @@ from search.store import TrialStore
 from search.transfer import starting_points
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
-WORTH = 0.98  # of the control's time: a faster trial takes its place
 
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
 
@@ -153,6 +152,7 @@ class _Search:
         self._proposals = Proposals(self.space, self.request, stored, starts, refused)
         for trial in stored:
             self._take_in(trial)
+        self.control = self.best
 
     def _take_in(self, trial: TrialRecord) -> None:
         self.trials.append(trial)
@@ -162,8 +162,8 @@ class _Search:
             time_us(self.best) if self.best else float("inf")
         ):
             self.best = trial
-            if self.control is None or time_us(trial) < WORTH * time_us(self.control):
-                self.control = trial
+        if trial.takes_over or (self.control is None and trial is self.best):
+            self.control = trial
 
     def ahead(self, runner: CandidateRunner) -> Iterator[Proposal]:
         """The points, each of them prepared as many trials ahead as the runner can use."""

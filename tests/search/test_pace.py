@@ -16,6 +16,7 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.runs, self.noise = 0.0, 0, random.Random(1)
         self.paces = [1.0]  # of the runs to come; the last goes on
+        self.spread = 0.002
         for module in (measure, pace):
             monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(measure.time, "thread_time", lambda: self.now)
@@ -23,7 +24,7 @@ class Machine:
     def run_of(self, seconds: float) -> Run:
         def run(repeat: int) -> None:
             now = self.paces.pop(0) if len(self.paces) > 1 else self.paces[0]
-            self.now += seconds * repeat * now * self.noise.lognormvariate(0, 0.002)
+            self.now += seconds * repeat * now * self.noise.lognormvariate(0, self.spread)
             self.runs += 1
 
         return run
@@ -82,6 +83,31 @@ def test_one_slow_sample_of_the_control_makes_no_winner(machine: Machine, best_s
     machine.paces = [1.0, 1.5, 1.0]
     found = machine.beside(best_s, 1.02 * best_s)
     assert seconds(found) == pytest.approx(1.02 * best_s, rel=0.02)
+
+
+@pytest.mark.parametrize("best_s", [0.5e-3, 20e-3])
+def test_hundreds_of_equals_do_not_make_each_other_faster(machine: Machine, best_s: float) -> None:
+    machine.spread = 0.03
+    told, control_s = [], best_s
+    for _ in range(400):
+        control = Control(machine.run_of(best_s), control_s, 1)
+        limits = Bounds(1.25 * control_s, 1.05 * control_s)
+        found = measure_beside(control, machine.run_of(best_s), Samples(1), limits, 0.08)
+        told.append(seconds(found))
+        if found.takes_over:
+            control_s = told[-1]
+    assert min(told) < 0.97 * best_s, "some were lucky"
+    assert median(told[-50:]) == pytest.approx(best_s, rel=0.03)
+
+
+def test_what_takes_over_was_timed_twice(machine: Machine) -> None:
+    found = machine.beside(0.5e-3, 0.4e-3)
+    assert found.takes_over and len(found.samples.times) >= 2 * measure.LEAST_SAMPLES
+    assert seconds(found) == pytest.approx(0.4e-3, rel=0.01)
+    machine.paces = [1.0, 1.5] * 2 + [1.5, 1.0] + [1.0, 1.5] * 2 + [1.0]
+    lucky = machine.beside(0.5e-3, 0.52e-3)
+    assert not lucky.takes_over
+    assert seconds(lucky) == pytest.approx(0.52e-3, rel=0.02)
 
 
 def test_the_slow_are_given_up_after_a_round_or_two(machine: Machine) -> None:
