@@ -1,6 +1,6 @@
 """Warm against cold: searches with and without what near problems' searches have taught.
 
-    python -m benchmarks.transfer [--seeds 40] [--sampler NAME] [--each]
+    python -m benchmarks.transfer [--seeds 40] [--sampler NAME] [--each] [--spaces DIR]
 
 Everything is replayed on recorded spaces (`benchmarks.replay.record`), without timing. The
 store of a warm search holds what searches of the other problems left there: for each of them the
@@ -8,9 +8,10 @@ trials of one cold search of `STORED` trials, several stores in turn, so that no
 one lucky search decides. The replay uses what `search.transfer` proposes; a point that was not
 recorded is replaced by the nearest that was.
 
-Without `--each` the unseen shapes are searched, and the stores hold the problems that the
-model was fitted to. With `--each` every recorded space is searched once, and the stores hold
-all the others.
+Without `--each` the unseen shapes are searched, and the stores hold the folder's other problems:
+those that the model was fitted to, or the unseen shapes' relatives, as they are at another
+batch or width. With `--each` every recorded space is searched once, and the stores hold all the
+others.
 
 The first trial of a search is the model's own, warm or cold; where that is within 2% of the best
 no store can help. So means are given beside the medians, and the sums over all shapes. Seconds are
@@ -19,17 +20,18 @@ those of compiling and of the samples, as they were recorded.
 
 import argparse
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import geometric_mean, mean, median
 
-from benchmarks.replay.record import FOLDER, PROBLEMS, UNSEEN
+from benchmarks.replay.record import ALL, FOLDER, UNSEEN
 from search.parameters import Point
 from search.recording import Recording
 from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
 from search.replay import RecordedSpace, replay
 from search.space import Space
 from search.store import MemoryStore
-from search.transfer import starting_points
+from search.transfer import warmed
 
 NEAR = 1.02
 MOST = 200
@@ -75,26 +77,32 @@ def compare(
     name: str, space: RecordedSpace, stores: list[dict[str, Solved]], sampler: str, seeds: int
 ) -> Row:
     """Search a space cold and warm with the same seeds; its own trials are in no store."""
-    own = Space(space.problem, space.target)
-    starts = [
-        starting_points(own, MemoryStore(known for other, known in store.items() if other != name))
-        for store in stores
-    ]
-    cold, cold_s = _searches(space, sampler, seeds, [[]])
-    warm, warm_s = _searches(space, sampler, seeds, starts)
-    offered = mean(len(points) for points in starts)
-    return Row((PROBLEMS | UNSEEN)[name], offered, cold, warm, cold_s, warm_s)
+    beginnings = []
+    for store in stores:
+        others = MemoryStore(known for other, known in store.items() if other != name)
+        own, starts = warmed(Space(space.problem, space.target), others)
+        beginnings.append((replace(space, costs=own.costs), starts))
+    cold, cold_s = _searches([(space, [])], sampler, seeds)
+    warm, warm_s = _searches(beginnings, sampler, seeds)
+    offered = mean(len(points) for _, points in beginnings)
+    return Row(ALL[name], offered, cold, warm, cold_s, warm_s)
 
 
 def _searches(
-    space: RecordedSpace, sampler: str, seeds: int, starts: list[list[Point]]
+    beginnings: list[tuple[RecordedSpace, list[Point]]], sampler: str, seeds: int
 ) -> tuple[list[int], float]:
-    """Trials of each search until within 2% of the best, and their mean seconds."""
-    limit = space.recording.time_us(space.recording.by_time()[0]) * NEAR
+    """Trials of each search until within 2% of the best, and their mean seconds.
+
+    Args:
+        beginnings: spaces (the same with other costs) and starting points, taken in turn.
+    """
+    recording = beginnings[0][0].recording
+    limit = recording.time_us(recording.by_time()[0]) * NEAR
     needed, seconds = [], 0.0
     for seed in range(seeds):
+        space, starts = beginnings[seed % len(beginnings)]
         request = TuneRequest(trials=MOST, seed=seed, sampler=sampler)
-        run = replay(space, request, until_us=limit, starts=starts[seed % len(starts)])
+        run = replay(space, request, until_us=limit, starts=starts)
         needed.append(run.trials_to(limit) or MOST + 1)
         seconds += sum(trial.compile_s + sum(trial.samples) for trial in run.trials)
     return needed, seconds / seeds
@@ -135,17 +143,20 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER)
     parser.add_argument("--each", action="store_true", help="every space, from all the others")
+    parser.add_argument("--spaces", type=Path, default=FOLDER, help="a folder of recordings")
     args = parser.parse_args()
-    names = [*PROBLEMS, *UNSEEN]
-    spaces = {name: RecordedSpace.of(Recording.load(FOLDER / f"{name}.json.gz")) for name in names}
+    paths = {name: args.spaces / f"{name}.json.gz" for name in ALL}
+    names = [name for name, path in paths.items() if path.exists()]
+    spaces = {name: RecordedSpace.of(Recording.load(paths[name])) for name in names}
     stores = [
         {
             name: searched(spaces[name], args.sampler, FIRST_SEED + number)
-            for name in (names if args.each else PROBLEMS)
+            for name in names
+            if args.each or name not in UNSEEN
         }
         for number in range(STORES)
     ]
-    tried = names if args.each else list(UNSEEN)
+    tried = names if args.each else [name for name in names if name in UNSEEN]
     rows = [compare(name, spaces[name], stores, args.sampler, args.seeds) for name in tried]
     print(table(rows))
     return 0

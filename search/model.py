@@ -6,8 +6,7 @@ of the multiply-add units and blocks by what stays in which cache. Here the same
 considerations are costs that add up, so that any two schedules can be compared: where the
 rules say that a block fits, the cost of reading it falls to that of the nearer cache.
 
-The weights of the costs were fitted, none below zero, to recorded spaces of problems
-of different kinds (`benchmarks/replay/fit.py`); no term knows any problem.
+What there is of each cost is counted here; what one of it costs is the space's (`search.costs`).
 """
 
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from kernels.problem import Conv2d
 from search.blocks import balanced_chunk, equal_block
+from search.costs import EXTRA, NAMES, TRAFFIC
 from search.parameters import Point, tile_shape
 from search.space import Space
 
@@ -28,50 +28,17 @@ L2_WAYS = 16
 HALF = 0.5  # of the registers, from where unrolled loads crowd the accumulators
 ENOUGH = 20  # accumulators, from where no latency shows
 
-COSTS = {
-    "multiply_adds": 1.0,
-    "loads": 0.0882,
-    "few_chains": 0.0361,
-    "steps": 0.284,
-    "unrolled": 0.0133,
-    "crowded": 0.026,
-    "calls": 37.3,
-    "edges": 0.118,
-    "c_lines": 0.276,
-    "a_from_l2": 8.25,
-    "a_from_l3": 9.6,
-    "a_rows_from_l2": 7.52,
-    "a_rows_from_l3": 9.65,
-    "b_from_l2": 1.19,
-    "b_from_l3": 1.96,
-    "b_rows_from_l2": 1.85,
-    "b_rows_from_l3": 2.57,
-    "packed_a": 3.95,
-    "packed_b": 2.03,
-    "packed_b_far": 5.2,
-    "fetched_b": 5.06,
-}
-"""Cycles for each; see `amounts`."""
-
-
-TRAFFIC = tuple(name for name in COSTS if "_from_" in name)
-EXTRA = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b")
-OVERLAP = 8.0
-"""How well reading hides behind computing: 1 is not at all (their cycles add up), infinity is
-wholly (the longer one counts)."""
-
-# The same by their places, for what is asked of thousands of points.
-_COSTS, _names = tuple(COSTS.values()), tuple(COSTS)
-_extra = itemgetter(*map(_names.index, EXTRA))
-_traffic = itemgetter(*map(_names.index, TRAFFIC))
+_extra = itemgetter(*map(NAMES.index, EXTRA))
+_traffic = itemgetter(*map(NAMES.index, TRAFFIC))
 
 
 def log_time(space: Space, point: Point) -> float:
     """Logarithm of the model's cycles for a point."""
-    cycles = list(map(mul, _COSTS, amounts(space, point).values()))
+    costs = space.costs
+    cycles = list(map(mul, costs.cycles, amounts(space, point).values()))
     extra, traffic = sum(_extra(cycles)), sum(_traffic(cycles))
     computing = sum(cycles) - traffic - extra
-    return log(extra + (computing**OVERLAP + traffic**OVERLAP) ** (1 / OVERLAP))
+    return log(extra + (computing**costs.overlap + traffic**costs.overlap) ** (1 / costs.overlap))
 
 
 class _Sizes(NamedTuple):
@@ -101,7 +68,7 @@ class _Sizes(NamedTuple):
 
 
 def amounts(space: Space, point: Point) -> dict[str, float]:
-    """How much there is of each of `COSTS` in one run of one thread.
+    """How much there is of each of `costs.NAMES` in one run of one thread.
 
     Slots of vector multiply-adds (or what else holds up a step) and of loads; accumulators
     that lack; steps of the reduction's loop; calls of micro-kernels; slots in tiles that are
@@ -121,7 +88,7 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
         LATENCY,
         (tile_rows + vectors) / LOADS,
     )
-    out = dict.fromkeys(COSTS, 0.0)
+    out = dict.fromkeys(NAMES, 0.0)
     out["multiply_adds"] = calls * words * busy * _computed_share(sizes, tile_cols, lanes)
     out["loads"] = calls * words * (tile_rows + vectors) / LOADS
     out["few_chains"] = calls * words * max(0, ENOUGH - tile_rows * vectors) / UNITS
@@ -303,7 +270,7 @@ def _split_amounts(
     lanes = vectors * space.lanes
     words = ceil(space.extents[dims.stream] / lanes)
     chains = rows * cols * vectors
-    out = dict.fromkeys(COSTS, 0.0)
+    out = dict.fromkeys(NAMES, 0.0)
     busy = max(chains / UNITS, LATENCY, vectors * (rows + cols) / LOADS)
     out["multiply_adds"] = calls * words * busy
     out["steps"] = calls * words / unroll

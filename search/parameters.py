@@ -5,6 +5,7 @@ to end: sizes by their logarithm, register tiles by rows and columns. A model of
 and the distance of two points are made of them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import log2
@@ -125,3 +126,13 @@ def tile_shape(value: Value) -> tuple[int, int, int]:
         return split.rows, split.cols, split.vectors
     rows, vectors = (int(x) for x in str(value).split("x"))
     return rows, vectors, 0
+
+
+def default(parameter: Parameter) -> Value:
+    """What a point says of a parameter that its problem did not have, or not yet."""
+    return parameter.values[-1] if isinstance(parameter, Size) else parameter.values[0]
+
+
+def completed(parameters: Iterable[Parameter], params: Point) -> Point:
+    """A point that was stored, in the parameters that its problem has now."""
+    return {p.name: params.get(p.name, default(p)) for p in parameters}

@@ -20,7 +20,7 @@ from kernels.target.model import Target
 from search.errors import RecordingError
 from search.measure import summarise
 from search.parameters import Value
-from search.records import MOST_SOLVED, Solved, TrialRecord
+from search.records import Solved, TrialRecord
 
 FORMAT = 1
 NS = 1e9
@@ -33,7 +33,8 @@ class Recording:
     Attributes:
         parameters: the values of each parameter of the space at that time.
         trials: in the order in which they were run; `origin` says how each was chosen.
-        again: by schedule's hash, the samples of the interleaved rounds, in seconds.
+        again: by schedule's hash, the samples of the interleaved rounds, in seconds; at the
+            pace of the trials, where those have one.
         toolchain: `kernels.toolchain.identity()` then.
         condition: how it was recorded, for the reader: core, date, protocol.
     """
@@ -47,18 +48,18 @@ class Recording:
     condition: dict[str, str] = field(default_factory=dict)
 
     def time_us(self, trial: TrialRecord) -> float:
-        """The best knowledge of a trial's time: the interleaved rounds, else its own samples."""
-        times = self.again.get(trial.schedule.hash) or trial.samples
-        return median(times) * 1e6 if times else float("inf")
+        """The best knowledge of a trial's time: the interleaved rounds, else its own, at pace 1."""
+        if times := self.again.get(trial.schedule.hash):
+            return median(times) * 1e6
+        return trial.measurement.time_us if trial.measurement else float("inf")
 
     def by_time(self) -> list[TrialRecord]:
         """The trials that ran, fastest first."""
-        return sorted((t for t in self.trials if t.samples), key=self.time_us)
+        return sorted((t for t in self.trials if t.measurement), key=self.time_us)
 
     def solved(self) -> Solved:
-        """Its fastest points, as a store gives them to searches of near problems."""
-        timed = [(t.params, self.time_us(t)) for t in self.by_time()[:MOST_SOLVED]]
-        return Solved(self.problem, self.target.canonical, tuple(timed))
+        """Its points, as a store gives them to searches of near problems."""
+        return Solved.of(self.problem, self.target.canonical, self.trials)
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -75,6 +76,8 @@ class Recording:
             "trials": trials,
             "again": {key: _to_ns(times) for key, times in self.again.items()},
         }
+        if any(t.pace is not None for t in self.trials):
+            document["paces"] = [t.pace and round(t.pace, 4) for t in self.trials]
         draft = path.with_suffix(".tmp")
         text = json.dumps(document, separators=(",", ":"))
         draft.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -95,9 +98,10 @@ class Recording:
         target = document["target"]
         steps = [step_from_json(step) for step in document["steps"]]
         parameters = {name: tuple(values) for name, values in document["parameters"].items()}
+        paces = document.get("paces") or [None] * len(document["trials"])
         trials = [
-            _trial_from_json(number, row, parameters, steps, problem.flops)
-            for number, row in enumerate(document["trials"])
+            _trial_from_json(number, row, pace, parameters, steps, problem.flops)
+            for number, (row, pace) in enumerate(zip(document["trials"], paces, strict=True))
         ]
         return cls(
             problem,
@@ -129,6 +133,7 @@ def _trial_to_json(
 def _trial_from_json(
     number: int,
     row: list[Any],
+    pace: float | None,
     parameters: dict[str, tuple[Value, ...]],
     steps: list[Step],
     flops: int,
@@ -145,8 +150,9 @@ def _trial_from_json(
         origin=origin,
         failure=failure[0] if failure else None,
         message=failure[1] if failure else "",
-        measurement=summarise(samples, flops) if samples else None,
+        measurement=summarise([t / (pace or 1.0) for t in samples], flops) if samples else None,
         samples=samples,
+        pace=pace,
         rejected=rejected,
         compile_s=compile_s,
     )

@@ -14,7 +14,8 @@ from search.errors import BudgetError
 SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
 DEFAULT_SAMPLER = SAMPLERS[0]
 MOST_TRIALS = 100_000
-MOST_SOLVED = 32  # points of an earlier search that are told to another
+MOST_SOLVED = 32  # of the fastest points of an earlier search that are told to another
+MOST_EARLY = 128  # of its first trials, of which the slow ones are told too
 
 TrialState = Literal["timed", "pruned", "failed"]
 CacheMode = Literal["hot", "cold"]
@@ -115,30 +116,55 @@ class TrialRecord:
     takes_over: bool = False
 
 
+TimedPoint = tuple[dict[str, int | str | bool], float]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier search, before one knows whether its trials are worth reading.
+
+    Attributes:
+        key: by which its store finds it.
+        target: canonical, such as `cpu:znver4,threads=1`.
+    """
+
+    key: int
+    problem: Problem
+    target: str
+
+
 @dataclass(frozen=True)
 class Solved:
-    """What an earlier search has found for a problem: its fastest points.
+    """What an earlier search has found for a problem.
 
     Attributes:
         target: canonical, such as `cpu:znver4,threads=1`.
-        points: in the parameters of the space of their time, each with its time in us; the
-            fastest first.
+        points: its fastest, in the parameters of the space of their time, each with its time in
+            us; the fastest first.
+        slower: the others that it tried early, those that were stopped included.
     """
 
     problem: Problem
     target: str
-    points: tuple[tuple[dict[str, int | str | bool], float], ...]
+    points: tuple[TimedPoint, ...]
+    slower: tuple[TimedPoint, ...] = ()
 
     @classmethod
     def of(cls, problem: Problem, target: str, trials: Iterable[TrialRecord]) -> "Solved":
-        """The fastest `MOST_SOLVED` of the trials that were timed to the end."""
-        timed = [
-            (trial.params, trial.measurement.time_us)
+        """The fastest `MOST_SOLVED` that were timed to the end, and others of the first trials."""
+        ran = [
+            (trial.state != "timed", trial.measurement.time_us, trial.number, trial.params)
             for trial in trials
-            if trial.state == "timed" and trial.measurement
+            if trial.measurement and trial.state != "failed"
         ]
-        timed.sort(key=lambda pair: pair[1])
-        return cls(problem, target, tuple(timed[:MOST_SOLVED]))
+        ran.sort(key=lambda trial: trial[:3])
+        fastest = [trial for trial in ran[:MOST_SOLVED] if not trial[0]]
+        others = [trial for trial in ran[len(fastest) :] if trial[2] < MOST_EARLY]
+        points, slower = (
+            tuple((params, time_us) for *_, time_us, _, params in some)
+            for some in (fastest, others)
+        )
+        return cls(problem, target, points, slower)
 
 
 @dataclass(frozen=True)

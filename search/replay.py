@@ -54,9 +54,9 @@ class RecordedSpace(Space):
 
     @cached_property
     def prior(self) -> list[Point]:
-        """What the analytical model proposes, as far as it was recorded."""
-        own = Space(self.problem, self.target)
-        return [p for p in prior_points(own, PRIOR) if self.why_illegal(self.schedule(p)) is None]
+        """What the analytical model proposes, or the nearest to it that was recorded."""
+        own = Space(self.problem, self.target, self.costs)
+        return [self.nearest(point) for point in prior_points(own, PRIOR)]
 
     @cached_property
     def _encoded(self) -> NDArray[np.float64]:

@@ -38,6 +38,7 @@ from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import Target
 from search.blocks import balanced_chunk, equal_block
 from search.capacity import why_too_large
+from search.costs import SHIPPED, Costs
 from search.operands import Stored
 from search.parameters import (
     WHOLE,
@@ -63,10 +64,15 @@ STEPS_ASIDE = 400  # walks this long without a free point mean that none is left
 
 @dataclass(frozen=True)
 class Space:
-    """Every schedule that a search for `problem` on `target` may try."""
+    """Every schedule that a search for `problem` on `target` may try.
+
+    Attributes:
+        costs: by which `search.model` tells good schedules from bad.
+    """
 
     problem: Problem
     target: Target
+    costs: Costs = SHIPPED
 
     @cached_property
     def dims(self) -> IterationSpace:

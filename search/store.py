@@ -1,9 +1,9 @@
 """Where the trials of a job are kept; the search needs no more of a store than this."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from search.records import Solved, TrialRecord
+from search.records import Earlier, Solved, TrialRecord
 
 
 class TrialStore(Protocol):
@@ -17,8 +17,12 @@ class TrialStore(Protocol):
         """Keep one finished trial durably."""
         ...
 
-    def solved(self, operation: str) -> list[Solved]:
-        """The fastest points of each earlier search for an operation (`matmul`), on any target."""
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The earlier searches for an operation (`matmul`), on any target, the newest first."""
+        ...
+
+    def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
+        """What some of those have found, in the order of `searches`."""
         ...
 
     def known_failures(self) -> set[str]:
@@ -65,6 +69,14 @@ class MemoryStore:
             raise ValueError(f"trial {trial.number} is stored already")
         self._trials[trial.number] = trial
 
-    def solved(self, operation: str) -> list[Solved]:
-        """The fastest points of each earlier search for an operation (`matmul`), on any target."""
-        return [known for known in self._solved if known.problem.op == operation]
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The other searches for an operation (`matmul`), in the order they were given."""
+        return [
+            Earlier(key, known.problem, known.target)
+            for key, known in enumerate(self._solved)
+            if known.problem.op == operation
+        ]
+
+    def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
+        """What some of those have found."""
+        return [self._solved[search.key] for search in searches]

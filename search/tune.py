@@ -20,7 +20,7 @@ from search.records import TrialRecord, TuneRequest, TuneResult
 from search.runner import Runner
 from search.space import Space
 from search.store import TrialStore
-from search.transfer import starting_points
+from search.transfer import warmed
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 
@@ -103,7 +103,8 @@ def tune(
     """
     require_cache_dir()
     budget = Budget(request, time.monotonic())
-    search = _Search(Space(problem, target), request, store)
+    space, starts = warmed(Space(problem, target), store)
+    search = _Search(space, request, store, starts)
     with make_runner(problem, target.canonical, request) as runner:
         complete = True
         for point, origin in search.ahead(runner):
@@ -139,6 +140,7 @@ class _Search:
     space: Space
     request: TuneRequest
     store: TrialStore
+    starts: list[Point]
     trials: list[TrialRecord] = field(default_factory=list)
     best: TrialRecord | None = None
     control: TrialRecord | None = None
@@ -147,9 +149,8 @@ class _Search:
 
     def __post_init__(self) -> None:
         stored = self.store.trials()
-        starts = starting_points(self.space, self.store)
         refused = self.store.known_failures()
-        self._proposals = Proposals(self.space, self.request, stored, starts, refused)
+        self._proposals = Proposals(self.space, self.request, stored, self.starts, refused)
         for trial in stored:
             self._take_in(trial)
         self.control = self.best

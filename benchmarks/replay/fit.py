@@ -5,7 +5,7 @@
 Least squares of the logarithm's errors with weights of at least zero, over the schedules
 within three times the best of each space, the fastest counting most; every space counts alike,
 and has a factor of its own. Prints the weights in cycles
-for `search.model.COSTS`, and how well they rank each space: the speed of the schedule that
+for `search.costs.FITTED`, and how well they rank each space: the speed of the schedule that
 the model likes best as a share of the best, and Spearman's correlation. A space that is
 left out shows how the weights do on a problem that they were not fitted to.
 """
@@ -20,7 +20,8 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from benchmarks.replay.record import FOLDER
-from search.model import COSTS, EXTRA, TRAFFIC, amounts
+from search.costs import EXTRA, NAMES, TRAFFIC
+from search.model import amounts
 from search.recording import Recording
 from search.space import Space
 
@@ -36,15 +37,15 @@ def read(path: Path) -> tuple[Array, Array]:
     recording = Recording.load(path)
     space = Space(recording.problem, recording.target)
     trials = [t for t in recording.by_time() if space.holds(t.params)]
-    rows = [[amounts(space, t.params)[name] for name in COSTS] for t in trials]
+    rows = [[amounts(space, t.params)[name] for name in NAMES] for t in trials]
     return np.array(rows), np.array([recording.time_us(t) for t in trials])
 
 
 def predict(rows: Array, weights: Array, overlap: float) -> Array:
     """Cycles of each row of amounts, as `search.model.log_time` puts them together."""
     cycles = rows * weights
-    traffic = cycles[:, [name in TRAFFIC for name in COSTS]].sum(axis=1)
-    extra = cycles[:, [name in EXTRA for name in COSTS]].sum(axis=1)
+    traffic = cycles[:, [name in TRAFFIC for name in NAMES]].sum(axis=1)
+    extra = cycles[:, [name in EXTRA for name in NAMES]].sum(axis=1)
     computing = cycles.sum(axis=1) - traffic - extra
     both: Array = (computing**overlap + traffic**overlap) ** (1 / overlap)
     return extra + both
@@ -65,10 +66,10 @@ def fit(spaces: list[tuple[Array, Array]]) -> tuple[Array, float]:
         # What nothing speaks for stays near zero.
         return np.concatenate([*parts, WEAK * x[:-1], [x[0] - 1]])
 
-    start = np.full(len(COSTS) + 1, 0.1)
+    start = np.full(len(NAMES) + 1, 0.1)
     start[0], start[-1] = 1.0, 1.5
-    lowest = np.append(np.full(len(COSTS), 1e-9), 1.0)
-    highest = np.append(np.full(len(COSTS), np.inf), 8.0)
+    lowest = np.append(np.full(len(NAMES), 1e-9), 1.0)
+    highest = np.append(np.full(len(NAMES), np.inf), 8.0)
     found = least_squares(errors, start, bounds=(lowest, highest)).x
     weights_found: Array = found[:-1] * scale
     return weights_found / weights_found[0], float(found[-1])
@@ -83,7 +84,7 @@ def main() -> int:
     paths = args.spaces or sorted(FOLDER.glob("*.json.gz"))
     data = {path.name.split(".")[0]: read(path) for path in paths}
     weights, overlap = fit([pair for name, pair in data.items() if name != args.without])
-    for name, weight in zip(COSTS, weights, strict=True):
+    for name, weight in zip(NAMES, weights, strict=True):
         print(f'    "{name}": {weight:.4g},')
     print(f"OVERLAP = {overlap:.3g}")
     for name, (rows, times) in data.items():

@@ -1,22 +1,26 @@
 """Record a space: time many different schedules of each problem, and keep all samples.
 
-    python -m benchmarks.replay.record [NAME ...] [--schedules 1600] [--seconds 300]
+    python -m benchmarks.replay.record [NAME ...] [--schedules 1600] [--seconds 300] [--into DIR]
 
 Most schedules are drawn at random over the space, so that they say what random search
 would meet; then the prior's, and then one-parameter neighbours of the fastest, so that the
-best of the space is really among them. Each is checked against the reference. The fastest
-are timed again in interleaved rounds until all of the first few have been, so that the
-best is not the luckiest sample. A file that exists is gone on with.
+best of the space is really among them. Each is checked against the reference, and timed beside
+the fastest so far (`search.pace`). The fastest are timed again in interleaved rounds until all
+of the first few have been, and the best of those once more, so that the best is not the luckiest
+sample. A file that exists is gone on with.
 """
 
 import argparse
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import exp, log
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 from kernels.problem import parse_problem
@@ -24,15 +28,18 @@ from kernels.target import detect
 from kernels.toolchain import identity
 from search.attempt import attempt
 from search.errors import SearchError
+from search.learning import learned
+from search.nearness import distance
 from search.parameters import Point
 from search.prior import prior_points
 from search.process import CandidateFailureError
 from search.protocol import Message
 from search.recording import Recording
+from search.records import Solved, TrialRecord
+from search.rounds import rounds_of
 from search.runner import Runner
 from search.space import Space
-from search.store import MemoryStore
-from search.transfer import starting_points
+from search.transfer import adapt
 
 FOLDER = Path(__file__).parents[1] / "spaces"
 PROBLEMS = {
@@ -54,12 +61,30 @@ UNSEEN = {
     "unseen-conv1x1-f32": "conv2d:n=1,h=14,w=14,ci=1024,co=256,kh=1,kw=1,dtype=f32",
 }
 """Shapes that no weight was fitted to and no sampler was chosen on."""
+RELATIVES = {
+    "f32-rows": "matmul:m=256,n=3072,k=768,dtype=f32",
+    "f32-cols": "matmul:m=128,n=1536,k=768,dtype=f32",
+    "skinny-f32-rows": "matmul:m=24,n=2048,k=768,dtype=f32",
+    "skinny-f32-cols": "matmul:m=12,n=1024,k=768,dtype=f32",
+    "odd-f32-rows": "matmul:m=400,n=517,k=391,dtype=f32",
+    "odd-f32-cols": "matmul:m=200,n=259,k=391,dtype=f32",
+    "bf16-rows": "matmul:m=1024,n=1024,k=640,dtype=bf16",
+    "bf16-cols": "matmul:m=512,n=512,k=640,dtype=bf16",
+    "conv3x3-f32-rows": "conv2d:n=1,h=58,w=58,ci=128,co=128,kh=3,kw=3,dtype=f32",
+    "conv3x3-f32-cols": "conv2d:n=1,h=30,w=30,ci=128,co=64,kh=3,kw=3,dtype=f32",
+    "conv1x1-f32-rows": "conv2d:n=1,h=28,w=28,ci=1024,co=256,kh=1,kw=1,dtype=f32",
+    "conv1x1-f32-cols": "conv2d:n=1,h=14,w=14,ci=1024,co=128,kh=1,kw=1,dtype=f32",
+}
+"""Of each unseen shape: rows (of a convolution, pixels each way) doubled, and columns halved."""
+ALL = PROBLEMS | UNSEEN | RELATIVES
 RANDOM_SHARE = 0.65
 PRIOR = 48
+ADAPTED = 16  # of each near problem
 SLOW = 3.0  # times the best, from where a schedule gets only its first samples
 PRUNED_AT = 1.25  # times what a runner is told to be the best
 FIRST = 30  # the first so many are all timed again
-GROUP, ROUNDS = 10, 11
+GROUP, ROUNDS, BEST_ROUNDS, PLACEMENTS = 10, 7, 21, 3
+ANCHORS, ANCHORS_FROM, ANCHORS_EVERY = 5, 100, 25  # by rank: fast, and not chosen for it
 PARENTS = 8  # the neighbours of so many of the best are tried at a time
 SAVE_EVERY = 100
 
@@ -74,9 +99,10 @@ class Recorder:
     random_share: float = RANDOM_SHARE
     recording: Recording = field(init=False)
     known: set[str] = field(default_factory=set)
+    control: TrialRecord | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.space = Space(parse_problem((PROBLEMS | UNSEEN)[self.name]), detect())
+        self.space = Space(parse_problem(ALL[self.name]), detect())
         if self.path.exists():
             self.recording = Recording.load(self.path)
         else:
@@ -88,11 +114,14 @@ class Recorder:
                 condition={
                     "date": time.strftime("%Y-%m-%d"),
                     "cores": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-                    "protocol": f"as a trial; stopped early above {SLOW} times the best; "
-                    f"the best {FIRST} again in interleaved rounds of {GROUP}",
+                    "protocol": f"as a trial beside a control; stopped early above {SLOW} times "
+                    f"the best; the best {FIRST} again in interleaved rounds of {GROUP} with "
+                    f"{ANCHORS} others, "
+                    f"the best {GROUP} in more",
                 },
             )
         self.known = {t.schedule.hash for t in self.recording.trials}
+        self.control = next(iter(self.recording.by_time()), None)
         self.random = Random(f"{self.name} {self.seed} {len(self.known)}")
 
     def points(self, most: int) -> Iterator[tuple[Point, str]]:
@@ -118,12 +147,25 @@ class Recorder:
                 if len(self.recording.trials) < most and self._is_new(point):
                     yield point, "near"
 
-    def _near_problems(self) -> list[Point]:
-        """What the fastest of the recorded problems say of an unseen one."""
-        paths = [self.path.with_name(f"{name}.json.gz") for name in PROBLEMS]
-        if self.name in PROBLEMS or not all(path.exists() for path in paths):
-            return []
-        return starting_points(self.space, MemoryStore(Recording.load(p).solved() for p in paths))
+    def _near_problems(self) -> Iterator[Point]:
+        """What recorded problems that are near say of an unseen one.
+
+        Their fastest points, adapted, and what the model proposes with the costs they speak for.
+        """
+        paths = [self.path.with_name(f"{name}.json.gz") for name in PROBLEMS | RELATIVES]
+        recorded = [Recording.load(p) for p in paths if p.exists() and self.name in UNSEEN]
+        searches = [Solved.of(r.problem, r.target.canonical, r.trials) for r in recorded]
+        for solved in searches:
+            if distance(self.space, solved) is None:
+                continue
+            former = Space(solved.problem, self.space.target)
+            for params, _ in solved.points[:ADAPTED]:
+                point = adapt(self.space, former, params)
+                if point is not None:
+                    yield point
+        related = [s for s in searches if s.problem.op == self.space.problem.op]
+        if related:
+            yield from prior_points(learned(self.space, related), PRIOR)
 
     def _random_points(self) -> Iterator[Point]:
         for _ in range(100_000):
@@ -154,7 +196,7 @@ class Recorder:
         """Time schedules until there are `most`, or the time is over; then the best again."""
         begin = time.monotonic()
         with Runner(self.space.problem, self.space.target.canonical, self.seed) as runner:
-            for point, origin in self.points(most):
+            for point, origin in self._prepared(runner, self.points(most)):
                 if time.monotonic() - begin > seconds:
                     break
                 self._trial(runner, point, origin)
@@ -162,6 +204,20 @@ class Recorder:
                     self.report()
             self._again(runner)
         self.report()
+
+    def _prepared(
+        self, runner: Runner, points: Iterator[tuple[Point, str]]
+    ) -> Iterator[tuple[Point, str]]:
+        """The points, each compiled while those before it are timed."""
+        waiting: deque[tuple[Point, str]] = deque()
+        for point, origin in points:
+            schedule = self.space.schedule(point)
+            self.known.add(schedule.hash)
+            runner.prepare(list(schedule.to_json()))
+            waiting.append((point, origin))
+            if len(waiting) > runner.ahead:
+                yield waiting.popleft()
+        yield from waiting
 
     def report(self) -> None:
         """Save, and say how far it is."""
@@ -177,50 +233,78 @@ class Recorder:
         )
 
     def _trial(self, runner: Runner, point: Point, origin: str) -> None:
-        schedule = self.space.schedule(point)
-        self.known.add(schedule.hash)
-        best_s = min((min(t.samples) for t in self.recording.trials if t.samples), default=None)
-        number = len(self.recording.trials)
-        limit_s = best_s * SLOW / PRUNED_AT if best_s else None
-        steps = list(schedule.to_json())
-        trial = attempt(lambda: _ask(runner, steps, limit_s), self.space, number, point, origin)
+        limit_s, control = None, None
+        if self.control is not None:
+            control_s = self.recording.time_us(self.control) / 1e6
+            limit_s = control_s * SLOW / PRUNED_AT
+            control = {"steps": list(self.control.schedule.to_json()), "seconds": control_s}
+        number, steps = len(self.recording.trials), list(self.space.schedule(point).to_json())
+        trial = attempt(
+            lambda: _ask(runner, steps, limit_s, control), self.space, number, point, origin
+        )
         self.recording.trials.append(trial)
+        if trial.takes_over or (self.control is None and trial.state == "timed"):
+            self.control = trial
 
     def _again(self, runner: Runner) -> None:
-        """Interleaved rounds, until every one of the first has been in them."""
+        """Interleaved rounds, until each of the first has been in them; then more of the best."""
+        anchors = self._anchors()
         while True:
-            again = self.recording.again
             first = self.recording.by_time()[:FIRST]
-            group = [t for t in first if t.schedule.hash not in again][:GROUP]
+            group = [t for t in first if t.schedule.hash not in self.recording.again][:GROUP]
             if not group:
-                return
-            steps = [list(t.schedule.to_json()) for t in group]
-            reply = runner.finals(steps, ROUNDS, False)
-            for trial, one in zip(group, reply["finalists"], strict=True):
-                again[trial.schedule.hash] = tuple(one["times"][0])
+                break
+            self._in_rounds(runner, group, anchors, ROUNDS)
+        self._in_rounds(runner, self.recording.by_time()[:GROUP], anchors, BEST_ROUNDS)
+
+    def _anchors(self) -> list[TrialRecord]:
+        """Trials whose times nobody chose, to compare rounds with: those of the first are lucky."""
+        timed = [t for t in self.recording.by_time() if t.state == "timed"]
+        timed = [t for t in timed if t.schedule.hash not in self.recording.again]
+        return timed[ANCHORS_FROM : ANCHORS_FROM + ANCHORS_EVERY * ANCHORS : ANCHORS_EVERY]
+
+    def _in_rounds(
+        self, runner: Runner, group: list[TrialRecord], anchors: list[TrialRecord], rounds: int
+    ) -> None:
+        """Time a group again; told at the level that the anchors' trials were at."""
+        together = [*group, *anchors]
+        steps = [list(t.schedule.to_json()) for t in together]
+        timed = rounds_of(runner.finals(steps, rounds, False, PLACEMENTS))
+        usual = median(
+            log(self.recording.time_us(trial) / 1e6) - standing
+            for trial, standing in list(zip(together, timed.standings, strict=True))[len(group) :]
+        )
+        for trial, one in zip(group, timed.contenders, strict=False):
+            self.recording.again[trial.schedule.hash] = tuple(
+                seconds * exp(usual - timed.levels[at])
+                for at, seconds in one.items()
+                if at in timed.levels
+            )
 
 
-def _ask(runner: Runner, steps: list[Any], best_s: float | None) -> Message:
+def _ask(
+    runner: Runner, steps: list[Any], best_s: float | None, control: Message | None
+) -> Message:
     """A trial; once more in a fresh child if the one that grew over many trials was full."""
     try:
-        return runner.trial(steps, best_s)
+        return runner.trial(steps, best_s, control)
     except CandidateFailureError as failure:
         if failure.kind != "memory":
             raise
-        return runner.trial(steps, best_s)
+        return runner.trial(steps, best_s, control)
 
 
 def main() -> int:
     """Record the problems named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PROBLEMS | UNSEEN))
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ALL))
     parser.add_argument("--schedules", type=int, default=1600)
     parser.add_argument("--seconds", type=float, default=300.0, help="for each problem")
     parser.add_argument("--random-share", type=float, default=RANDOM_SHARE)
     parser.add_argument("--into", type=Path, default=FOLDER)
     args = parser.parse_args()
-    if unknown := set(args.names) - set(PROBLEMS | UNSEEN):
-        known = ", ".join(PROBLEMS | UNSEEN)
+    if unknown := set(args.names) - set(ALL):
+        known = ", ".join(ALL)
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known are {known}")
     args.into.mkdir(parents=True, exist_ok=True)
     for name in args.names or PROBLEMS:

@@ -2,23 +2,32 @@
 
 import array
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Select, func, insert, select
+from sqlalchemy import Select, and_, exists, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
-from search.records import MOST_SOLVED, Measurement, Solved, TrialRecord
+from search.records import (
+    MOST_EARLY,
+    MOST_SOLVED,
+    Earlier,
+    Measurement,
+    Solved,
+    TimedPoint,
+    TrialRecord,
+)
 from service import lease
 from service.db import models
 from service.db.base import now
 from service.db.session import Sessions, reading, writing
 
-MOST_JOBS = 256  # earlier searches that one search reads of
+MOST_JOBS = 1024  # earlier searches that one search looks at
 PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine
 
 # By itself: the unit of work of a session takes longer than the row.
@@ -111,59 +120,73 @@ class SqlTrialStore:
         except IntegrityError as error:
             raise ValueError(f"trial {trial.number} is stored already") from error
 
-    def solved(self, operation: str) -> list[Solved]:
-        """The fastest points of each earlier search for an operation (`matmul`), on any target.
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The earlier searches for an operation (`matmul`), on any target, the newest first.
 
-        Earlier are the newest `MOST_JOBS` other jobs with the caches in the same state, the
-        newest first, whatever became of them: their trials were checked and timed.
+        They are the newest `MOST_JOBS` other jobs that ran a candidate, with the caches in the
+        same state, whatever became of them: their trials were checked and timed.
         """
         with reading(self._sessions) as session:
             own = session.get_one(models.Job, self._job_id)
-            rows = session.execute(_fastest(operation, own)).all()
+            jobs = (
+                select(models.Job.id, models.Problem.canonical, models.Job.target)
+                .join(models.Problem, models.Problem.id == models.Job.problem_id)
+                .where(
+                    models.Problem.canonical.startswith(f"{operation}:", autoescape=True),
+                    models.Job.cache == own.cache,
+                    models.Job.id != own.id,
+                    exists().where(
+                        models.Trial.job_id == models.Job.id, models.Trial.time_us.is_not(None)
+                    ),
+                )
+                .order_by(models.Job.id.desc())
+                .limit(MOST_JOBS)
+            )
+            rows = session.execute(jobs).all()
+        return [Earlier(key, parse_problem(text), target) for key, text, target in rows]
+
+    def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
+        """What some of those have found, in the order of `searches`."""
+        found: dict[int, tuple[list[TimedPoint], list[TimedPoint]]] = {}
+        with reading(self._sessions) as session:
+            for row in session.execute(_told([search.key for search in searches])):
+                points, slower = found.setdefault(row.job_id, ([], []))
+                is_fast = row.state == "timed" and row.place <= MOST_SOLVED
+                (points if is_fast else slower).append((row.params, row.time_us))
         return [
-            Solved(
-                parse_problem(canonical), target, tuple((row.params, row.time_us) for row in group)
-            )
-            for (_, canonical, target), group in groupby(
-                rows, key=lambda row: (row.job_id, row.canonical, row.target)
-            )
+            Solved(search.problem, search.target, *map(tuple, found.get(search.key, ((), ()))))
+            for search in searches
         ]
 
 
-def _fastest(operation: str, own: models.Job) -> Select[Any]:
-    """The fastest trials of the newest jobs but `own`, by job."""
-    job = (
-        select(models.Job.id, models.Problem.canonical, models.Job.target)
-        .join(models.Problem, models.Problem.id == models.Job.problem_id)
-        .where(
-            models.Problem.canonical.startswith(f"{operation}:", autoescape=True),
-            models.Job.cache == own.cache,
-            models.Job.id != own.id,
-        )
-        .order_by(models.Job.id.desc())
-        .limit(MOST_JOBS)
-        .subquery()
-    )
+def _told(jobs: list[int]) -> Select[Any]:
+    """The trials of jobs that other searches are told of, by job, the fastest first."""
+    is_stopped = models.Trial.state != "timed"
     place = func.row_number().over(
-        partition_by=models.Trial.job_id, order_by=(models.Trial.time_us, models.Trial.number)
+        partition_by=models.Trial.job_id,
+        order_by=(is_stopped, models.Trial.time_us, models.Trial.number),
     )
     trial = (
         select(
             models.Trial.job_id,
-            job.c.canonical,
-            job.c.target,
+            models.Trial.number,
+            models.Trial.state,
             models.Trial.params,
             models.Trial.time_us,
             place.label("place"),
         )
-        .join(job, job.c.id == models.Trial.job_id)
-        .where(models.Trial.state == "timed")
+        .where(models.Trial.job_id.in_(jobs), models.Trial.state.in_(("timed", "pruned")))
         .subquery()
     )
     return (
         select(trial)
-        .where(trial.c.place <= MOST_SOLVED)
-        .order_by(trial.c.job_id.desc(), trial.c.place)
+        .where(
+            or_(
+                and_(trial.c.state == "timed", trial.c.place <= MOST_SOLVED),
+                trial.c.number < MOST_EARLY,
+            )
+        )
+        .order_by(trial.c.job_id, trial.c.place)
     )
 
 

@@ -36,12 +36,16 @@ def test_a_recording_comes_back_as_it_was(tmp_path: Path) -> None:
         recording.trials[3], state="failed", failure="crash", message="SIGSEGV",
         samples=(), measurement=None, max_error=None,
     )  # fmt: skip
+    beside = dataclasses.replace(recording.trials[5], samples=(6e-3, 6e-3, 6e-3), pace=1.5)
+    recording.trials[5] = beside
     path = tmp_path / "space.json.gz"
     recording.save(path)
     found = Recording.load(path)
     assert found.problem == recording.problem and found.target == recording.target
     assert found.again == recording.again
     assert found.time_us(found.trials[0]) == pytest.approx(2000)
+    assert found.trials[5].pace == 1.5
+    assert found.time_us(found.trials[5]) == pytest.approx(4000), "at pace 1"
     for old, new in zip(recording.trials, found.trials, strict=True):
         assert (old.schedule, old.params, old.state, old.origin, old.failure) == (
             new.schedule, new.params, new.state, new.origin, new.failure,

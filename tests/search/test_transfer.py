@@ -6,10 +6,10 @@ from kernels.problem import parse_problem
 from search.measure import summarise
 from search.model import log_time
 from search.prior import prior_points
-from search.records import MOST_SOLVED, Solved, TrialRecord, TuneRequest
+from search.records import MOST_EARLY, MOST_SOLVED, Solved, TrialRecord, TuneRequest
 from search.space import Space
 from search.store import MemoryStore
-from search.transfer import MOST, NEAREST, adapt, distance, starting_points
+from search.transfer import MOST, NEAREST, adapt, starting_points
 from tests.search.test_space import SQUARE, WIDE
 from tests.search.test_tune import FakeRunner, run
 
@@ -27,28 +27,6 @@ def adapted(text: str, **changes):
     known = solved("matmul:m=512,n=512,k=2048,dtype=f32", **changes)
     (params, _), former = known.points[0], Space(known.problem, WIDE)
     return adapt(Space(parse_problem(text), WIDE), former, params)
-
-
-def test_near_is_a_matter_of_doublings() -> None:
-    space = Space(SQUARE, WIDE)
-    texts = ["m=1024,n=1024,k=512", "m=512,n=1024,k=512", "m=256,n=512,k=512"]
-    apart = [distance(space, solved(f"matmul:{text},dtype=f32")) for text in texts]
-    assert apart == sorted(apart)
-    assert apart[0] == pytest.approx(1.0)
-    assert distance(space, solved("matmul:m=1024,n=1024,k=1024,dtype=f32,epilogue=relu")) < 1
-
-
-@pytest.mark.parametrize(
-    ("text", "target"),
-    [
-        ("matmul:m=1024,n=1024,k=1024,dtype=f64", HERE),
-        ("matmul:m=1024,n=1024,k=1024,dtype=f32,transpose_b", HERE),
-        ("matmul:m=1024,n=1024,k=1024,dtype=f32", "cpu:another,threads=1"),
-        ("matmul:m=1,n=1,k=1,dtype=f32", HERE),
-    ],
-)
-def test_what_says_nothing_is_not_near(text: str, target: str) -> None:
-    assert distance(Space(SQUARE, WIDE), solved(text, target)) is None
 
 
 def test_sizes_are_kept_and_snapped() -> None:
@@ -72,7 +50,7 @@ def test_only_legal_points_come_each_once_and_a_few() -> None:
         for m, tile in zip((256, 300, 350, 400, 450), tiles, strict=True)
     ]
     space = Space(SQUARE, WIDE)
-    points = starting_points(space, MemoryStore([*known, *known]))
+    points = starting_points(space, [*known, *known])
     assert len(points) == MOST
     assert len({space.schedule(p).hash for p in points}) == MOST
     assert all(space.holds(p) and space.why_illegal(space.schedule(p)) is None for p in points)
@@ -82,7 +60,7 @@ def test_only_the_nearest_searches_are_asked() -> None:
     near = [solved(f"matmul:m=1024,n=1024,k={900 + i},dtype=f32", tile="5x5") for i in range(4)]
     assert len(near) == NEAREST
     far = solved("matmul:m=512,n=512,k=512,dtype=f32", tile="8x3")
-    points = starting_points(Space(SQUARE, WIDE), MemoryStore([far, *near]))
+    points = starting_points(Space(SQUARE, WIDE), [far, *near])
     assert {p["tile"] for p in points} == {"5x5"}
 
 
@@ -100,8 +78,7 @@ def test_what_the_model_got_wrong_there_is_expected_here(scale: float) -> None:
     """Whatever the clock: only how the points of one search compare is carried over."""
     factors = dict.fromkeys(("6x4", "8x3", "12x2", "7x3", "9x3"), 1.0) | {"5x5": 0.8, "9x2": 0.7}
     text = "matmul:m=1024,n=1024,k=900,dtype=f32"
-    store = MemoryStore([searched(text, factors, scale)])
-    points = starting_points(Space(SQUARE, WIDE), store)
+    points = starting_points(Space(SQUARE, WIDE), [searched(text, factors, scale)])
     assert {p["tile"] for p in points} == {"5x5", "9x2"}
 
 
@@ -110,19 +87,19 @@ def test_a_slower_point_comes_first_where_the_model_sees_that_it_suits_better() 
     known = searched("matmul:m=64,n=960,k=900,dtype=f32", {"8x3": 0.97, "5x5": 1.0, "6x4": 1.05})
     assert known.points[0][0]["tile"] != "5x5"
     few = Space(parse_problem("matmul:m=15,n=960,k=900,dtype=f32"), WIDE)
-    assert starting_points(few, MemoryStore([known]))[0]["tile"] == "5x5"
+    assert starting_points(few, [known])[0]["tile"] == "5x5"
 
 
 def test_points_that_the_space_no_longer_has_are_left_out() -> None:
     known = solved("matmul:m=1024,n=1024,k=900,dtype=f32", tile="40x9")
-    assert starting_points(Space(SQUARE, WIDE), MemoryStore([known])) == []
+    assert starting_points(Space(SQUARE, WIDE), [known]) == []
 
 
 def test_a_parameter_of_later_times_is_filled_in() -> None:
     known = solved("matmul:m=1024,n=1024,k=1024,dtype=f32", tile="5x5")
     params = {k: v for k, v in known.points[0][0].items() if k != "prefetch"}
     earlier = Solved(known.problem, known.target, ((params, 1000.0),))
-    (point,) = starting_points(Space(SQUARE, WIDE), MemoryStore([earlier]))
+    (point,) = starting_points(Space(SQUARE, WIDE), [earlier])
     assert point["tile"] == "5x5" and point["prefetch"] is False
 
 
@@ -139,6 +116,23 @@ def test_of_trials_the_fastest_that_were_timed_to_the_end_are_told() -> None:
     trials += [trial(98, "pruned", 1e-6), trial(99, "failed", None)]
     times = [time_us for _, time_us in Solved.of(SQUARE, HERE, trials).points]
     assert times == sorted(t.measurement.time_us for t in trials[:-2])[:MOST_SOLVED]
+
+
+def test_of_the_slower_those_of_its_first_trials_are_told_and_those_that_were_stopped() -> None:
+    point = prior_points(Space(SQUARE, WIDE), 1)[0]
+    schedule = Space(SQUARE, WIDE).schedule(point)
+
+    def trial(number: int, state: str) -> TrialRecord:
+        speed = summarise([1e-3 * (number + 1)] * 6, SQUARE.flops)
+        return TrialRecord(number, schedule, point, state, "test", measurement=speed)
+
+    trials = [trial(n, "pruned" if n in (2, 50, MOST_EARLY) else "timed") for n in range(200)]
+    known = Solved.of(SQUARE, HERE, trials)
+    numbers, slower = (
+        [round(time_us / 1e3) - 1 for _, time_us in some] for some in (known.points, known.slower)
+    )
+    assert numbers == [n for n in range(MOST_SOLVED + 1) if n != 2]
+    assert sorted(slower) == [n for n in range(MOST_EARLY) if n > MOST_SOLVED or n == 2]
 
 
 def test_a_search_begins_with_what_the_store_knows() -> None:

@@ -92,11 +92,15 @@ def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, ma
         Solved.of(parse_problem(problem), machine.target, store.trials())
         for problem, store in (("matmul:m=8,n=8,k=8,dtype=f32", newest), (text, earlier))
     ]
-    assert asking.solved("matmul") == known, "the newest first, and nothing of its own"
+    earlier = asking.earlier("matmul")
+    assert asking.solved(earlier) == known, "the newest first, and nothing of its own"
+    assert asking.solved(earlier[::-1]) == known[::-1]
     times = [time_us for _, time_us in known[1].points]
     assert times == sorted(1e3 / gflops for gflops in speeds)[:MOST_SOLVED]
+    assert len(known[1].slower) == len(speeds) + 1 - MOST_SOLVED
     in_memory = MemoryStore(known)
-    assert (in_memory.solved("matmul"), in_memory.solved("conv2d")) == (known, [])
+    assert in_memory.solved(in_memory.earlier("matmul")) == known
+    assert in_memory.earlier("conv2d") == []
 
 
 def test_times_with_cold_caches_are_told_to_cold_searches_alone(sessions, submit):
@@ -106,15 +110,15 @@ def test_times_with_cold_caches_are_told_to_cold_searches_alone(sessions, submit
         SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32", cache=cache))
         for cache in ("hot", "cold")
     )
-    assert hot.solved("matmul") == []
-    assert [known.problem.canonical for known in cold.solved("matmul")] == [text]
+    assert hot.earlier("matmul") == []
+    assert [known.problem.canonical for known in cold.earlier("matmul")] == [text]
 
 
 def test_only_the_newest_searches_are_read(sessions, submit, monkeypatch):
     monkeypatch.setattr("service.db.trials.MOST_JOBS", 2)
     for m in (1, 2, 3):
         SqlTrialStore(sessions, submit(f"matmul:m={m},n=1,k=1,dtype=f32")).add(fakes.trial(0))
-    known = SqlTrialStore(sessions, submit("matmul:m=4,n=1,k=1,dtype=f32")).solved("matmul")
+    known = SqlTrialStore(sessions, submit("matmul:m=4,n=1,k=1,dtype=f32")).earlier("matmul")
     assert [k.problem.m for k in known] == [3, 2]
 
 

@@ -1,0 +1,144 @@
+"""The analytical model's costs as the trials of earlier searches on this processor show them.
+
+The shipped costs (`search.costs`) were fitted on one processor; on another, a row that is read in
+place may cost twice as much, or reading may not hide behind computing. The trials in the store
+tell: the times of every earlier search are compared with the model's, up to a factor of the
+search's own, and the costs are moved to where the errors are least. Each is held to what was
+shipped, as tightly as the trials themselves find likely: where the shipped costs explain them,
+nothing moves, and a few trials move little.
+
+This is regression with a Gaussian prior on the logarithms of the costs, linearised again at each
+step (Gauss-Newton), its width and the overlap chosen by the evidence for them (MacKay,
+Bayesian Interpolation, Neural Computation 4(3), 1992).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.costs import EXTRA, NAMES, SHIPPED, TRAFFIC, Costs
+from search.model import amounts
+from search.parameters import completed
+from search.records import Solved
+from search.space import Space
+
+Array = NDArray[np.float64]
+AnySpace = TypeVar("AnySpace", bound=Space)
+
+FAST = 0.5  # a trial so much slower than the best counts half
+ERROR = 0.05  # of the logarithm of a time, by a model that suits the processor
+APART = 10  # trials of one search whose errors are not each other's
+LEAST = 8  # trials, of fewer a search's own factor cannot be told
+OVERLAPS = (1.0, 1.5, 2.5, SHIPPED.overlap)
+WIDTHS = (0.03, 0.1, 0.3, 1.0, 2.0)  # of the prior, in logarithms of costs
+STEPS, STEP, FARTHEST = 10, 1.0, 4.0  # of Gauss and Newton; the longest, and how far they lead
+SETTLED = 0.02
+NO_MATTER = 0.5  # of the logarithm of evidence
+
+_is_extra = np.array([name in EXTRA for name in NAMES])
+_is_traffic = np.array([name in TRAFFIC for name in NAMES])
+_is_computing = ~_is_extra & ~_is_traffic
+
+
+class Trials(NamedTuple):
+    """Those of one search.
+
+    Attributes:
+        amounts: of each of `costs.NAMES`, a row for each trial.
+        logs: of their times.
+        weights: of the trials; they add up to 1.
+    """
+
+    amounts: Array
+    logs: Array
+    weights: Array
+
+
+def learned(space: AnySpace, searches: Sequence[Solved]) -> AnySpace:
+    """`space` with the costs that earlier searches speak for, of those on its very target."""
+    here = space.target.canonical
+    searched = [_trials(space, solved) for solved in searches if solved.target == here]
+    known = [trials for trials in searched if trials is not None]
+    return replace(space, costs=fitted(known)) if known else space
+
+
+def fitted(known: Sequence[Trials]) -> Costs:
+    """The likeliest costs, by the trials of searches; of about equals those moved least."""
+    found: list[tuple[float, float, Costs]] = []
+    for overlap in OVERLAPS:
+        moved = np.zeros(len(NAMES))
+        for width in WIDTHS:
+            moved = _moved(known, moved, overlap, width)
+            costs = tuple((np.array(SHIPPED.cycles) * np.exp(moved)).tolist())
+            evidence = _evidence(known, moved, overlap, width)
+            found.append((evidence, width, Costs(costs, overlap)))
+    most = max(evidence for evidence, *_ in found)
+    likely = [one for one in found if one[0] > most - NO_MATTER]
+    return min(likely, key=lambda one: one[1])[2]
+
+
+def _trials(space: Space, solved: Solved) -> Trials | None:
+    """What a search has timed, as far as its points are still points; None if that is little."""
+    former = Space(solved.problem, space.target)
+    told = (*solved.points, *solved.slower)
+    stored = [(completed(former.parameters, params), time) for params, time in told]
+    timed = [(point, time) for point, time in stored if former.holds(point)]
+    if len(timed) < LEAST:
+        return None
+    rows = np.array([list(amounts(former, point).values()) for point, _ in timed])
+    times = np.array([time for _, time in timed])
+    weights = 1 / (1 + (times / times.min() - 1) / FAST)
+    return Trials(rows, np.log(times), weights / weights.sum())
+
+
+def _predicted(rows: Array, moved: Array, overlap: float) -> tuple[Array, Array]:
+    """Logarithms of the model's times, and how they change with those of the costs."""
+    cycles = rows * (np.array(SHIPPED.cycles) * np.exp(moved))
+    extra, traffic, computing = (
+        cycles[:, which].sum(axis=1) for which in (_is_extra, _is_traffic, _is_computing)
+    )
+    both = (computing**overlap + traffic**overlap) ** (1 / overlap)
+    total = extra + both
+    share = np.ones_like(cycles)
+    share[:, _is_traffic] = ((traffic / both) ** (overlap - 1))[:, None]
+    share[:, _is_computing] = ((computing / both) ** (overlap - 1))[:, None]
+    return np.log(total), cycles * share / total[:, None]
+
+
+def _system(known: Sequence[Trials], moved: Array, overlap: float) -> tuple[Array, Array, float]:
+    """Curvature, slope and twice the loss of the likelihood, in units of `ERROR`."""
+    curvature, slope, loss = np.zeros((len(NAMES), len(NAMES))), np.zeros(len(NAMES)), 0.0
+    for rows, logs, weights in known:
+        predicted, changes = _predicted(rows, moved, overlap)
+        errors = logs - predicted
+        errors -= weights @ errors
+        changes = changes - weights @ changes
+        curvature += changes.T @ (weights[:, None] * changes)
+        slope += changes.T @ (weights * errors)
+        loss += float(weights @ errors**2)
+    scale = APART / ERROR**2
+    return scale * curvature, scale * slope, scale * loss
+
+
+def _moved(known: Sequence[Trials], moved: Array, overlap: float, width: float) -> Array:
+    """How far the logarithms of the costs move from those that were shipped."""
+    for _ in range(STEPS):
+        curvature, slope, _ = _system(known, moved, overlap)
+        curvature += np.eye(len(NAMES)) / width**2
+        step = np.clip(np.linalg.solve(curvature, slope - moved / width**2), -STEP, STEP)
+        moved = np.clip(moved + step, -FARTHEST, FARTHEST)
+        if np.abs(step).max() < SETTLED:
+            break
+    return moved
+
+
+def _evidence(known: Sequence[Trials], moved: Array, overlap: float, width: float) -> float:
+    """Logarithm of how likely the trials are with a prior so wide, by Laplace's method."""
+    curvature, _, loss = _system(known, moved, overlap)
+    curvature += np.eye(len(NAMES)) / width**2
+    logdet = float(np.linalg.slogdet(curvature)[1])
+    fit = loss + float(moved @ moved) / width**2
+    return -0.5 * (fit + logdet) - len(NAMES) * float(np.log(width))

@@ -1,0 +1,107 @@
+"""The model's costs, corrected by what earlier searches on the same processor have timed."""
+
+from dataclasses import replace
+from math import exp
+from random import Random
+
+import numpy as np
+import pytest
+
+from kernels.problem import parse_problem
+from search.costs import NAMES, SHIPPED, Costs
+from search.learning import LEAST, learned
+from search.model import log_time
+from search.prior import prior_points
+from search.records import Solved
+from search.space import Space
+from search.store import MemoryStore
+from search.transfer import warmed
+from tests.search.test_space import SQUARE, WIDE
+
+SHAPES = ("m=1000,n=1000,k=700", "m=100,n=2000,k=500", "m=300,n=300,k=300", "m=24,n=1500,k=900")
+NEW = "matmul:m=400,n=800,k=600,dtype=f32"
+
+
+def costs(overlap: float = SHIPPED.overlap, **factors: float) -> Costs:
+    """The shipped costs, some of them so many times as high."""
+    cycles = zip(NAMES, SHIPPED.cycles, strict=True)
+    return Costs(tuple(cost * factors.get(name, 1.0) for name, cost in cycles), overlap)
+
+
+def searched(
+    true: Costs, noise: float = 0.02, clock: float = 1.0, trials: int = 64
+) -> list[Solved]:
+    """Searches on a processor whose costs are `true`: half the prior's, half random ones."""
+    random, found = Random(1), []
+    for shape in SHAPES:
+        space = Space(parse_problem(f"matmul:{shape},dtype=f32"), WIDE)
+        points = prior_points(space, trials // 2)
+        points += [space.draw(random) for _ in range(trials - len(points))]
+        there = replace(space, costs=true)
+        timed = [(p, clock * exp(log_time(there, p) + random.gauss(0, noise))) for p in points]
+        timed.sort(key=lambda pair: pair[1])
+        known = Solved(space.problem, WIDE.canonical, tuple(timed[:32]), tuple(timed[32:]))
+        found.append(known)
+    return found
+
+
+def rank_errors(space: Space, true: Costs) -> float:
+    """How wrong the space's costs are about random points: deviation of the logarithms' errors."""
+    random, there = Random(2), replace(space, costs=true)
+    points = [space.draw(random) for _ in range(100)]
+    return float(np.std([log_time(space, p) - log_time(there, p) for p in points]))
+
+
+@pytest.mark.parametrize(
+    "true",
+    [
+        costs(overlap=1.0),
+        costs(overlap=1.0, b_rows_from_l2=5, b_rows_from_l3=5),
+        costs(packed_b=8, packed_b_far=8, fetched_b=8),
+    ],
+)
+@pytest.mark.parametrize("clock", [1.0, 1e-3])
+def test_another_processor_is_learnt_from_its_searches(true: Costs, clock: float) -> None:
+    space = Space(parse_problem(NEW), WIDE)
+    found = learned(space, searched(true, clock=clock))
+    assert rank_errors(found, true) < 0.4 * rank_errors(space, true)
+    first, shipped_first = (prior_points(s, 1)[0] for s in (found, space))
+    there = replace(space, costs=true)
+    assert log_time(there, first) <= log_time(there, shipped_first) + 0.01
+
+
+def test_what_the_shipped_costs_explain_moves_nothing_much() -> None:
+    space = Space(parse_problem(NEW), WIDE)
+    found = learned(space, searched(SHIPPED, noise=0.04))
+    assert rank_errors(found, SHIPPED) < 0.02
+    assert found.costs.overlap == SHIPPED.overlap
+
+
+def test_errors_that_no_cost_explains_are_not_learnt() -> None:
+    space = Space(parse_problem(NEW), WIDE)
+    found = learned(space, searched(SHIPPED, noise=0.3))
+    assert rank_errors(found, SHIPPED) < 0.15
+
+
+def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
+    space = Space(SQUARE, WIDE)
+    few = [replace(s, points=s.points[: LEAST - 1], slower=()) for s in searched(costs(1.0))]
+    assert learned(space, few) is space
+    assert learned(space, []) is space
+    threads = [replace(s, target="cpu:wide,threads=2") for s in searched(costs(1.0))]
+    assert learned(space, threads) is space
+
+
+def test_points_that_are_none_any_more_are_passed_over() -> None:
+    space, known = Space(SQUARE, WIDE), searched(costs(1.0, b_rows_from_l2=5))
+    gone = tuple((p | {"tile": "40x9"}, 1e-9) for p, _ in known[0].points)
+    spoilt = [replace(known[0], points=(*gone, *known[0].points)), *known[1:]]
+    assert learned(space, spoilt).costs == learned(space, known).costs
+
+
+def test_a_warm_search_has_both_costs_and_starting_points() -> None:
+    space = Space(parse_problem("matmul:m=900,n=1000,k=700,dtype=f32"), WIDE)
+    found, starts = warmed(space, MemoryStore(searched(costs(1.0, b_rows_from_l2=5))))
+    assert found.costs.overlap < SHIPPED.overlap
+    assert starts and all(space.holds(point) for point in starts)
+    assert warmed(space, MemoryStore()) == (space, [])
