@@ -44,28 +44,38 @@ _is_computing = ~_is_extra & ~_is_traffic
 
 
 class Trials(NamedTuple):
-    """Those of one search.
+    """Those of some searches, one search after the other.
 
     Attributes:
         amounts: of each of `costs.NAMES`, a row for each trial.
         logs: of their times.
-        weights: of the trials; they add up to 1.
+        weights: of the trials; those of one search add up to 1.
+        firsts: the first row of each search.
     """
 
     amounts: Array
     logs: Array
     weights: Array
+    firsts: NDArray[np.intp]
+
+    def centred(self, values: Array) -> Array:
+        """Values of trials (rows) less the weighted mean of their search: its own factor."""
+        weighted = self.weights.reshape(-1, *[1] * (values.ndim - 1)) * values
+        means = np.add.reduceat(weighted, self.firsts)
+        counts = np.diff(self.firsts, append=len(values))
+        centred: Array = values - np.repeat(means, counts, axis=0)
+        return centred
 
 
 def learned(space: AnySpace, searches: Sequence[Solved]) -> AnySpace:
     """`space` with the costs that earlier searches speak for, of those on its very target."""
     here = space.target.canonical
-    searched = [_trials(space, solved) for solved in searches if solved.target == here]
-    known = [trials for trials in searched if trials is not None]
-    return replace(space, costs=fitted(known)) if known else space
+    searched = [_timed(space, solved) for solved in searches if solved.target == here]
+    known = [(rows, times) for rows, times in searched if len(times) >= LEAST]
+    return replace(space, costs=fitted(_together(known))) if known else space
 
 
-def fitted(known: Sequence[Trials]) -> Costs:
+def fitted(known: Trials) -> Costs:
     """The likeliest costs, by the trials of searches; of about equals those moved least."""
     found: list[tuple[float, float, Costs]] = []
     for overlap in OVERLAPS:
@@ -80,18 +90,25 @@ def fitted(known: Sequence[Trials]) -> Costs:
     return min(likely, key=lambda one: one[1])[2]
 
 
-def _trials(space: Space, solved: Solved) -> Trials | None:
-    """What a search has timed, as far as its points are still points; None if that is little."""
+def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
+    """The amounts and times of a search's trials, as far as its points are still points."""
     former = Space(solved.problem, space.target)
     told = (*solved.points, *solved.slower)
     stored = [(completed(former.parameters, params), time) for params, time in told]
     timed = [(point, time) for point, time in stored if former.holds(point)]
-    if len(timed) < LEAST:
-        return None
-    rows = np.array([list(amounts(former, point).values()) for point, _ in timed])
-    times = np.array([time for _, time in timed])
-    weights = 1 / (1 + (times / times.min() - 1) / FAST)
-    return Trials(rows, np.log(times), weights / weights.sum())
+    rows = [list(amounts(former, point).values()) for point, _ in timed]
+    return np.array(rows), np.array([time for _, time in timed])
+
+
+def _together(known: Sequence[tuple[Array, Array]]) -> Trials:
+    weights = [1 / (1 + (times / times.min() - 1) / FAST) for _, times in known]
+    counts = [len(times) for _, times in known]
+    return Trials(
+        np.vstack([rows for rows, _ in known]),
+        np.log(np.concatenate([times for _, times in known])),
+        np.concatenate([one / one.sum() for one in weights]),
+        np.cumsum([0, *counts[:-1]]),
+    )
 
 
 def _predicted(rows: Array, moved: Array, overlap: float) -> tuple[Array, Array]:
@@ -108,22 +125,17 @@ def _predicted(rows: Array, moved: Array, overlap: float) -> tuple[Array, Array]
     return np.log(total), cycles * share / total[:, None]
 
 
-def _system(known: Sequence[Trials], moved: Array, overlap: float) -> tuple[Array, Array, float]:
+def _system(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array, float]:
     """Curvature, slope and twice the loss of the likelihood, in units of `ERROR`."""
-    curvature, slope, loss = np.zeros((len(NAMES), len(NAMES))), np.zeros(len(NAMES)), 0.0
-    for rows, logs, weights in known:
-        predicted, changes = _predicted(rows, moved, overlap)
-        errors = logs - predicted
-        errors -= weights @ errors
-        changes = changes - weights @ changes
-        curvature += changes.T @ (weights[:, None] * changes)
-        slope += changes.T @ (weights * errors)
-        loss += float(weights @ errors**2)
+    predicted, changes = _predicted(known.amounts, moved, overlap)
+    errors, changes = known.centred(known.logs - predicted), known.centred(changes)
+    weighted = known.weights[:, None] * changes
     scale = APART / ERROR**2
-    return scale * curvature, scale * slope, scale * loss
+    loss = float(known.weights @ errors**2)
+    return scale * (weighted.T @ changes), scale * (weighted.T @ errors), scale * loss
 
 
-def _moved(known: Sequence[Trials], moved: Array, overlap: float, width: float) -> Array:
+def _moved(known: Trials, moved: Array, overlap: float, width: float) -> Array:
     """How far the logarithms of the costs move from those that were shipped."""
     for _ in range(STEPS):
         curvature, slope, _ = _system(known, moved, overlap)
@@ -135,7 +147,7 @@ def _moved(known: Sequence[Trials], moved: Array, overlap: float, width: float) 
     return moved
 
 
-def _evidence(known: Sequence[Trials], moved: Array, overlap: float, width: float) -> float:
+def _evidence(known: Trials, moved: Array, overlap: float, width: float) -> float:
     """Logarithm of how likely the trials are with a prior so wide, by Laplace's method."""
     curvature, _, loss = _system(known, moved, overlap)
     curvature += np.eye(len(NAMES)) / width**2

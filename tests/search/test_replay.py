@@ -1,16 +1,19 @@
 import dataclasses
 from pathlib import Path
 from random import Random
+from statistics import median
 
 import pytest
 
 from search.errors import RecordingError
+from search.parameters import Point
 from search.prior import prior_points
 from search.recording import Recording
-from search.records import TuneRequest
+from search.records import Solved, TuneRequest
 from search.replay import RecordedSpace, replay
 from search.space import Space
 from search.store import MemoryStore
+from search.transfer import warmed
 from tests.search.test_tune import SQUARE, TARGET, FakeRunner, run
 
 SPACES = Path(__file__).parents[2] / "benchmarks" / "spaces"
@@ -18,6 +21,7 @@ MAIN = (
     "large-f32", "skinny-f32", "tiny-f32", "odd-f32",
     "square-i32", "square-bf16", "conv3x3-f32", "conv1x1-f32",
 )  # fmt: skip
+SIDES = ("rows", "cols")
 
 
 def stored() -> Recording:
@@ -134,3 +138,26 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
         needed = run_.trials_to(limit)
         assert needed is not None and needed <= 40
         assert run_.slow_share(limit * 2) <= 0.15
+
+
+def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() -> None:
+    """On another processor than that of the costs, a shape whose relatives were searched."""
+
+    def recorded(name: str) -> RecordedSpace:
+        return RecordedSpace.of(Recording.load(SPACES / "cascadelake" / f"{name}.json.gz"))
+
+    relatives = [recorded(f"conv{size}-f32-{side}") for size in ("3x3", "1x1") for side in SIDES]
+    store = MemoryStore(
+        Solved.of(space.problem, space.target.canonical, replay(space, TuneRequest()).trials)
+        for space in relatives
+    )
+    space = recorded("unseen-conv3x3-f32")
+    assert all(other.problem != space.problem for other in relatives)
+    own, starts = warmed(Space(space.problem, space.target), store)
+    limit = space.recording.time_us(space.recording.by_time()[0]) * 1.02
+
+    def trials(space: RecordedSpace, starts: list[Point]) -> float:
+        runs = [replay(space, TuneRequest(trials=100, seed=s), 1, limit, starts) for s in range(5)]
+        return median(run.trials_to(limit) or 101 for run in runs)
+
+    assert trials(dataclasses.replace(space, costs=own.costs), starts) <= trials(space, []) / 2
