@@ -20,10 +20,14 @@ class Compiler:
         self.problem = parse_problem(problem)
         self.target = resolve(target)
         gc.freeze()  # what was imported stays, and need not be looked at again
+        gc.disable()  # a module is built of tens of thousands of objects, none of which goes before
 
     def compile(self, steps: Any) -> Message:
         """Compile one schedule; the seconds that it took."""
-        return compiled(self.problem, steps, self.target)
+        try:
+            return compiled(self.problem, steps, self.target)
+        finally:
+            gc.collect()
 
 
 def compiled(problem: Problem, steps: Any, target: Target) -> Message:
