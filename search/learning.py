@@ -4,12 +4,14 @@ The shipped costs (`search.costs`) were fitted on one processor; on another, a r
 place may cost twice as much, or reading may not hide behind computing. The trials in the store
 tell: the times of every earlier search are compared with the model's, up to a factor of the
 search's own, and the costs are moved to where the errors are least. Each is held to what was
-shipped, as tightly as the trials themselves find likely: where the shipped costs explain them,
-nothing moves, and a few trials move little.
+shipped, as tightly as the trials themselves find likely; where the shipped costs explain them as
+well, nothing moves.
 
 This is regression with a Gaussian prior on the logarithms of the costs, linearised again at each
 step (Gauss-Newton), its width and the overlap chosen by the evidence for them (MacKay,
-Bayesian Interpolation, Neural Computation 4(3), 1992).
+Bayesian Interpolation, Neural Computation 4(3), 1992). The shipped costs go only where the
+evidence against them is very strong (Kass and Raftery, Bayes Factors, Journal of the American
+Statistical Association 90, 1995).
 """
 
 from collections.abc import Sequence
@@ -36,7 +38,7 @@ OVERLAPS = (1.0, 1.5, 2.5, SHIPPED.overlap)
 WIDTHS = (0.03, 0.1, 0.3, 1.0, 2.0)  # of the prior, in logarithms of costs
 STEPS, STEP, FARTHEST = 10, 1.0, 4.0  # of Gauss and Newton; the longest, and how far they lead
 SETTLED = 0.02
-NO_MATTER = 0.5  # of the logarithm of evidence
+STRONG = 5.0  # the logarithm of a Bayes factor: very strong evidence, in the words of the source
 
 _is_extra = np.array([name in EXTRA for name in NAMES])
 _is_traffic = np.array([name in TRAFFIC for name in NAMES])
@@ -76,18 +78,17 @@ def learned(space: AnySpace, searches: Sequence[Solved]) -> AnySpace:
 
 
 def fitted(known: Trials) -> Costs:
-    """The likeliest costs, by the trials of searches; of about equals those moved least."""
-    found: list[tuple[float, float, Costs]] = []
+    """The likeliest costs by the trials of searches, or the shipped ones if they do as well."""
+    found: list[tuple[float, Costs]] = []
     for overlap in OVERLAPS:
         moved = np.zeros(len(NAMES))
         for width in WIDTHS:
             moved = _moved(known, moved, overlap, width)
             costs = tuple((np.array(SHIPPED.cycles) * np.exp(moved)).tolist())
-            evidence = _evidence(known, moved, overlap, width)
-            found.append((evidence, width, Costs(costs, overlap)))
-    most = max(evidence for evidence, *_ in found)
-    likely = [one for one in found if one[0] > most - NO_MATTER]
-    return min(likely, key=lambda one: one[1])[2]
+            found.append((_evidence(known, moved, overlap, width), Costs(costs, overlap)))
+    evidence, likeliest = max(found, key=lambda pair: pair[0])
+    *_, loss = _system(known, np.zeros(len(NAMES)), SHIPPED.overlap)
+    return likeliest if evidence + loss / 2 > STRONG else SHIPPED
 
 
 def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
@@ -148,7 +149,10 @@ def _moved(known: Trials, moved: Array, overlap: float, width: float) -> Array:
 
 
 def _evidence(known: Trials, moved: Array, overlap: float, width: float) -> float:
-    """Logarithm of how likely the trials are with a prior so wide, by Laplace's method."""
+    """Logarithm of how likely the trials are with a prior so wide, by Laplace's method.
+
+    That of the shipped costs, on the same scale, is minus half their loss.
+    """
     curvature, _, loss = _system(known, moved, overlap)
     curvature += np.eye(len(NAMES)) / width**2
     logdet = float(np.linalg.slogdet(curvature)[1])

@@ -70,11 +70,11 @@ def test_another_processor_is_learnt_from_its_searches(true: Costs, clock: float
     assert log_time(there, first) <= log_time(there, shipped_first) + 0.01
 
 
-def test_what_the_shipped_costs_explain_moves_nothing_much() -> None:
+@pytest.mark.parametrize("noise", [0.02, 0.05])
+@pytest.mark.parametrize("slightly", [SHIPPED, costs(packed_a=1.1, loads=0.9)])
+def test_what_the_shipped_costs_explain_moves_nothing(slightly: Costs, noise: float) -> None:
     space = Space(parse_problem(NEW), WIDE)
-    found = learned(space, searched(SHIPPED, noise=0.04))
-    assert rank_errors(found, SHIPPED) < 0.02
-    assert found.costs.overlap == SHIPPED.overlap
+    assert learned(space, searched(slightly, noise=noise)).costs == SHIPPED
 
 
 def test_errors_that_no_cost_explains_are_not_learnt() -> None:
