@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean, mean, median
 
-from benchmarks.replay.record import ALL, FOLDER, UNSEEN
+from benchmarks.replay.problems import ALL, FOLDER, UNSEEN
 from search.parameters import Point
 from search.recording import Recording
 from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest

@@ -23,7 +23,7 @@ from math import comb
 from pathlib import Path
 from statistics import median
 
-from benchmarks.replay.record import FOLDER, PROBLEMS
+from benchmarks.replay.problems import FOLDER, PROBLEMS
 from kernels.errors import KernelsError
 from search.errors import RecordingError
 from search.recording import Recording

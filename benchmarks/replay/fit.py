@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from benchmarks.replay.record import FOLDER
+from benchmarks.replay.problems import FOLDER
 from search.costs import EXTRA, NAMES, TRAFFIC
 from search.model import amounts
 from search.recording import Recording

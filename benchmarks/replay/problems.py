@@ -1,0 +1,40 @@
+"""The problems whose spaces are recorded, by the names of their files."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "spaces"
+PROBLEMS = {
+    "large-f32": "matmul:m=1024,n=1024,k=1024,dtype=f32",
+    "skinny-f32": "matmul:m=16,n=1024,k=1024,dtype=f32",
+    "tiny-f32": "matmul:m=64,n=64,k=64,dtype=f32",
+    "odd-f32": "matmul:m=333,n=511,k=257,dtype=f32",
+    "square-i32": "matmul:m=512,n=512,k=512,dtype=i32",
+    "square-bf16": "matmul:m=768,n=768,k=768,dtype=bf16",
+    "conv3x3-f32": "conv2d:n=1,h=58,w=58,ci=64,co=64,kh=3,kw=3,dtype=f32",
+    "conv1x1-f32": "conv2d:n=1,h=28,w=28,ci=512,co=128,kh=1,kw=1,dtype=f32",
+}
+UNSEEN = {
+    "unseen-f32": "matmul:m=128,n=3072,k=768,dtype=f32",
+    "unseen-skinny-f32": "matmul:m=12,n=2048,k=768,dtype=f32",
+    "unseen-odd-f32": "matmul:m=200,n=517,k=391,dtype=f32",
+    "unseen-bf16": "matmul:m=512,n=1024,k=640,dtype=bf16",
+    "unseen-conv3x3-f32": "conv2d:n=1,h=30,w=30,ci=128,co=128,kh=3,kw=3,dtype=f32",
+    "unseen-conv1x1-f32": "conv2d:n=1,h=14,w=14,ci=1024,co=256,kh=1,kw=1,dtype=f32",
+}
+"""Shapes that no weight was fitted to and no sampler was chosen on."""
+RELATIVES = {
+    "f32-rows": "matmul:m=256,n=3072,k=768,dtype=f32",
+    "f32-cols": "matmul:m=128,n=1536,k=768,dtype=f32",
+    "skinny-f32-rows": "matmul:m=24,n=2048,k=768,dtype=f32",
+    "skinny-f32-cols": "matmul:m=12,n=1024,k=768,dtype=f32",
+    "odd-f32-rows": "matmul:m=400,n=517,k=391,dtype=f32",
+    "odd-f32-cols": "matmul:m=200,n=259,k=391,dtype=f32",
+    "bf16-rows": "matmul:m=1024,n=1024,k=640,dtype=bf16",
+    "bf16-cols": "matmul:m=512,n=512,k=640,dtype=bf16",
+    "conv3x3-f32-rows": "conv2d:n=1,h=58,w=58,ci=128,co=128,kh=3,kw=3,dtype=f32",
+    "conv3x3-f32-cols": "conv2d:n=1,h=30,w=30,ci=128,co=64,kh=3,kw=3,dtype=f32",
+    "conv1x1-f32-rows": "conv2d:n=1,h=28,w=28,ci=1024,co=256,kh=1,kw=1,dtype=f32",
+    "conv1x1-f32-cols": "conv2d:n=1,h=14,w=14,ci=1024,co=128,kh=1,kw=1,dtype=f32",
+}
+"""Of each unseen shape: rows (of a convolution, pixels each way) doubled, and columns halved."""
+ALL = PROBLEMS | UNSEEN | RELATIVES
