@@ -16,6 +16,7 @@ Statistical Association 90, 1995).
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import log, sqrt
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from search.costs import EXTRA, NAMES, SHIPPED, TRAFFIC, Costs
 from search.model import amounts
-from search.parameters import completed
+from search.parameters import completed, tile_shape
 from search.records import Solved
 from search.space import Space
 
@@ -69,8 +70,27 @@ class Trials(NamedTuple):
         return centred
 
 
+class Fit(NamedTuple):
+    """Costs whose logarithms moved from the shipped ones, under a prior so wide."""
+
+    moved: Array
+    overlap: float
+    width: float
+
+    @property
+    def costs(self) -> Costs:
+        """The costs."""
+        cycles = np.array(SHIPPED.cycles) * np.exp(self.moved)
+        return Costs(tuple(cycles.tolist()), self.overlap)
+
+
 def learned(space: AnySpace, searches: Sequence[Solved]) -> AnySpace:
-    """`space` with the costs that earlier searches speak for, of those on its very target."""
+    """`space` with the costs that earlier searches speak for, of those on its very target.
+
+    On several threads nothing is learnt: what they wait for each other is no cost of the model.
+    """
+    if space.target.threads > 1:
+        return space
     here = space.target.canonical
     searched = [_timed(space, solved) for solved in searches if solved.target == here]
     known = [(rows, times) for rows, times in searched if len(times) >= LEAST]
@@ -79,16 +99,16 @@ def learned(space: AnySpace, searches: Sequence[Solved]) -> AnySpace:
 
 def fitted(known: Trials) -> Costs:
     """The likeliest costs by the trials of searches, or the shipped ones if they do as well."""
-    found: list[tuple[float, Costs]] = []
+    found: list[tuple[float, Fit]] = []
     for overlap in OVERLAPS:
         moved = np.zeros(len(NAMES))
         for width in WIDTHS:
             moved = _moved(known, moved, overlap, width)
-            costs = tuple((np.array(SHIPPED.cycles) * np.exp(moved)).tolist())
-            found.append((_evidence(known, moved, overlap, width), Costs(costs, overlap)))
-    evidence, likeliest = max(found, key=lambda pair: pair[0])
-    *_, loss = _system(known, np.zeros(len(NAMES)), SHIPPED.overlap)
-    return likeliest if evidence + loss / 2 > STRONG else SHIPPED
+            fit = Fit(moved, overlap, width)
+            found.append((_evidence(known, fit, ERROR), fit))
+    likeliest = max(found, key=lambda pair: pair[0])[1]
+    gain = _gain(known, likeliest) - log(len(found))
+    return likeliest.costs if gain > STRONG else SHIPPED
 
 
 def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
@@ -96,7 +116,8 @@ def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
     former = Space(solved.problem, space.target)
     told = (*solved.points, *solved.slower)
     stored = [(completed(former.parameters, params), time) for params, time in told]
-    timed = [(point, time) for point, time in stored if former.holds(point)]
+    # Tiles of single columns are modelled too roughly to tell what anything costs.
+    timed = [(p, time) for p, time in stored if former.holds(p) and not tile_shape(p["tile"])[2]]
     rows = [list(amounts(former, point).values()) for point, _ in timed]
     return np.array(rows), np.array([time for _, time in timed])
 
@@ -127,34 +148,43 @@ def _predicted(rows: Array, moved: Array, overlap: float) -> tuple[Array, Array]
 
 
 def _system(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array, float]:
-    """Curvature, slope and twice the loss of the likelihood, in units of `ERROR`."""
+    """Curvature, slope and twice the loss of the likelihood, in units of an error of 1."""
     predicted, changes = _predicted(known.amounts, moved, overlap)
     errors, changes = known.centred(known.logs - predicted), known.centred(changes)
     weighted = known.weights[:, None] * changes
-    scale = APART / ERROR**2
     loss = float(known.weights @ errors**2)
-    return scale * (weighted.T @ changes), scale * (weighted.T @ errors), scale * loss
+    return APART * (weighted.T @ changes), APART * (weighted.T @ errors), APART * loss
 
 
 def _moved(known: Trials, moved: Array, overlap: float, width: float) -> Array:
     """How far the logarithms of the costs move from those that were shipped."""
     for _ in range(STEPS):
         curvature, slope, _ = _system(known, moved, overlap)
-        curvature += np.eye(len(NAMES)) / width**2
-        step = np.clip(np.linalg.solve(curvature, slope - moved / width**2), -STEP, STEP)
+        curvature = curvature / ERROR**2 + np.eye(len(NAMES)) / width**2
+        slope = slope / ERROR**2 - moved / width**2
+        step = np.clip(np.linalg.solve(curvature, slope), -STEP, STEP)
         moved = np.clip(moved + step, -FARTHEST, FARTHEST)
         if np.abs(step).max() < SETTLED:
             break
     return moved
 
 
-def _evidence(known: Trials, moved: Array, overlap: float, width: float) -> float:
-    """Logarithm of how likely the trials are with a prior so wide, by Laplace's method.
-
-    That of the shipped costs, on the same scale, is minus half their loss.
-    """
-    curvature, _, loss = _system(known, moved, overlap)
-    curvature += np.eye(len(NAMES)) / width**2
+def _evidence(known: Trials, fit: Fit, error: float) -> float:
+    """Logarithm of how likely the trials are with that prior and error, by Laplace's method."""
+    curvature, _, loss = _system(known, fit.moved, fit.overlap)
+    curvature = curvature / error**2 + np.eye(len(NAMES)) / fit.width**2
     logdet = float(np.linalg.slogdet(curvature)[1])
-    fit = loss + float(moved @ moved) / width**2
-    return -0.5 * (fit + logdet) - len(NAMES) * float(np.log(width))
+    misfit = loss / error**2 + float(fit.moved @ fit.moved) / fit.width**2
+    return -0.5 * (misfit + logdet) - len(NAMES) * log(fit.width)
+
+
+def _gain(known: Trials, fit: Fit) -> float:
+    """How much likelier the trials are than with the shipped costs, as a logarithm.
+
+    By the error that the better fit leaves, where that is more than the usual: what neither
+    explains is no evidence.
+    """
+    *_, left = _system(known, fit.moved, fit.overlap)
+    *_, loss = _system(known, np.zeros(len(NAMES)), SHIPPED.overlap)
+    error = max(ERROR, sqrt(left / (APART * len(known.firsts))))
+    return _evidence(known, fit, error) + 0.5 * loss / error**2

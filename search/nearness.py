@@ -8,8 +8,7 @@ transfer between workloads). Another number of threads, bias, epilogue and the l
 fraction of a doubling. The problem itself counts as the nearest of all, where it has been
 searched before.
 
-What a processor is like, any search for the operation tells that ran on as many threads of it;
-the nearer ones tell more.
+What a processor is like, any search for the operation tells that ran on as many threads of it.
 """
 
 from collections import Counter
@@ -26,24 +25,30 @@ FARTHEST = 2.5  # doublings of extents, in all, from where a schedule says littl
 DETAIL = 0.5  # what another epilogue or the like counts, in doublings
 DECISIVE = ("dtype", "layout", "transpose_a", "transpose_b", "weights", "groups")
 MOST = 16  # earlier searches that are read
-MOST_ALIKE = 2  # of them, for one and the same problem: the newest
+NEAREST = 4  # of them, whose schedules may serve
+MOST_ALIKE = 2  # for one and the same problem: those with the most trials
 
 
 def near_searches(space: Space, store: TrialStore) -> list[Solved]:
-    """What the nearest of a store's searches on the same processor have found."""
+    """What the nearest of a store's searches on the same processor have found.
+
+    Those whose schedules may serve come first.
+    """
     known = [
-        (doublings(space.problem, earlier.problem) + DETAIL * (not same_threads), number, earlier)
-        for number, earlier in enumerate(store.earlier(space.problem.op))
+        (doublings(space.problem, earlier.problem) + DETAIL * (not same_threads), earlier)
+        for earlier in store.earlier(space.problem.op)
         if (same_threads := _same_threads(space, earlier.target)) is not None
     ]
+    known.sort(key=lambda one: (one[0], -one[1].trials))
     alike: Counter[str] = Counter()
-    nearest: list[Earlier] = []
-    for _, _, earlier in sorted(known, key=lambda one: one[:2]):
-        text = earlier.problem.canonical
-        alike[text] += 1
-        if alike[text] <= MOST_ALIKE:
-            nearest.append(earlier)
-    return store.solved(nearest[:MOST])
+    near: list[Earlier] = []
+    for _, earlier in known:
+        alike[earlier.problem.canonical] += 1
+        if alike[earlier.problem.canonical] <= MOST_ALIKE:
+            near.append(earlier)
+    serving = [earlier for earlier in near if distance(space, earlier) is not None][:NEAREST]
+    others = [earlier for earlier in near if earlier not in serving]
+    return store.solved([*serving, *others][:MOST])
 
 
 def distance(space: Space, other: Earlier | Solved) -> float | None:

@@ -96,10 +96,12 @@ def measure_beside(
     turns = _Turns(control, run, samples, limits)
     turns.take_all(budget_s)
     if turns.ratio >= WORTH:
-        return turns.outcome()
-    second = _Turns(control, run, samples, limits, first=turns.next)
+        return turns.outcome(samples)
+    second = _Turns(control, run, Samples(samples.repeat), limits)
     second.take_all(budget_s)
-    return second.outcome(takes_over=second.ratio < WORTH)
+    samples.times += second.samples.times
+    samples.rejected += second.samples.rejected
+    return second.outcome(samples, takes_over=second.ratio < WORTH)
 
 
 @dataclass
@@ -107,7 +109,7 @@ class _Turns:
     """A candidate and the control in turn, each of them first in every other round.
 
     Attributes:
-        first: number of the first round; `next` is that of the next one.
+        rounds: how many were taken.
         ratios: of the rounds in which neither was preempted.
     """
 
@@ -115,11 +117,10 @@ class _Turns:
     run: Run
     samples: Samples
     limits: Bounds
-    first: int = 0
+    rounds: int = 0
     ratios: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.next = self.first
         self._of_control = Samples(self.control.repeat)
 
     def take_all(self, budget_s: float) -> None:
@@ -131,17 +132,16 @@ class _Turns:
     def _take(self) -> None:
         """One round, and its ratio unless one of the two was preempted."""
         turns = [(self.samples, self.run), (self._of_control, self.control.run)]
-        for samples, run in turns if self.next % 2 == 0 else turns[::-1]:
-            if self.next not in samples.rounds:  # else its check was the sample
-                samples.take(run, self.next)
-        if all(samples.rounds[-1:] == [self.next] for samples, _ in turns):
+        for samples, run in turns if self.rounds % 2 == 0 else turns[::-1]:
+            if self.rounds not in samples.rounds:  # else its check was the sample
+                samples.take(run, self.rounds)
+        if all(samples.rounds[-1:] == [self.rounds] for samples, _ in turns):
             self.ratios.append(self.samples.times[-1] / self._of_control.times[-1])
-        self.next += 1
+        self.rounds += 1
 
     def _are_enough(self, elapsed_s: float, budget_s: float) -> bool:
         ratios, is_late = self.ratios, elapsed_s > PATIENCE * budget_s
-        rounds = self.next - self.first
-        if rounds == MOST_ROUNDS or (is_late and rounds >= FEW_SAMPLES):
+        if self.rounds == MOST_ROUNDS or (is_late and self.rounds >= FEW_SAMPLES):
             return True
         if self._is_hopeless:
             return True
@@ -168,9 +168,9 @@ class _Turns:
     def _ratio_of_threads(self) -> float:
         return self.samples.least_s / self._of_control.least_s
 
-    def outcome(self, takes_over: bool = False) -> Paced:
-        """What came of it."""
-        if not self.samples.times:
-            self.samples.times.append(self.samples.least_s)
-        pace = median(self.samples.times) / (self.ratio * self.control.seconds)
-        return Paced(self.samples, self._is_hopeless, pace, takes_over)
+    def outcome(self, samples: Samples, takes_over: bool = False) -> Paced:
+        """What came of it, for all samples that were taken of the candidate."""
+        if not samples.times:
+            samples.times.append(self.samples.least_s)
+        pace = median(samples.times) / (self.ratio * self.control.seconds)
+        return Paced(samples, self._is_hopeless, pace, takes_over)

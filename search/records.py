@@ -126,11 +126,13 @@ class Earlier:
     Attributes:
         key: by which its store finds it.
         target: canonical, such as `cpu:znver4,threads=1`.
+        trials: how many ran.
     """
 
     key: int
     problem: Problem
     target: str
+    trials: int
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class MemoryStore:
     def earlier(self, operation: str) -> list[Earlier]:
         """The other searches for an operation (`matmul`), in the order they were given."""
         return [
-            Earlier(key, known.problem, known.target)
+            Earlier(key, known.problem, known.target, len(known.points) + len(known.slower))
             for key, known in enumerate(self._solved)
             if known.problem.op == operation
         ]

@@ -21,7 +21,7 @@ import numpy as np
 
 from search.learning import AnySpace, learned
 from search.model import log_time
-from search.nearness import distance, near_searches
+from search.nearness import NEAREST, distance, near_searches
 from search.parameters import (
     WHOLE,
     Point,
@@ -36,7 +36,6 @@ from search.records import Solved
 from search.space import Space
 from search.store import TrialStore
 
-NEAREST = 4  # earlier searches that are asked
 MOST = 2  # starting points
 FAST = 0.15  # a point so much slower than the best counts half in what is usual
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from benchmarks.replay.problems import FOLDER
+from benchmarks.replay.problems import FOLDER, PROBLEMS
 from search.costs import EXTRA, NAMES, TRAFFIC
 from search.model import amounts
 from search.recording import Recording
@@ -81,12 +81,14 @@ def main() -> int:
     parser.add_argument("spaces", nargs="*", type=Path)
     parser.add_argument("--without", default="", help="judge this one, do not fit to it")
     args = parser.parse_args()
-    paths = args.spaces or sorted(FOLDER.glob("*.json.gz"))
-    data = {path.name.split(".")[0]: read(path) for path in paths}
-    weights, overlap = fit([pair for name, pair in data.items() if name != args.without])
+    paths = args.spaces or [FOLDER / f"{name}.json.gz" for name in PROBLEMS]
+    data = {f"{path.parent.name}/{path.name.split('.')[0]}": read(path) for path in paths}
+    weights, overlap = fit(
+        [pair for name, pair in data.items() if name.split("/")[1] != args.without]
+    )
     for name, weight in zip(NAMES, weights, strict=True):
         print(f'    "{name}": {weight:.4g},')
-    print(f"OVERLAP = {overlap:.3g}")
+    print(f"overlap: {overlap:.3g}")
     for name, (rows, times) in data.items():
         predicted = predict(rows, weights, overlap)
         share = times.min() / times[np.argmin(predicted)]

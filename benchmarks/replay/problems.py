@@ -21,7 +21,8 @@ UNSEEN = {
     "unseen-conv3x3-f32": "conv2d:n=1,h=30,w=30,ci=128,co=128,kh=3,kw=3,dtype=f32",
     "unseen-conv1x1-f32": "conv2d:n=1,h=14,w=14,ci=1024,co=256,kh=1,kw=1,dtype=f32",
 }
-"""Shapes that no weight was fitted to and no sampler was chosen on."""
+"""Shapes that no weight was fitted to and no sampler was chosen on; the rule of evidence in
+`search.learning` was chosen with them in view."""
 RELATIVES = {
     "f32-rows": "matmul:m=256,n=3072,k=768,dtype=f32",
     "f32-cols": "matmul:m=128,n=1536,k=768,dtype=f32",

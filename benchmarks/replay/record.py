@@ -36,7 +36,7 @@ from search.prior import prior_points
 from search.process import CandidateFailureError
 from search.protocol import Message
 from search.recording import Recording
-from search.records import Solved, TrialRecord
+from search.records import TrialRecord
 from search.rounds import rounds_of
 from search.runner import Runner
 from search.space import Space
@@ -119,7 +119,7 @@ class Recorder:
         """
         paths = [self.path.with_name(f"{name}.json.gz") for name in PROBLEMS | RELATIVES]
         recorded = [Recording.load(p) for p in paths if p.exists() and self.name in UNSEEN]
-        searches = [Solved.of(r.problem, r.target.canonical, r.trials) for r in recorded]
+        searches = [recording.solved() for recording in recorded]
         for solved in searches:
             if distance(self.space, solved) is None:
                 continue
@@ -167,6 +167,7 @@ class Recorder:
                 self._trial(runner, point, origin)
                 if len(self.recording.trials) % SAVE_EVERY == 0:
                     self.report()
+            self.report()
             self._again(runner)
         self.report()
 
@@ -214,19 +215,22 @@ class Recorder:
     def _again(self, runner: Runner) -> None:
         """Interleaved rounds, until each of the first has been in them; then more of the best."""
         anchors = self._anchors()
-        while True:
+        while anchors:
             first = self.recording.by_time()[:FIRST]
             group = [t for t in first if t.schedule.hash not in self.recording.again][:GROUP]
             if not group:
                 break
             self._in_rounds(runner, group, anchors, ROUNDS)
-        self._in_rounds(runner, self.recording.by_time()[:GROUP], anchors, BEST_ROUNDS)
+        if anchors:
+            self._in_rounds(runner, self.recording.by_time()[:GROUP], anchors, BEST_ROUNDS)
 
     def _anchors(self) -> list[TrialRecord]:
         """Trials whose times nobody chose, to compare rounds with: those of the first are lucky."""
         timed = [t for t in self.recording.by_time() if t.state == "timed"]
         timed = [t for t in timed if t.schedule.hash not in self.recording.again]
-        return timed[ANCHORS_FROM : ANCHORS_FROM + ANCHORS_EVERY * ANCHORS : ANCHORS_EVERY]
+        first = min(ANCHORS_FROM, len(timed) // 2)
+        every = max(1, min(ANCHORS_EVERY, (len(timed) - first) // ANCHORS))
+        return timed[first::every][:ANCHORS]
 
     def _in_rounds(
         self, runner: Runner, group: list[TrialRecord], anchors: list[TrialRecord], rounds: int

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Select, and_, exists, func, insert, or_, select
+from sqlalchemy import Select, and_, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from kernels.problem import parse_problem
@@ -128,22 +128,25 @@ class SqlTrialStore:
         """
         with reading(self._sessions) as session:
             own = session.get_one(models.Job, self._job_id)
+            ran = (
+                select(func.count())
+                .where(models.Trial.job_id == models.Job.id, models.Trial.time_us.is_not(None))
+                .scalar_subquery()
+            )
             jobs = (
-                select(models.Job.id, models.Problem.canonical, models.Job.target)
+                select(models.Job.id, models.Problem.canonical, models.Job.target, ran)
                 .join(models.Problem, models.Problem.id == models.Job.problem_id)
                 .where(
                     models.Problem.canonical.startswith(f"{operation}:", autoescape=True),
                     models.Job.cache == own.cache,
                     models.Job.id != own.id,
-                    exists().where(
-                        models.Trial.job_id == models.Job.id, models.Trial.time_us.is_not(None)
-                    ),
+                    ran > 0,
                 )
                 .order_by(models.Job.id.desc())
                 .limit(MOST_JOBS)
             )
             rows = session.execute(jobs).all()
-        return [Earlier(key, parse_problem(text), target) for key, text, target in rows]
+        return [Earlier(key, parse_problem(text), target, ran) for key, text, target, ran in rows]
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
         """What some of those have found, in the order of `searches`."""

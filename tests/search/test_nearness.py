@@ -1,5 +1,7 @@
 """Which earlier searches are read, and how near a problem is to another."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernels.problem import parse_problem
@@ -55,7 +57,20 @@ def test_what_a_processor_is_like_other_types_and_distant_shapes_tell_too() -> N
 
 
 def test_one_problem_that_was_searched_many_times_does_not_hide_others() -> None:
-    again = [solved("matmul:m=1024,n=1024,k=512,dtype=f32", unroll=u) for u in (1, 2, 4, 8)]
+    """Nor do short searches of it the long ones."""
+    short = [solved("matmul:m=1024,n=1024,k=512,dtype=f32", unroll=u) for u in (1, 2, 4, 8)]
+    long = [replace(s, slower=s.points * 9) for s in short[:MOST_ALIKE]]
     other = solved("matmul:m=512,n=512,k=512,dtype=f32")
-    found = near_searches(Space(SQUARE, WIDE), MemoryStore([*again, other]))
-    assert found == [*again[:MOST_ALIKE], other], "of equals those that the store gives first"
+    found = near_searches(Space(SQUARE, WIDE), MemoryStore([*short, *long, other]))
+    assert found == [*long, other]
+
+
+def test_searches_that_cannot_serve_do_not_crowd_out_those_that_can() -> None:
+    others = [
+        solved(f"matmul:m=1024,n=1024,k={1024 + i},dtype={dtype}")
+        for i in range(MOST)
+        for dtype in ("f64", "f16")
+    ]
+    serving = solved("matmul:m=512,n=512,k=1024,dtype=f32")
+    found = near_searches(Space(SQUARE, WIDE), MemoryStore([*others, serving]))
+    assert serving in found and len(found) == MOST

@@ -3,7 +3,7 @@
 import pytest
 
 from kernels.problem import parse_problem
-from search.records import MOST_SOLVED, Solved
+from search.records import MOST_EARLY, MOST_SOLVED, Solved
 from search.store import MemoryStore, TrialStore
 from service import jobs, lease
 from service.db import models, reading, writing
@@ -79,12 +79,16 @@ def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, ma
         earlier.add(fakes.trial(number, gflops=gflops))
     earlier.add(fakes.replace(fakes.trial(97, gflops=999.0), state="pruned"))
     earlier.add(fakes.failed_trial(98))
+    late = MOST_EARLY + 5
+    earlier.add(fakes.trial(late, gflops=1.0))
+    earlier.add(fakes.replace(fakes.trial(late + 1, gflops=500.0), state="pruned"))
     convolution = SqlTrialStore(
         sessions, submit("conv2d:n=1,h=8,w=8,ci=8,co=8,kh=1,kw=1,dtype=f32")
     )
     convolution.add(fakes.trial(0))
     newest = SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32"))
     newest.add(fakes.trial(0))
+    newest.add(fakes.replace(fakes.trial(late, gflops=500.0), state="pruned"))
     asking = SqlTrialStore(sessions, submit("matmul:m=16,n=8,k=8,dtype=f32"))
     asking.add(fakes.trial(0))
 
@@ -92,7 +96,9 @@ def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, ma
         Solved.of(parse_problem(problem), machine.target, store.trials())
         for problem, store in (("matmul:m=8,n=8,k=8,dtype=f32", newest), (text, earlier))
     ]
+    assert known[0].slower == (), "its second trial was late and stopped"
     earlier = asking.earlier("matmul")
+    assert [search.trials for search in earlier] == [2, len(speeds) + 3]
     assert asking.solved(earlier) == known, "the newest first, and nothing of its own"
     assert asking.solved(earlier[::-1]) == known[::-1]
     times = [time_us for _, time_us in known[1].points]
