@@ -91,7 +91,7 @@ def measure_beside(
         run: the candidate, warmed up.
         samples: of it, as `search.measure.start` made them; of a very long run with its first.
         limits: from where fewer samples do.
-        budget_s: seconds; slow or disturbed runs stretch it `PATIENCE` times at most.
+        budget_s: seconds of one look; slow or disturbed runs stretch it `PATIENCE` times at most.
     """
     turns = _Turns(control, run, samples, limits)
     turns.take_all(budget_s)
