@@ -162,11 +162,9 @@ class _Turns:
     @property
     def ratio(self) -> float:
         """The candidate's time over the control's; the threads', if every round was preempted."""
-        return median(self.ratios) if self.ratios else self._ratio_of_threads
-
-    @property
-    def _ratio_of_threads(self) -> float:
-        return self.samples.least_s / self._of_control.least_s
+        if not self.ratios:
+            return self.samples.least_s / self._of_control.least_s
+        return median(self.ratios)
 
     def outcome(self, samples: Samples, takes_over: bool = False) -> Paced:
         """What came of it, for all samples that were taken of the candidate."""

@@ -79,7 +79,8 @@ def _checked(variant: Variant, bench: Bench) -> Timed:
         wrong = why_wrong(variant, bench.problem, bench.operands, bench.expected, bench.initial)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         # What a kernel does not cover torch refuses with RuntimeError or NotImplementedError,
-        # IREE's runtime and NumPy with ValueError, and their bindings with TypeError.
+        # IREE's runtime and NumPy with ValueError, and their bindings with TypeError. A fault of
+        # our own cannot pass for that: tests name what each peer must be able to compute.
         raise PeerAbsentError(str(error).strip().partition("\n")[0]) from error
     if wrong is not None:
         raise PeerAbsentError(f"wrong: {wrong}")
