@@ -90,9 +90,18 @@ def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped()
     assert (len(ahead.times) >= measure.LEAST_SAMPLES, stopped) == (True, False)
 
 
-def test_short_runs_are_repeated_within_a_sample() -> None:
-    assert measure.start(busy(2e-6)).repeat > 20
-    assert measure.start(busy(2e-3)).repeat == 1
+def test_short_runs_are_repeated_within_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]  # a clock that only runs move: a preempted one would look long
+
+    def run_of(seconds: float) -> measure.Run:
+        def run(repeat: int) -> None:
+            now[0] += repeat * seconds
+
+        return run
+
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
+    assert measure.start(run_of(2e-6)).repeat > 20
+    assert measure.start(run_of(2e-3)).repeat == 1
 
 
 def test_interleaving_alternates_the_order() -> None:
