@@ -19,12 +19,11 @@ from kernels.native.copies import emit_copy_rows, emit_pack_panel, emit_transpos
 from kernels.native.inner_product import emit_inner_product, emit_pack_columns
 from kernels.native.inner_product_spec import InnerProductSpec
 from kernels.native.microkernel import (
-    Cut,
-    MicroKernelSpec,
     emit_edge_microkernel,
     emit_filling_microkernel,
     emit_microkernel,
 )
+from kernels.native.microkernel_spec import Cut, MicroKernelSpec
 from kernels.native.objects import Loaded, ObjectCode, Passes, object_code
 from kernels.native.patches import emit_copy_patches
 
@@ -62,7 +61,7 @@ class Piece:
     @property
     def passes(self) -> Passes:
         """The passes that it needs."""
-        return "explicit" if self.name in _EXPLICIT else "level 3"
+        return "none" if self.name in _EXPLICIT else "level 3"
 
 
 _EMITTERS: dict[str, Callable[..., ir.Function]] = {

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from llvmlite import ir
-
 from kernels.native.vector_ir import Value, const
+from kernels.native.writer import Builder
 
 Transform = Callable[[list[Value]], list[Value]]
 
 
 def branch(
-    builder: ir.IRBuilder,
+    builder: Builder,
     condition: Value,
     then: Transform,
     values: list[Value],
@@ -48,7 +47,7 @@ class Loop:
     results = loop.close(new_carried, count, step).
     """
 
-    def __init__(self, builder: ir.IRBuilder, carried: Sequence[Value], name: str) -> None:
+    def __init__(self, builder: Builder, carried: Sequence[Value], name: str) -> None:
         self.builder = builder
         before = builder.block
         self._head = builder.append_basic_block(name)

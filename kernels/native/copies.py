@@ -13,6 +13,7 @@ from kernels.arithmetic import Arithmetic, size_of
 from kernels.native.control import Loop, branch
 from kernels.native.dot import OFFSET, add_offset, column_sums, join, widen
 from kernels.native.vector_ir import ELEMENTS, I32, Value, Vectors, const, internal_function
+from kernels.native.writer import Builder
 
 # Addresses; strides of `to` in words, of `source` in elements; sizes in elements.
 PANEL_ARGUMENTS = ("to", "to_row", "source", "source_row", "depth", "cols", "sums")
@@ -30,7 +31,7 @@ class _Panel:
     for_a: bool
 
     def __post_init__(self) -> None:
-        self.builder = ir.IRBuilder(self.fn.append_basic_block("entry"))
+        self.builder = Builder(self.fn.append_basic_block("entry"))
         self.arg = dict(zip(PANEL_ARGUMENTS, self.fn.args, strict=True))
         self.words = Vectors(self.builder, ELEMENTS[self.how.word], self.lanes, fma=False)
         self.stored = Vectors(self.builder, ELEMENTS[self.how.stored], self.lanes, fma=False)
@@ -179,7 +180,7 @@ def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Valu
     return _transpose(b, rows)
 
 
-def _transpose(builder: ir.IRBuilder, rows: list[Value]) -> list[Value]:
+def _transpose(builder: Builder, rows: list[Value]) -> list[Value]:
     """Transpose a square of vectors by exchanging halves, quarters, and so on."""
     lanes = len(rows)
     distance = lanes // 2
@@ -196,7 +197,7 @@ def _transpose(builder: ir.IRBuilder, rows: list[Value]) -> list[Value]:
     return rows
 
 
-def _shuffle(builder: ir.IRBuilder, x: Value, y: Value, lanes: list[int]) -> Value:
+def _shuffle(builder: Builder, x: Value, y: Value, lanes: list[int]) -> Value:
     indices = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
     return builder.shuffle_vector(x, y, indices)
 
@@ -208,7 +209,7 @@ def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.
     """
     fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
     to, to_row, source, source_row, rows, length = fn.args
-    b = ir.IRBuilder(fn.append_basic_block("entry"))
+    b = Builder(fn.append_basic_block("entry"))
     lanes = vector_bytes // size_of(how.packed)
     read = Vectors(b, ELEMENTS[how.stored], lanes, fma=False)
     write = Vectors(b, ELEMENTS[how.packed], lanes, fma=False)

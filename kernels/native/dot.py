@@ -6,6 +6,7 @@ from llvmlite import ir
 
 from kernels.arithmetic import BF16_DOT, I8_DOT, I16_DOT, Arithmetic, size_of
 from kernels.native.vector_ir import ELEMENTS, I8, I16, I32, Value, Vectors, declare
+from kernels.native.writer import Builder
 
 OFFSET = 128  # what makes an i8 unsigned
 _OFFSET_BYTES = 0x80808080
@@ -56,7 +57,7 @@ def _dot(v: Vectors, name: str, factors: Any, x: Value, y: Value, acc: Value) ->
     return b.call(fn, (acc, b.bitcast(x, factors), b.bitcast(y, factors)))
 
 
-def widen(builder: ir.IRBuilder, value: Value, stored: str, packed: str) -> Value:
+def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
     """A vector of stored elements as packed elements; exact, also for NaN and infinity."""
     if stored == packed:
         return value
@@ -70,7 +71,7 @@ def widen(builder: ir.IRBuilder, value: Value, stored: str, packed: str) -> Valu
     return builder.sext(value, wide)
 
 
-def join(builder: ir.IRBuilder, rows: list[Value], stored: str) -> Value:
+def join(builder: Builder, rows: list[Value], stored: str) -> Value:
     """Vectors of neighbouring reduction steps as one vector of words, the first lowest."""
     words = ir.VectorType(I32, rows[0].type.count)
     joined: Value = builder.zext(rows[0], words)
@@ -80,7 +81,7 @@ def join(builder: ir.IRBuilder, rows: list[Value], stored: str) -> Value:
     return joined
 
 
-def add_offset(builder: ir.IRBuilder, value: Value) -> Value:
+def add_offset(builder: Builder, value: Value) -> Value:
     """Every byte plus 128, which turns i8 into u8; for vectors of bytes or of words."""
     lane = value.type.element
     constant = _OFFSET_BYTES if lane == I32 else OFFSET

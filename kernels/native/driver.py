@@ -17,7 +17,6 @@ from kernels.arithmetic import Arithmetic
 from kernels.loopnest import Copy, Loop, Nest
 from kernels.native.driver_packs import PackPrinter
 from kernels.native.geometry import Geometry
-from kernels.native.microkernel import ADD_BIAS, LOAD_C, RELU
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
@@ -147,12 +146,3 @@ class _Printer(PackPrinter):
     def _sums(self) -> str:
         """Column sums lie behind the panel that they belong to."""
         return "b_tile + taps * words * register_cols * word_size" if self.corrects else "0"
-
-
-def flags(load_first: bool, bias: bool, relu: bool) -> dict[str, int]:
-    """The micro-kernel's flags on the first chunk of the reduction, later ones, and the last."""
-    return {
-        "flags_first": LOAD_C * load_first | ADD_BIAS * bias,
-        "flags_later": LOAD_C,
-        "flags_last": RELU * relu,
-    }

@@ -17,8 +17,7 @@ behind it.
 import ast
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeGuard
+from collections.abc import Callable, Iterable, Mapping
 
 from llvmlite import ir
 
@@ -26,6 +25,7 @@ from kernels.errors import LoweringError
 from kernels.native import primitives
 from kernels.native.driver_language import definitions, language
 from kernels.native.vector_ir import I64, VOID, Value, const
+from kernels.native.writer import Builder
 
 PRIMITIVES: dict[str, Callable[..., Value]] = {
     "read_shared": primitives.emit_read_shared,
@@ -73,31 +73,45 @@ def _function(module: ir.Module, node: ast.FunctionDef) -> ir.Function:
     declared = module.globals.get(symbol(node.name))
     if declared is not None:
         return declared
-    gives = any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(node))
-    kind = ir.FunctionType(I64 if gives else VOID, [I64] * len(node.args.args))
+    kind = ir.FunctionType(I64 if _gives(node.body) else VOID, [I64] * len(node.args.args))
     fn = ir.Function(module, kind, symbol(node.name))
     fn.attributes.add("nounwind")
     return fn
 
 
-def _is_written(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+def _times_written(statements: Iterable[ast.stmt]) -> Counter[str]:
+    """In how many places each name gets a value; one under a condition counts as two.
 
-
-def _written_once(statements: Sequence[ast.stmt]) -> set[str]:
-    """Names that get their value in one place, with no condition around it.
-
-    A later use in the same block, or in one inside, finds that value.
+    What is written in one place, with no condition around it, a later use in the same block,
+    or in one inside, finds as that value.
     """
-    written: list[str] = []
-    for part in statements:
-        for node in ast.walk(part):
-            if _is_written(node):
-                written.append(node.id)
-            if isinstance(node, ast.If | ast.While):
-                inside = ast.walk(ast.Module(node.body + node.orelse, []))
-                written += [n.id for n in inside if isinstance(n, ast.Name)]
-    return {name for name, times in Counter(written).items() if times == 1}
+    times: Counter[str] = Counter()
+    for node in statements:
+        targets: list[ast.expr] = []
+        match node:
+            case ast.Assign():
+                targets = node.targets
+            case ast.AugAssign():
+                targets = [node.target]
+            case ast.For():
+                targets = [node.target]
+                times += _times_written(node.body)
+            case ast.If() | ast.While():
+                inside = _times_written([*node.body, *node.orelse])
+                times += inside + inside
+        times.update(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+    return times
+
+
+def _gives(statements: Iterable[ast.stmt]) -> bool:
+    """Whether a function with these statements gives a value."""
+    for node in statements:
+        match node:
+            case ast.Return(value=value) if value is not None:
+                return True
+            case ast.For() | ast.If() | ast.While() if _gives([*node.body, *node.orelse]):
+                return True
+    return False
 
 
 class _Body:
@@ -111,19 +125,18 @@ class _Body:
     ) -> None:
         self.module, self.node, self.constants = module, node, constants
         self.fn = fn = _function(module, node)
-        self.entry = ir.IRBuilder(fn.append_basic_block("entry"))
-        self.builder = ir.IRBuilder(fn.append_basic_block("body"))
-        self.once = _written_once(node.body)
+        self.entry = Builder(fn.append_basic_block("entry"))
+        self.builder = self.entry.beside(fn.append_basic_block("body"))
+        self.times_written = _times_written(node.body)
         self.values: dict[str, Value] = {}
         self.places: dict[str, Value] = {}
         self.heads: list[ir.Block] = []
 
     def emit(self) -> ir.Function:
         """The whole function."""
-        written = {n.id for n in ast.walk(self.node) if _is_written(n)}
         for argument, value in zip(self.node.args.args, self.fn.args, strict=True):
-            if argument.arg in written:
-                self.once.discard(argument.arg)
+            if argument.arg in self.times_written:
+                self.times_written[argument.arg] += 1
                 self.store(argument.arg, value)
             else:
                 self.values[argument.arg] = value
@@ -182,11 +195,11 @@ class _Body:
 
     def store(self, name: str, value: Value) -> None:
         """Give a local name a value."""
-        if name in self.once:
+        if self.times_written[name] == 1:
             self.values[name] = value
             return
         if name not in self.places:
-            self.places[name] = self.entry.alloca(I64, name=name)
+            self.places[name] = self.entry.alloca(I64)
         self.builder.store(value, self.places[name])
 
     def loop(self, name: str, node: ast.For) -> None:

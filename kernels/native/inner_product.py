@@ -19,9 +19,10 @@ from kernels.native.control import Loop, branch
 from kernels.native.copies import PANEL_ARGUMENTS
 from kernels.native.dot import multiply_add, widen
 from kernels.native.inner_product_spec import InnerProductSpec
-from kernels.native.microkernel import ARGUMENTS
+from kernels.native.microkernel_spec import ARGUMENTS
 from kernels.native.strips import Strips
 from kernels.native.vector_ir import ELEMENTS, Value, Vectors, const, internal_function
+from kernels.native.writer import Builder
 
 # Of a stream: 5% for f32 128x1x1408, which lies in L2; 1 to 2% for 3072x1x1024, in L3.
 AHEAD_BYTES = 4096
@@ -55,7 +56,7 @@ class _Emitter:
     def __init__(self, fn: ir.Function, spec: InnerProductSpec, edge: bool) -> None:
         self.fn, self.spec, self.edge = fn, spec, edge
         self.arg: dict[str, Value] = dict(zip(ARGUMENTS, fn.args, strict=True))
-        self.builder = ir.IRBuilder(fn.append_basic_block("entry"))
+        self.builder = Builder(fn.append_basic_block("entry"))
         self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
         self.stored = Vectors(self.builder, ELEMENTS[spec.how.stored], spec.span, spec.fma)
         b_col = const(spec.b_col) if spec.b_col else self.arg["depth"]
@@ -162,7 +163,7 @@ def emit_pack_columns(module: ir.Module, spec: InnerProductSpec) -> ir.Function:
     """
     fn = internal_function(module, "tilewise_pack_b_panel", len(PANEL_ARGUMENTS))
     arg = dict(zip(PANEL_ARGUMENTS, fn.args, strict=True))
-    b = ir.IRBuilder(fn.append_basic_block("entry"))
+    b = Builder(fn.append_basic_block("entry"))
     one = Vectors(b, ELEMENTS[spec.how.stored], 1, fma=False)
     cols = Loop(b, (), "col")
     steps = Loop(b, (), "step")

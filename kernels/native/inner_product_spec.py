@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from kernels.arithmetic import PAIR, Arithmetic, arithmetic
 from kernels.errors import LoweringError
 from kernels.native.geometry import Geometry
+from kernels.native.microkernel_spec import ADD_BIAS, RELU, epilogue_flags
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
@@ -27,6 +28,7 @@ class InnerProductSpec:
         c_down: whether the rows of C are neighbours in memory, C being one column.
         fma: whether the target fuses multiply and add.
         b_transposed: whether B is stored with its columns contiguous.
+        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
     """
 
     how: Arithmetic
@@ -42,6 +44,7 @@ class InnerProductSpec:
     c_down: bool
     fma: bool = True
     b_transposed: bool = False
+    epilogue: int = ADD_BIAS | RELU
 
     @property
     def span(self) -> int:
@@ -84,4 +87,5 @@ def inner_product_spec(
         c_down=register.cols == 1 and strides.c_dims["m"] == 1,
         fma=target.has_fma,
         b_transposed=strides.b_transposed,
+        epilogue=epilogue_flags(problem),
     )

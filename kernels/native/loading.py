@@ -10,11 +10,12 @@ import llvmlite.binding as llvm
 from kernels.errors import LoweringError
 from kernels.native.driver_ir import emit_driver, emit_function, symbol
 from kernels.native.driver_language import called, calls_of
-from kernels.native.objects import Loaded, ObjectCode, object_code
+from kernels.native.objects import Loaded, ObjectCode, Passes, object_code
 
 Driver = Callable[[int], None]
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
 MOST_LOADED = 64
+_PASSES: Passes = "level 1 by function"
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,13 @@ def link(name: str) -> Loaded:
     for other in calls_of(name):
         link(other)
     key = f"{name} of the language of drivers"
-    owner = Loaded(object_code(key, lambda module: [emit_function(module, name)], "level 1"))
+    owner = Loaded(
+        object_code(key, lambda module: [emit_function(module, name)], "level 1 by function")
+    )
     llvm.add_symbol(symbol(name), owner.addresses[0])
     return owner
 
 
 def driver_code(text: str) -> ObjectCode:
     """A driver's machine code, kept from now on."""
-    return object_code(text, lambda module: emit_driver(module, text), "level 1")
+    return object_code(text, lambda module: emit_driver(module, text), _PASSES)

@@ -16,13 +16,19 @@ ARMv8 Multi-Cores, SC 2021). That needs words that are packed as they lie.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic
 from kernels.native.control import Loop, Transform, branch
 from kernels.native.dot import multiply_add
+from kernels.native.microkernel_spec import (
+    ADD_BIAS,
+    ARGUMENTS,
+    LOAD_C,
+    RELU,
+    Cut,
+    MicroKernelSpec,
+)
 from kernels.native.vector_ir import (
     ELEMENTS,
     LINE_BYTES,
@@ -31,77 +37,7 @@ from kernels.native.vector_ir import (
     const,
     internal_function,
 )
-
-LOAD_C, ADD_BIAS, RELU = 1, 2, 4
-
-Cut = Literal["", "rows", "cols", "rows and cols"]
-"""The sides on which C cuts tiles off."""
-
-# Positions of the i64 arguments: addresses, strides in words (of C: elements), sizes, the
-# address of the correction that an offset A needs, or of the panel to fill, and where the
-# next block of B lies with the bytes between its rows.
-ARGUMENTS = (
-    "a", "b", "c", "bias",
-    "c_row", "a_tap_row", "a_tap_col", "b_tap",
-    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols", "beside", "ahead", "ahead_step",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class MicroKernelSpec:
-    """All that a micro-kernel's code depends on.
-
-    Attributes:
-        how: the arithmetic; it says what a word is.
-        rows: register rows MR.
-        vectors: register columns NV, in vectors.
-        lanes: elements of a vector.
-        unroll: steps of the reduction in one iteration.
-        a_row: words between rows of A (constant: it folds into addresses).
-        a_step: words of A between steps of the reduction; 1 unless A is transposed.
-        b_row: words between steps of B: a panel's row if packed, else a row of B itself.
-        b_packed: whether B is in zero-filled panels, so that loads need no mask at an edge.
-        taps: whether there is a loop over filter taps.
-        fma: whether the target fuses multiply and add.
-        b_transposed: whether packing B transposes it.
-        prefetched: lines of the next block of B to fetch in every unrolled iteration.
-        bias_rows: whether the bias has an element for each row, not for each column.
-        patch_stride: image columns between neighbouring patches where packing B gathers
-            them; 0 where B is a matrix.
-        filled_row: words between rows of B in place, where a panel is packed while its first
-            tile of rows is computed; 0 where it is packed before.
-    """
-
-    how: Arithmetic
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int
-    a_row: int
-    a_step: int
-    b_row: int
-    b_packed: bool
-    taps: bool
-    fma: bool = True
-    b_transposed: bool = False
-    prefetched: int = 0
-    bias_rows: bool = False
-    patch_stride: int = 0
-    filled_row: int = 0
-
-    @property
-    def cols(self) -> int:
-        """Register columns NR in elements."""
-        return self.vectors * self.lanes
-
-    def steps(self, multiply_adds: int) -> int:
-        """Steps of the reduction that so many vector multiply-adds take."""
-        return multiply_adds // (self.rows * self.vectors)
-
-    @property
-    def registers(self) -> int:
-        """Vector registers that one step needs: accumulators, a row of B, a splat of A."""
-        return self.rows * self.vectors + self.vectors + 1
+from kernels.native.writer import Builder
 
 
 def emit_microkernel(module: ir.Module, spec: MicroKernelSpec) -> ir.Function:
@@ -140,7 +76,7 @@ class _Emitter:
         self.cuts_rows, self.cuts_cols = "rows" in cut, "cols" in cut
         self.b_row = spec.filled_row if fills else spec.b_row
         self.arg: dict[str, Value] = dict(zip(ARGUMENTS, fn.args, strict=True))
-        self.builder = ir.IRBuilder(fn.append_basic_block("entry"))
+        self.builder = Builder(fn.append_basic_block("entry"))
         self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
         self.words = Vectors(self.builder, ELEMENTS[spec.how.word], spec.lanes, spec.fma)
         self.vectors = spec.vectors
@@ -234,7 +170,9 @@ class _Emitter:
         return [self.v.add(x, sums[j]) for x, (_, j) in zip(values, self._tiles(), strict=True)]
 
     def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
-        """`then(values)` where the flag is set, else `values`."""
+        """`then(values)` where the flag is set, else `values`; no code where it never is."""
+        if not flag & (self.spec.epilogue | LOAD_C):
+            return values
         b = self.builder
         is_set = b.icmp_signed("!=", b.and_(self.arg["flags"], const(flag)), const(0))
         return self._guarded(is_set, then, values)
@@ -286,7 +224,11 @@ class _Emitter:
         left = b.sub(depth, whole)
         return self._guarded(
             b.icmp_signed(">", left, const(0)),
-            lambda acc: self._depth_loop(acc, a, weights, whole, left, 1),
+            lambda acc: (
+                self._depth_loop(acc, a, weights, whole, left, 1)
+                if unroll > 2
+                else self._steps(acc, a, weights, whole, 1)
+            ),
             main,
         )
 
@@ -304,16 +246,23 @@ class _Emitter:
         loop = Loop(b, accumulators, f"depth.by{unroll}")
         if ahead is not None and self.spec.prefetched:
             self._prefetch_rows(ahead, b.sdiv(loop.index, const(unroll)))
-        step = b.add(start, loop.index)
-        a_step = self.words.offset(a, b.mul(step, const(self.spec.a_step)))
+        first = b.add(start, loop.index)
+        done = self._steps(loop.carried, a, weights, first, unroll)
+        return loop.close(done, count, unroll)
+
+    def _steps(
+        self, accumulators: list[Value], a: Value, weights: _Weights, first: Value, count: int
+    ) -> list[Value]:
+        """So many steps of the reduction from `first` on, one after another."""
+        b = self.builder
+        a_step = self.words.offset(a, b.mul(first, const(self.spec.a_step)))
         b_step = _Weights(
-            self.words.offset(weights.rows, b.mul(step, const(self.b_row))),
-            self._panel_row(weights.panel, step),
+            self.words.offset(weights.rows, b.mul(first, const(self.b_row))),
+            self._panel_row(weights.panel, first),
         )
-        current = loop.carried
-        for u in range(unroll):
-            current = self._outer_product(current, a_step, b_step, u)
-        return loop.close(current, count, unroll)
+        for u in range(count):
+            accumulators = self._outer_product(accumulators, a_step, b_step, u)
+        return accumulators
 
     def _prefetch_rows(self, ahead: Value, turn: Value) -> None:
         """The rows of B's next block that become one row of words."""

@@ -1,9 +1,10 @@
 """Functions as object code: made by LLVM once, kept in the cache folder, loaded in 1 ms.
 
-So a process that compiles can do so for another that times. The passes are Numba's own for
+So a process that compiles can do so for another that times. Packs get Numba's own passes for
 the module that users export (level 3, with vectorised loops), run once and not after a
-cheaper round that is for reference counts. Explicit vector code has nothing left for most of
-them: three make the same inner loops in a sixth of the passes' time.
+cheaper round that is for reference counts. Micro-kernels are written as they shall be, and
+get none: LLVM's code generator makes the same inner loops of them as after level 3. Drivers
+get those of level 1 that work on one function, which leave them as fast as all of it does.
 """
 
 import functools
@@ -25,10 +26,9 @@ from kernels.toolchain import identity
 MOST_BYTES = 256 << 20  # of kept objects; the ones used longest ago go first
 _DIGEST = 32
 
-Passes = Literal["level 3", "level 1", "explicit"]
-"""LLVM's own for level 3 with vectorised loops; those for level 1; or a few, for code whose
-vectors and loops are as they shall be."""
-_FEW = ("simplify_cfg", "new_gvn", "instruction_combine")
+Passes = Literal["level 3", "level 1 by function", "none"]
+"""LLVM's own for level 3 with vectorised loops; those for level 1 that work on one function;
+or none, for code whose vectors and loops are as they shall be."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def compile_module(
     module: ir.Module, functions: Sequence[ir.Function], passes: Passes = "level 3"
 ) -> ObjectCode:
     """Optimise `module` and emit it for this machine, with `functions` to be found by name."""
-    machine = _machine()
+    machine = _compiling_machine()
     for function in functions:
         function.linkage = "external"
     module.triple = llvm.get_process_triple()
@@ -77,18 +77,20 @@ def compile_module(
 
 
 def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Passes) -> None:
+    if passes == "none":
+        return
     is_thorough = passes == "level 3"
     options = llvm.create_pipeline_tuning_options(speed_level=3 if is_thorough else 1)
     options.loop_vectorization = options.loop_unrolling = is_thorough
     options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
-    if passes == "explicit":
-        manager = llvm.create_new_module_pass_manager()
-        for name in _FEW:
-            getattr(manager, f"add_{name}_pass")()
-    else:
-        manager = builder.getModulePassManager()
-    manager.run(parsed, builder)
+    if is_thorough:
+        builder.getModulePassManager().run(parsed, builder)
+        return
+    manager = builder.getFunctionPassManager()
+    for function in parsed.functions:
+        if not function.is_declaration:
+            manager.run(function, builder)
 
 
 def object_code(
@@ -172,6 +174,12 @@ def _features() -> str:
 def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+
+
+@functools.lru_cache(maxsize=1)
+def _compiling_machine() -> Any:
+    """One for all that is compiled: it works out once what the processor can do."""
+    return _machine()
 
 
 def _machine() -> Any:

@@ -12,6 +12,7 @@ from kernels.arithmetic import Arithmetic
 from kernels.native.control import Loop
 from kernels.native.dot import widen
 from kernels.native.vector_ir import ELEMENTS, I32, Value, Vectors, const, internal_function
+from kernels.native.writer import Builder
 
 # Addresses; strides in elements of each side; the rest in pixels of the output.
 PATCHES_ARGUMENTS = (
@@ -28,7 +29,7 @@ def emit_copy_patches(module: ir.Module, how: Arithmetic, lanes: int, stride: in
     """
     fn = internal_function(module, "tilewise_copy_patches", len(PATCHES_ARGUMENTS))
     arg = dict(zip(PATCHES_ARGUMENTS, fn.args, strict=True))
-    b = ir.IRBuilder(fn.append_basic_block("entry"))
+    b = Builder(fn.append_basic_block("entry"))
     packed = how.packed if how.depth == 1 else how.stored
     read = _Reader(Vectors(b, ELEMENTS[how.stored], lanes, fma=False), stride)
     write = Vectors(b, ELEMENTS[packed], lanes, fma=False)
@@ -83,4 +84,4 @@ class _Reader:
         if len(parts) == 1:
             return parts[0]
         even = ir.Constant(ir.VectorType(I32, v.lanes), [2 * lane for lane in range(v.lanes)])
-        return v.builder.shuffle_vector(*parts, even)
+        return v.builder.shuffle_vector(parts[0], parts[1], even)

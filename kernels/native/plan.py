@@ -3,17 +3,15 @@
 from dataclasses import dataclass
 
 from kernels.arithmetic import arithmetic
-from kernels.errors import LoweringError
 from kernels.loopnest import Nest, build
 from kernels.native.compile import FUNCTIONS, KernelSpec
 from kernels.native.driver import DriverSource, print_driver
-from kernels.native.geometry import Geometry, geometry
+from kernels.native.geometry import geometry
 from kernels.native.inner_product_spec import inner_product_spec
-from kernels.native.microkernel import Cut, MicroKernelSpec
+from kernels.native.microkernel_spec import Cut, microkernel_spec
 from kernels.native.sizes import driver_sizes
 from kernels.native.vector_ir import LINE_BYTES
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
+from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 
@@ -85,7 +83,8 @@ def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
     nest = build(problem, schedule)
     how = arithmetic(problem.element.name, target, split=schedule.lanes > 1)
     strides = geometry(problem, schedule, nest, how)
-    spec = microkernel_spec(problem, schedule, target, strides)
+    of = inner_product_spec if schedule.lanes > 1 else microkernel_spec
+    spec = of(problem, schedule, target, strides)
     source = print_driver(problem, schedule, nest, strides, how)
     return Plan(nest, spec, source, driver_sizes(problem, nest, strides, spec))
 
@@ -103,45 +102,3 @@ def _is_cut(nest: Nest, dim: str, unit: int) -> bool:
     bounds = [bound for part in nest.parts for bound in part.get(dim, whole)]
     steps = [loop.step for loop in nest.loops if loop.dim == dim]
     return any(size % unit for size in (*bounds, *steps))
-
-
-def microkernel_spec(
-    problem: Problem, schedule: Schedule, target: Target, strides: Geometry
-) -> KernelSpec:
-    """The micro-kernel that a schedule asks for.
-
-    Raises:
-        LoweringError: register columns that are no whole vectors of the target.
-    """
-    if schedule.lanes > 1:
-        return inner_product_spec(problem, schedule, target, strides)
-    register, lanes = schedule.register, target.lanes(problem.element.name)
-    space = iteration_space(problem)
-    if register.cols % lanes:
-        raise LoweringError(
-            f"step '{register}': cols={register.cols} is not a multiple of the "
-            f"{lanes} {problem.element.name} lanes of {target.cpu}"
-        )
-    return MicroKernelSpec(
-        how=arithmetic(problem.element.name, target),
-        rows=register.rows,
-        vectors=register.cols // lanes,
-        lanes=lanes,
-        unroll=schedule.unroll,
-        a_row=strides.a_row,
-        a_step=strides.a_step,
-        b_row=strides.b_row,
-        b_packed=schedule.packs("B"),
-        taps=strides.tap_rows * strides.tap_cols > 1,
-        fma=target.has_fma,
-        b_transposed=strides.b_transposed,
-        prefetched=_lines_of_a_row(problem, register.cols) if schedule.prefetches else 0,
-        bias_rows=space.row in strides.bias_dims,
-        filled_row=strides.filled_row,
-        patch_stride=problem.stride if isinstance(problem, Conv2d) and space.patches else 0,
-    )
-
-
-def _lines_of_a_row(problem: Problem, cols: int) -> int:
-    """Cache lines of one row of a panel's source."""
-    return -(-cols * problem.element.bytes // LINE_BYTES)

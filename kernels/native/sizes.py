@@ -6,8 +6,8 @@ from kernels.arithmetic import Arithmetic, size_of
 from kernels.loopnest import Nest
 from kernels.native.compile import KernelSpec
 from kernels.native.dot import OFFSET
-from kernels.native.driver import flags
 from kernels.native.geometry import Geometry
+from kernels.native.microkernel_spec import ADD_BIAS, LOAD_C, RELU, epilogue_flags
 from kernels.native.vector_ir import LINE_BYTES
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
@@ -20,6 +20,7 @@ def driver_sizes(
     """Every parameter of the driver that is not an address."""
     space, how = nest.space, spec.how
     row = space.row
+    ends, is_added = epilogue_flags(problem), getattr(problem, "init", "zero") == "accumulate"
     sizes = {
         "size": size_of(how.stored),
         "out_size": size_of(how.accumulator),
@@ -46,11 +47,9 @@ def driver_sizes(
         "unroll": nest.kernel.unroll,
         "count": 0,
         "repeat": 1,
-        **flags(
-            load_first=getattr(problem, "init", "zero") == "accumulate",
-            bias="bias" in problem.operand_shapes,
-            relu=getattr(problem, "epilogue", "none") == "relu",
-        ),
+        "flags_first": LOAD_C * is_added | ends & ADD_BIAS,
+        "flags_later": LOAD_C,
+        "flags_last": ends & RELU,
         **{f"{dim}_extent": extent for dim, extent in space.extents},
         **{f"a_{dim}": stride for dim, stride in strides.a_dims.items()},
         **{f"b_{dim}": stride for dim, stride in strides.b_dims.items()},

@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from kernels.errors import LoweringError
 from kernels.native.compile import ANYHOW, KernelSpec, emit_all
-from kernels.native.microkernel import Cut
+from kernels.native.microkernel_spec import Cut
 from kernels.native.plan import Plan
 
 ADDRESSES = ("a", "b", "c", "bias", "a_panels", "b_panels")

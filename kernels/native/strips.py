@@ -10,8 +10,9 @@ from llvmlite import ir
 
 from kernels.native.control import Transform, branch
 from kernels.native.inner_product_spec import InnerProductSpec
-from kernels.native.microkernel import ADD_BIAS, LOAD_C, RELU
+from kernels.native.microkernel_spec import ADD_BIAS, LOAD_C, RELU
 from kernels.native.vector_ir import ELEMENTS, I32, Value, Vectors, const
+from kernels.native.writer import Builder
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Strips:
     """Emits the end of one micro-kernel, given its arguments by name."""
 
     def __init__(
-        self, builder: ir.IRBuilder, spec: InnerProductSpec, arg: dict[str, Value], edge: bool
+        self, builder: Builder, spec: InnerProductSpec, arg: dict[str, Value], edge: bool
     ) -> None:
         self.builder, self.spec, self.arg, self.edge = builder, spec, arg, edge
         self.v = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
@@ -65,6 +66,8 @@ class Strips:
             strip.vectors.store(value, strip.address, strip.mask)
 
     def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
+        if not flag & (self.spec.epilogue | LOAD_C):
+            return values
         b = self.builder
         is_set = b.icmp_signed("!=", b.and_(self.arg["flags"], const(flag)), const(0))
         return branch(b, is_set, then, values)

@@ -4,14 +4,18 @@ Addresses are i64 throughout, so that a driver computes them as plain integers a
 calls through them; nothing is stored inside a loop, so no aliasing fact is lost.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
+from kernels.native.writer import Builder
+
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 VOID = ir.VoidType()
+_BYTES = I8.as_pointer()
 LINE_BYTES = 64
 PREFETCH_READ, PREFETCH_WRITE, PREFETCH_DATA = 0, 1, 1
 PREFETCH_L2, PREFETCH_L1 = 2, 3
@@ -42,25 +46,27 @@ ELEMENTS: dict[str, Element] = {
 }
 
 
+@functools.lru_cache(maxsize=1024)
 def const(value: int) -> Value:
     """An i64 constant."""
     return ir.Constant(I64, value)
 
 
 class Vectors:
-    """Emits vectors of `lanes` elements through one IRBuilder."""
+    """Emits vectors of `lanes` elements through one builder."""
 
-    def __init__(self, builder: ir.IRBuilder, element: Element, lanes: int, fma: bool) -> None:
+    def __init__(self, builder: Builder, element: Element, lanes: int, fma: bool) -> None:
         self.builder = builder
         self.element = element
         self.lanes = lanes
         self.type = ir.VectorType(element.type, lanes)
+        self.zero = ir.Constant(self.type, None)
         self._fma = fma
-
-    @property
-    def zero(self) -> Value:
-        """The all-zero vector."""
-        return ir.Constant(self.type, None)
+        self._align = ir.Constant(I32, element.bytes)
+        self._pointer_type = self.type.as_pointer()
+        self._element_pointer = element.type.as_pointer()
+        self._first = ir.Constant(I32, 0)
+        self._every = ir.Constant(ir.VectorType(I32, lanes), None)  # the first lane, in each
 
     def offset(self, address: Value, elements: Value) -> Value:
         """`address` moved by a number of elements."""
@@ -70,33 +76,26 @@ class Vectors:
         """`address` moved by a constant number of elements."""
         return self.builder.add(address, const(elements * self.element.bytes))
 
-    def _pointer(self, address: Value, pointee: Any) -> Value:
-        return self.builder.inttoptr(address, pointee.as_pointer())
-
     def load(self, address: Value, mask: Value | None = None) -> Value:
         """A vector from `address`; lanes off in `mask` are zero and not touched."""
-        pointer = self._pointer(address, self.type)
+        pointer = self.builder.inttoptr(address, self._pointer_type)
         if mask is None:
-            loaded = self.builder.load(pointer)
-            loaded.align = self.element.bytes
-            return loaded
+            return self.builder.load(pointer, align=self.element.bytes)
         fn = self._intrinsic(
             "llvm.masked.load.{}.p0", self.type, (pointer.type, I32, mask.type, self.type)
         )
-        align = ir.Constant(I32, self.element.bytes)
-        return self.builder.call(fn, (pointer, align, mask, self.zero))
+        return self.builder.call(fn, (pointer, self._align, mask, self.zero))
 
     def store(self, value: Value, address: Value, mask: Value | None = None) -> None:
         """Write a vector; lanes off in `mask` are not touched."""
-        pointer = self._pointer(address, self.type)
+        pointer = self.builder.inttoptr(address, self._pointer_type)
         if mask is None:
-            self.builder.store(value, pointer).align = self.element.bytes
+            self.builder.store(value, pointer, align=self.element.bytes)
             return
         fn = self._intrinsic(
             "llvm.masked.store.{}.p0", VOID, (self.type, pointer.type, I32, mask.type)
         )
-        align = ir.Constant(I32, self.element.bytes)
-        self.builder.call(fn, (value, pointer, align, mask))
+        self.builder.call(fn, (value, pointer, self._align, mask))
 
     def gather(self, address: Value, stride: int, mask: Value) -> Value:
         """Elements `stride` apart from `address` on; lanes off in `mask` are as for `load`."""
@@ -109,22 +108,19 @@ class Vectors:
             self.type,
             (pointers, I32, mask.type, self.type),
         )
-        align = ir.Constant(I32, self.element.bytes)
-        return b.call(fn, (at, align, mask, self.zero))
+        return b.call(fn, (at, self._align, mask, self.zero))
 
     def load_splat(self, address: Value) -> Value:
         """One element in every lane."""
-        scalar = self.builder.load(self._pointer(address, self.element.type))
-        scalar.align = self.element.bytes
+        pointer = self.builder.inttoptr(address, self._element_pointer)
+        scalar = self.builder.load(pointer, align=self.element.bytes)
         return self.splat(scalar)
 
     def splat(self, scalar: Value) -> Value:
         """`scalar` in every lane; also for types other than the element's."""
-        vector = ir.VectorType(scalar.type, self.lanes)
-        undefined = ir.Constant(vector, ir.Undefined)
-        one = self.builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        lanes = ir.Constant(ir.VectorType(I32, self.lanes), None)  # all zero
-        return self.builder.shuffle_vector(one, undefined, lanes)
+        undefined = _undefined(scalar.type, self.lanes)
+        one = self.builder.insert_element(undefined, scalar, self._first)
+        return self.builder.shuffle_vector(one, undefined, self._every)
 
     def first_lanes(self, count: Value, skip: int) -> Value:
         """The mask of lanes l with skip + l < count, for an i64 `count`."""
@@ -166,13 +162,18 @@ class Vectors:
         self._prefetch(address, (PREFETCH_READ, PREFETCH_L2, PREFETCH_DATA))
 
     def _prefetch(self, address: Value, hints: tuple[int, int, int]) -> None:
-        pointer = self._pointer(address, I8)
+        pointer = self.builder.inttoptr(address, _BYTES)
         fn = declare(self.builder.module, "llvm.prefetch.p0", VOID, (pointer.type, I32, I32, I32))
         self.builder.call(fn, (pointer, *(ir.Constant(I32, h) for h in hints)))
 
     def _intrinsic(self, pattern: str, result: Any, args: Sequence[Any]) -> Value:
         name = pattern.format(f"v{self.lanes}{self.element.mangled}")
         return declare(self.builder.module, name, result, args)
+
+
+@functools.lru_cache(maxsize=64)
+def _undefined(kind: Any, lanes: int) -> Value:
+    return ir.Constant(ir.VectorType(kind, lanes), ir.Undefined)
 
 
 def declare(module: ir.Module, name: str, result: Any, args: Sequence[Any]) -> Value:

@@ -24,6 +24,7 @@ from kernels.native.dot import multiply_add
 from kernels.native.objects import Loaded, compile_module
 from kernels.native.placement import pin, usable_processors
 from kernels.native.vector_ir import ELEMENTS, Vectors, const, internal_function
+from kernels.native.writer import Builder
 from kernels.target.model import Target
 
 CHAINS = {32: 20, 16: 12}  # by registers: covers 4 to 5 cycles of latency on two units
@@ -103,7 +104,7 @@ def _compiled(
     emit = {"peak": _emit_peak, "read": _emit_read}[kind]
     module = ir.Module("limits")
     fn = internal_function(module, f"tilewise_{kind}", 2)
-    entry = ir.IRBuilder(fn.append_basic_block("entry"))
+    entry = Builder(fn.append_basic_block("entry"))
     emit(fn, Vectors(entry, ELEMENTS[how.accumulator], lanes, fma), how, width)
     loaded = Loaded(compile_module(module, [fn]))
     _loaded.append(loaded)

@@ -8,7 +8,7 @@ import pytest
 from kernels.arithmetic import arithmetic
 from kernels.native.assembly import bound, hottest_loop, inner_loop, render
 from kernels.native.instructions import count_other, count_x86, parse
-from kernels.native.microkernel import MicroKernelSpec
+from kernels.native.microkernel_spec import MicroKernelSpec
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Register, Schedule, Split, Unroll
 from kernels.target import Target

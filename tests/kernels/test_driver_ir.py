@@ -37,7 +37,7 @@ def without(text: str, arguments: int) -> Callable[..., int]:
     """The last function of `text`, compiled here; it lives as long as what is given."""
     module = ir.Module("driver")
     function = emit_driver(module, text)[-1]
-    made = compile_module(module, [function], "level 1")
+    made = compile_module(module, [function], "level 1 by function")
     owner = Loaded(made)
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)
     return functools.partial(called, kind(owner.addresses[0]), owner)

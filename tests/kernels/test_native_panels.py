@@ -6,7 +6,7 @@ import pytest
 from kernels.arithmetic import arithmetic, must_pack
 from kernels.loopnest import build
 from kernels.native import lower
-from kernels.native.microkernel import MicroKernelSpec
+from kernels.native.microkernel_spec import MicroKernelSpec
 from kernels.native.plan import plan
 from kernels.problem import parse_problem
 from kernels.problem.iteration import iteration_space
