@@ -1,6 +1,6 @@
 """Warm against cold: searches with and without what near problems' searches have taught.
 
-    python -m benchmarks.transfer [--seeds 40] [--sampler NAME] [--each] [--spaces DIR]
+    python -m benchmarks.transfer [--seeds 40] [--sampler NAME] [--each] [--spaces DIR] [--unknown]
 
 Everything is replayed on recorded spaces (`benchmarks.replay.record`), without timing. The
 store of a warm search holds what searches of the other problems left there: for each of them the
@@ -11,7 +11,8 @@ recorded is replaced by the nearest that was.
 Without `--each` the unseen shapes are searched, and the stores hold the folder's other problems:
 those that the model was fitted to, or the unseen shapes' relatives, as they are at another
 batch or width. With `--each` every recorded space is searched once, and the stores hold all the
-others.
+others. With `--unknown` a search begins with the costs of processors that none were fitted to, as
+if this were one.
 
 The first trial of a search is the model's own, warm or cold; where that is within 2% of the best
 no store can help. So means are given beside the medians, and the sums over all shapes. Seconds are
@@ -25,6 +26,7 @@ from pathlib import Path
 from statistics import geometric_mean, mean, median
 
 from benchmarks.replay.problems import ALL, FOLDER, UNSEEN
+from search.costs import USUAL
 from search.parameters import Point
 from search.recording import Recording
 from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
@@ -80,8 +82,8 @@ def compare(
     beginnings = []
     for store in stores:
         others = MemoryStore(known for other, known in store.items() if other != name)
-        own, starts = warmed(Space(space.problem, space.target), others)
-        beginnings.append((replace(space, costs=own.costs), starts))
+        own, starts = warmed(Space(space.problem, space.target, space.corrected), others)
+        beginnings.append((replace(space, corrected=own.costs), starts))
     cold, cold_s = _searches([(space, [])], sampler, seeds)
     warm, warm_s = _searches(beginnings, sampler, seeds)
     offered = mean(len(points) for _, points in beginnings)
@@ -143,11 +145,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER)
     parser.add_argument("--each", action="store_true", help="every space, from all the others")
+    parser.add_argument("--unknown", action="store_true", help="as if no costs were fitted here")
     parser.add_argument("--spaces", type=Path, default=FOLDER, help="a folder of recordings")
     args = parser.parse_args()
     paths = {name: args.spaces / f"{name}.json.gz" for name in ALL}
     names = [name for name, path in paths.items() if path.exists()]
     spaces = {name: RecordedSpace.of(Recording.load(paths[name])) for name in names}
+    if args.unknown:
+        spaces = {name: replace(space, corrected=USUAL) for name, space in spaces.items()}
     stores = [
         {
             name: searched(spaces[name], args.sampler, FIRST_SEED + number)

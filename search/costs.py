@@ -1,13 +1,17 @@
 """What the analytical model's costs are, in cycles of the multiply-add units.
 
 `search.model` counts how much there is of each in a schedule. The weights here were fitted, none
-below zero, to recorded spaces of problems of different kinds (`benchmarks/replay/fit.py`) on one
-processor; what trials on another say of them, `search.learning` takes in.
+below zero, to recorded spaces of problems of different kinds (`benchmarks/replay/fit.py`), for
+each processor that was recorded: cores differ in what hides behind computing, and in what a
+line costs that the caches have to fetch. What trials on another say of them, `search.learning`
+takes in.
 """
 
 from dataclasses import dataclass
 
-FITTED = {
+from kernels.target.model import Target
+
+ZEN5 = {
     "multiply_adds": 1.0,
     "loads": 0.0882,
     "few_chains": 0.0361,
@@ -30,9 +34,34 @@ FITTED = {
     "packed_b_far": 5.2,
     "fetched_b": 5.06,
 }
-"""Cycles for each; see `search.model.amounts`."""
+"""Cycles for each on AMD's Zen 5; see `search.model.amounts`."""
 
-NAMES = tuple(FITTED)
+CASCADE_LAKE = {
+    "multiply_adds": 1.0,
+    "loads": 0.448,
+    "few_chains": 0.0128,
+    "steps": 1.72,
+    "unrolled": 0.0151,
+    "crowded": 0.0604,
+    "calls": 0.001,
+    "edges": 0.0066,
+    "c_lines": 1.57,
+    "a_from_l2": 1.57,
+    "a_from_l3": 2.87,
+    "a_rows_from_l2": 0.86,
+    "a_rows_from_l3": 0.919,
+    "b_from_l2": 0.19,
+    "b_from_l3": 1.42,
+    "b_rows_from_l2": 0.538,
+    "b_rows_from_l3": 1.31,
+    "packed_a": 8.83,
+    "packed_b": 2.03,
+    "packed_b_far": 0.536,
+    "fetched_b": 0.001,
+}
+"""The same on Intel's Cascade Lake, where nothing seems to hide behind computing."""
+
+NAMES = tuple(ZEN5)
 TRAFFIC = tuple(name for name in NAMES if "_from_" in name)
 EXTRA = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b")
 
@@ -47,8 +76,16 @@ class Costs:
             infinity is wholly (the longer one counts).
     """
 
-    cycles: tuple[float, ...] = tuple(FITTED.values())
-    overlap: float = 8.0
+    cycles: tuple[float, ...]
+    overlap: float
 
 
-SHIPPED = Costs()
+USUAL = Costs(tuple(ZEN5.values()), overlap=8.0)
+INTEL = Costs(tuple(CASCADE_LAKE.values()), overlap=1.0)
+ALIKE = {"skylake-avx512": INTEL, "cascadelake": INTEL, "cooperlake": INTEL}
+"""By LLVM's names of processors: the cores that are Cascade Lake's."""
+
+
+def shipped(target: Target) -> Costs:
+    """The costs that a search on a target begins with."""
+    return ALIKE.get(target.cpu, USUAL)

@@ -1,6 +1,6 @@
 """The analytical model's costs as the trials of earlier searches on this processor show them.
 
-The shipped costs (`search.costs`) were fitted on one processor; on another, a row that is read in
+The shipped costs (`search.costs`) were fitted on two processors; on another, a row that is read in
 place may cost twice as much, or reading may not hide behind computing. The trials in the store
 tell: the times of every earlier search are compared with the model's, up to a factor of the
 search's own, and the costs are moved to where the errors are least. Each is held to what was
@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from search.costs import EXTRA, NAMES, SHIPPED, TRAFFIC, Costs
+from search.costs import EXTRA, NAMES, TRAFFIC, Costs
 from search.model import amounts
 from search.parameters import completed, tile_shape
 from search.records import Solved
@@ -35,7 +35,7 @@ FAST = 0.5  # a trial so much slower than the best counts half
 ERROR = 0.05  # of the logarithm of a time, by a model that suits the processor
 APART = 10  # trials of one search whose errors are not each other's
 LEAST = 8  # trials, of fewer a search's own factor cannot be told
-OVERLAPS = (1.0, 1.5, 2.5, SHIPPED.overlap)
+OVERLAPS = (1.0, 1.5, 2.5, 8.0)
 WIDTHS = (0.03, 0.1, 0.3, 1.0, 2.0)  # of the prior, in logarithms of costs
 STEPS, STEP, FARTHEST = 10, 1.0, 4.0  # of Gauss and Newton; the longest, and how far they lead
 SETTLED = 0.02
@@ -54,12 +54,14 @@ class Trials(NamedTuple):
         logs: of their times.
         weights: of the trials; those of one search add up to 1.
         firsts: the first row of each search.
+        shipped: the costs that were shipped for their target.
     """
 
     amounts: Array
     logs: Array
     weights: Array
     firsts: NDArray[np.intp]
+    shipped: Costs
 
     def centred(self, values: Array) -> Array:
         """Values of trials (rows) less the weighted mean of their search: its own factor."""
@@ -77,10 +79,9 @@ class Fit(NamedTuple):
     overlap: float
     width: float
 
-    @property
-    def costs(self) -> Costs:
+    def costs(self, shipped: Costs) -> Costs:
         """The costs."""
-        cycles = np.array(SHIPPED.cycles) * np.exp(self.moved)
+        cycles = np.array(shipped.cycles) * np.exp(self.moved)
         return Costs(tuple(cycles.tolist()), self.overlap)
 
 
@@ -94,7 +95,7 @@ def learned(space: AnySpace, searches: Sequence[Solved]) -> AnySpace:
     here = space.target.canonical
     searched = [_timed(space, solved) for solved in searches if solved.target == here]
     known = [(rows, times) for rows, times in searched if len(times) >= LEAST]
-    return replace(space, costs=fitted(_together(known))) if known else space
+    return replace(space, corrected=fitted(_together(known, space.costs))) if known else space
 
 
 def fitted(known: Trials) -> Costs:
@@ -108,7 +109,7 @@ def fitted(known: Trials) -> Costs:
             found.append((_evidence(known, fit, ERROR), fit))
     likeliest = max(found, key=lambda pair: pair[0])[1]
     gain = _gain(known, likeliest) - log(len(found))
-    return likeliest.costs if gain > STRONG else SHIPPED
+    return likeliest.costs(known.shipped) if gain > STRONG else known.shipped
 
 
 def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
@@ -122,7 +123,7 @@ def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
     return np.array(rows), np.array([time for _, time in timed])
 
 
-def _together(known: Sequence[tuple[Array, Array]]) -> Trials:
+def _together(known: Sequence[tuple[Array, Array]], shipped: Costs) -> Trials:
     weights = [1 / (1 + (times / times.min() - 1) / FAST) for _, times in known]
     counts = [len(times) for _, times in known]
     return Trials(
@@ -130,12 +131,13 @@ def _together(known: Sequence[tuple[Array, Array]]) -> Trials:
         np.log(np.concatenate([times for _, times in known])),
         np.concatenate([one / one.sum() for one in weights]),
         np.cumsum([0, *counts[:-1]]),
+        shipped,
     )
 
 
-def _predicted(rows: Array, moved: Array, overlap: float) -> tuple[Array, Array]:
+def _predicted(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array]:
     """Logarithms of the model's times, and how they change with those of the costs."""
-    cycles = rows * (np.array(SHIPPED.cycles) * np.exp(moved))
+    cycles = known.amounts * (np.array(known.shipped.cycles) * np.exp(moved))
     extra, traffic, computing = (
         cycles[:, which].sum(axis=1) for which in (_is_extra, _is_traffic, _is_computing)
     )
@@ -149,7 +151,7 @@ def _predicted(rows: Array, moved: Array, overlap: float) -> tuple[Array, Array]
 
 def _system(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array, float]:
     """Curvature, slope and twice the loss of the likelihood, in units of an error of 1."""
-    predicted, changes = _predicted(known.amounts, moved, overlap)
+    predicted, changes = _predicted(known, moved, overlap)
     errors, changes = known.centred(known.logs - predicted), known.centred(changes)
     weighted = known.weights[:, None] * changes
     loss = float(known.weights @ errors**2)
@@ -185,6 +187,6 @@ def _gain(known: Trials, fit: Fit) -> float:
     explains is no evidence.
     """
     *_, left = _system(known, fit.moved, fit.overlap)
-    *_, loss = _system(known, np.zeros(len(NAMES)), SHIPPED.overlap)
+    *_, loss = _system(known, np.zeros(len(NAMES)), known.shipped.overlap)
     error = max(ERROR, sqrt(left / (APART * len(known.firsts))))
     return _evidence(known, fit, error) + 0.5 * loss / error**2

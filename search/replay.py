@@ -55,7 +55,7 @@ class RecordedSpace(Space):
     @cached_property
     def prior(self) -> list[Point]:
         """What the analytical model proposes, or the nearest to it that was recorded."""
-        own = Space(self.problem, self.target, self.costs)
+        own = Space(self.problem, self.target, self.corrected)
         return [self.nearest(point) for point in prior_points(own, PRIOR)]
 
     @cached_property

@@ -38,7 +38,7 @@ from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import Target
 from search.blocks import balanced_chunk, equal_block
 from search.capacity import why_too_large
-from search.costs import SHIPPED, Costs
+from search.costs import Costs, shipped
 from search.operands import Stored
 from search.parameters import (
     WHOLE,
@@ -67,12 +67,17 @@ class Space:
     """Every schedule that a search for `problem` on `target` may try.
 
     Attributes:
-        costs: by which `search.model` tells good schedules from bad.
+        corrected: costs to go by in place of those that were shipped for the target.
     """
 
     problem: Problem
     target: Target
-    costs: Costs = SHIPPED
+    corrected: Costs | None = None
+
+    @cached_property
+    def costs(self) -> Costs:
+        """By which `search.model` tells good schedules from bad."""
+        return self.corrected or shipped(self.target)
 
     @cached_property
     def dims(self) -> IterationSpace:

@@ -70,7 +70,7 @@ def _expected(space: Space, solved: Solved) -> Iterator[tuple[float, Point]]:
     Its scale is the model's: what the model says here, and how much slower than the model
     the point was there, compared with the usual error of that search.
     """
-    former = Space(solved.problem, space.target, space.costs)
+    former = Space(solved.problem, space.target, space.corrected)
     known = [(completed(former.parameters, params), time_us) for params, time_us in solved.points]
     known = [(params, time_us) for params, time_us in known if former.holds(params)]
     if not known:

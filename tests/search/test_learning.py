@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernels.problem import parse_problem
-from search.costs import NAMES, SHIPPED, Costs
+from search.costs import NAMES, USUAL, Costs
 from search.learning import LEAST, learned
 from search.model import log_time
 from search.parameters import tile_shape
@@ -23,9 +23,9 @@ SHAPES = ("m=1000,n=1000,k=700", "m=100,n=2000,k=500", "m=300,n=300,k=300", "m=2
 NEW = "matmul:m=400,n=800,k=600,dtype=f32"
 
 
-def costs(overlap: float = SHIPPED.overlap, **factors: float) -> Costs:
+def costs(overlap: float = USUAL.overlap, **factors: float) -> Costs:
     """The shipped costs, some of them so many times as high."""
-    cycles = zip(NAMES, SHIPPED.cycles, strict=True)
+    cycles = zip(NAMES, USUAL.cycles, strict=True)
     return Costs(tuple(cost * factors.get(name, 1.0) for name, cost in cycles), overlap)
 
 
@@ -38,7 +38,7 @@ def searched(
         space = Space(parse_problem(f"matmul:{shape},dtype=f32"), WIDE)
         points = prior_points(space, trials // 2)
         points += [space.draw(random) for _ in range(trials - len(points))]
-        there = replace(space, costs=true)
+        there = replace(space, corrected=true)
         timed = [(p, clock * exp(log_time(there, p) + random.gauss(0, noise))) for p in points]
         timed.sort(key=lambda pair: pair[1])
         known = Solved(space.problem, WIDE.canonical, tuple(timed[:32]), tuple(timed[32:]))
@@ -48,7 +48,7 @@ def searched(
 
 def rank_errors(space: Space, true: Costs) -> float:
     """How wrong the space's costs are about random points: deviation of the logarithms' errors."""
-    random, there = Random(2), replace(space, costs=true)
+    random, there = Random(2), replace(space, corrected=true)
     points = [space.draw(random) for _ in range(100)]
     return float(np.std([log_time(space, p) - log_time(there, p) for p in points]))
 
@@ -67,21 +67,21 @@ def test_another_processor_is_learnt_from_its_searches(true: Costs, clock: float
     found = learned(space, searched(true, clock=clock))
     assert rank_errors(found, true) < 0.4 * rank_errors(space, true)
     first, shipped_first = (prior_points(s, 1)[0] for s in (found, space))
-    there = replace(space, costs=true)
+    there = replace(space, corrected=true)
     assert log_time(there, first) <= log_time(there, shipped_first) + 0.01
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
-@pytest.mark.parametrize("slightly", [SHIPPED, costs(packed_a=1.1, loads=0.9)])
+@pytest.mark.parametrize("slightly", [USUAL, costs(packed_a=1.1, loads=0.9)])
 def test_what_the_shipped_costs_explain_moves_nothing(slightly: Costs, noise: float) -> None:
     space = Space(parse_problem(NEW), WIDE)
-    assert learned(space, searched(slightly, noise=noise)).costs == SHIPPED
+    assert learned(space, searched(slightly, noise=noise)).costs == USUAL
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_errors_that_no_cost_explains_are_not_learnt(seed: int) -> None:
     space = Space(parse_problem(NEW), WIDE)
-    assert learned(space, searched(SHIPPED, noise=0.3, seed=seed)).costs == SHIPPED
+    assert learned(space, searched(USUAL, noise=0.3, seed=seed)).costs == USUAL
 
 
 def test_single_columns_and_several_threads_teach_nothing() -> None:
@@ -115,6 +115,6 @@ def test_points_that_are_none_any_more_are_passed_over() -> None:
 def test_a_warm_search_has_both_costs_and_starting_points() -> None:
     space = Space(parse_problem("matmul:m=900,n=1000,k=700,dtype=f32"), WIDE)
     found, starts = warmed(space, MemoryStore(searched(costs(1.0, b_rows_from_l2=5))))
-    assert found.costs.overlap < SHIPPED.overlap
+    assert found.costs.overlap < USUAL.overlap
     assert starts and all(space.holds(point) for point in starts)
     assert warmed(space, MemoryStore()) == (space, [])

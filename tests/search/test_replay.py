@@ -5,6 +5,7 @@ from statistics import median
 
 import pytest
 
+from search.costs import USUAL
 from search.errors import RecordingError
 from search.parameters import Point
 from search.prior import prior_points
@@ -141,10 +142,11 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
 
 
 def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() -> None:
-    """On another processor than that of the costs, a shape whose relatives were searched."""
+    """With the costs of another processor, a shape whose relatives were searched."""
 
     def recorded(name: str) -> RecordedSpace:
-        return RecordedSpace.of(Recording.load(SPACES / "cascadelake" / f"{name}.json.gz"))
+        recording = Recording.load(SPACES / "cascadelake" / f"{name}.json.gz")
+        return dataclasses.replace(RecordedSpace.of(recording), corrected=USUAL)
 
     relatives = [recorded(f"conv{size}-f32-{side}") for size in ("3x3", "1x1") for side in SIDES]
     store = MemoryStore(
@@ -153,11 +155,11 @@ def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() 
     )
     space = recorded("unseen-conv3x3-f32")
     assert all(other.problem != space.problem for other in relatives)
-    own, starts = warmed(Space(space.problem, space.target), store)
+    own, starts = warmed(Space(space.problem, space.target, USUAL), store)
     limit = space.recording.time_us(space.recording.by_time()[0]) * 1.02
 
     def trials(space: RecordedSpace, starts: list[Point]) -> float:
         runs = [replay(space, TuneRequest(trials=100, seed=s), 1, limit, starts) for s in range(5)]
         return median(run.trials_to(limit) or 101 for run in runs)
 
-    assert trials(dataclasses.replace(space, costs=own.costs), starts) <= trials(space, []) / 2
+    assert trials(dataclasses.replace(space, corrected=own.costs), starts) <= trials(space, []) / 2
