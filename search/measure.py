@@ -49,6 +49,7 @@ FEW_SAMPLES = 3  # enough of long runs, which average over what spreads short on
 OUT_OF_REACH = 1.6  # times the limit, by a single sample: no second one is needed
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
 VERY_LONG_RUN_S = 20 * SAMPLE_S
+WAITING_S = 50e-3  # in which a thread that computes has had enough time to tell its speed
 
 Run = Callable[[int], None]
 
@@ -113,23 +114,32 @@ def sample_cost(run_s: float, threads: int) -> float:
 def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples:
     """Warm up, and choose the repeats so that a sample takes long enough to be timed.
 
-    Cold runs are repeated as often as there are copies of their operands.
+    By the time that the thread had, on one: a run that is preempted is not a long one. Cold
+    runs are repeated as often as there are copies of their operands.
     """
     settle(threads)
-    begin = time.perf_counter()
-    run(1)
+    ran, _ = _ran(run, 1, threads)
     if cold is not None:
         return Samples(cold.copies, threads, evict=cold.evict)
-    if time.perf_counter() - begin >= LONG_RUN_S:
+    if ran >= LONG_RUN_S:
         return Samples(1, threads)
-    repeat = 1
+    repeat, passed = 1, 0.0
     while True:
-        begin = time.perf_counter()
-        run(repeat)
-        elapsed = time.perf_counter() - begin
-        if elapsed >= SAMPLE_S / 2:
-            return Samples(max(1, round(repeat * SAMPLE_S / elapsed)), threads)
-        repeat = max(repeat * 2, int(repeat * SAMPLE_S / max(elapsed, 1e-7)))
+        ran, wall = _ran(run, repeat, threads)
+        passed += wall
+        if passed > WAITING_S:
+            ran = wall
+        if ran >= SAMPLE_S / 2:
+            return Samples(max(1, round(repeat * SAMPLE_S / ran)), threads)
+        repeat = max(repeat * 2, int(repeat * SAMPLE_S / max(ran, 1e-7)))
+
+
+def _ran(run: Run, repeat: int, threads: int) -> tuple[float, float]:
+    """Seconds of so many runs: those that the thread had, on one, and those that passed."""
+    wall, thread = time.perf_counter(), time.thread_time()
+    run(repeat)
+    thread, wall = time.thread_time() - thread, time.perf_counter() - wall
+    return thread if threads == 1 else wall, wall
 
 
 def measure(

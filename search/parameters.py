@@ -87,10 +87,20 @@ class RegisterTile(Parameter):
 
         Few tiles use all registers, and from one of those to another it takes two changes.
         """
-        rows, cols, split = self._shapes[value]
+        near = self._near.get(value)
+        if near is None:
+            near = self._near[value] = self._neighbours(*self._shapes[value])
+        return near
+
+    @cached_property
+    def _near(self) -> dict[Value, tuple[Value, ...]]:
+        """The neighbours that were asked for."""
+        return {}
+
+    def _neighbours(self, rows: int, cols: int, split: int) -> tuple[Value, ...]:
         near = []
         for other, (r, c, s) in self._shapes.items():
-            if other == value or (split > 0) != (s > 0):
+            if (r, c, s) == (rows, cols, split) or (split > 0) != (s > 0):
                 continue
             steps = (abs(r - rows) > 0) + (abs(c - cols) > 0) + (s != split)
             close = abs(log2(r / rows)) <= 1 and abs(log2(c / cols)) <= 1

@@ -1,5 +1,6 @@
 import random
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -90,18 +91,50 @@ def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped()
     assert (len(ahead.times) >= measure.LEAST_SAMPLES, stopped) == (True, False)
 
 
-def test_short_runs_are_repeated_within_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]  # a clock that only runs move: a preempted one would look long
+class Clocks:
+    """Clocks that only runs move: those of the machine would show who else computes."""
 
-    def run_of(seconds: float) -> measure.Run:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall = self.thread = 0.0
+        monkeypatch.setattr(measure.time, "perf_counter", lambda: self.wall)
+        monkeypatch.setattr(measure.time, "thread_time", lambda: self.thread)
+
+    def run_of(self, seconds: float, taken_away: Sequence[float] = ()) -> measure.Run:
+        """Runs of so many seconds, the first few of them preempted for so long."""
+        away = iter(taken_away)
+
         def run(repeat: int) -> None:
-            now[0] += repeat * seconds
+            self.thread += repeat * seconds
+            self.wall += repeat * seconds + next(away, 0.0)
 
         return run
 
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
-    assert measure.start(run_of(2e-6)).repeat > 20
-    assert measure.start(run_of(2e-3)).repeat == 1
+
+def test_short_runs_are_repeated_within_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = Clocks(monkeypatch)
+    assert measure.start(clocks.run_of(2e-6)).repeat == 250
+    assert measure.start(clocks.run_of(2e-3)).repeat == 1
+    assert measure.start(clocks.run_of(2e-6), threads=2).repeat == 250
+
+
+@pytest.mark.parametrize("preempted", [0, 1, 2])
+def test_a_short_run_that_is_preempted_is_not_taken_for_a_long_one(
+    preempted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_away = [0.0] * preempted + [10e-3]
+    assert measure.start(Clocks(monkeypatch).run_of(2e-6, taken_away)).repeat == 250
+
+
+def test_a_run_that_waits_is_repeated_by_the_time_that_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks = Clocks(monkeypatch)
+
+    def run(repeat: int) -> None:
+        clocks.wall += 1e-3
+
+    assert measure.start(run).repeat >= 1
+    assert clocks.wall < 0.1
 
 
 def test_interleaving_alternates_the_order() -> None:
