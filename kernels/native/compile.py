@@ -39,7 +39,7 @@ of B, of one strip of a transposed A, and of rows of A; the micro-kernel that fi
 B; the copy of pixels of an image's channels to rows of B.
 """
 ANYHOW: Cut = "rows and cols"
-MOST_LOADED = 128  # functions that a process holds beside those in use; loading takes 1 ms
+MOST_LOADED = 128  # functions that a process holds beside those in use
 
 
 @dataclass(frozen=True)

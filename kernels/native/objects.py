@@ -1,4 +1,4 @@
-"""Functions as object code: made by LLVM once, kept in the cache folder, loaded in 1 ms.
+"""Functions as object code: made by LLVM once, kept in the cache folder, loaded at once.
 
 So a process that compiles can do so for another that times. Packs get Numba's own passes for
 the module that users export (level 3, with vectorised loops), run once and not after a
@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 import llvmlite.binding as llvm
@@ -23,6 +24,7 @@ from llvmlite import ir
 from kernels.paths import cache_dir
 from kernels.toolchain import identity
 
+OBJECTS_OF_AN_ENGINE = 16
 MOST_BYTES = 256 << 20  # of kept objects; the ones used longest ago go first
 _DIGEST = 32
 
@@ -52,27 +54,56 @@ class Loaded:
     """
 
     def __init__(self, made: ObjectCode) -> None:
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
-        self._engine.add_object_file(llvm.ObjectFileRef.from_data(made.code))
-        self._engine.finalize_object()
-        self.addresses = [int(self._engine.get_function_address(f)) for f in made.functions]
+        with _loading:
+            self._engine = engine = _engines.give()
+            engine.add_object_file(llvm.ObjectFileRef.from_data(made.code))
+            engine.finalize_object()
+            self.addresses = [int(engine.get_function_address(f)) for f in made.functions]
         if not all(self.addresses):
             raise RuntimeError(f"not all of {', '.join(made.functions)} are in the object code")
+
+
+class _Engines:
+    """Engines of LLVM's, each for a few objects: the first takes 1.3 ms, any other 0.05.
+
+    An engine, and the memory of all its objects, goes with the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._engine: Any = None
+        self._given = 0
+
+    def give(self) -> Any:
+        """An engine for one more object."""
+        if self._given % OBJECTS_OF_AN_ENGINE == 0:
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        self._given += 1
+        return self._engine
+
+
+_engines, _loading = _Engines(), Lock()
 
 
 def compile_module(
     module: ir.Module, functions: Sequence[ir.Function], passes: Passes = "level 3"
 ) -> ObjectCode:
-    """Optimise `module` and emit it for this machine, with `functions` to be found by name."""
+    """Optimise `module` and emit it for this machine, with `functions` to be found by name.
+
+    The names tell them from those of any other module, which an engine may hold beside it.
+    """
     machine = _compiling_machine()
     for function in functions:
         function.linkage = "external"
     module.triple = llvm.get_process_triple()
     # Without it the passes assume less alignment than the machine has.
     module.data_layout = str(machine.target_data)
-    parsed = llvm.parse_assembly(str(module))
+    text = str(module)
+    parsed = llvm.parse_assembly(text)
     _optimise(parsed, machine, passes)
-    names = tuple(function.name for function in functions)
+    mark = hashlib.sha256(f"{passes} {text}".encode()).hexdigest()[:16]
+    names = tuple(f"{function.name}_{mark}" for function in functions)
+    for function, name in zip(functions, names, strict=True):
+        parsed.get_function(function.name).name = name
     return ObjectCode(names, bytes(machine.emit_object(parsed)))
 
 

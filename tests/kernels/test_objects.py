@@ -1,11 +1,15 @@
+import ctypes
+import gc
 import os
 from pathlib import Path
 
 import pytest
+from llvmlite import ir
 
 from kernels.native import lower, objects
 from kernels.native.compile import compile_kernels, load
 from kernels.native.plan import plan
+from kernels.native.vector_ir import I64
 from kernels.problem import Matmul
 from kernels.reference import compare, make_operands, reference
 from kernels.schedule import Pack, Register, Schedule
@@ -110,3 +114,27 @@ def test_a_folder_that_cannot_be_written_costs_only_time(
     before = len(made)
     compiled(4)
     assert len(made) == 2 * before
+
+
+def constant(value: int) -> objects.ObjectCode:
+    """A function that gives a value; each has the name of all others."""
+    module = ir.Module("object")
+    function = ir.Function(module, ir.FunctionType(I64, []), "value")
+    ir.IRBuilder(function.append_basic_block()).ret(ir.Constant(I64, value))
+    return objects.compile_module(module, [function])
+
+
+def called(loaded: objects.Loaded) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.addresses[0])()
+
+
+def test_many_objects_share_engines_and_outlive_each_other() -> None:
+    made = [constant(value) for value in range(12)]
+    loaded = [objects.Loaded(code) for code in [*made, *made] * 2]
+    assert [called(each) for each in loaded] == list(range(12)) * 4
+    del loaded[1::2]
+    gc.collect()
+    more = [objects.Loaded(code) for code in made]
+    assert [called(each) for each in [*loaded, *more]] == [*range(0, 12, 2)] * 4 + [*range(12)]
+    engines = {id(each._engine) for each in more}
+    assert len(engines) <= 2, "of sixteen objects each"
