@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernels.problem import parse_problem
-from search.costs import NAMES, USUAL, Costs
+from search.costs import NAMES, USUAL, Costs, shipped
 from search.learning import LEAST, learned
 from search.model import log_time
 from search.parameters import tile_shape
@@ -118,3 +118,21 @@ def test_a_warm_search_has_both_costs_and_starting_points() -> None:
     assert found.costs.overlap < USUAL.overlap
     assert starts and all(space.holds(point) for point in starts)
     assert warmed(space, MemoryStore()) == (space, [])
+
+
+def test_each_recorded_core_has_costs_of_its_own_and_any_other_the_usual_ones() -> None:
+    cores = ("cascadelake", "skylake-avx512", "znver5", "znver3", "apple-m1")
+    found = [shipped(replace(WIDE, cpu=cpu)) for cpu in cores]
+    assert found[0] == found[1] != USUAL
+    assert found[2:] == [USUAL] * 3
+    assert Space(SQUARE, replace(WIDE, cpu="cascadelake")).costs == found[0]
+
+
+def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:
+    known = [replace(s, target="cpu:cascadelake,threads=1") for s in searched(costs(1.0))]
+    space = Space(SQUARE, replace(WIDE, cpu="cascadelake"))
+    there = replace(space, corrected=costs(1.0))
+    assert learned(space, known).costs != space.costs
+    assert rank_errors(learned(space, known), there.costs) < rank_errors(space, there.costs)
+    same = [replace(s, target="cpu:cascadelake,threads=1") for s in searched(space.costs)]
+    assert learned(space, same).costs == space.costs
