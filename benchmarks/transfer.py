@@ -151,6 +151,8 @@ def main() -> int:
     paths = {name: args.spaces / f"{name}.json.gz" for name in ALL}
     names = [name for name, path in paths.items() if path.exists()]
     spaces = {name: RecordedSpace.of(Recording.load(paths[name])) for name in names}
+    if args.unknown and all(space.costs == USUAL for space in spaces.values()):
+        parser.error(f"--unknown: no processor of {args.spaces} has costs of its own")
     if args.unknown:
         spaces = {name: replace(space, corrected=USUAL) for name, space in spaces.items()}
     stores = [

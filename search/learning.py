@@ -35,7 +35,7 @@ FAST = 0.5  # a trial so much slower than the best counts half
 ERROR = 0.05  # of the logarithm of a time, by a model that suits the processor
 APART = 10  # trials of one search whose errors are not each other's
 LEAST = 8  # trials, of fewer a search's own factor cannot be told
-OVERLAPS = (1.0, 1.5, 2.5, 8.0)
+OVERLAPS = (1.0, 1.5, 2.5, 8.0)  # that are tried beside the prior's own
 WIDTHS = (0.03, 0.1, 0.3, 1.0, 2.0)  # of the prior, in logarithms of costs
 STEPS, STEP, FARTHEST = 10, 1.0, 4.0  # of Gauss and Newton; the longest, and how far they lead
 SETTLED = 0.02
@@ -54,14 +54,14 @@ class Trials(NamedTuple):
         logs: of their times.
         weights: of the trials; those of one search add up to 1.
         firsts: the first row of each search.
-        shipped: the costs that were shipped for their target.
+        prior: the costs that hold unless the trials speak against them.
     """
 
     amounts: Array
     logs: Array
     weights: Array
     firsts: NDArray[np.intp]
-    shipped: Costs
+    prior: Costs
 
     def centred(self, values: Array) -> Array:
         """Values of trials (rows) less the weighted mean of their search: its own factor."""
@@ -73,15 +73,15 @@ class Trials(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Costs whose logarithms moved from the shipped ones, under a prior so wide."""
+    """Costs whose logarithms moved from the prior's, under one so wide."""
 
     moved: Array
     overlap: float
     width: float
 
-    def costs(self, shipped: Costs) -> Costs:
+    def costs(self, prior: Costs) -> Costs:
         """The costs."""
-        cycles = np.array(shipped.cycles) * np.exp(self.moved)
+        cycles = np.array(prior.cycles) * np.exp(self.moved)
         return Costs(tuple(cycles.tolist()), self.overlap)
 
 
@@ -101,7 +101,7 @@ def learned(space: AnySpace, searches: Sequence[Solved]) -> AnySpace:
 def fitted(known: Trials) -> Costs:
     """The likeliest costs by the trials of searches, or the shipped ones if they do as well."""
     found: list[tuple[float, Fit]] = []
-    for overlap in OVERLAPS:
+    for overlap in sorted({*OVERLAPS, known.prior.overlap}):
         moved = np.zeros(len(NAMES))
         for width in WIDTHS:
             moved = _moved(known, moved, overlap, width)
@@ -109,7 +109,7 @@ def fitted(known: Trials) -> Costs:
             found.append((_evidence(known, fit, ERROR), fit))
     likeliest = max(found, key=lambda pair: pair[0])[1]
     gain = _gain(known, likeliest) - log(len(found))
-    return likeliest.costs(known.shipped) if gain > STRONG else known.shipped
+    return likeliest.costs(known.prior) if gain > STRONG else known.prior
 
 
 def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
@@ -123,7 +123,7 @@ def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
     return np.array(rows), np.array([time for _, time in timed])
 
 
-def _together(known: Sequence[tuple[Array, Array]], shipped: Costs) -> Trials:
+def _together(known: Sequence[tuple[Array, Array]], prior: Costs) -> Trials:
     weights = [1 / (1 + (times / times.min() - 1) / FAST) for _, times in known]
     counts = [len(times) for _, times in known]
     return Trials(
@@ -131,13 +131,13 @@ def _together(known: Sequence[tuple[Array, Array]], shipped: Costs) -> Trials:
         np.log(np.concatenate([times for _, times in known])),
         np.concatenate([one / one.sum() for one in weights]),
         np.cumsum([0, *counts[:-1]]),
-        shipped,
+        prior,
     )
 
 
 def _predicted(known: Trials, moved: Array, overlap: float) -> tuple[Array, Array]:
     """Logarithms of the model's times, and how they change with those of the costs."""
-    cycles = known.amounts * (np.array(known.shipped.cycles) * np.exp(moved))
+    cycles = known.amounts * (np.array(known.prior.cycles) * np.exp(moved))
     extra, traffic, computing = (
         cycles[:, which].sum(axis=1) for which in (_is_extra, _is_traffic, _is_computing)
     )
@@ -187,6 +187,6 @@ def _gain(known: Trials, fit: Fit) -> float:
     explains is no evidence.
     """
     *_, left = _system(known, fit.moved, fit.overlap)
-    *_, loss = _system(known, np.zeros(len(NAMES)), known.shipped.overlap)
+    *_, loss = _system(known, np.zeros(len(NAMES)), known.prior.overlap)
     error = max(ERROR, sqrt(left / (APART * len(known.firsts))))
     return _evidence(known, fit, error) + 0.5 * loss / error**2

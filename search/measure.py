@@ -49,7 +49,7 @@ FEW_SAMPLES = 3  # enough of long runs, which average over what spreads short on
 OUT_OF_REACH = 1.6  # times the limit, by a single sample: no second one is needed
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
 VERY_LONG_RUN_S = 20 * SAMPLE_S
-WAITING_S = 50e-3  # in which a thread that computes has had enough time to tell its speed
+WAITING_S = 50e-3  # in which a thread that computes has told how long a run is
 
 Run = Callable[[int], None]
 
@@ -118,20 +118,21 @@ def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples
     runs are repeated as often as there are copies of their operands.
     """
     settle(threads)
-    ran, _ = _ran(run, 1, threads)
+    ran, wall = _ran(run, 1, threads)
     if cold is not None:
         return Samples(cold.copies, threads, evict=cold.evict)
     if ran >= LONG_RUN_S:
         return Samples(1, threads)
-    repeat, passed = 1, 0.0
+    repeat, passed, least_s = 1, 0.0, wall
     while True:
         ran, wall = _ran(run, repeat, threads)
-        passed += wall
-        if passed > WAITING_S:
-            ran = wall
+        passed, least_s = passed + wall, min(least_s, wall / repeat)
         if ran >= SAMPLE_S / 2:
             return Samples(max(1, round(repeat * SAMPLE_S / ran)), threads)
-        repeat = max(repeat * 2, int(repeat * SAMPLE_S / max(ran, 1e-7)))
+        if passed > WAITING_S:
+            return Samples(max(1, round(SAMPLE_S / least_s)), threads)
+        wanted = repeat * SAMPLE_S / max(ran, 1e-7)
+        repeat = max(repeat * 2, int(min(wanted, repeat * WAITING_S / max(wall, 1e-7))))
 
 
 def _ran(run: Run, repeat: int, threads: int) -> tuple[float, float]:

@@ -5,7 +5,7 @@
 Least squares of the logarithm's errors with weights of at least zero, over the schedules
 within three times the best of each space, the fastest counting most; every space counts alike,
 and has a factor of its own. Prints the weights in cycles
-for `search.costs.FITTED`, and how well they rank each space: the speed of the schedule that
+for `search.costs`, and how well they rank each space: the speed of the schedule that
 the model likes best as a share of the best, and Spearman's correlation. A space that is
 left out shows how the weights do on a problem that they were not fitted to.
 """

@@ -79,3 +79,13 @@ class Loop:
         builder.cbranch(builder.icmp_signed("<", following, count), self._head, after)
         builder.position_at_end(after)
         return list(carried)
+
+
+def turns(builder: Builder, index: Value, step: int) -> Value:
+    """How often a loop by `step` has turned when it is at `index`.
+
+    A shift where it can be: the signs that a quotient has to heed are instructions in the loop.
+    """
+    if step & (step - 1):
+        return builder.sdiv(index, const(step))
+    return builder.ashr(index, const(step.bit_length() - 1))

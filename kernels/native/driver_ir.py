@@ -11,19 +11,18 @@ The language: assignments to names, `for` over `range` with a positive step, `wh
 `+ - * // % |`, comparisons, `and`, `or`, `not`, a conditional expression, `min` and `max`;
 calls of functions of the same language (`kernels.native.driver_language`) and of the
 primitives (`kernels.native.primitives`). A name that is written in a loop alone is unknown
-behind it.
+behind it, and when its next turn begins.
 """
 
 import ast
 import functools
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from llvmlite import ir
 
 from kernels.errors import LoweringError
 from kernels.native import primitives
-from kernels.native.driver_language import definitions, language
+from kernels.native.driver_language import definitions, gives_a_value, language, times_written
 from kernels.native.vector_ir import I64, VOID, Value, const
 from kernels.native.writer import Builder
 
@@ -73,45 +72,10 @@ def _function(module: ir.Module, node: ast.FunctionDef) -> ir.Function:
     declared = module.globals.get(symbol(node.name))
     if declared is not None:
         return declared
-    kind = ir.FunctionType(I64 if _gives(node.body) else VOID, [I64] * len(node.args.args))
+    kind = ir.FunctionType(I64 if gives_a_value(node.body) else VOID, [I64] * len(node.args.args))
     fn = ir.Function(module, kind, symbol(node.name))
     fn.attributes.add("nounwind")
     return fn
-
-
-def _times_written(statements: Iterable[ast.stmt]) -> Counter[str]:
-    """In how many places each name gets a value; one under a condition counts as two.
-
-    What is written in one place, with no condition around it, a later use in the same block,
-    or in one inside, finds as that value.
-    """
-    times: Counter[str] = Counter()
-    for node in statements:
-        targets: list[ast.expr] = []
-        match node:
-            case ast.Assign():
-                targets = node.targets
-            case ast.AugAssign():
-                targets = [node.target]
-            case ast.For():
-                targets = [node.target]
-                times += _times_written(node.body)
-            case ast.If() | ast.While():
-                inside = _times_written([*node.body, *node.orelse])
-                times += inside + inside
-        times.update(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
-    return times
-
-
-def _gives(statements: Iterable[ast.stmt]) -> bool:
-    """Whether a function with these statements gives a value."""
-    for node in statements:
-        match node:
-            case ast.Return(value=value) if value is not None:
-                return True
-            case ast.For() | ast.If() | ast.While() if _gives([*node.body, *node.orelse]):
-                return True
-    return False
 
 
 class _Body:
@@ -127,7 +91,7 @@ class _Body:
         self.fn = fn = _function(module, node)
         self.entry = Builder(fn.append_basic_block("entry"))
         self.builder = self.entry.beside(fn.append_basic_block("body"))
-        self.times_written = _times_written(node.body)
+        self.times_written = times_written(node.body)
         self.values: dict[str, Value] = {}
         self.places: dict[str, Value] = {}
         self.heads: list[ir.Block] = []

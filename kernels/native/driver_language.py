@@ -6,7 +6,8 @@ A driver is printed (`kernels.native.driver`), and what it calls lies in the mod
 
 import ast
 import functools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,3 +73,38 @@ def calls_of(name: str) -> tuple[str, ...]:
     functions = language().functions
     inside = {n.id for n in ast.walk(functions[name]) if isinstance(n, ast.Name)}
     return tuple(other for other in functions if other in inside)
+
+
+def times_written(statements: Iterable[ast.stmt]) -> Counter[str]:
+    """In how many places each name gets a value; one under a condition counts as two.
+
+    What is written in one place, with no condition around it, a later use in the same block,
+    or in one inside, finds as that value.
+    """
+    times: Counter[str] = Counter()
+    for node in statements:
+        targets: list[ast.expr] = []
+        match node:
+            case ast.Assign():
+                targets = node.targets
+            case ast.AugAssign():
+                targets = [node.target]
+            case ast.For():
+                targets = [node.target]
+                times += times_written(node.body)
+            case ast.If() | ast.While():
+                inside = times_written([*node.body, *node.orelse])
+                times += inside + inside
+        times.update(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+    return times
+
+
+def gives_a_value(statements: Iterable[ast.stmt]) -> bool:
+    """Whether a function with these statements gives a value."""
+    for node in statements:
+        match node:
+            case ast.Return(value=value) if value is not None:
+                return True
+            case ast.For() | ast.If() | ast.While() if gives_a_value([*node.body, *node.orelse]):
+                return True
+    return False

@@ -59,9 +59,7 @@ def link(name: str) -> Loaded:
     for other in calls_of(name):
         link(other)
     key = f"{name} of the language of drivers"
-    owner = Loaded(
-        object_code(key, lambda module: [emit_function(module, name)], "level 1 by function")
-    )
+    owner = Loaded(object_code(key, lambda module: [emit_function(module, name)], _PASSES))
     llvm.add_symbol(symbol(name), owner.addresses[0])
     return owner
 

@@ -19,7 +19,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from kernels.native.control import Loop, Transform, branch
+from kernels.native.control import Loop, Transform, branch, turns
 from kernels.native.dot import multiply_add
 from kernels.native.microkernel_spec import (
     ADD_BIAS,
@@ -245,7 +245,7 @@ class _Emitter:
         b = self.builder
         loop = Loop(b, accumulators, f"depth.by{unroll}")
         if ahead is not None and self.spec.prefetched:
-            self._prefetch_rows(ahead, b.sdiv(loop.index, const(unroll)))
+            self._prefetch_rows(ahead, turns(b, loop.index, unroll))
         first = b.add(start, loop.index)
         done = self._steps(loop.carried, a, weights, first, unroll)
         return loop.close(done, count, unroll)

@@ -1,10 +1,11 @@
 """Functions as object code: made by LLVM once, kept in the cache folder, loaded at once.
 
-So a process that compiles can do so for another that times. Packs get Numba's own passes for
-the module that users export (level 3, with vectorised loops), run once and not after a
-cheaper round that is for reference counts. Micro-kernels are written as they shall be, and
-get none: LLVM's code generator makes the same inner loops of them as after level 3. Drivers
-get those of level 1 that work on one function, which leave them as fast as all of it does.
+So a process that compiles can do so for another that times. Packs and inner products get
+Numba's own passes for the module that users export (level 3, with vectorised loops), run once
+and not after a cheaper round that is for reference counts. The other micro-kernels are written
+as they shall be, and get none: LLVM's code generator makes the inner loops of them that it makes
+after level 3, but for how they count their turns. Drivers get those of level 1 that work on
+one function, which leave them as fast as all of it does.
 """
 
 import functools
@@ -66,7 +67,7 @@ class Loaded:
 class _Engines:
     """Engines of LLVM's, each for a few objects: the first takes 1.3 ms, any other 0.05.
 
-    An engine, and the memory of all its objects, goes with the last of them.
+    An engine that has its objects, and the memory of all of them, goes with the last.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,8 @@ def compile_module(
 ) -> ObjectCode:
     """Optimise `module` and emit it for this machine, with `functions` to be found by name.
 
-    The names tell them from those of any other module, which an engine may hold beside it.
+    The names tell them from those of any other module, which an engine may hold beside it;
+    what else the module defines is its own.
     """
     machine = _compiling_machine()
     for function in functions:
@@ -104,6 +106,9 @@ def compile_module(
     names = tuple(f"{function.name}_{mark}" for function in functions)
     for function, name in zip(functions, names, strict=True):
         parsed.get_function(function.name).name = name
+    for other in parsed.functions:
+        if not other.is_declaration and other.name not in names:
+            other.linkage = "internal"
     return ObjectCode(names, bytes(machine.emit_object(parsed)))
 
 

@@ -20,7 +20,7 @@ LINE_BYTES = 64
 PREFETCH_READ, PREFETCH_WRITE, PREFETCH_DATA = 0, 1, 1
 PREFETCH_L2, PREFETCH_L1 = 2, 3
 
-Value = Any  # llvmlite's values carry no usable static types
+Value = Any  # those of llvmlite, which have no static types, or `Written` ones
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class Phi(Written):
 
 
 class Builder:
-    """Writes instructions at the end of a block.
+    """Writes instructions at the end of a block; another for the same function is `beside` it.
 
     Attributes:
         block: which; `position_at_end` goes on at another of the same function.
@@ -70,7 +70,7 @@ class Builder:
         self._names = count() if names is None else names
 
     def beside(self, block: ir.Block) -> "Builder":
-        """Another builder for the same function."""
+        """A second builder for the function, which knows the names of the first."""
         return Builder(block, self._names)
 
     @property
@@ -93,7 +93,8 @@ class Builder:
         self.cbranch(condition, then, after)
         self.position_at_end(then)
         yield
-        self.branch(after)
+        if not self.block.is_terminated:
+            self.branch(after)
         self.position_at_end(after)
 
     # Arithmetic -----------------------------------------------------------------------------
@@ -146,8 +147,12 @@ class Builder:
         return self._binary("xor", x, y)
 
     def shl(self, x: Any, y: Any) -> Any:
-        """X shifted left."""
+        """The value x shifted left."""
         return self._binary("shl", x, y)
+
+    def ashr(self, x: Any, y: Any) -> Any:
+        """The value x shifted right, its sign kept."""
+        return self._binary("ashr", x, y)
 
     def fadd(self, x: Any, y: Any) -> Any:
         """The sum x + y of floats."""
@@ -167,7 +172,7 @@ class Builder:
         return self._compare("fcmp o", sign, x, y)
 
     def select(self, condition: Any, x: Any, y: Any) -> Written:
-        """X where the condition holds, else y."""
+        """The value x where the condition holds, else y."""
         return self._write(x.type, f"select {_typed(condition)}, {_typed(x)}, {_typed(y)}")
 
     # Conversions ----------------------------------------------------------------------------
@@ -293,6 +298,7 @@ class Builder:
         self.block.instructions.append(text)
 
     def _end(self, text: str) -> None:
+        assert not self.block.is_terminated, f"{text} behind {self.block.terminator}"
         self._put(text)
         self.block.terminator = text
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from llvmlite import ir
 
 from kernels.native.compile import pieces
-from kernels.native.control import Loop, branch
-from kernels.native.microkernel_spec import ADD_BIAS, RELU
+from kernels.native.control import Loop, branch, turns
+from kernels.native.microkernel_spec import ADD_BIAS, ARGUMENTS, RELU
 from kernels.native.objects import Loaded, compile_module
 from kernels.native.plan import plan
 from kernels.native.vector_ir import ELEMENTS, I1, I8, I32, I64, Vectors, const
 from kernels.native.writer import Builder
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule
+from kernels.schedule import Pack, Register, Schedule, Split, Step
 from kernels.target import Target
 
 WORD, DOUBLE = 2**64, ir.DoubleType()
@@ -101,7 +101,7 @@ def calls(b: Any, memory: Any, x: Any, y: Any) -> Any:
 PROGRAMS: dict[str, Emit] = {
     "arithmetic": lambda b, m, x, y: b.sub(b.mul(b.add(x, y), x), b.or_(x, b.and_(y, const(255)))),
     "quotient": lambda b, m, x, y: b.add(b.sdiv(x, const(-7)), b.srem(y, const(13))),
-    "bits": lambda b, m, x, y: b.shl(b.xor(x, y), const(3)),
+    "bits": lambda b, m, x, y: b.ashr(b.shl(b.xor(x, y), const(3)), const(5)),
     "choice": lambda b, m, x, y: b.select(b.icmp_signed("<=", x, y), x, const(-1)),
     "equal": lambda b, m, x, y: b.zext(b.icmp_signed("!=", x, b.add(y, const(0))), I64),
     "narrow": lambda b, m, x, y: b.sext(b.trunc(x, I8), I64),
@@ -178,18 +178,31 @@ def test_constants_of_an_address_become_one() -> None:
     assert b.mul(moved, const(1)) is moved
 
 
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 6, 8])
+def test_turns_are_counted_by_a_shift_where_the_step_is_a_power_of_two(step: int) -> None:
+    run = compiled(Builder, lambda b, _memory, x, _y: turns(b, x, step))
+    assert [run(step * turn, 0) for turn in (0, 1, 2, 77)] == [0, 1, 2, 77]
+
+
+@pytest.mark.parametrize("is_split", [False, True])
 @pytest.mark.parametrize(
     ("given", "flags", "words"),
-    [("", 0, set()), (",bias=true", ADD_BIAS, {"fadd"}), (",epilogue=relu", RELU, {"fcmp"})],
+    [("", 0, set()), (",bias=true", ADD_BIAS, {"bias"}), (",epilogue=relu", RELU, {"relu"})],
 )
 def test_a_micro_kernel_has_the_epilogue_of_its_problem_alone(
-    given: str, flags: int, words: set[str], host: Target
+    is_split: bool, given: str, flags: int, words: set[str], host: Target
 ) -> None:
-    problem = parse_problem(f"matmul:m=64,n=64,k=64,dtype=f32{given}")
-    register = Register(rows=4, cols=2 * host.lanes("f32"))
-    planned = plan(problem, Schedule((Pack("B"), register)), host)
-    assert planned.spec.epilogue == flags
-    module = ir.Module("object")
-    pieces(planned.spec)["full"].emit(module)
-    text = str(module)
-    assert {word for word in ("fadd", "fcmp") if f" {word} " in text} == words
+    lanes = host.lanes("f32")
+    steps: tuple[Step, ...] = (Pack("B"), Register(rows=4, cols=2 * lanes))
+    if is_split:
+        steps = (Register(rows=2, cols=1), Split("k", lanes))
+    problem = parse_problem(f"matmul:m=64,n={1 if is_split else 64},k=64,dtype=f32{given}")
+    spec = plan(problem, Schedule(steps), host).spec
+    assert spec.epilogue == flags
+    for name in ("full", "edge"):
+        module = ir.Module("object")
+        function = pieces(spec)[name].emit(module)
+        bias = function.args[ARGUMENTS.index("bias")].get_reference()
+        text = "\n".join(str(line) for block in function.blocks for line in block.instructions)
+        found = {"bias": f"{bias}," in text or f"{bias} " in text, "relu": "fcmp" in text}
+        assert {word for word, is_there in found.items() if is_there} == words

@@ -117,24 +117,30 @@ def test_short_runs_are_repeated_within_a_sample(monkeypatch: pytest.MonkeyPatch
     assert measure.start(clocks.run_of(2e-6), threads=2).repeat == 250
 
 
+@pytest.mark.parametrize("seconds", [10e-3, 60e-3])
 @pytest.mark.parametrize("preempted", [0, 1, 2])
 def test_a_short_run_that_is_preempted_is_not_taken_for_a_long_one(
-    preempted: int, monkeypatch: pytest.MonkeyPatch
+    preempted: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken_away = [0.0] * preempted + [10e-3]
+    taken_away = [0.0] * preempted + [seconds]
     assert measure.start(Clocks(monkeypatch).run_of(2e-6, taken_away)).repeat == 250
 
 
+@pytest.mark.parametrize(
+    ("wall_s", "thread_s", "repeat"),
+    [(1e-4, 0, 5), (1e-3, 0, 1), (1e-3, 2e-6, 1), (4e-2, 0, 1), (4e-2, 2e-6, 1)],
+)
 def test_a_run_that_waits_is_repeated_by_the_time_that_passes(
-    monkeypatch: pytest.MonkeyPatch,
+    wall_s: float, thread_s: float, repeat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks = Clocks(monkeypatch)
 
     def run(repeat: int) -> None:
-        clocks.wall += 1e-3
+        clocks.wall += repeat * wall_s
+        clocks.thread += repeat * thread_s
 
-    assert measure.start(run).repeat >= 1
-    assert clocks.wall < 0.1
+    assert measure.start(run).repeat == repeat
+    assert clocks.wall < 0.2
 
 
 def test_interleaving_alternates_the_order() -> None:
