@@ -40,6 +40,19 @@ def branch(
     return merged
 
 
+def when(
+    builder: Builder, flags: Value, flag: int, possible: int, then: Transform, values: list[Value]
+) -> list[Value]:
+    """`then(values)` where `flag` is set in `flags`, else `values`.
+
+    There is no code for a flag that is not among the `possible` ones.
+    """
+    if not flag & possible:
+        return values
+    is_set = builder.icmp_signed("!=", builder.and_(flags, const(flag)), const(0))
+    return branch(builder, is_set, then, values)
+
+
 class Loop:
     """A counted loop with carried values: `for i in range(0, count, step)`, count >= step.
 

@@ -19,7 +19,7 @@ from functools import partial
 
 from llvmlite import ir
 
-from kernels.native.control import Loop, Transform, branch, turns
+from kernels.native.control import Loop, Transform, branch, turns, when
 from kernels.native.dot import multiply_add
 from kernels.native.microkernel_spec import (
     ADD_BIAS,
@@ -171,11 +171,8 @@ class _Emitter:
 
     def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
         """`then(values)` where the flag is set, else `values`; no code where it never is."""
-        if not flag & (self.spec.epilogue | LOAD_C):
-            return values
-        b = self.builder
-        is_set = b.icmp_signed("!=", b.and_(self.arg["flags"], const(flag)), const(0))
-        return self._guarded(is_set, then, values)
+        possible = self.spec.epilogue | LOAD_C
+        return when(self.builder, self.arg["flags"], flag, possible, then, values)
 
     def _guarded(self, condition: Value, then: Transform, values: list[Value]) -> list[Value]:
         return branch(self.builder, condition, then, values)

@@ -7,7 +7,7 @@ from kernels.loopnest import Nest
 from kernels.native.compile import KernelSpec
 from kernels.native.dot import OFFSET
 from kernels.native.geometry import Geometry
-from kernels.native.microkernel_spec import ADD_BIAS, LOAD_C, RELU, epilogue_flags
+from kernels.native.microkernel_spec import ADD_BIAS, LOAD_C, RELU
 from kernels.native.vector_ir import LINE_BYTES
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
@@ -20,7 +20,7 @@ def driver_sizes(
     """Every parameter of the driver that is not an address."""
     space, how = nest.space, spec.how
     row = space.row
-    epilogue, is_added = epilogue_flags(problem), getattr(problem, "init", "zero") == "accumulate"
+    is_added = getattr(problem, "init", "zero") == "accumulate"
     sizes = {
         "size": size_of(how.stored),
         "out_size": size_of(how.accumulator),
@@ -47,9 +47,9 @@ def driver_sizes(
         "unroll": nest.kernel.unroll,
         "count": 0,
         "repeat": 1,
-        "flags_first": LOAD_C * is_added | epilogue & ADD_BIAS,
+        "flags_first": LOAD_C * is_added | spec.epilogue & ADD_BIAS,
         "flags_later": LOAD_C,
-        "flags_last": epilogue & RELU,
+        "flags_last": spec.epilogue & RELU,
         **{f"{dim}_extent": extent for dim, extent in space.extents},
         **{f"a_{dim}": stride for dim, stride in strides.a_dims.items()},
         **{f"b_{dim}": stride for dim, stride in strides.b_dims.items()},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.native.control import Transform, branch
+from kernels.native.control import Transform, when
 from kernels.native.inner_product_spec import InnerProductSpec
 from kernels.native.microkernel_spec import ADD_BIAS, LOAD_C, RELU
 from kernels.native.vector_ir import ELEMENTS, I32, Value, Vectors, const
@@ -66,11 +66,8 @@ class Strips:
             strip.vectors.store(value, strip.address, strip.mask)
 
     def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
-        if not flag & (self.spec.epilogue | LOAD_C):
-            return values
-        b = self.builder
-        is_set = b.icmp_signed("!=", b.and_(self.arg["flags"], const(flag)), const(0))
-        return branch(b, is_set, then, values)
+        possible = self.spec.epilogue | LOAD_C
+        return when(self.builder, self.arg["flags"], flag, possible, then, values)
 
     def _bias(self, strip: _Strip) -> Value:
         if self.spec.c_down:

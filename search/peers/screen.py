@@ -80,7 +80,7 @@ def _checked(variant: Variant, bench: Bench) -> Timed:
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         # What a kernel does not cover torch refuses with RuntimeError or NotImplementedError,
         # IREE's runtime and NumPy with ValueError, and their bindings with TypeError. A fault of
-        # our own cannot pass for that: tests name what each peer must be able to compute.
+        # our own does not pass for that: where a peer is installed, tests name what it computes.
         raise PeerAbsentError(str(error).strip().partition("\n")[0]) from error
     if wrong is not None:
         raise PeerAbsentError(f"wrong: {wrong}")
