@@ -108,7 +108,7 @@ def compile_module(
         parsed.get_function(function.name).name = name
     for other in parsed.functions:
         if not other.is_declaration and other.name not in names:
-            other.linkage = "internal"
+            other.linkage = "private"  # an engine finds even local symbols by their names
     return ObjectCode(names, bytes(machine.emit_object(parsed)))
 
 

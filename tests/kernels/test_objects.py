@@ -3,6 +3,7 @@ import gc
 import os
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
 
@@ -130,6 +131,7 @@ def called(loaded: objects.Loaded) -> int:
 
 def test_many_objects_share_engines_and_outlive_each_other() -> None:
     made = [constant(value) for value in range(12)]
+    assert len({code.functions for code in made}) == len(made), "names of their own"
     loaded = [objects.Loaded(code) for code in [*made, *made] * 2]
     assert [called(each) for each in loaded] == list(range(12)) * 4
     del loaded[1::2]
@@ -138,3 +140,22 @@ def test_many_objects_share_engines_and_outlive_each_other() -> None:
     assert [called(each) for each in [*loaded, *more]] == [*range(0, 12, 2)] * 4 + [*range(12)]
     engines = {id(each._engine) for each in more}
     assert len(engines) <= 2, "of sixteen objects each"
+
+
+def calling(name: str, value: int | None = None) -> objects.ObjectCode:
+    """A function that gives what another gives: one of the same module, or a declared one."""
+    module = ir.Module("object")
+    inner, outer = (ir.Function(module, ir.FunctionType(I64, []), n) for n in (name, "outer"))
+    if value is not None:
+        ir.IRBuilder(inner.append_basic_block()).ret(ir.Constant(I64, value))
+    builder = ir.IRBuilder(outer.append_basic_block())
+    builder.ret(builder.call(inner, ()))
+    return objects.compile_module(module, [outer], "none")
+
+
+def test_what_a_module_does_not_hand_out_is_nobody_elses() -> None:
+    name = "tilewise_test_inner"
+    own = objects.Loaded(calling(name, 2))
+    shared = objects.Loaded(constant(77))
+    llvm.add_symbol(name, shared.addresses[0])
+    assert [called(own), called(objects.Loaded(calling(name)))] == [2, 77]

@@ -120,7 +120,8 @@ def test_what_is_written_does_what_llvmlites_builder_does(name: str) -> None:
     draw = random.Random(name)
     for _ in range(50):
         x, y = (draw.randrange(-(2 ** draw.choice((4, 62))), 2**62) for _ in range(2))
-        assert written(x, y) == built(x, y)
+        for other in (y, x, x + 1):
+            assert written(x, other) == built(x, other)
 
 
 def test_a_loop_carries_values_and_a_branch_merges_them() -> None:
