@@ -6,8 +6,6 @@ It may hang, crash or be killed at any moment without harm to the search.
 from collections.abc import Callable
 
 from search.answers import answer_all, failure_of
-from search.bench.beside import beside, peer
-from search.final_rounds import finals
 from search.protocol import Message
 from search.session import Session
 from search.trial import trial
@@ -21,19 +19,28 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
         if what == "setup":
             return Session(**given), {"ok": True}
         assert session is not None, "setup comes first"
-        return session, _ANSWERS[what](session, **given)
+        return session, _answering(what)(session, **given)
     except Exception as error:
         # The boundary between a candidate and the search: whatever it raises is its own.
         return session, failure_of(error)
 
 
-_ANSWERS: dict[str, Callable[..., Message]] = {
-    "compile": lambda session, **given: session.compile(**given),
-    "trial": trial,
-    "finals": finals,
-    "peer": peer,
-    "beside": beside,
-}
+def _answering(what: str) -> Callable[..., Message]:
+    """What answers a request; the first trial does not wait for what others need."""
+    match what:
+        case "trial":
+            return trial
+        case "compile":
+            return Session.compile
+        case "finals":
+            from search.final_rounds import finals
+
+            return finals
+        case "peer" | "beside":
+            from search.bench.beside import beside, peer
+
+            return peer if what == "peer" else beside
+    raise ValueError(f"a runner's child is not asked for {what!r}")
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import gc
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from search.cold import MOST_COPIED_BYTES, ColdMode, cold_mode, in_turn
 from search.compiler import compiled
 from search.measure import Run
 from search.pace import Control
-from search.peers.screen import Timed
 from search.protocol import Message
+
+if TYPE_CHECKING:  # peers are loaded with the first request for one
+    from search.peers.screen import Timed
 
 
 @dataclass
@@ -53,7 +55,6 @@ class Session:
         self.pace = 1.0
         self.control: tuple[Any, Control] | None = None
         self.screened: dict[str, list[Timed]] = {}
-        gc.collect()
         gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> Call:

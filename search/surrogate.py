@@ -65,8 +65,10 @@ class Surrogate:
         if len(self._timed) < FEW:
             return self._space.draw(self._random)
         data = self._data()
-        offset = self._fit(data)
-        known = self._believed([point for _, point in data], offset)
+        encoded, expected = self._features([point for _, point in data])
+        offset = self._fit(encoded, np.array([time for time, _ in data]), expected)
+        mean, _ = self._process.predict(encoded)
+        known = mean + expected + offset
         centres = [data[i][1] for i in np.argsort(known)[:CENTRES]]
         if self._pending:
             self._process.believe(self._features(list(self._pending.values()))[0])
@@ -78,20 +80,18 @@ class Surrogate:
         self._pending[self._space.key(chosen)] = chosen
         return chosen
 
-    def _fit(self, data: list[tuple[float, Point]]) -> float:
-        """Have the process learn where the model errs, less a constant factor; its logarithm."""
-        best = min(time for time, _ in data)
-        known, expected = self._features([point for _, point in data])
-        residual = np.array([min(time, best + SLOWEST) for time, _ in data]) - expected
-        offset = float(np.median(residual))
-        self._process.fit(known, residual - offset)
-        return offset
+    def _fit(self, encoded: Array, times: Array, expected: Array) -> float:
+        """Have the process learn where the model errs, less a constant factor; its logarithm.
 
-    def _believed(self, points: list[Point], offset: float) -> Array:
-        """Logarithms of the times that points are believed to take."""
-        known, expected = self._features(points)
-        mean, _ = self._process.predict(known)
-        return np.asarray(mean + expected + offset)
+        Args:
+            encoded: timed points, in rows.
+            times: logarithms of what they took.
+            expected: logarithms of what the model says.
+        """
+        residual = np.minimum(times, times.min() + SLOWEST) - expected
+        offset = float(np.median(residual))
+        self._process.fit(encoded, residual - offset)
+        return offset
 
     def _pool(self, centres: list[Point]) -> list[Point]:
         pool = [p for centre in centres for p in self._space.neighbours(centre)]

@@ -1,6 +1,17 @@
 """What a schedule means: the loop nest that its steps make, printed and counted."""
 
-from kernels.loopnest.counts import Counts, count
-from kernels.loopnest.nest import Copy, Kernel, Loop, Nest, build
+from kernels.loopnest.counts import Counts, Lengths, blocks_at, count
+from kernels.loopnest.nest import Copy, Entry, Kernel, Loop, Nest, build
 
-__all__ = ["Copy", "Counts", "Kernel", "Loop", "Nest", "build", "count"]
+__all__ = [
+    "Copy",
+    "Counts",
+    "Entry",
+    "Kernel",
+    "Lengths",
+    "Loop",
+    "Nest",
+    "blocks_at",
+    "build",
+    "count",
+]

@@ -6,10 +6,11 @@ blocks of different lengths; a multiset of lengths per dim keeps the count exact
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from kernels.loopnest.nest import Copy, Loop, Nest
+from kernels.loopnest.nest import Copy, Entry, Loop, Nest
 from kernels.problem.iteration import is_packed_ahead
 from kernels.problem.model import Conv2d, Problem
 
@@ -37,6 +38,17 @@ class Counts:
 
 
 Lengths = Counter[int]
+"""How many blocks of each length a dim has been cut into."""
+
+
+def blocks_at(nest: Nest) -> Iterator[tuple[Entry, dict[str, Lengths]]]:
+    """The entries that are no loops, each with the blocks of every dim there; outermost first."""
+    blocks: dict[str, Lengths] = {d: Counter({e: 1}) for d, e in nest.space.extents}
+    for entry in nest.entries:
+        if isinstance(entry, Loop):
+            blocks[entry.dim] = _cut(blocks[entry.dim], entry.step)
+        else:
+            yield entry, dict(blocks)
 
 
 def _cut(lengths: Lengths, step: int) -> Lengths:
@@ -52,13 +64,11 @@ def _cut(lengths: Lengths, step: int) -> Lengths:
 
 def count(problem: Problem, nest: Nest) -> Counts:
     """Count one execution of `nest`."""
-    blocks: dict[str, Lengths] = {d: Counter({e: 1}) for d, e in nest.space.extents}
     packs: dict[str, int] = {}
     packed_bytes: dict[str, int] = {}
-    for entry in nest.entries:
-        if isinstance(entry, Loop):
-            blocks[entry.dim] = _cut(blocks[entry.dim], entry.step)
-        elif isinstance(entry, Copy) and is_packed_ahead(problem, entry.operand):
+    blocks: dict[str, Lengths] = {}
+    for entry, blocks in blocks_at(nest):
+        if isinstance(entry, Copy) and is_packed_ahead(problem, entry.operand):
             packs[entry.operand] = packed_bytes[entry.operand] = 0
         elif isinstance(entry, Copy):
             packs[entry.operand] = _visits(blocks)

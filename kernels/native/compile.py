@@ -1,9 +1,9 @@
 """Emitted functions into machine code, as addresses a driver can call.
 
 Each function is compiled alone, when a schedule first needs it, and kept for other processes:
-a micro-kernel for every schedule with its register tile, a pack for every register tile of
-as many columns. So a candidate that differs from earlier ones in its blocks alone compiles
-nothing here.
+a micro-kernel for every schedule with its register tile and unroll factor (one that is called
+seldom: with any factor), a pack for every register tile of as many columns. So a candidate that
+differs from earlier ones in its blocks alone compiles nothing here.
 """
 
 import functools
@@ -23,9 +23,10 @@ from kernels.native.microkernel import (
     emit_filling_microkernel,
     emit_microkernel,
 )
-from kernels.native.microkernel_spec import Cut, MicroKernelSpec
+from kernels.native.microkernel_spec import MicroKernelSpec
 from kernels.native.objects import Loaded, ObjectCode, Passes, object_code
 from kernels.native.patches import emit_copy_patches
+from kernels.native.use import ANYHOW, Use
 
 KernelSpec = MicroKernelSpec | InnerProductSpec
 
@@ -38,7 +39,6 @@ The micro-kernel for whole tiles, and that for tiles which C cuts off; the packs
 of B, of one strip of a transposed A, and of rows of A; the micro-kernel that fills a panel of
 B; the copy of pixels of an image's channels to rows of B.
 """
-ANYHOW: Cut = "rows and cols"
 MOST_LOADED = 128  # functions that a process holds beside those in use
 
 
@@ -80,10 +80,10 @@ _EMITTERS: dict[str, Callable[..., ir.Function]] = {
 _AS_WRITTEN = ("full", "edge", "filling")
 
 
-def pieces(spec: KernelSpec, cut: Cut = ANYHOW) -> dict[str, Piece]:
-    """The functions of a spec, by their names in `FUNCTIONS`; one for tiles that are cut as said.
+def pieces(spec: KernelSpec, use: Use = ANYHOW) -> dict[str, Piece]:
+    """The functions of a spec as they are used, by their names in `FUNCTIONS`.
 
-    Without any cut the latter takes all, and is of no use.
+    Where no tile is cut, that for such tiles takes all, and is of no use.
     """
     how, lanes = spec.how, spec.lanes
     shared = {
@@ -102,14 +102,22 @@ def pieces(spec: KernelSpec, cut: Cut = ANYHOW) -> dict[str, Piece]:
     side = "transposed panel of b" if spec.b_transposed else "panel of b"
     found = {
         "full": Piece("full", (kernel,)),
-        "edge": Piece("edge", (kernel, cut or ANYHOW)),
+        "edge": Piece("edge", (_as_used(kernel, "edge", use), use.cut or ANYHOW.cut)),
         "pack_b_panel": Piece(side, (how, lanes, spec.vectors)),
     } | shared
     if spec.patch_stride:
         found["copy_patches"] = Piece("patches", (how, lanes, spec.patch_stride))
     elif spec.filled_row:
-        found["filling"] = Piece("filling", (filling,))
+        found["filling"] = Piece("filling", (_as_used(filling, "filling", use),))
     return found
+
+
+def _as_used(spec: MicroKernelSpec, name: str, use: Use) -> MicroKernelSpec:
+    """The spec of a micro-kernel that may be called seldom.
+
+    One that prefetches stays as it is: the driver counts what each of its iterations fetches.
+    """
+    return replace(spec, unroll=1) if name in use.seldom and not spec.prefetched else spec
 
 
 @dataclass(frozen=True)
@@ -125,20 +133,20 @@ class CompiledKernels:
 
 
 def compile_kernels(
-    spec: KernelSpec, needed: Collection[str] = FUNCTIONS, cut: Cut = ANYHOW
+    spec: KernelSpec, needed: Collection[str] = FUNCTIONS, use: Use = ANYHOW
 ) -> CompiledKernels:
     """Compile a micro-kernel and its packs.
 
     Args:
         spec: the micro-kernel's.
-        cut: the sides on which tiles may be cut off.
+        use: how its nest uses it.
         needed: which of `FUNCTIONS`; those that the spec does not have are passed over.
 
     Raises:
         LoweringError: code generation failed.
     """
     try:
-        loaded = {name: load(p) for name, p in pieces(spec, cut).items() if name in needed}
+        loaded = {name: load(p) for name, p in pieces(spec, use).items() if name in needed}
     except Exception as error:
         raise LoweringError(f"compiling {spec} failed: {error}") from error
     addresses = {name: owner.addresses[0] for name, owner in loaded.items()}
@@ -156,6 +164,6 @@ def code_of(piece: Piece) -> ObjectCode:
     return object_code(repr(piece), lambda module: [piece.emit(module)], piece.passes)
 
 
-def emit_all(module: ir.Module, spec: KernelSpec, cut: Cut = ANYHOW) -> list[ir.Function]:
+def emit_all(module: ir.Module, spec: KernelSpec, use: Use = ANYHOW) -> list[ir.Function]:
     """Add every function of a spec to `module`, in the order of `pieces`."""
-    return [piece.emit(module) for piece in pieces(spec, cut).values()]
+    return [piece.emit(module) for piece in pieces(spec, use).values()]

@@ -148,7 +148,7 @@ def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
     """Compile what `lower` will load, here or in another process; raises what that raises."""
     planned = plan(problem, schedule, target)
     try:
-        for name, piece in pieces(planned.spec, planned.cut).items():
+        for name, piece in pieces(planned.spec, planned.use).items():
             if name in planned.functions:
                 code_of(piece)
         driver_code(planned.source.text)
@@ -164,7 +164,7 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         LoweringError: it asks for what the target has not, or compilation failed.
     """
     planned = plan(problem, schedule, target)
-    source, kernels = planned.source, compile_kernels(planned.spec, planned.functions, planned.cut)
+    source, kernels = planned.source, compile_kernels(planned.spec, planned.functions, planned.use)
     sizes = planned.sizes | kernels.addresses
     driver = load_driver(source.text)
     return Executable(

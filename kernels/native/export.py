@@ -81,8 +81,8 @@ def export(
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it asks for what the target has not.
     """
-    planned = plan(problem, schedule, target)
-    kernel = kernel_text(planned.spec, planned.cut)
+    planned = plan(problem, schedule, target, shares_driver=False)
+    kernel = kernel_text(planned.spec, planned.use)
     needs = needed_features(kernel.text, target)
     names = "".join(f'    "{name}",\n' for name in kernel.functions.values())
     imports, helpers = helpers_text(planned)

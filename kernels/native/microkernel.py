@@ -26,9 +26,9 @@ from kernels.native.microkernel_spec import (
     ARGUMENTS,
     LOAD_C,
     RELU,
-    Cut,
     MicroKernelSpec,
 )
+from kernels.native.use import Cut
 from kernels.native.vector_ir import (
     ELEMENTS,
     LINE_BYTES,

@@ -1,7 +1,6 @@
 """What the code of a micro-kernel depends on, from a schedule without a split step."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from kernels.arithmetic import Arithmetic, arithmetic
 from kernels.errors import LoweringError
@@ -13,9 +12,6 @@ from kernels.schedule import Schedule
 from kernels.target.model import Target
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
-
-Cut = Literal["", "rows", "cols", "rows and cols"]
-"""The sides on which C cuts tiles off."""
 
 # Positions of the i64 arguments: addresses, strides in words (of C: elements), sizes, the
 # address of the correction that an offset A needs, or of the panel to fill, and where the

@@ -8,8 +8,10 @@ from kernels.native.compile import FUNCTIONS, KernelSpec
 from kernels.native.driver import DriverSource, print_driver
 from kernels.native.geometry import geometry
 from kernels.native.inner_product_spec import inner_product_spec
-from kernels.native.microkernel_spec import Cut, microkernel_spec
+from kernels.native.microkernel_spec import microkernel_spec
 from kernels.native.sizes import driver_sizes
+from kernels.native.uniform import uniform
+from kernels.native.use import Use, use_of
 from kernels.native.vector_ir import LINE_BYTES
 from kernels.problem import Problem
 from kernels.schedule import Schedule
@@ -42,12 +44,14 @@ class Plan:
     Attributes:
         nest: the loop nest.
         spec: the micro-kernel that the schedule asks for.
+        use: how the nest uses it.
         source: the driver.
         sizes: every parameter of the driver that is not an address.
     """
 
     nest: Nest
     spec: KernelSpec
+    use: Use
     source: DriverSource
     sizes: dict[str, int]
 
@@ -60,12 +64,7 @@ class Plan:
     def functions(self) -> tuple[str, ...]:
         """What the driver calls; the micro-kernel for cut tiles only where there are such."""
         called = [name for name in FUNCTIONS if self.source.calls(name)]
-        return tuple(name for name in called if name != "edge" or self.cut)
-
-    @property
-    def cut(self) -> Cut:
-        """The sides on which register tiles may be cut off."""
-        return _cut(self.nest)
+        return tuple(name for name in called if name != "edge" or self.use.cut)
 
     @property
     def scratch(self) -> dict[str, Scratch]:
@@ -78,27 +77,24 @@ class Plan:
         }
 
 
-def plan(problem: Problem, schedule: Schedule, target: Target) -> Plan:
-    """What `lower` compiles; raises what `lower` raises, short of compilation."""
+def plan(
+    problem: Problem, schedule: Schedule, target: Target, *, shares_driver: bool = True
+) -> Plan:
+    """What `lower` compiles; raises what `lower` raises, short of compilation.
+
+    Args:
+        problem: what is computed.
+        schedule: how.
+        target: where.
+        shares_driver: whether the driver has loops of one trip, so that it serves schedules
+            with other blocks too. One that prefetches looks at the loops that there are.
+    """
     nest = build(problem, schedule)
     how = arithmetic(problem.element.name, target, split=schedule.lanes > 1)
     strides = geometry(problem, schedule, nest, how)
     of = inner_product_spec if schedule.lanes > 1 else microkernel_spec
     spec = of(problem, schedule, target, strides)
-    source = print_driver(problem, schedule, nest, strides, how)
-    return Plan(nest, spec, source, driver_sizes(problem, nest, strides, spec))
-
-
-def _cut(nest: Nest) -> Cut:
-    """The sides on which C, or what a thread has of it, may cut register tiles off."""
-    space, kernel = nest.space, nest.kernel
-    rows = _is_cut(nest, space.row, kernel.rows)
-    cols = _is_cut(nest, space.col, kernel.cols)
-    return "rows and cols" if rows and cols else "rows" if rows else "cols" if cols else ""
-
-
-def _is_cut(nest: Nest, dim: str, unit: int) -> bool:
-    whole = (0, nest.space.extent(dim))
-    bounds = [bound for part in nest.parts for bound in part.get(dim, whole)]
-    steps = [loop.step for loop in nest.loops if loop.dim == dim]
-    return any(size % unit for size in (*bounds, *steps))
+    loops = uniform(nest) if shares_driver and not schedule.prefetches else nest
+    source = print_driver(problem, schedule, loops, strides, how)
+    sizes = driver_sizes(problem, loops, strides, spec)
+    return Plan(nest, spec, use_of(nest, spec.lanes), source, sizes)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from llvmlite import ir
 
 from kernels.errors import LoweringError
-from kernels.native.compile import ANYHOW, KernelSpec, emit_all
-from kernels.native.microkernel_spec import Cut
+from kernels.native.compile import KernelSpec, emit_all
 from kernels.native.plan import Plan
+from kernels.native.use import ANYHOW, Use
 
 ADDRESSES = ("a", "b", "c", "bias", "a_panels", "b_panels")
 _IMPORTS = {
@@ -43,10 +43,10 @@ class KernelText:
     functions: dict[str, str]
 
 
-def kernel_text(spec: KernelSpec, cut: Cut = ANYHOW) -> KernelText:
-    """The IR of `spec` for tiles cut as said, with names that no other kernel in a process has."""
+def kernel_text(spec: KernelSpec, use: Use = ANYHOW) -> KernelText:
+    """The IR of `spec` for a use, with names that no other kernel in a process has."""
     module = ir.Module("kernel")
-    functions = emit_all(module, spec, cut)
+    functions = emit_all(module, spec, use)
     for function in functions:
         function.linkage = "external"  # other modules have to find it when they are linked
     text = _plain("\n".join(str(value) for value in module.globals.values()))

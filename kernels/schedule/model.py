@@ -20,6 +20,8 @@ from kernels.schedule.steps import (
     step_from_json,
 )
 
+_compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -41,8 +43,7 @@ class Schedule:
     @property
     def hash(self) -> str:
         """First 16 hex digits of the SHA-256 of the compact JSON; stable across runs."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(_compact(self.to_json()).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
         return "\n".join(str(step) for step in self.steps)

@@ -4,7 +4,7 @@ Each docstring shows the nest before and after the step, for C[m,n] += A[m,k] B[
 and the name that Halide, TVM and MLIR's transform dialect use for it.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
 from kernels.errors import ScheduleError
@@ -22,7 +22,7 @@ class Step:
 
     def to_json(self) -> StepJson:
         """`{"step": name, ...fields}`."""
-        return {"step": self.name, **asdict(self)}
+        return {"step": self.name, **vars(self)}
 
     def __str__(self) -> str:
         pairs = " ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))

@@ -50,7 +50,7 @@ def compiled(rows: int) -> None:
     """As a new process compiles it: with the cache folder alone."""
     load.cache_clear()
     planned = plan(PROBLEM, schedule(rows), detect())
-    compile_kernels(planned.spec, planned.functions, planned.cut)
+    compile_kernels(planned.spec, planned.functions, planned.use)
 
 
 def test_a_function_is_compiled_once_for_all_processes_and_schedules(

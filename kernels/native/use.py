@@ -1,0 +1,75 @@
+"""How a loop nest uses its micro-kernels: for which cut tiles, and which of them seldom."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from kernels.loopnest import Copy, Kernel, Lengths, Nest, blocks_at
+
+Cut = Literal["", "rows", "cols", "rows and cols"]
+"""The sides on which C cuts tiles off."""
+
+SELDOM = 0.1
+"""Of the time of all calls. A loop over single steps takes up to 7% longer: 0.7% of the whole."""
+
+
+@dataclass(frozen=True)
+class Use:
+    """What is asked of the micro-kernels beside the one for whole tiles.
+
+    Attributes:
+        cut: the sides on which tiles may be cut off.
+        seldom: names of those that few calls go to. Their loops are not unrolled: that would gain
+            nothing, take twice as long to compile, and be done again for each factor.
+    """
+
+    cut: Cut = "rows and cols"
+    seldom: frozenset[str] = frozenset()
+
+
+ANYHOW = Use()
+
+
+def use_of(nest: Nest, lanes: int) -> Use:
+    """What `nest` asks for with vectors of `lanes` elements.
+
+    The names are those of the micro-kernels for tiles at an `edge`, and those `filling` a panel.
+    """
+    rows = cols = filling = 0.0
+    for entry, blocks in blocks_at(nest):
+        if isinstance(entry, Copy) and entry.operand == "B":
+            filling = float(_panels(nest, blocks))
+        elif isinstance(entry, Kernel):
+            filling /= prod(lengths.total() for lengths in blocks.values())
+            rows = _cut_share(blocks[nest.space.row], entry.rows)
+            cols = _cut_share(blocks[nest.space.col], entry.cols, lanes)
+    shares = {"edge": rows + cols - rows * cols, "filling": filling}
+    return Use(_cut(rows > 0, cols > 0), frozenset(n for n, s in shares.items() if s <= SELDOM))
+
+
+def _cut(rows: bool, cols: bool) -> Cut:
+    return "rows and cols" if rows and cols else "rows" if rows else "cols" if cols else ""
+
+
+def _cut_share(tiles: Lengths, whole: int, vector: int = 0) -> float:
+    """Of the time of the tiles of a dim, by their lengths, what those that are cut off take.
+
+    A cut tile takes as long as a whole one, but for one that is left with a single vector.
+    """
+    cut = sum(
+        times * (vector / whole if length <= vector < whole else 1)
+        for length, times in tiles.items()
+        if length != whole
+    )
+    return cut / (cut + tiles[whole])
+
+
+def _panels(nest: Nest, blocks: dict[str, Lengths]) -> int:
+    """How many panels of B are packed."""
+    cols = nest.kernel.cols
+    return prod(
+        sum(-(-length // cols) * times for length, times in lengths.items())
+        if dim == nest.space.col
+        else lengths.total()
+        for dim, lengths in blocks.items()
+    )
