@@ -15,20 +15,31 @@ from typing import Any, Protocol
 
 from kernels.problem import Problem
 from search.budget import Budget
-from search.measure import summarise
+from search.measure import SAMPLE_S, summarise
 from search.process import CandidateFailureError
 from search.protocol import Message
 from search.records import Best, Measurement, TrialRecord
-from search.rounds import PLACEMENT_ROUNDS, ByRound, Rounds, by_round, over_quiet, rounds_of
+from search.rounds import (
+    PLACEMENT_ROUNDS,
+    QUIETEST,
+    ByRound,
+    Rounds,
+    by_round,
+    over_quiet,
+    rounds_of,
+)
 
 FINALISTS = 4
-SEMIFINALISTS, SEMIFINAL_ROUNDS = 12, 7
+SEMIFINALISTS = 12
+LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 40, 0.5
 BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
 SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
-LEAST_ROUNDS, MOST_ROUNDS = 5, 15  # on each placement of the buffers
+LEAST_ROUNDS, MOST_ROUNDS = 5, 60  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
-AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of the fresh process are counted
+AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
+QUIETER = 0.1  # of the logarithm of a pace: by so much the search has met quieter times
+PATIENCE = 4  # further processes that wait for such times
 LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
 
 
@@ -77,8 +88,8 @@ class Finals:
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
         finalists = self._semifinal(self._contenders(ranking))
-        rounds = _rounds(finalists) if self.budget.finals_left_s is None else PLACEMENT_ROUNDS - 1
         while finalists:
+            rounds = self._most_rounds(finalists)
             afresh, budget_s = self._share()
             try:
                 reply = self._time(finalists, rounds, self.peers, budget_s)
@@ -88,7 +99,8 @@ class Finals:
                 continue
             self._timed = [by_round(timed) for timed in reply["finalists"]]
             if afresh:
-                self._time_afresh(finalists, rounds, reply)
+                self._time_afresh(finalists, rounds, reply, AFRESH)
+                self._wait_for_quiet(finalists, rounds, reply)
             return self._rank(finalists, reply)
         return None, {}
 
@@ -96,7 +108,7 @@ class Finals:
         """Those who go to the semifinal: as many as can in its time, checked and warmed up."""
         left = self.budget.finals_left_s
         within_s = FINALS_S if left is None else SEMIFINAL_SHARE * left
-        runs = SEMIFINAL_ROUNDS + BEFORE_ROUNDS
+        runs = LEAST_SEMIFINAL_ROUNDS + BEFORE_ROUNDS
         taken_s = accumulate(max(CHECK_S, runs * time_us(trial) / 1e6) for trial in ranking)
         fitting = sum(seconds <= within_s for seconds in taken_s)
         return list(ranking[: max(self.most, min(SEMIFINALISTS, fitting))])
@@ -111,8 +123,10 @@ class Finals:
             return contenders
         left = self.budget.finals_left_s
         budget_s = None if left is None else SEMIFINAL_SHARE * left
+        fitting = int(SEMIFINAL_S / _round_s(contenders))
+        rounds = max(LEAST_SEMIFINAL_ROUNDS, min(MOST_SEMIFINAL_ROUNDS, fitting))
         try:
-            reply = self._time(contenders, SEMIFINAL_ROUNDS, False, budget_s, placements=1)
+            reply = self._time(contenders, rounds, False, budget_s, placements=1)
         except CandidateFailureError as failure:
             if failure.index is not None:
                 contenders.pop(failure.index)
@@ -130,6 +144,13 @@ class Finals:
         timing_s = left - self.budget.start_s
         return (True, timing_s / 2) if timing_s >= LEAST_TIMING_S else (False, left)
 
+    def _most_rounds(self, finalists: list[TrialRecord]) -> int:
+        """On each placement; a budget ends them where there is one."""
+        if self.budget.finals_left_s is not None:
+            return PLACEMENT_ROUNDS - 1
+        fitting = int(FINALS_S / PLACEMENTS / _round_s(finalists))
+        return max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
+
     def _time(
         self,
         finalists: list[TrialRecord],
@@ -141,13 +162,33 @@ class Finals:
         steps = [list(trial.schedule.to_json()) for trial in finalists]
         return self.runner.finals(steps, rounds, peers, placements, budget_s)
 
-    def _time_afresh(self, finalists: list[TrialRecord], rounds: int, first: Message) -> None:
-        """Again in another process; one that fails there keeps what the first has said."""
+    def _wait_for_quiet(self, finalists: list[TrialRecord], rounds: int, first: Message) -> None:
+        """Further processes while there was no quiet one; not in a budget of seconds."""
+        for process in range(2, 2 + PATIENCE):
+            if self.budget.finals_left_s is not None or not self._were_disturbed(finalists):
+                return
+            self._time_afresh(finalists, rounds, first, process * AFRESH)
+
+    def _were_disturbed(self, finalists: list[TrialRecord]) -> bool:
+        """Whether even the quiet rounds were slower than the search has seen the machine.
+
+        Which of two finalists is the faster can depend on who else computes.
+        """
+        paces = sorted(self._paces(finalists, Rounds(tuple(self._timed))))
+        return bool(paces) and paces[int(QUIETEST * len(paces))] < -QUIETER
+
+    def _time_afresh(
+        self, finalists: list[TrialRecord], rounds: int, first: Message, at: int
+    ) -> None:
+        """Again in another process, its rounds counted from `at`.
+
+        One that fails there keeps what the others have said.
+        """
         self.runner.renew()
         with suppress(CandidateFailureError):
             reply = self._time(finalists, rounds, False, self.budget.finals_left_s)
             for samples, again in zip(self._timed, reply["finalists"], strict=True):
-                samples.update(by_round(again, AFRESH))
+                samples.update(by_round(again, at))
             first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])
             first["rejected"] += reply["rejected"]
 
@@ -191,10 +232,9 @@ class Finals:
         return [log(pace) - quiet for pace in self.paces]
 
 
-def _rounds(finalists: Sequence[TrialRecord]) -> int:
-    one_round_s = sum(time_us(trial) for trial in finalists) / 1e6
-    fitting = int(FINALS_S / PLACEMENTS / max(one_round_s, 1e-9))
-    return max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
+def _round_s(contenders: Sequence[TrialRecord]) -> float:
+    """Seconds of one round."""
+    return sum(max(SAMPLE_S, time_us(trial) / 1e6) for trial in contenders)
 
 
 def time_us(trial: TrialRecord) -> float:

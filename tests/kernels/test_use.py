@@ -1,7 +1,6 @@
 """Which tiles are cut, what share of the time they take, and what that makes of their code."""
 
 from collections import Counter
-from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
