@@ -30,11 +30,11 @@ from search.rounds import (
 )
 
 FINALISTS = 4
-SEMIFINALISTS = 12
-LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 40, 0.5
+CONTENDERS = 12
+LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
 BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
 SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
-LEAST_ROUNDS, MOST_ROUNDS = 5, 60  # on each placement of the buffers
+LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES = 5, 20, 240  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
 AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
@@ -71,7 +71,7 @@ class Finals:
         peers: whether other libraries take part.
         runner: where they are run.
         budget: when they have to end.
-        most: how many take part.
+        most: how many take part where runs are long, and are told of.
         paces: of the machine in the trials of the search, where a control told them.
         earlier: those of the searches before it on the same target, each for itself.
     """
@@ -87,7 +87,7 @@ class Finals:
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
-        finalists = self._semifinal(self._contenders(ranking))
+        finalists = self._finalists(self._contenders(ranking))
         while finalists:
             rounds = self._most_rounds(finalists)
             afresh, budget_s = self._share()
@@ -105,16 +105,21 @@ class Finals:
         return None, {}
 
     def _contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Those who go to the semifinal: as many as can in its time, checked and warmed up."""
+        """Those who can win: as many as can meet in a semifinal, checked and warmed up."""
         left = self.budget.finals_left_s
         within_s = FINALS_S if left is None else SEMIFINAL_SHARE * left
         runs = LEAST_SEMIFINAL_ROUNDS + BEFORE_ROUNDS
         taken_s = accumulate(max(CHECK_S, runs * time_us(trial) / 1e6) for trial in ranking)
         fitting = sum(seconds <= within_s for seconds in taken_s)
-        return list(ranking[: max(self.most, min(SEMIFINALISTS, fitting))])
+        return list(ranking[: max(self.most, min(CONTENDERS, fitting))])
+
+    def _finalists(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
+        """Those who go to the finals: all, where they are short, else the best of a semifinal."""
+        is_short = self._fitting_rounds(contenders) >= ENOUGH_ROUNDS
+        return contenders if is_short else self._semifinal(contenders)
 
     def _semifinal(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
-        """Those who go to the finals: of more than can, the best of a few rounds.
+        """The best of a few rounds.
 
         A trial's time is of one moment, and errs by more than the best differ. Where nothing
         comes of the rounds the trials count.
@@ -148,8 +153,14 @@ class Finals:
         """On each placement; a budget ends them where there is one."""
         if self.budget.finals_left_s is not None:
             return PLACEMENT_ROUNDS - 1
-        fitting = int(FINALS_S / PLACEMENTS / _round_s(finalists))
-        return max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
+        most = MOST_SAMPLES // len(finalists)
+        return max(LEAST_ROUNDS, min(most, self._fitting_rounds(finalists)))
+
+    def _fitting_rounds(self, finalists: list[TrialRecord]) -> int:
+        """How many fit into the time for a placement."""
+        _, within_s = self._share()
+        within_s = FINALS_S if within_s is None else within_s
+        return int(within_s / PLACEMENTS / max(_round_s(finalists), SAMPLE_S))
 
     def _time(
         self,
@@ -203,6 +214,7 @@ class Finals:
         (schedule, measurement), *others = [
             (finalists[i].schedule, rounds.measurement(i, flops, own, earlier, peak)) for i in order
         ]
+        others = others[: self.most - 1]
         winner = order[0]
         calm = rounds.calm(winner)
         best = Best(

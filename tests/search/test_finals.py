@@ -4,11 +4,11 @@ from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from search import budget as budget_module
 from search.budget import Budget
-from search.finals import FINALISTS, PLACEMENTS
+from search.finals import CONTENDERS, FINALISTS, PATIENCE, PLACEMENTS
 from search.records import TuneRequest
 from search.store import MemoryStore
 from search.tune import tune
-from tests.search.test_tune import SQUARE, TARGET, FakeRunner
+from tests.search.test_tune import SQUARE, TARGET, FakeRunner, Long
 
 
 class Clock:
@@ -132,7 +132,7 @@ def test_candidates_are_compiled_ahead_of_their_trial_and_each_once() -> None:
     first = [what for what, _ in runner.events[:8]]
     assert first == ["prepare"] * 4 + ["trial", "prepare", "trial", "prepare"]
     ends = [what for what, _ in runner.events if what in ("settle", "finals")]
-    assert ends == ["settle"] + ["finals"] * 3, "nothing compiles beside the finals"
+    assert ends == ["settle"] + ["finals"] * 2, "nothing compiles beside the finals"
 
 
 def test_what_failed_in_an_earlier_search_is_not_tried_again() -> None:
@@ -171,3 +171,75 @@ def test_a_search_of_one_candidate_has_a_result() -> None:
         problem, TARGET, TuneRequest(trials=1), MemoryStore(), make_runner=lambda *_: FakeRunner()
     )
     assert result.best is not None and result.complete
+
+
+class Seen(FakeRunner):
+    """A runner that notes how many meet, and in how many processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[int] = []
+        self.processes = 1
+
+    def renew(self):
+        self.processes += 1
+
+    def finals(self, schedules, *given):
+        self.met.append(len(schedules))
+        return super().finals(schedules, *given)
+
+
+def test_short_contenders_all_meet_in_the_finals() -> None:
+    runner = Seen()
+    tune(SQUARE, TARGET, TuneRequest(trials=40), MemoryStore(), make_runner=lambda *_: runner)
+    assert runner.met == [CONTENDERS] * 2
+
+
+def test_of_long_ones_the_best_of_a_semifinal_do() -> None:
+    class LongSeen(Seen, Long):
+        pass
+
+    runner = LongSeen()
+    tune(SQUARE, TARGET, TuneRequest(trials=40), MemoryStore(), make_runner=lambda *_: runner)
+    first, *finals = runner.met
+    assert FINALISTS < first <= CONTENDERS and finals == [FINALISTS] * 2
+
+
+class Disturbed(Seen):
+    """In the first so many processes all takes half as long again, what is fastest twice as long."""
+
+    def __init__(self, processes: int) -> None:
+        super().__init__()
+        self.disturbed = processes
+
+    def finals(self, schedules, *given):
+        reply = super().finals(schedules, *given)
+        if self.processes <= self.disturbed:
+            least = min(timed["times"][0][0] for timed in reply["finalists"])
+            for timed in reply["finalists"]:
+                slower = 2.0 if timed["times"][0][0] == least else 1.5
+                timed["times"] = [[slower * t for t in times] for times in timed["times"]]
+        return reply
+
+
+def found(runner: FakeRunner, **limits: float) -> Schedule:
+    request = TuneRequest(trials=40, **limits)
+    best = tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: runner).best
+    assert best is not None
+    return best.schedule
+
+
+def test_finals_wait_for_times_as_quiet_as_the_search_has_seen() -> None:
+    calm, waiting = Seen(), Disturbed(3)
+    wanted = found(calm)
+    assert found(waiting) == wanted
+    assert (calm.processes, waiting.processes) == (2, 4)
+
+
+def test_nobody_waits_for_ever_or_in_a_budget_of_seconds() -> None:
+    runner = Disturbed(1000)
+    assert found(runner) != found(Seen())
+    assert runner.processes == 2 + PATIENCE
+    runner = Disturbed(1000)
+    found(runner, seconds=60.0)
+    assert runner.processes == 2

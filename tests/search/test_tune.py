@@ -6,7 +6,7 @@ from kernels.problem import Matmul, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import Target, detect
 from search.errors import BudgetError
-from search.finals import FINALISTS
+from search.finals import CONTENDERS, FINALISTS
 from search.pace import WORTH
 from search.process import CandidateFailureError
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
@@ -193,10 +193,10 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
     }
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
-    assert result.best.measurement.time_us == pytest.approx((99 - FINALISTS + 1) * 1e3)
-    assert result.best.scratch_bytes == {"A": 64, "B": FINALISTS - 1}, "that of the winner"
+    assert result.best.measurement.time_us == pytest.approx((99 - CONTENDERS + 1) * 1e3)
+    assert result.best.scratch_bytes == {"A": 64, "B": CONTENDERS - 1}, "that of the winner"
     others = [m.time_us for _, m in result.best.runners_up]
-    assert others == sorted(others)
+    assert others == sorted(others) and len(others) == FINALISTS - 1
     assert min(others) > result.best.measurement.time_us
 
 
@@ -276,9 +276,28 @@ def test_a_small_space_runs_dry_and_is_complete() -> None:
     assert len(runner.hashes) == len(set(runner.hashes)) < 100
 
 
+class Long(FakeRunner):
+    """A runner of candidates that take so long that few of them can meet in the finals."""
+
+    @staticmethod
+    def seconds(schedule: Schedule) -> float:
+        return 6 * FakeRunner.seconds(schedule)
+
+
 @pytest.mark.parametrize("index", [None, 0])
 def test_finalists_that_fail_leave_the_rest(index: int | None) -> None:
     runner = FakeRunner()
+    runner.finals_fail, runner.failing_final = 2, index
+    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    assert result.best is not None
+    assert len(result.best.runners_up) == FINALISTS - 1
+    timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
+    assert result.best.schedule == timed[2 if index == 0 else 0].schedule
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_long_finalists_that_fail_leave_the_rest(index: int | None) -> None:
+    runner = Long()
     runner.finals_fail, runner.failing_final = 2, index
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
