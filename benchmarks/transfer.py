@@ -1,6 +1,7 @@
 """Warm against cold: searches with and without what near problems' searches have taught.
 
-    python -m benchmarks.transfer [--seeds 40] [--sampler NAME] [--each] [--spaces DIR] [--unknown]
+    python -m benchmarks.transfer [--seeds 40] [--sampler NAME] [--each] [--spaces DIR]
+                                  [--costs-of CPU]
 
 Everything is replayed on recorded spaces (`benchmarks.replay.record`), without timing. The
 store of a warm search holds what searches of the other problems left there: for each of them the
@@ -11,8 +12,8 @@ recorded is replaced by the nearest that was.
 Without `--each` the unseen shapes are searched, and the stores hold the folder's other problems:
 those that the model was fitted to, or the unseen shapes' relatives, as they are at another
 batch or width. With `--each` every recorded space is searched once, and the stores hold all the
-others. With `--unknown` a search begins with the costs of processors that none were fitted to, as
-if this were one.
+others. With `--costs-of` a search begins with the costs of another processor, as it does on one
+that none were fitted to.
 
 The first trial of a search is the model's own, warm or cold; where that is within 2% of the best
 no store can help. So means are given beside the medians, and the sums over all shapes. Seconds are
@@ -26,7 +27,9 @@ from pathlib import Path
 from statistics import geometric_mean, mean, median
 
 from benchmarks.replay.problems import ALL, FOLDER, UNSEEN
-from search.costs import USUAL
+from kernels.target.cores import core_of
+from kernels.target.model import Target
+from search.costs import shipped
 from search.parameters import Point
 from search.recording import Recording
 from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
@@ -145,16 +148,19 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER)
     parser.add_argument("--each", action="store_true", help="every space, from all the others")
-    parser.add_argument("--unknown", action="store_true", help="as if no costs were fitted here")
+    parser.add_argument("--costs-of", metavar="CPU", help="begin with those of this processor")
     parser.add_argument("--spaces", type=Path, default=FOLDER, help="a folder of recordings")
     args = parser.parse_args()
     paths = {name: args.spaces / f"{name}.json.gz" for name in ALL}
     names = [name for name, path in paths.items() if path.exists()]
     spaces = {name: RecordedSpace.of(Recording.load(paths[name])) for name in names}
-    if args.unknown and all(space.costs == USUAL for space in spaces.values()):
-        parser.error(f"--unknown: no processor of {args.spaces} has costs of its own")
-    if args.unknown:
-        spaces = {name: replace(space, corrected=USUAL) for name, space in spaces.items()}
+    if args.costs_of:
+        if not core_of(args.costs_of)[1]:
+            parser.error(f"--costs-of {args.costs_of}: no known processor, by LLVM's names")
+        costs = shipped(Target(args.costs_of))
+        if all(space.costs == costs for space in spaces.values()):
+            parser.error(f"--costs-of {args.costs_of}: {args.spaces} was recorded on such a core")
+        spaces = {name: replace(space, corrected=costs) for name, space in spaces.items()}
     stores = [
         {
             name: searched(spaces[name], args.sampler, FIRST_SEED + number)
