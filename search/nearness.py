@@ -8,13 +8,12 @@ transfer between workloads). Another number of threads, bias, epilogue and the l
 fraction of a doubling. The problem itself counts as the nearest of all, where it has been
 searched before.
 
-What a processor is like, any search tells that ran on as many threads of it, one for another
-operation after all for the same.
+What a processor is like, any search for the operation tells that ran on as many threads of it.
 """
 
 from collections import Counter
 from dataclasses import fields
-from math import inf, log2, sqrt
+from math import log2, sqrt
 
 from kernels.problem import Problem
 from kernels.target.model import parse_target
@@ -37,7 +36,7 @@ def near_searches(space: Space, store: TrialStore) -> list[Solved]:
     """
     known = [
         (doublings(space.problem, earlier.problem) + DETAIL * (not same_threads), earlier)
-        for earlier in store.earlier()
+        for earlier in store.earlier(space.problem.op)
         if (same_threads := _same_threads(space, earlier.target)) is not None
     ]
     known.sort(key=lambda one: (one[0], -one[1].trials))
@@ -64,9 +63,7 @@ def distance(space: Space, other: Earlier | Solved) -> float | None:
 
 
 def doublings(here: Problem, there: Problem) -> float:
-    """The distance of two problems, whatever differs; infinite between operations."""
-    if here.op != there.op:
-        return inf
+    """The distance of two problems of one operation, whatever differs."""
     apart = 0.0
     for field in fields(here):
         mine, other = getattr(here, field.name), getattr(there, field.name)

@@ -17,8 +17,8 @@ class TrialStore(Protocol):
         """Keep one finished trial durably."""
         ...
 
-    def earlier(self) -> list[Earlier]:
-        """The earlier searches, for any operation on any target, the newest first."""
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The earlier searches for an operation (`matmul`), on any target, the newest first."""
         ...
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
@@ -69,11 +69,12 @@ class MemoryStore:
             raise ValueError(f"trial {trial.number} is stored already")
         self._trials[trial.number] = trial
 
-    def earlier(self) -> list[Earlier]:
-        """The other searches, in the order they were given."""
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The other searches for an operation (`matmul`), in the order they were given."""
         return [
             Earlier(key, known.problem, known.target, len(known.points) + len(known.slower))
             for key, known in enumerate(self._solved)
+            if known.problem.op == operation
         ]
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:

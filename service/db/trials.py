@@ -120,8 +120,8 @@ class SqlTrialStore:
         except IntegrityError as error:
             raise ValueError(f"trial {trial.number} is stored already") from error
 
-    def earlier(self) -> list[Earlier]:
-        """The earlier searches, for any operation on any target, the newest first.
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The earlier searches for an operation (`matmul`), on any target, the newest first.
 
         They are the newest `MOST_JOBS` other jobs that ran a candidate, with the caches in the
         same state, whatever became of them: their trials were checked and timed.
@@ -137,6 +137,7 @@ class SqlTrialStore:
                 select(models.Job.id, models.Problem.canonical, models.Job.target, ran)
                 .join(models.Problem, models.Problem.id == models.Job.problem_id)
                 .where(
+                    models.Problem.canonical.startswith(f"{operation}:", autoescape=True),
                     models.Job.cache == own.cache,
                     models.Job.id != own.id,
                     ran > 0,

@@ -74,13 +74,3 @@ def test_searches_that_cannot_serve_do_not_crowd_out_those_that_can() -> None:
     serving = solved("matmul:m=512,n=512,k=1024,dtype=f32")
     found = near_searches(Space(SQUARE, WIDE), MemoryStore([*others, serving]))
     assert serving in found and len(found) == MOST
-
-
-def test_another_operation_tells_what_a_processor_is_like_after_all_of_its_own() -> None:
-    convolution = solved("conv2d:n=1,h=30,w=30,ci=64,co=64,kh=3,kw=3,dtype=f32")
-    far = solved("matmul:m=2,n=2,k=2,dtype=i32")
-    space = Space(SQUARE, WIDE)
-    assert near_searches(space, MemoryStore([convolution, far])) == [far, convolution]
-    assert distance(space, convolution) is None, "its schedules cannot serve"
-    many = [solved(f"matmul:m=1024,n=1024,k={512 + i},dtype=f32") for i in range(MOST)]
-    assert convolution not in near_searches(space, MemoryStore([convolution, *many]))

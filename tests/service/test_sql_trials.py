@@ -82,8 +82,9 @@ def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, ma
     late = MOST_EARLY + 5
     earlier.add(fakes.trial(late, gflops=1.0))
     earlier.add(fakes.replace(fakes.trial(late + 1, gflops=500.0), state="pruned"))
-    other = "conv2d:n=1,h=8,w=8,ci=8,co=8,kh=1,kw=1,dtype=f32"
-    convolution = SqlTrialStore(sessions, submit(other))
+    convolution = SqlTrialStore(
+        sessions, submit("conv2d:n=1,h=8,w=8,ci=8,co=8,kh=1,kw=1,dtype=f32")
+    )
     convolution.add(fakes.trial(0))
     newest = SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32"))
     newest.add(fakes.trial(0))
@@ -93,22 +94,19 @@ def test_a_store_knows_the_fastest_trials_of_other_searches(sessions, submit, ma
 
     known = [
         Solved.of(parse_problem(problem), machine.target, store.trials())
-        for problem, store in (
-            ("matmul:m=8,n=8,k=8,dtype=f32", newest),
-            (other, convolution),
-            (text, earlier),
-        )
+        for problem, store in (("matmul:m=8,n=8,k=8,dtype=f32", newest), (text, earlier))
     ]
     assert known[0].slower == (), "its second trial was late and stopped"
-    earlier = asking.earlier()
-    assert [search.trials for search in earlier] == [2, 1, len(speeds) + 3]
+    earlier = asking.earlier("matmul")
+    assert [search.trials for search in earlier] == [2, len(speeds) + 3]
     assert asking.solved(earlier) == known, "the newest first, and nothing of its own"
     assert asking.solved(earlier[::-1]) == known[::-1]
-    times = [time_us for _, time_us in known[-1].points]
+    times = [time_us for _, time_us in known[1].points]
     assert times == sorted(1e3 / gflops for gflops in speeds)[:MOST_SOLVED]
-    assert len(known[-1].slower) == len(speeds) + 1 - MOST_SOLVED
+    assert len(known[1].slower) == len(speeds) + 1 - MOST_SOLVED
     in_memory = MemoryStore(known)
-    assert in_memory.solved(in_memory.earlier()) == known
+    assert in_memory.solved(in_memory.earlier("matmul")) == known
+    assert in_memory.earlier("conv2d") == []
 
 
 def test_times_with_cold_caches_are_told_to_cold_searches_alone(sessions, submit):
@@ -118,15 +116,15 @@ def test_times_with_cold_caches_are_told_to_cold_searches_alone(sessions, submit
         SqlTrialStore(sessions, submit("matmul:m=8,n=8,k=8,dtype=f32", cache=cache))
         for cache in ("hot", "cold")
     )
-    assert hot.earlier() == []
-    assert [known.problem.canonical for known in cold.earlier()] == [text]
+    assert hot.earlier("matmul") == []
+    assert [known.problem.canonical for known in cold.earlier("matmul")] == [text]
 
 
 def test_only_the_newest_searches_are_read(sessions, submit, monkeypatch):
     monkeypatch.setattr("service.db.trials.MOST_JOBS", 2)
     for m in (1, 2, 3):
         SqlTrialStore(sessions, submit(f"matmul:m={m},n=1,k=1,dtype=f32")).add(fakes.trial(0))
-    known = SqlTrialStore(sessions, submit("matmul:m=4,n=1,k=1,dtype=f32")).earlier()
+    known = SqlTrialStore(sessions, submit("matmul:m=4,n=1,k=1,dtype=f32")).earlier("matmul")
     assert [k.problem.m for k in known] == [3, 2]
 
 
