@@ -1,11 +1,12 @@
-"""The finalists timed again: interleaved, on several placements of the buffers, in two processes.
+"""The finalists timed again: interleaved, on several placements of the buffers, in two processes,
+or in more where those met no quiet times.
 
 Where buffers lie moves a kernel by up to 4%, and one process is not like the next, so a
 winner by the trials alone would be one of circumstance. The winner is the one that stands best
 in the rounds (`search.rounds`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 from kernels.problem import Problem
 from search.budget import Budget
-from search.measure import SAMPLE_S, summarise
+from search.measure import SAMPLE_S, sample_cost, summarise
 from search.process import CandidateFailureError
 from search.protocol import Message
 from search.records import Best, Measurement, TrialRecord
@@ -34,12 +35,14 @@ CONTENDERS = 12
 LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
 BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
 SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
-LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES = 5, 20, 240  # on each placement of the buffers
+LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES_OF_ALL = 5, 20, 240  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
 AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
 QUIETER = 0.1  # of the logarithm of a pace: by so much the search has met quieter times
-PATIENCE = 4  # further processes that wait for such times
+WAITING = 4  # further processes, at most, that wait for such times
+ENOUGH_PACES = 10  # to tell what the search has seen
+EVICTION_S = 0.01  # about what it takes to write a buffer of twice the largest cache
 LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
 
 
@@ -74,6 +77,9 @@ class Finals:
         most: how many take part where runs are long, and are told of.
         paces: of the machine in the trials of the search, where a control told them.
         earlier: those of the searches before it on the same target, each for itself.
+        threads: that a run uses.
+        cold: whether caches are emptied before each sample.
+        should_stop: asked before there is more waiting; True ends it.
     """
 
     problem: Problem
@@ -83,6 +89,9 @@ class Finals:
     most: int = FINALISTS
     paces: Sequence[float] = ()
     earlier: Sequence[Sequence[float]] = ()
+    threads: int = 1
+    cold: bool = False
+    should_stop: Callable[[], bool] | None = None
     _timed: list[ByRound] = field(default_factory=list, init=False)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
@@ -95,14 +104,22 @@ class Finals:
                 reply = self._time(finalists, rounds, self.peers, budget_s)
             except CandidateFailureError as failure:
                 # One that passed its trial fails now and then; go on with the others.
-                finalists.pop(-1 if failure.index is None else failure.index)
+                self._drop(finalists, failure.index)
                 continue
             self._timed = [by_round(timed) for timed in reply["finalists"]]
-            if afresh:
-                self._time_afresh(finalists, rounds, reply, AFRESH)
+            if afresh and self._time_afresh(finalists, rounds, reply, AFRESH):
                 self._wait_for_quiet(finalists, rounds, reply)
             return self._rank(finalists, reply)
         return None, {}
+
+    def _drop(self, finalists: list[TrialRecord], index: int | None) -> None:
+        """Go on without one that failed; where nobody knows which, without those that trail."""
+        if index is not None:
+            finalists.pop(index)
+        elif len(finalists) > self.most:
+            del finalists[self.most :]
+        else:
+            finalists.pop()
 
     def _contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
         """Those who can win: as many as can meet in a semifinal, checked and warmed up."""
@@ -128,7 +145,7 @@ class Finals:
             return contenders
         left = self.budget.finals_left_s
         budget_s = None if left is None else SEMIFINAL_SHARE * left
-        fitting = int(SEMIFINAL_S / _round_s(contenders))
+        fitting = int(SEMIFINAL_S / self._round_s(contenders))
         rounds = max(LEAST_SEMIFINAL_ROUNDS, min(MOST_SEMIFINAL_ROUNDS, fitting))
         try:
             reply = self._time(contenders, rounds, False, budget_s, placements=1)
@@ -153,14 +170,20 @@ class Finals:
         """On each placement; a budget ends them where there is one."""
         if self.budget.finals_left_s is not None:
             return PLACEMENT_ROUNDS - 1
-        most = MOST_SAMPLES // len(finalists)
+        most = MOST_SAMPLES_OF_ALL // len(finalists)
         return max(LEAST_ROUNDS, min(most, self._fitting_rounds(finalists)))
 
     def _fitting_rounds(self, finalists: list[TrialRecord]) -> int:
         """How many fit into the time for a placement."""
         _, within_s = self._share()
-        within_s = FINALS_S if within_s is None else within_s
-        return int(within_s / PLACEMENTS / max(_round_s(finalists), SAMPLE_S))
+        within_s = FINALS_S if within_s is None else within_s - CHECK_S * len(finalists)
+        return int(within_s / PLACEMENTS / max(self._round_s(finalists), SAMPLE_S))
+
+    def _round_s(self, contenders: list[TrialRecord]) -> float:
+        """Seconds of one round."""
+        evicting_s = EVICTION_S if self.cold else 0.0
+        costs = [sample_cost(time_us(trial) / 1e6, self.threads) for trial in contenders]
+        return sum(costs) + evicting_s * len(contenders)
 
     def _time(
         self,
@@ -175,10 +198,14 @@ class Finals:
 
     def _wait_for_quiet(self, finalists: list[TrialRecord], rounds: int, first: Message) -> None:
         """Further processes while there was no quiet one; not in a budget of seconds."""
-        for process in range(2, 2 + PATIENCE):
-            if self.budget.finals_left_s is not None or not self._were_disturbed(finalists):
+        for process in range(2, 2 + WAITING):
+            is_over = self.budget.finals_left_s is not None or (
+                self.should_stop is not None and self.should_stop()
+            )
+            if is_over or not self._were_disturbed(finalists):
                 return
-            self._time_afresh(finalists, rounds, first, process * AFRESH)
+            if not self._time_afresh(finalists, rounds, first, process * AFRESH):
+                return
 
     def _were_disturbed(self, finalists: list[TrialRecord]) -> bool:
         """Whether even the quiet rounds were slower than the search has seen the machine.
@@ -186,12 +213,13 @@ class Finals:
         Which of two finalists is the faster can depend on who else computes.
         """
         paces = sorted(self._paces(finalists, Rounds(tuple(self._timed))))
-        return bool(paces) and paces[int(QUIETEST * len(paces))] < -QUIETER
+        is_known = len(paces) >= ENOUGH_PACES
+        return is_known and paces[int(QUIETEST * len(paces))] < -QUIETER
 
     def _time_afresh(
         self, finalists: list[TrialRecord], rounds: int, first: Message, at: int
-    ) -> None:
-        """Again in another process, its rounds counted from `at`.
+    ) -> bool:
+        """Again in another process, its rounds counted from `at`; whether they came to an end.
 
         One that fails there keeps what the others have said.
         """
@@ -202,6 +230,8 @@ class Finals:
                 samples.update(by_round(again, at))
             first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])
             first["rejected"] += reply["rejected"]
+            return True
+        return False
 
     def _rank(
         self, finalists: list[TrialRecord], reply: Message
@@ -242,11 +272,6 @@ class Finals:
             for index, trial in enumerate(finalists)
         )
         return [log(pace) - quiet for pace in self.paces]
-
-
-def _round_s(contenders: Sequence[TrialRecord]) -> float:
-    """Seconds of one round."""
-    return sum(max(SAMPLE_S, time_us(trial) / 1e6) for trial in contenders)
 
 
 def time_us(trial: TrialRecord) -> float:

@@ -65,6 +65,7 @@ class Samples:
         rejected: samples that were preempted.
         least_s: shortest run of any sample, also of those; on one thread by the time that
             the thread had, which no neighbour lengthens much.
+        last_s: one run of the latest sample, kept or not, by the same clock.
         evict: called before each sample, to empty the caches; None measures hot.
         rounds: of interleaved samples, the round of each that was kept.
     """
@@ -75,6 +76,7 @@ class Samples:
     rejected: int = 0
     evict: Callable[[], None] | None = None
     least_s: float = float("inf")
+    last_s: float = float("inf")
     rounds: list[int] = field(default_factory=list)
 
     @property
@@ -90,7 +92,8 @@ class Samples:
         run(self.repeat)
         thread, wall = time.thread_time() - thread, time.perf_counter() - wall
         ran = thread if self.threads == 1 else wall
-        self.least_s = min(self.least_s, ran / self.repeat)
+        self.last_s = ran / self.repeat
+        self.least_s = min(self.least_s, self.last_s)
         preempted = wall - thread > max(PREEMPTED_S, PREEMPTED_FRACTION * wall)
         if preempted and self.threads == 1:
             self.rejected += 1

@@ -130,13 +130,19 @@ class _Turns:
             self._take()
 
     def _take(self) -> None:
-        """One round, and its ratio unless one of the two was preempted."""
+        """One round, and its ratio unless one of the two was preempted.
+
+        What a very long run loses of the caches meanwhile is little beside it, and another one
+        costs as much as a whole trial: its ratio is that of the threads' times.
+        """
         turns = [(self.samples, self.run), (self._of_control, self.control.run)]
         for samples, run in turns if self.rounds % 2 == 0 else turns[::-1]:
             if self.rounds not in samples.rounds:  # else its check was the sample
                 samples.take(run, self.rounds)
         if all(samples.rounds[-1:] == [self.rounds] for samples, _ in turns):
             self.ratios.append(self.samples.times[-1] / self._of_control.times[-1])
+        elif min(samples.least_s for samples, _ in turns) >= VERY_LONG_RUN_S:
+            self.ratios.append(self.samples.last_s / self._of_control.last_s)
         self.rounds += 1
 
     def _are_enough(self, elapsed_s: float, budget_s: float) -> bool:

@@ -128,6 +128,9 @@ def tune(
             budget,
             paces=search.paces,
             earlier=store.earlier_paces(),
+            threads=target.threads,
+            cold=request.cache == "cold",
+            should_stop=should_stop,
         )
         best, peers = finals.run(to_end)
     trials = tuple(search.trials)

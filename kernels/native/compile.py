@@ -3,7 +3,8 @@
 Each function is compiled alone, when a schedule first needs it, and kept for other processes:
 a micro-kernel for every schedule with its register tile and unroll factor (one that is called
 seldom: with any factor), a pack for every register tile of as many columns. So a candidate that
-differs from earlier ones in its blocks alone compiles nothing here.
+differs from earlier ones in its blocks alone compiles nothing here, unless they make a seldom
+micro-kernel a frequent one.
 """
 
 import functools

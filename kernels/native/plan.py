@@ -42,7 +42,7 @@ class Plan:
     """A schedule's native code before it is compiled.
 
     Attributes:
-        nest: the loop nest.
+        nest: the loop nest of the schedule; the driver may have loops of one trip besides.
         spec: the micro-kernel that the schedule asks for.
         use: how the nest uses it.
         source: the driver.

@@ -34,6 +34,7 @@ def use_of(nest: Nest, lanes: int) -> Use:
     """What `nest` asks for with vectors of `lanes` elements.
 
     The names are those of the micro-kernels for tiles at an `edge`, and those `filling` a panel.
+    Of several threads one may have nothing but such tiles, and the others wait for it.
     """
     rows = cols = filling = 0.0
     for entry, blocks in blocks_at(nest):
@@ -44,7 +45,9 @@ def use_of(nest: Nest, lanes: int) -> Use:
             rows = _cut_share(blocks[nest.space.row], entry.rows)
             cols = _cut_share(blocks[nest.space.col], entry.cols, lanes)
     shares = {"edge": rows + cols - rows * cols, "filling": filling}
-    return Use(_cut(rows > 0, cols > 0), frozenset(n for n, s in shares.items() if s <= SELDOM))
+    is_alone = len(nest.parts) == 1
+    seldom = frozenset(name for name, share in shares.items() if is_alone and share <= SELDOM)
+    return Use(_cut(rows > 0, cols > 0), seldom)
 
 
 def _cut(rows: bool, cols: bool) -> Cut:

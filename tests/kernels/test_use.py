@@ -11,7 +11,7 @@ from kernels.native.compile import pieces
 from kernels.native.plan import plan
 from kernels.native.use import Use, use_of
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Prefetch, Register, Schedule, Stream, Tile, Unroll
+from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Stream, Tile, Unroll
 from kernels.target import Target
 from tests.kernels.strategies import problems, schedules
 
@@ -72,6 +72,7 @@ def use(text: str, *steps: object) -> Use:
         # Packed anew for each block of rows.
         ("m=600,n=64,k=9", (Tile("m", 60), Pack("B"), Register(6, 64)), {"edge", "filling"}),
         ("m=600,n=64,k=9", (Tile("m", 54), Pack("B"), Register(6, 64)), {"edge"}),
+        ("m=60,n=760,k=9", (Parallel("n", 12), Register(6, 64)), set()),  # the last has no other
     ],
 )
 def test_seldom_is_up_to_a_tenth_of_the_time(text: str, steps: tuple, seldom: set[str]) -> None:

@@ -1,10 +1,15 @@
+import subprocess
+import sys
+from dataclasses import replace
+
 import pytest
 
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from search import budget as budget_module
 from search.budget import Budget
-from search.finals import CONTENDERS, FINALISTS, PATIENCE, PLACEMENTS
+from search.finals import CONTENDERS, ENOUGH_PACES, FINALISTS, PLACEMENTS, WAITING
+from search.process import CandidateFailureError
 from search.records import TuneRequest
 from search.store import MemoryStore
 from search.tune import tune
@@ -238,7 +243,66 @@ def test_finals_wait_for_times_as_quiet_as_the_search_has_seen() -> None:
 def test_nobody_waits_for_ever_or_in_a_budget_of_seconds() -> None:
     runner = Disturbed(1000)
     assert found(runner) != found(Seen())
-    assert runner.processes == 2 + PATIENCE
+    assert runner.processes == 2 + WAITING
     runner = Disturbed(1000)
     found(runner, seconds=60.0)
     assert runner.processes == 2
+
+
+def test_nobody_waits_once_the_job_is_to_stop_or_for_what_few_trials_have_seen() -> None:
+    runner, asked = Disturbed(1000), []
+
+    def should_stop() -> bool:
+        asked.append(runner.processes)
+        return runner.processes > 2
+
+    tune(
+        SQUARE,
+        TARGET,
+        TuneRequest(trials=40),
+        MemoryStore(),
+        make_runner=lambda *_: runner,
+        should_stop=should_stop,
+    )
+    assert runner.processes == 3 and asked[-2:] == [2, 3]
+    runner, few = Disturbed(1000), TuneRequest(trials=ENOUGH_PACES - 1)
+    tune(SQUARE, TARGET, few, MemoryStore(), make_runner=lambda *_: runner)
+    assert runner.processes == 2
+
+
+def test_a_further_process_that_fails_is_the_last() -> None:
+    class Failing(Disturbed):
+        def renew(self):
+            super().renew()
+            self.finals_fail = self.processes > 2
+
+    runner = Failing(1000)
+    found(runner)
+    assert runner.processes == 3
+
+
+def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along() -> None:
+    class Crashing(Seen):
+        def finals(self, schedules, *given):
+            self.met.append(len(schedules))
+            if len(schedules) > FINALISTS:
+                raise CandidateFailureError("crash", "SIGSEGV")
+            return FakeRunner.finals(self, schedules, *given)
+
+    runner = Crashing()
+    found(runner)
+    assert runner.met == [CONTENDERS, FINALISTS, FINALISTS]
+
+
+@pytest.mark.parametrize(("threads", "cold"), [(2, False), (1, True)])
+def test_what_a_sample_takes_beside_its_run_counts(threads: int, cold: bool) -> None:
+    runner = Seen()
+    request = TuneRequest(trials=40, cache="cold" if cold else "hot")
+    target = replace(TARGET, threads=threads)
+    tune(SQUARE, target, request, MemoryStore(), make_runner=lambda *_: runner)
+    assert runner.met[-1] == FINALISTS
+
+
+def test_the_first_trial_does_not_wait_for_other_libraries() -> None:
+    code = "import sys, search.child; sys.exit(any('peers' in name for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -160,3 +160,20 @@ def test_rounds_in_which_one_was_preempted_have_no_ratio(
     found = machine.beside(0.5e-3, 0.51e-3)
     assert 0 < found.samples.rejected < MOST_ROUNDS
     assert seconds(found) == pytest.approx(0.51e-3, rel=0.02)
+
+
+def test_a_very_long_run_that_was_preempted_is_not_run_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = [0.0]
+
+    def thread_time() -> float:
+        lost[0] += 2e-3  # before a run and after it
+        return machine.now - lost[0]
+
+    monkeypatch.setattr(measure.time, "thread_time", thread_time)
+    found = machine.beside(20e-3, 24e-3)
+    check, two_rounds = 1, 4
+    assert machine.runs == check + two_rounds and found.samples.rejected == check + 2
+    assert seconds(found) == pytest.approx(20e-3 * 22 / 18, rel=0.02), "by the threads' times"
+    assert not found.stopped

@@ -290,7 +290,7 @@ def test_finalists_that_fail_leave_the_rest(index: int | None) -> None:
     runner.finals_fail, runner.failing_final = 2, index
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
-    assert len(result.best.runners_up) == FINALISTS - 1
+    assert len(result.best.runners_up) == FINALISTS - (1 if index == 0 else 2)
     timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
     assert result.best.schedule == timed[2 if index == 0 else 0].schedule
 
