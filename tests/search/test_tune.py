@@ -285,23 +285,13 @@ class Long(FakeRunner):
 
 
 @pytest.mark.parametrize("index", [None, 0])
-def test_finalists_that_fail_leave_the_rest(index: int | None) -> None:
-    runner = FakeRunner()
+@pytest.mark.parametrize("kind", [FakeRunner, Long])
+def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int | None) -> None:
+    runner = kind()
     runner.finals_fail, runner.failing_final = 2, index
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
-    assert len(result.best.runners_up) == FINALISTS - (1 if index == 0 else 2)
-    timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
-    assert result.best.schedule == timed[2 if index == 0 else 0].schedule
-
-
-@pytest.mark.parametrize("index", [None, 0])
-def test_long_finalists_that_fail_leave_the_rest(index: int | None) -> None:
-    runner = Long()
-    runner.finals_fail, runner.failing_final = 2, index
-    result, *_ = run(TuneRequest(trials=20), runner=runner)
-    assert result.best is not None
-    # One who fails in the semifinal is replaced; where nobody knows who it was there is none.
+    # Of twelve one is replaced; where nobody knows who it was, those that trail go with it.
     assert len(result.best.runners_up) == FINALISTS - (1 if index == 0 else 2)
     timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
     assert result.best.schedule == timed[2 if index == 0 else 0].schedule
