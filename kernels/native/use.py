@@ -10,7 +10,7 @@ Cut = Literal["", "rows", "cols", "rows and cols"]
 """The sides on which C cuts tiles off."""
 
 SELDOM = 0.1
-"""Of the time of all calls. Loops over single steps took up to 7% longer (f32 and f64, 12 cases)."""
+"""Of the time of all calls. Loops over single steps took up to 7% longer (f32, f64; 12 cases)."""
 
 
 @dataclass(frozen=True)
