@@ -119,12 +119,15 @@ def test_every_sampler_finds_untried_schedules(sampler: str) -> None:
     assert result.trials[-1].origin == sampler
 
 
-def test_same_seed_same_trials() -> None:
-    first, *_ = run(TuneRequest(trials=40, seed=3))
-    again, *_ = run(TuneRequest(trials=40, seed=3))
-    other, *_ = run(TuneRequest(trials=40, seed=4))
-    hashes = [[t.schedule.hash for t in r.trials] for r in (first, again, other)]
-    assert hashes[0] == hashes[1] != hashes[2]
+@pytest.mark.parametrize("sampler", [DEFAULT_SAMPLER, "random"])
+def test_same_seed_same_trials(sampler: str) -> None:
+    def hashes(seed: int) -> list[str]:
+        result, *_ = run(TuneRequest(trials=40, seed=seed, sampler=sampler))
+        return [trial.schedule.hash for trial in result.trials]
+
+    assert hashes(3) == hashes(3)
+    if sampler == "random":  # the default can come to the same whatever it draws
+        assert hashes(3) != hashes(4)
 
 
 def test_a_failure_costs_one_trial_and_is_kept_with_its_class() -> None:
