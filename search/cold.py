@@ -6,19 +6,24 @@ turns over several copies of its operands, each touched once after the walk, and
 of the turn is divided by their number. Code and predictors stay warm.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
 from kernels.reference import Array, empty_aligned
+from kernels.target.model import Target
 
 LEAST_BUFFER = 32 << 20
 TIMES_THE_CACHES = 2
 SAMPLE_S = 40e-6  # of a cold sample, for a clock of 50 ns and two calls to it
+TRIED = 5  # warm runs that tell how long one is; a single one may be preempted
+TRIED_S = 0.1  # after which there are no more of them
 MOST_COPIES = 32
 MOST_COPIED_BYTES = 256 << 20
+WALK_BYTES_S = 8e9  # at least, of a buffer that is written
 
 Run = Callable[[int], None]
 
@@ -42,6 +47,26 @@ class ColdMode:
         return walked + turns
 
 
+def largest_cache(target: Target) -> int:
+    """Bytes of the target's largest cache; 0 where none is known."""
+    return max(target.l2_bytes, target.l3_bytes)
+
+
+def walked_bytes(cache_bytes: int) -> int:
+    """How much is written so that a cache of that size holds nothing else."""
+    return max(LEAST_BUFFER, TIMES_THE_CACHES * cache_bytes)
+
+
+def evicting_s(target: Target) -> float:
+    """Seconds that emptying the target's caches takes, about and at most."""
+    return walked_bytes(largest_cache(target)) / WALK_BYTES_S
+
+
+def added_bytes(target: Target) -> int:
+    """Memory that the cold mode takes at most: the buffer, and copies with their scratch."""
+    return walked_bytes(largest_cache(target)) + 2 * MOST_COPIED_BYTES
+
+
 def cold_mode(run_s: float, operand_bytes: int, cache_bytes: int) -> ColdMode:
     """The cold mode for runs of about `run_s` seconds on operands of `operand_bytes`.
 
@@ -52,10 +77,23 @@ def cold_mode(run_s: float, operand_bytes: int, cache_bytes: int) -> ColdMode:
     """
     fitting = max(1, MOST_COPIED_BYTES // max(1, operand_bytes))
     copies = min(MOST_COPIES, fitting, max(1, ceil(SAMPLE_S / max(run_s, 1e-9))))
-    size = max(LEAST_BUFFER, TIMES_THE_CACHES * cache_bytes)
-    buffer = empty_aligned((size // 8,), np.int64)
+    buffer = empty_aligned((walked_bytes(cache_bytes) // 8,), np.int64)
     buffer[:] = 0
     return ColdMode(copies, buffer)
+
+
+def least_s(run: Run) -> float:
+    """Seconds of the shortest of a few runs."""
+    least = inf
+    until = time.perf_counter() + TRIED_S
+    for _ in range(TRIED):
+        begin = time.perf_counter()
+        run(1)
+        end = time.perf_counter()
+        least = min(least, end - begin)
+        if end > until:
+            break
+    return least
 
 
 def in_turn(runs: Sequence[Run]) -> Run:

@@ -35,7 +35,7 @@ def finals(
         lower(session.problem, Schedule.from_json(steps), session.target) for steps in schedules
     ]
     peers = _right_peers(session) if with_peers else []
-    cold = session.how_cold(_seconds_of(session.call(schedules[0])))
+    cold = session.how_cold(session.call(schedules[0]))
     ours, theirs = _nothing_yet(len(schedules)), _nothing_yet(len(peers))
     before = time.monotonic()
     rejected, peak = 0, session.peak()
@@ -79,12 +79,6 @@ def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
             raise
         scratch.append(call.scratch_bytes)
     return scratch
-
-
-def _seconds_of(run: Run) -> float:
-    begin = time.perf_counter()
-    run(1)
-    return time.perf_counter() - begin
 
 
 def _placed(session: Session, executables: list[Executable], placement: int) -> list[Run]:

@@ -42,7 +42,6 @@ AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are c
 QUIETER = 0.1  # of the logarithm of a pace: by so much the search has met quieter times
 WAITING = 4  # further processes, at most, that wait for such times
 ENOUGH_PACES = 10  # to tell what the search has seen
-EVICTION_S = 0.01  # about what it takes to write a buffer of twice the largest cache
 LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
 
 
@@ -78,7 +77,7 @@ class Finals:
         paces: of the machine in the trials of the search, where a control told them.
         earlier: those of the searches before it on the same target, each for itself.
         threads: that a run uses.
-        cold: whether caches are emptied before each sample.
+        evicting_s: that it takes to empty the caches before each sample; 0 where that is not done.
         should_stop: asked before there is more waiting; True ends it.
     """
 
@@ -90,7 +89,7 @@ class Finals:
     paces: Sequence[float] = ()
     earlier: Sequence[Sequence[float]] = ()
     threads: int = 1
-    cold: bool = False
+    evicting_s: float = 0.0
     should_stop: Callable[[], bool] | None = None
     _timed: list[ByRound] = field(default_factory=list, init=False)
 
@@ -181,9 +180,8 @@ class Finals:
 
     def _round_s(self, contenders: list[TrialRecord]) -> float:
         """Seconds of one round."""
-        evicting_s = EVICTION_S if self.cold else 0.0
         costs = [sample_cost(time_us(trial) / 1e6, self.threads) for trial in contenders]
-        return sum(costs) + evicting_s * len(contenders)
+        return sum(costs) + self.evicting_s * len(contenders)
 
     def _time(
         self,

@@ -11,7 +11,8 @@ from typing import Any
 from kernels.problem import Problem
 from kernels.process import ONE_THREAD
 from kernels.support import working_bytes
-from kernels.target import parse_target
+from kernels.target import parse_target, resolve
+from search.cold import added_bytes
 from search.compiling import READY_AHEAD, Compilers, compilers_beside
 from search.process import CandidateFailureError, ChildProcess
 from search.processors import Claim, Paces, claim
@@ -41,13 +42,18 @@ class Limits:
     memory_bytes: int
 
     @classmethod
-    def for_problem(cls, problem: Problem) -> "Limits":
-        """Generous for a sane candidate of `problem`, final for any other."""
+    def for_problem(cls, problem: Problem, beside: int = 0) -> "Limits":
+        """Generous for a sane candidate of `problem`, final for any other.
+
+        Args:
+            problem: what candidates compute.
+            beside: bytes that the measurement itself takes.
+        """
         work_s = problem.flops / SLOWEST_FLOPS
         return cls(
             trial_s=BASE_LIMIT_S + 10 * work_s,
             setup_s=SETUP_LIMIT_S + 10 * work_s,
-            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem),
+            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem) + beside,
         )
 
 
@@ -96,7 +102,10 @@ class Runner:
 
     @property
     def _limits(self) -> Limits:
-        return self.limits or Limits.for_problem(self.problem)
+        if self.limits:
+            return self.limits
+        beside = added_bytes(resolve(self.target)) if self.cache == "cold" else 0
+        return Limits.for_problem(self.problem, beside)
 
     @property
     def processors(self) -> Claim:

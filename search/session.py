@@ -22,7 +22,14 @@ from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
 from search.answers import FailureError
-from search.cold import MOST_COPIED_BYTES, ColdMode, cold_mode, in_turn
+from search.cold import (
+    MOST_COPIED_BYTES,
+    ColdMode,
+    cold_mode,
+    in_turn,
+    largest_cache,
+    least_s,
+)
 from search.compiler import compiled
 from search.measure import Run
 from search.pace import Control
@@ -88,14 +95,13 @@ class Session:
             copies[name][...] = array
         return Place(copies)
 
-    def how_cold(self, run_s: float) -> ColdMode | None:
+    def how_cold(self, first: Run) -> ColdMode | None:
         """The cold mode for this problem, decided by its first candidate; None measures hot."""
         if self.cache == "hot":
             return None
         if self.cold is None:
-            caches = max(self.target.l2_bytes, self.target.l3_bytes)
             size = sum(array.nbytes for array in self.operands.values())
-            self.cold = cold_mode(run_s, size, caches)
+            self.cold = cold_mode(least_s(first), size, largest_cache(self.target))
             self.places += [self.new_place() for _ in range(self.cold.copies - 1)]
         return self.cold
 

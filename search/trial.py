@@ -69,7 +69,7 @@ def _timed(
 ) -> Paced:
     """The samples of a candidate that is right, after the one of its check."""
     threads = session.target.threads
-    cold = session.how_cold(first.least_s)
+    cold = session.how_cold(call)
     is_long = threads == 1 and cold is None and first.least_s >= LONG_RUN_S
     if is_long and limits and first.least_s > FIRST_RUN * limits.stop_above_s * session.pace:
         # Touching its memory for the first time does not double a run this long.

@@ -9,6 +9,7 @@ from kernels.paths import require_cache_dir
 from kernels.problem import Problem
 from kernels.target.model import Target
 from search.budget import Budget
+from search.cold import evicting_s
 from search.exploration import Exploration, TrialRunner
 from search.finals import Finals, FinalsRunner
 from search.records import TrialRecord, TuneRequest, TuneResult
@@ -108,7 +109,7 @@ def tune(
             paces=search.paces,
             earlier=store.earlier_paces(),
             threads=target.threads,
-            cold=request.cache == "cold",
+            evicting_s=evicting_s(target) if request.cache == "cold" else 0.0,
             should_stop=should_stop,
         )
         best, peers = finals.run(to_end)

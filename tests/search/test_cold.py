@@ -1,5 +1,5 @@
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -8,7 +8,16 @@ from kernels.problem import Matmul
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search import measure
-from search.cold import LEAST_BUFFER, MOST_COPIES, ColdMode, cold_mode, in_turn
+from search.cold import (
+    LEAST_BUFFER,
+    MOST_COPIES,
+    ColdMode,
+    added_bytes,
+    cold_mode,
+    evicting_s,
+    in_turn,
+    least_s,
+)
 from search.runner import Runner
 
 
@@ -19,9 +28,24 @@ def test_short_runs_take_turns_over_copies_and_long_ones_do_not() -> None:
     assert cold_mode(1e-9, 64 << 20, 32 << 20).copies == 4, "copies have to fit in memory"
 
 
+def test_a_run_that_was_preempted_does_not_tell_how_long_runs_are() -> None:
+    lengths = iter([0.05, 0.0, 0.05, 0.0, 0.0])
+    assert least_s(lambda _repeat: time.sleep(next(lengths))) < 0.025
+    runs = []
+    least_s(lambda _repeat: runs.append(time.sleep(0.15)))
+    assert len(runs) == 1, "a long run tells by itself"
+
+
 def test_the_walk_is_over_more_than_the_caches_hold() -> None:
     assert cold_mode(1.0, 1, 64 << 20).buffer.nbytes == 128 << 20
     assert cold_mode(1.0, 1, 0).buffer.nbytes == LEAST_BUFFER
+
+
+def test_a_large_cache_is_allowed_the_memory_and_the_time_that_emptying_it_takes() -> None:
+    small = replace(detect(), l3_bytes=8 << 20)
+    large = replace(small, l3_bytes=480 << 20)
+    assert added_bytes(large) - added_bytes(small) == 2 * (480 - 16) << 20
+    assert evicting_s(large) == pytest.approx(30 * evicting_s(small))
 
 
 @dataclass
