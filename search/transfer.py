@@ -36,7 +36,7 @@ from search.records import Solved
 from search.space import Space
 from search.store import TrialStore
 
-MOST = 2  # starting points
+MOST = 6  # starting points
 FAST = 0.15  # a point so much slower than the best counts half in what is usual
 
 

@@ -1,6 +1,9 @@
 """The problems whose spaces are recorded, by the names of their files."""
 
+from dataclasses import replace
 from pathlib import Path
+
+from kernels.problem import Conv2d, Matmul, Problem, parse_problem
 
 FOLDER = Path(__file__).parents[1] / "spaces"
 PROBLEMS = {
@@ -23,19 +26,24 @@ UNSEEN = {
 }
 """Shapes that no weight was fitted to and no sampler was chosen on; the rule of evidence in
 `search.learning` was chosen with them in view."""
+
+
+def relatives(problem: Problem) -> dict[str, Problem]:
+    """Two near problems: rows (of a convolution, pixels each way) doubled, and columns halved.
+
+    What does not halve is rounded up.
+    """
+    if isinstance(problem, Matmul):
+        rows, cols = replace(problem, m=2 * problem.m), replace(problem, n=-(-problem.n // 2))
+        return {"rows": rows, "cols": cols}
+    assert isinstance(problem, Conv2d)
+    h, w = problem.h + problem.stride * problem.oh, problem.w + problem.stride * problem.ow
+    return {"rows": replace(problem, h=h, w=w), "cols": replace(problem, co=-(-problem.co // 2))}
+
+
 RELATIVES = {
-    "f32-rows": "matmul:m=256,n=3072,k=768,dtype=f32",
-    "f32-cols": "matmul:m=128,n=1536,k=768,dtype=f32",
-    "skinny-f32-rows": "matmul:m=24,n=2048,k=768,dtype=f32",
-    "skinny-f32-cols": "matmul:m=12,n=1024,k=768,dtype=f32",
-    "odd-f32-rows": "matmul:m=400,n=517,k=391,dtype=f32",
-    "odd-f32-cols": "matmul:m=200,n=259,k=391,dtype=f32",
-    "bf16-rows": "matmul:m=1024,n=1024,k=640,dtype=bf16",
-    "bf16-cols": "matmul:m=512,n=512,k=640,dtype=bf16",
-    "conv3x3-f32-rows": "conv2d:n=1,h=58,w=58,ci=128,co=128,kh=3,kw=3,dtype=f32",
-    "conv3x3-f32-cols": "conv2d:n=1,h=30,w=30,ci=128,co=64,kh=3,kw=3,dtype=f32",
-    "conv1x1-f32-rows": "conv2d:n=1,h=28,w=28,ci=1024,co=256,kh=1,kw=1,dtype=f32",
-    "conv1x1-f32-cols": "conv2d:n=1,h=14,w=14,ci=1024,co=128,kh=1,kw=1,dtype=f32",
+    f"{name.removeprefix('unseen-')}-{kind}": near.canonical
+    for name, text in UNSEEN.items()
+    for kind, near in relatives(parse_problem(text)).items()
 }
-"""Of each unseen shape: rows (of a convolution, pixels each way) doubled, and columns halved."""
 ALL = PROBLEMS | UNSEEN | RELATIVES

@@ -44,11 +44,9 @@ def test_a_tile_that_does_not_fit_gives_way_to_one_like_it() -> None:
 
 
 def test_only_legal_points_come_each_once_and_a_few() -> None:
-    tiles = ("4x6", "8x3", "9x3", "6x4", "7x3")
-    known = [
-        solved(f"matmul:m={m},n=1024,k=900,dtype=f32", tile=tile)
-        for m, tile in zip((256, 300, 350, 400, 450), tiles, strict=True)
-    ]
+    tiles = ("4x6", "8x3", "9x3", "6x4", "7x3", "12x2", "5x5", "10x2")
+    assert len(tiles) > MOST
+    known = [searched("matmul:m=1024,n=1024,k=900,dtype=f32", dict.fromkeys(tiles, 1.0))]
     space = Space(SQUARE, WIDE)
     points = starting_points(space, [*known, *known])
     assert len(points) == MOST
@@ -79,7 +77,7 @@ def test_what_the_model_got_wrong_there_is_expected_here(scale: float) -> None:
     factors = dict.fromkeys(("6x4", "8x3", "12x2", "7x3", "9x3"), 1.0) | {"5x5": 0.8, "9x2": 0.7}
     text = "matmul:m=1024,n=1024,k=900,dtype=f32"
     points = starting_points(Space(SQUARE, WIDE), [searched(text, factors, scale)])
-    assert {p["tile"] for p in points} == {"5x5", "9x2"}
+    assert {p["tile"] for p in points[:2]} == {"5x5", "9x2"}
 
 
 def test_a_slower_point_comes_first_where_the_model_sees_that_it_suits_better() -> None:

@@ -1,0 +1,200 @@
+"""Warm against cold, timed: searches with and without near problems' trials in the store.
+
+    python -m benchmarks.warm_start [PROBLEM ...] [--seeds 10] [--trials 96] [--costs-of CPU]
+
+For each problem and seed two near problems are searched from nothing, with as many trials as
+`tune` gives by default: one of twice the rows (a convolution's pixels each way) and one of half the
+columns. Then the problem itself is searched twice, cold, and warm from those two alone. With
+`--costs-of` all searches begin with the costs of another processor, as they do on one that none
+were fitted to.
+
+What is the best, all those searches say together: whatever came near the fastest trial of its own
+search is timed again in interleaved rounds of one fresh process, and the best of that once more, in
+more rounds. Counted are the trials until the first that stood within 2% of the best there; a search
+that came to no such trial counts as one more than it had, and is marked.
+
+`benchmarks.transfer` asks the same of recorded spaces, where anyone can repeat it. There the
+nearest recorded schedule takes the place of one that was not recorded: a small matter for a
+sampler, a great one for a starting point.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+from statistics import geometric_mean, mean, median
+
+from benchmarks.replay.problems import UNSEEN, relatives
+from benchmarks.report import conditions
+from kernels.problem import Problem, parse_problem
+from kernels.schedule import Schedule
+from kernels.target import detect
+from kernels.target.cores import core_of
+from kernels.target.model import Target
+from search.costs import Costs, shipped
+from search.exploration import Exploration
+from search.finals import time_us
+from search.records import Solved, TrialRecord, TuneRequest
+from search.rounds import rounds_of
+from search.runner import Runner
+from search.space import Space
+from search.store import MemoryStore
+from search.transfer import warmed
+
+NEAR = 1.02
+FIRST_SEED = 1000  # of the searches that filled the stores; those that are compared begin at 0
+WIDE, WIDE_ROUNDS = 1.06, 7  # what is timed again first, by its own search
+CLOSE, CLOSE_ROUNDS = 1.05, 41  # and once more, by what the first rounds say
+PLACEMENTS = 3
+
+
+@dataclass(frozen=True)
+class Searched:
+    """One search of up to `most` trials."""
+
+    trials: tuple[TrialRecord, ...]
+    most: int
+
+    def first_of(self, hashes: set[str]) -> int:
+        """The number, from 1, of the first trial of one of these schedules; else one too many."""
+        found = (i for i, t in enumerate(self.trials, 1) if t.schedule.hash in hashes)
+        return next(found, self.most + 1)
+
+    def near_ones(self) -> dict[str, Schedule]:
+        """The schedules that came near its fastest, by hash."""
+        ran = [(time_us(t), t.schedule) for t in self.trials if t.measurement]
+        least = min(took for took, _ in ran)
+        return {schedule.hash: schedule for took, schedule in ran if took <= WIDE * least}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One problem: of each search, by seed, the trials it took to be near.
+
+    Attributes:
+        most: trials of a search; what never came near counts as one more.
+        among: how many schedules are near, were timed twice, were timed again.
+    """
+
+    text: str
+    most: int
+    among: str
+    cold: list[int] = field(default_factory=list)
+    warm: list[int] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """Warm over cold, of the medians."""
+        return median(self.warm) / median(self.cold)
+
+    @property
+    def mean_ratio(self) -> float:
+        """Warm over cold, of the means."""
+        return mean(self.warm) / mean(self.cold)
+
+    def __str__(self) -> str:
+        cold, warm = (
+            f"{median(v):g} ({mean(v):.1f}; {min(v)} to {max(v)}{self._missed(v)})"
+            for v in (self.cold, self.warm)
+        )
+        ratios = f"{self.ratio:.2f} ({self.mean_ratio:.2f})"
+        return f"| `{self.text}` | {cold} | {warm} | {ratios} | {self.among} |"
+
+    def _missed(self, counts: list[int]) -> str:
+        missed = sum(count > self.most for count in counts)
+        return f", {missed} never" if missed else ""
+
+
+def searched(
+    problem: Problem, request: TuneRequest, known: Sequence[Solved], costs: Costs | None
+) -> Searched:
+    """Search as `tune` does, without finals.
+
+    Args:
+        problem: what to search for.
+        request: budget and seed.
+        known: what the store holds of other problems.
+        costs: to begin with; None for those of this processor.
+    """
+    target, store = detect(), MemoryStore(known)
+    space, starts = warmed(Space(problem, target, costs), store)
+    search = Exploration(space, request, store, starts)
+    with Runner(problem, target.canonical, request.seed) as runner:
+        for point, origin in search.ahead(runner):
+            search.run(runner, point, origin)
+        runner.settle()
+    return Searched(tuple(search.trials), request.trials)
+
+
+def standing(problem: Problem, schedules: dict[str, Schedule], rounds: int) -> dict[str, float]:
+    """How many times longer than the fastest of them each takes, by hash; in a fresh process."""
+    steps = [list(schedule.to_json()) for schedule in schedules.values()]
+    with Runner(problem, detect().canonical) as runner:
+        reply = runner.finals(steps, rounds, peers=False, placements=PLACEMENTS)
+    logs = rounds_of(reply).standings
+    return {found: exp(log - min(logs)) for found, log in zip(schedules, logs, strict=True)}
+
+
+def compare(problem: Problem, seeds: int, trials: int, costs: Costs | None) -> Row:
+    """Search a problem cold and warm with the same seeds."""
+    colds, warms = [], []
+    for seed in range(seeds):
+        known = []
+        for near in relatives(problem).values():
+            found = searched(near, TuneRequest(seed=FIRST_SEED + seed), [], costs)
+            known.append(Solved.of(near, detect().canonical, found.trials))
+        request = TuneRequest(trials=trials, seed=seed)
+        colds.append(searched(problem, request, [], costs))
+        warms.append(searched(problem, request, known, costs))
+    wide: dict[str, Schedule] = {}
+    for search in (*colds, *warms):
+        wide |= search.near_ones()
+    first = standing(problem, wide, WIDE_ROUNDS)
+    close = {found: wide[found] for found, over in first.items() if over <= CLOSE}
+    best = {found for found, over in standing(problem, close, CLOSE_ROUNDS).items() if over <= NEAR}
+    row = Row(problem.canonical, trials, f"{len(best)} of {len(close)} of {len(wide)}")
+    row.cold.extend(search.first_of(best) for search in colds)
+    row.warm.extend(search.first_of(best) for search in warms)
+    return row
+
+
+def summary(rows: list[Row]) -> str:
+    """The sums and the geometric means of some rows."""
+    colds, warms = sum(median(r.cold) for r in rows), sum(median(r.warm) for r in rows)
+    mean_colds, mean_warms = sum(mean(r.cold) for r in rows), sum(mean(r.warm) for r in rows)
+    missed = sum(count > row.most for row in rows for count in (*row.cold, *row.warm))
+    return (
+        f"Geometric mean of warm/cold: {geometric_mean([r.ratio for r in rows]):.2f} "
+        f"({geometric_mean([r.mean_ratio for r in rows]):.2f} of means), worst "
+        f"{max(r.ratio for r in rows):.2f} ({max(r.mean_ratio for r in rows):.2f}). All trials: "
+        f"cold {colds:g}, warm {warms:g} ({mean_colds:.0f}, {mean_warms:.0f}); {missed} searches "
+        f"never came near."
+    )
+
+
+def main() -> int:
+    """Print the table, row by row."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("problems", nargs="*", default=list(UNSEEN.values()))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--trials", type=int, default=96)
+    parser.add_argument("--costs-of", metavar="CPU", help="begin with those of this processor")
+    args = parser.parse_args()
+    if args.costs_of and not core_of(args.costs_of)[1]:
+        parser.error(f"--costs-of {args.costs_of}: no known processor, by LLVM's names")
+    costs = shipped(Target(args.costs_of)) if args.costs_of else None
+    print(conditions())
+    heads = ["problem", "cold (mean; range)", "warm", "warm/cold (of means)"]
+    heads += ["within 2%, of timed twice, of timed again"]
+    print("| " + " | ".join(heads) + " |\n|---|" + "---|" * (len(heads) - 1))
+    rows = []
+    for text in args.problems:
+        rows.append(compare(parse_problem(text), args.seeds, args.trials, costs))
+        print(rows[-1], flush=True)
+    print(f"\n{summary(rows)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
