@@ -2,10 +2,13 @@
 
 It models the logarithm of the time over the encoding of points (`search.parameters`), with
 the analytical model's estimate (`search.model`) as its mean, so that the timed schedules
-only have to teach where that errs. The candidates are the neighbours of the fastest, and
-random points. The one with the largest expected improvement is proposed (Jones, Schonlau
-and Welch, Efficient Global Optimization of Expensive Black-Box Functions, Journal of Global
-Optimization 13, 1998); in the last part of the budget the one that is believed the fastest.
+only have to teach where that errs. The candidates are the neighbours of the fastest, random
+points, and what a climb from the most promising of all meets: its neighbours, of which the best
+are candidates again for the next proposal, so that the climb goes on from trial to trial: what is
+best may be several changes away from any point that was timed. The candidate with the largest
+expected improvement is proposed (Jones, Schonlau and Welch, Efficient Global Optimization of
+Expensive Black-Box Functions, Journal of Global Optimization 13, 1998); in the last part of the
+budget the one that is believed the fastest.
 
 Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and
 a good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
@@ -16,6 +19,7 @@ Well-Suited to Parallelize Optimization, 2010).
 """
 
 from collections import deque
+from itertools import islice
 from math import log
 from random import Random
 
@@ -31,7 +35,9 @@ from search.space import Space
 
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
 SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest
-RANDOM, FRESH = 200, 40  # candidates from anywhere, and how many of them are new each time
+RANDOM, FRESH = 40, 8  # candidates from anywhere, and how many of them are new each time
+PROMISING = 20  # candidates that stay for the next proposal
+CLIMBED = 2  # of all candidates, whose neighbours are candidates too
 SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
 MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
 FEW = 3  # trials before which there is nothing to model
@@ -50,6 +56,7 @@ class Surrogate:
         self._timed: list[tuple[float, Point]] = []
         self._pending: dict[tuple[object, ...], Point] = {}
         self._anywhere: deque[Point] = deque(maxlen=RANDOM)
+        self._promising: list[Point] = []
         self._process = GaussianProcess()
 
     def learn(self, trial: TrialRecord) -> None:
@@ -72,11 +79,10 @@ class Surrogate:
         centres = [data[i][1] for i in np.argsort(known)[:CENTRES]]
         if self._pending:
             self._process.believe(self._features(list(self._pending.values()))[0])
-        pool = self._pool(centres)
-        order: list[int] = np.argsort(self._worth(pool, offset, float(known.min()))).tolist()
-        chosen = next((pool[i] for i in order if is_free(pool[i])), None)
-        if chosen is None:
+        self._promising = self._climbed(centres, offset, float(known.min()), is_free)
+        if not self._promising:
             return self._space.draw(self._random)
+        chosen = self._promising.pop(0)
         self._pending[self._space.key(chosen)] = chosen
         return chosen
 
@@ -93,11 +99,28 @@ class Surrogate:
         self._process.fit(encoded, residual - offset)
         return offset
 
+    def _climbed(
+        self, centres: list[Point], offset: float, best: float, is_free: IsFree
+    ) -> list[Point]:
+        """The best candidates that are free, after a step up from the first of them."""
+        pool = self._pool(centres)
+        worth = self._worth(pool, offset, best)
+        tops = islice((pool[i] for i in np.argsort(worth) if is_free(pool[i])), CLIMBED)
+        known = {self._space.key(point) for point in pool}
+        beside = [point for top in tops for point in self._space.neighbours(top)]
+        higher = {key: p for p in beside if (key := self._space.key(p)) not in known}
+        if higher:
+            pool += higher.values()
+            more = self._worth(list(higher.values()), offset, best)
+            worth = np.concatenate([worth, more])
+        free = (pool[i] for i in np.argsort(worth) if is_free(pool[i]))
+        return list(islice(free, PROMISING))
+
     def _pool(self, centres: list[Point]) -> list[Point]:
         pool = [p for centre in centres for p in self._space.neighbours(centre)]
         drawn = FRESH if self._anywhere else RANDOM
         self._anywhere.extend(self._space.draw(self._random) for _ in range(drawn))
-        pool += self._anywhere
+        pool += [*self._anywhere, *self._promising]
         return list({self._space.key(point): point for point in pool}.values())
 
     def _worth(self, pool: list[Point], offset: float, best: float) -> Array:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels.problem import parse_problem
-from search import features
+from search import features, surrogate
 from search.gaussian import GaussianProcess, expected_improvement
 from search.measure import summarise
 from search.model import log_time
@@ -74,6 +74,32 @@ def test_models_find_what_random_search_does_not(in_flight: int) -> None:
 
     by_chance = reached("random")
     assert reached("surrogate") < reached("local") < by_chance
+
+
+def test_a_climb_leads_several_changes_away_from_what_was_timed(monkeypatch) -> None:
+    """Without a random candidate, and though only single changes are looked at."""
+    monkeypatch.setattr(surrogate, "RANDOM", 0)
+    monkeypatch.setattr(surrogate, "FRESH", 0)
+    space = Space(SQUARE, WIDE)
+    sampler = surrogate.Surrogate(space, seed=0, trials=40)
+    tried = [space.draw(Random(seed)) for seed in range(6)]
+    for number, point in enumerate(tried):
+        sampler.learn(timed(space, number, point, seconds(space, point)))
+
+    def changes(point) -> int:
+        return min(sum(point[name] != other[name] for name in point) for other in tried)
+
+    hashes = {space.schedule(point).hash for point in tried}
+    farthest = 0
+    for number in range(len(tried), 16):
+        point = sampler.propose(
+            lambda p: (found := space.legal_hash(p)) is not None and found not in hashes
+        )
+        farthest = max(farthest, changes(point))
+        tried.append(point)
+        hashes.add(space.schedule(point).hash)
+        sampler.learn(timed(space, number, point, seconds(space, point)))
+    assert farthest >= 2
 
 
 def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
