@@ -27,9 +27,7 @@ from pathlib import Path
 from statistics import geometric_mean, mean, median
 
 from benchmarks.replay.problems import ALL, FOLDER, UNSEEN
-from kernels.target.cores import core_of
-from kernels.target.model import Target
-from search.costs import shipped
+from benchmarks.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
 from search.parameters import Point
 from search.recording import Recording
 from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
@@ -38,15 +36,13 @@ from search.space import Space
 from search.store import MemoryStore
 from search.transfer import warmed
 
-NEAR = 1.02
 MOST = 200
 STORED = 64  # trials of each search that filled the store
 STORES = 5
-FIRST_SEED = 1000  # of the searches that filled the stores; those that are compared begin at 0
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Counts):
     """One shape: trials of each search until within 2% of the best, by seed.
 
     Attributes:
@@ -56,20 +52,8 @@ class Row:
 
     text: str
     starts: float
-    cold: list[int]
-    warm: list[int]
     cold_s: float
     warm_s: float
-
-    @property
-    def ratio(self) -> float:
-        """Warm over cold, of the medians."""
-        return median(self.warm) / median(self.cold)
-
-    @property
-    def mean_ratio(self) -> float:
-        """Warm over cold, of the means."""
-        return mean(self.warm) / mean(self.cold)
 
 
 def searched(space: RecordedSpace, sampler: str, seed: int) -> Solved:
@@ -90,7 +74,7 @@ def compare(
     cold, cold_s = _searches([(space, [])], sampler, seeds)
     warm, warm_s = _searches(beginnings, sampler, seeds)
     offered = mean(len(points) for _, points in beginnings)
-    return Row(ALL[name], offered, cold, warm, cold_s, warm_s)
+    return Row(cold, warm, ALL[name], offered, cold_s, warm_s)
 
 
 def _searches(
@@ -148,18 +132,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--sampler", choices=SAMPLERS, default=DEFAULT_SAMPLER)
     parser.add_argument("--each", action="store_true", help="every space, from all the others")
-    parser.add_argument("--costs-of", metavar="CPU", help="begin with those of this processor")
+    add_costs_of(parser)
     parser.add_argument("--spaces", type=Path, default=FOLDER, help="a folder of recordings")
     args = parser.parse_args()
     paths = {name: args.spaces / f"{name}.json.gz" for name in ALL}
     names = [name for name, path in paths.items() if path.exists()]
     spaces = {name: RecordedSpace.of(Recording.load(paths[name])) for name in names}
     if args.costs_of:
-        if not core_of(args.costs_of)[1]:
-            parser.error(f"--costs-of {args.costs_of}: no known processor, by LLVM's names")
-        costs = shipped(Target(args.costs_of))
-        if all(space.costs == costs for space in spaces.values()):
-            parser.error(f"--costs-of {args.costs_of}: {args.spaces} was recorded on such a core")
+        costs = costs_of(parser, args.costs_of, [space.costs for space in spaces.values()])
         spaces = {name: replace(space, corrected=costs) for name, space in spaces.items()}
     stores = [
         {

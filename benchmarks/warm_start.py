@@ -21,20 +21,20 @@ sampler, a great one for a starting point.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp
 from statistics import geometric_mean, mean, median
 
 from benchmarks.replay.problems import UNSEEN, relatives
 from benchmarks.report import conditions
+from benchmarks.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import detect
-from kernels.target.cores import core_of
-from kernels.target.model import Target
 from search.costs import Costs, shipped
 from search.exploration import Exploration
 from search.finals import time_us
+from search.process import CandidateFailureError
 from search.records import Solved, TrialRecord, TuneRequest
 from search.rounds import rounds_of
 from search.runner import Runner
@@ -42,8 +42,6 @@ from search.space import Space
 from search.store import MemoryStore
 from search.transfer import warmed
 
-NEAR = 1.02
-FIRST_SEED = 1000  # of the searches that filled the stores; those that are compared begin at 0
 WIDE, WIDE_ROUNDS = 1.06, 7  # what is timed again first, by its own search
 CLOSE, CLOSE_ROUNDS = 1.05, 41  # and once more, by what the first rounds say
 PLACEMENTS = 3
@@ -64,12 +62,12 @@ class Searched:
     def near_ones(self) -> dict[str, Schedule]:
         """The schedules that came near its fastest, by hash."""
         ran = [(time_us(t), t.schedule) for t in self.trials if t.measurement]
-        least = min(took for took, _ in ran)
+        least = min((took for took, _ in ran), default=0.0)
         return {schedule.hash: schedule for took, schedule in ran if took <= WIDE * least}
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Counts):
     """One problem: of each search, by seed, the trials it took to be near.
 
     Attributes:
@@ -80,18 +78,6 @@ class Row:
     text: str
     most: int
     among: str
-    cold: list[int] = field(default_factory=list)
-    warm: list[int] = field(default_factory=list)
-
-    @property
-    def ratio(self) -> float:
-        """Warm over cold, of the medians."""
-        return median(self.warm) / median(self.cold)
-
-    @property
-    def mean_ratio(self) -> float:
-        """Warm over cold, of the means."""
-        return mean(self.warm) / mean(self.cold)
 
     def __str__(self) -> str:
         cold, warm = (
@@ -128,12 +114,24 @@ def searched(
 
 
 def standing(problem: Problem, schedules: dict[str, Schedule], rounds: int) -> dict[str, float]:
-    """How many times longer than the fastest of them each takes, by hash; in a fresh process."""
-    steps = [list(schedule.to_json()) for schedule in schedules.values()]
-    with Runner(problem, detect().canonical) as runner:
-        reply = runner.finals(steps, rounds, peers=False, placements=PLACEMENTS)
-    logs = rounds_of(reply).standings
-    return {found: exp(log - min(logs)) for found, log in zip(schedules, logs, strict=True)}
+    """How many times longer than the fastest of them each takes, by hash; in a fresh process.
+
+    Without any that fails there.
+    """
+    left = list(schedules)
+    while left:
+        steps = [list(schedules[found].to_json()) for found in left]
+        try:
+            with Runner(problem, detect().canonical) as runner:
+                reply = runner.finals(steps, rounds, peers=False, placements=PLACEMENTS)
+        except CandidateFailureError as failure:
+            if failure.index is None:
+                raise
+            left.pop(failure.index)
+            continue
+        logs = rounds_of(reply).standings
+        return {found: exp(log - min(logs)) for found, log in zip(left, logs, strict=True)}
+    return {}
 
 
 def compare(problem: Problem, seeds: int, trials: int, costs: Costs | None) -> Row:
@@ -153,10 +151,10 @@ def compare(problem: Problem, seeds: int, trials: int, costs: Costs | None) -> R
     first = standing(problem, wide, WIDE_ROUNDS)
     close = {found: wide[found] for found, over in first.items() if over <= CLOSE}
     best = {found for found, over in standing(problem, close, CLOSE_ROUNDS).items() if over <= NEAR}
-    row = Row(problem.canonical, trials, f"{len(best)} of {len(close)} of {len(wide)}")
-    row.cold.extend(search.first_of(best) for search in colds)
-    row.warm.extend(search.first_of(best) for search in warms)
-    return row
+    cold = [search.first_of(best) for search in colds]
+    warm = [search.first_of(best) for search in warms]
+    among = f"{len(best)} of {len(close)} of {len(wide)}"
+    return Row(cold, warm, problem.canonical, trials, among)
 
 
 def summary(rows: list[Row]) -> str:
@@ -179,11 +177,9 @@ def main() -> int:
     parser.add_argument("problems", nargs="*", default=list(UNSEEN.values()))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--trials", type=int, default=96)
-    parser.add_argument("--costs-of", metavar="CPU", help="begin with those of this processor")
+    add_costs_of(parser)
     args = parser.parse_args()
-    if args.costs_of and not core_of(args.costs_of)[1]:
-        parser.error(f"--costs-of {args.costs_of}: no known processor, by LLVM's names")
-    costs = shipped(Target(args.costs_of)) if args.costs_of else None
+    costs = costs_of(parser, args.costs_of, [shipped(detect())]) if args.costs_of else None
     print(conditions())
     heads = ["problem", "cold (mean; range)", "warm", "warm/cold (of means)"]
     heads += ["within 2%, of timed twice, of timed again"]

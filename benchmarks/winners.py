@@ -28,7 +28,9 @@ PROBLEMS = (
     "matmul:m=512,n=512,k=512,dtype=i32",
     "conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32",
 )
-ROUNDS, PLACEMENTS = 31, 3
+ROUNDS, PLACEMENTS = 11, 9
+"""Where buffers lie moves some schedules by 2% (one standard deviation): so many placements leave
+less than 1% of that."""
 
 
 def behind(problem: Problem, seeds: int, trials: int) -> list[float]:

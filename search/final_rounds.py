@@ -35,7 +35,7 @@ def finals(
         lower(session.problem, Schedule.from_json(steps), session.target) for steps in schedules
     ]
     peers = _right_peers(session) if with_peers else []
-    cold = session.how_cold(session.call(schedules[0]))
+    cold = session.how_cold(session.call(schedules[0])) if session.cache == "cold" else None
     ours, theirs = _nothing_yet(len(schedules)), _nothing_yet(len(peers))
     before = time.monotonic()
     rejected, peak = 0, session.peak()

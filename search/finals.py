@@ -125,7 +125,10 @@ class Finals:
         left = self.budget.finals_left_s
         within_s = FINALS_S if left is None else SEMIFINAL_SHARE * left
         runs = LEAST_SEMIFINAL_ROUNDS + BEFORE_ROUNDS
-        taken_s = accumulate(max(CHECK_S, runs * time_us(trial) / 1e6) for trial in ranking)
+        evicting_s = LEAST_SEMIFINAL_ROUNDS * self.evicting_s
+        taken_s = accumulate(
+            max(CHECK_S, runs * time_us(trial) / 1e6) + evicting_s for trial in ranking
+        )
         fitting = sum(seconds <= within_s for seconds in taken_s)
         return list(ranking[: max(self.most, min(CONTENDERS, fitting))])
 

@@ -42,18 +42,18 @@ class Limits:
     memory_bytes: int
 
     @classmethod
-    def for_problem(cls, problem: Problem, beside: int = 0) -> "Limits":
+    def for_problem(cls, problem: Problem, measuring_bytes: int = 0) -> "Limits":
         """Generous for a sane candidate of `problem`, final for any other.
 
         Args:
             problem: what candidates compute.
-            beside: bytes that the measurement itself takes.
+            measuring_bytes: that the measurement itself takes.
         """
         work_s = problem.flops / SLOWEST_FLOPS
         return cls(
             trial_s=BASE_LIMIT_S + 10 * work_s,
             setup_s=SETUP_LIMIT_S + 10 * work_s,
-            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem) + beside,
+            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem) + measuring_bytes,
         )
 
 
@@ -104,8 +104,8 @@ class Runner:
     def _limits(self) -> Limits:
         if self.limits:
             return self.limits
-        beside = added_bytes(resolve(self.target)) if self.cache == "cold" else 0
-        return Limits.for_problem(self.problem, beside)
+        measuring = added_bytes(resolve(self.target)) if self.cache == "cold" else 0
+        return Limits.for_problem(self.problem, measuring)
 
     @property
     def processors(self) -> Claim:

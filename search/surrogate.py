@@ -3,12 +3,12 @@
 It models the logarithm of the time over the encoding of points (`search.parameters`), with
 the analytical model's estimate (`search.model`) as its mean, so that the timed schedules
 only have to teach where that errs. The candidates are the neighbours of the fastest, random
-points, and what a climb from the most promising of all meets: its neighbours, of which the best
-are candidates again for the next proposal, so that the climb goes on from trial to trial: what is
-best may be several changes away from any point that was timed. The candidate with the largest
-expected improvement is proposed (Jones, Schonlau and Welch, Efficient Global Optimization of
-Expensive Black-Box Functions, Journal of Global Optimization 13, 1998); in the last part of the
-budget the one that is believed the fastest.
+points, and what a climb from the most promising free ones meets: their neighbours. The best that
+are free are candidates again for the next proposal, so that the climb goes on from trial to
+trial: what is best may be several changes away from any point that was timed. The one with the
+largest expected improvement is proposed (Jones, Schonlau and Welch, Efficient Global Optimization
+of Expensive Black-Box Functions, Journal of Global Optimization 13, 1998); in the last part of
+the budget the one that is believed the fastest.
 
 Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and
 a good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
@@ -36,8 +36,8 @@ from search.space import Space
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
 SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest
 RANDOM, FRESH = 40, 8  # candidates from anywhere, and how many of them are new each time
-PROMISING = 20  # candidates that stay for the next proposal
-CLIMBED = 2  # of all candidates, whose neighbours are candidates too
+PROMISING = 20  # free candidates that stay for the next proposal
+CLIMBED = 2  # of the free ones, whose neighbours are candidates too
 SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
 MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
 FEW = 3  # trials before which there is nothing to model

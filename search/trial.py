@@ -4,7 +4,9 @@ import time
 from typing import Any
 
 from kernels.errors import LoweringError, ScheduleError
+from search.cold import evicting_s
 from search.measure import (
+    LEAST_SAMPLES,
     LONG_RUN_S,
     SAMPLE_S,
     VERY_LONG_RUN_S,
@@ -81,8 +83,9 @@ def _timed(
         samples = first  # the median is of the others, if this one met new memory
     if control is not None and limits is not None:
         return measure_beside(control, run, samples, limits, TRIAL_BUDGET_S)
+    budget_s = TRIAL_BUDGET_S + LEAST_SAMPLES * (evicting_s(session.target) if cold else 0.0)
     stop_above_s, behind_s = (limits.stop_above_s, limits.behind_s) if limits else (None, None)
-    samples, stopped = measure(run, TRIAL_BUDGET_S, stop_above_s, threads, samples, behind_s)
+    samples, stopped = measure(run, budget_s, stop_above_s, threads, samples, behind_s)
     return Paced(samples, stopped, None)
 
 

@@ -1,12 +1,19 @@
+from argparse import ArgumentParser
+
 import pytest
 
 from benchmarks import warm_start
 from benchmarks.replay.problems import RELATIVES, UNSEEN, relatives
-from benchmarks.warm_start import Row, Searched, compare, summary
+from benchmarks.warm_cold import costs_of
+from benchmarks.warm_start import Row, Searched, compare, standing, summary
 from kernels.problem import Matmul, parse_problem
 from kernels.target import detect
+from kernels.target.model import Target
+from search.costs import USUAL, shipped
 from search.nearness import distance
+from search.process import CandidateFailureError
 from search.records import Measurement, Solved, TrialRecord
+from search.runner import Runner
 from search.space import Space
 
 
@@ -36,6 +43,39 @@ def test_counts_to_the_first_trial_of_the_best():
     assert search.first_of(set()) == 9
 
 
+def test_a_search_in_which_nothing_ran_has_nothing_to_time_again():
+    search = Searched(trials_of([None, None]), most=2)
+    assert search.near_ones() == {}
+    assert standing(parse_problem("matmul:m=64,n=64,k=64,dtype=f32"), {}, 3) == {}
+
+
+def test_a_schedule_that_fails_when_it_is_timed_again_is_left_out(monkeypatch):
+    """With the others timed all the same; a failure of nobody's in particular is told."""
+    schedules = {trial.schedule.hash: trial.schedule for trial in trials_of([3.0, 2.0, 1.0])}
+    met = []
+
+    class Failing(Runner):
+        def finals(self, steps, *given, **named):
+            met.append(len(steps))
+            if len(steps) == 3:
+                raise CandidateFailureError("wrong", "largest deviation 1", index=1)
+            return super().finals(steps, *given, **named)
+
+    monkeypatch.setattr(warm_start, "Runner", Failing)
+    problem = parse_problem("matmul:m=64,n=64,k=64,dtype=f32")
+    stood = standing(problem, schedules, 3)
+    first, _, third = schedules
+    assert (met, set(stood)) == ([3, 2], {first, third})
+    assert min(stood.values()) == 1.0
+
+    def crash(*_given, **_named):
+        raise CandidateFailureError("crash", "SIGSEGV")
+
+    monkeypatch.setattr(Failing, "finals", crash)
+    with pytest.raises(CandidateFailureError, match="SIGSEGV"):
+        standing(problem, schedules, 3)
+
+
 def test_what_came_near_the_fastest_is_timed_again():
     trials = trials_of([None, 105.0, 100.0, 107.0])
     near = Searched(trials, most=4).near_ones()
@@ -44,7 +84,7 @@ def test_what_came_near_the_fastest_is_timed_again():
 
 def test_a_search_that_never_came_near_is_marked():
     text = "matmul:m=4,n=4,k=4,dtype=f32"
-    row = Row(text, 96, "1 of 2 of 3", [10, 97, 97], [5, 6, 7])
+    row = Row([10, 97, 97], [5, 6, 7], text, 96, "1 of 2 of 3")
     assert "97 (68.0; 10 to 97, 2 never)" in str(row)
     assert "6 (6.0; 5 to 7)" in str(row)
     assert row.ratio == pytest.approx(6 / 97)
@@ -74,6 +114,36 @@ def test_a_convolutions_pixels_are_doubled_whatever_its_stride_and_padding():
     rows, cols = relatives(problem)["rows"], relatives(problem)["cols"]
     assert (rows.oh, rows.ow) == (2 * problem.oh, 2 * problem.ow)
     assert cols.co == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds", "cols"),
+    [
+        ("matmul:m=64,n=1,k=64,dtype=f32", {"rows"}, None),
+        ("conv2d:n=1,h=9,w=9,ci=12,co=12,kh=3,kw=3,groups=12,dtype=f32", {"rows"}, None),
+        ("conv2d:n=1,h=9,w=9,ci=12,co=18,kh=3,kw=3,groups=6,dtype=f32", {"rows", "cols"}, 12),
+    ],
+)
+def test_what_cannot_be_halved_stays(text, kinds, cols):
+    near = relatives(parse_problem(text))
+    assert set(near) == kinds
+    assert cols is None or near["cols"].co == cols
+
+
+@pytest.mark.parametrize(
+    ("cpu", "own", "said"),
+    [
+        ("pentium9", [], "no known processor"),
+        ("rocketlake", [], "none of its own"),
+        ("cascadelake", [shipped(Target("cascadelake"))], "begin with these"),
+    ],
+)
+def test_costs_that_are_none_or_the_same_are_refused(cpu, own, said, capsys):
+    with pytest.raises(SystemExit):
+        costs_of(ArgumentParser(), cpu, own)
+    assert said in capsys.readouterr().err
+    assert costs_of(ArgumentParser(), "cascadelake", [USUAL]) != USUAL
+    assert costs_of(ArgumentParser(), "znver5", [shipped(Target("cascadelake"))]) == USUAL
 
 
 def test_only_warm_searches_know_the_relatives_and_the_best_is_of_all(monkeypatch):

@@ -31,14 +31,19 @@ UNSEEN = {
 def relatives(problem: Problem) -> dict[str, Problem]:
     """Two near problems: rows (of a convolution, pixels each way) doubled, and columns halved.
 
-    What does not halve is rounded up.
+    What does not halve is rounded up, a convolution's columns in each group; a problem with a
+    single column has only the first.
     """
     if isinstance(problem, Matmul):
-        rows, cols = replace(problem, m=2 * problem.m), replace(problem, n=-(-problem.n // 2))
-        return {"rows": rows, "cols": cols}
-    assert isinstance(problem, Conv2d)
-    h, w = problem.h + problem.stride * problem.oh, problem.w + problem.stride * problem.ow
-    return {"rows": replace(problem, h=h, w=w), "cols": replace(problem, co=-(-problem.co // 2))}
+        rows: Problem = replace(problem, m=2 * problem.m)
+        cols: Problem = replace(problem, n=-(-problem.n // 2))
+    else:
+        assert isinstance(problem, Conv2d)
+        h, w = problem.h + problem.stride * problem.oh, problem.w + problem.stride * problem.ow
+        rows = replace(problem, h=h, w=w)
+        in_group = problem.co // problem.groups
+        cols = replace(problem, co=-(-in_group // 2) * problem.groups)
+    return {kind: near for kind, near in (("rows", rows), ("cols", cols)) if near != problem}
 
 
 RELATIVES = {

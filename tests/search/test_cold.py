@@ -7,7 +7,7 @@ import pytest
 from kernels.problem import Matmul
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
-from search import measure
+from search import cold, measure
 from search.cold import (
     LEAST_BUFFER,
     MOST_COPIES,
@@ -28,12 +28,21 @@ def test_short_runs_take_turns_over_copies_and_long_ones_do_not() -> None:
     assert cold_mode(1e-9, 64 << 20, 32 << 20).copies == 4, "copies have to fit in memory"
 
 
-def test_a_run_that_was_preempted_does_not_tell_how_long_runs_are() -> None:
-    lengths = iter([0.05, 0.0, 0.05, 0.0, 0.0])
-    assert least_s(lambda _repeat: time.sleep(next(lengths))) < 0.025
-    runs = []
-    least_s(lambda _repeat: runs.append(time.sleep(0.15)))
-    assert len(runs) == 1, "a long run tells by itself"
+@pytest.mark.parametrize(
+    ("lengths", "least", "runs"),
+    [([0.02, 1e-5, 0.03, 2e-5, 1e-5], 1e-5, 5), ([0.15], 0.15, 1), ([0.08, 0.03], 0.03, 2)],
+)
+def test_one_preempted_run_does_not_tell_how_long_runs_are(
+    lengths: list[float], least: float, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, left = [0.0], list(lengths)
+    monkeypatch.setattr(cold.time, "perf_counter", lambda: now[0])
+
+    def run(_repeat: int) -> None:
+        now[0] += left.pop(0)
+
+    assert least_s(run) == pytest.approx(least)
+    assert len(lengths) - len(left) == runs
 
 
 def test_the_walk_is_over_more_than_the_caches_hold() -> None:
@@ -42,10 +51,17 @@ def test_the_walk_is_over_more_than_the_caches_hold() -> None:
 
 
 def test_a_large_cache_is_allowed_the_memory_and_the_time_that_emptying_it_takes() -> None:
-    small = replace(detect(), l3_bytes=8 << 20)
+    small = replace(detect(), l2_bytes=1 << 20, l3_bytes=16 << 20)
     large = replace(small, l3_bytes=480 << 20)
     assert added_bytes(large) - added_bytes(small) == 2 * (480 - 16) << 20
     assert evicting_s(large) == pytest.approx(30 * evicting_s(small))
+    problem = Matmul(m=8, n=8, k=8, dtype="f32")
+    with (
+        Runner(problem, detect().canonical, cache="cold") as one,
+        Runner(problem, detect().canonical) as hot,
+    ):
+        added = one._limits.memory_bytes - hot._limits.memory_bytes
+    assert added == added_bytes(detect())
 
 
 @dataclass

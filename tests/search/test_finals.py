@@ -294,6 +294,17 @@ def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along()
     assert runner.met == [CONTENDERS, FINALISTS, FINALISTS]
 
 
+def test_emptying_large_caches_leaves_time_for_few_in_the_semifinal() -> None:
+    met = {}
+    for l3_bytes in (32 << 20, 480 << 20):
+        runner = Seen()
+        target = replace(TARGET, l3_bytes=l3_bytes)
+        request = TuneRequest(trials=40, cache="cold")
+        tune(SQUARE, target, request, MemoryStore(), make_runner=lambda *_, r=runner: r)
+        met[l3_bytes] = runner.met[0]
+    assert met[480 << 20] < met[32 << 20] == CONTENDERS
+
+
 @pytest.mark.parametrize(("threads", "cold"), [(2, False), (1, True)])
 def test_what_a_sample_takes_beside_its_run_counts(threads: int, cold: bool) -> None:
     runner = Seen()

@@ -76,30 +76,31 @@ def test_models_find_what_random_search_does_not(in_flight: int) -> None:
     assert reached("surrogate") < reached("local") < by_chance
 
 
-def test_a_climb_leads_several_changes_away_from_what_was_timed(monkeypatch) -> None:
-    """Without a random candidate, and though only single changes are looked at."""
+@pytest.mark.parametrize(("staying", "farthest"), [(1, {1, 2}), (surrogate.PROMISING, {3, 4, 5})])
+def test_a_climb_goes_on_from_one_proposal_to_the_next(
+    staying: int, farthest: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By single changes, without a random candidate and with nothing timed meanwhile.
+
+    Where only the one that is proposed stays, a neighbour's neighbour is the end.
+    """
     monkeypatch.setattr(surrogate, "RANDOM", 0)
     monkeypatch.setattr(surrogate, "FRESH", 0)
+    monkeypatch.setattr(surrogate, "PROMISING", staying)
     space = Space(SQUARE, WIDE)
     sampler = surrogate.Surrogate(space, seed=0, trials=40)
     tried = [space.draw(Random(seed)) for seed in range(6)]
     for number, point in enumerate(tried):
         sampler.learn(timed(space, number, point, seconds(space, point)))
-
-    def changes(point) -> int:
-        return min(sum(point[name] != other[name] for name in point) for other in tried)
-
     hashes = {space.schedule(point).hash for point in tried}
-    farthest = 0
-    for number in range(len(tried), 16):
+    away = []
+    for _ in range(8):
         point = sampler.propose(
             lambda p: (found := space.legal_hash(p)) is not None and found not in hashes
         )
-        farthest = max(farthest, changes(point))
-        tried.append(point)
         hashes.add(space.schedule(point).hash)
-        sampler.learn(timed(space, number, point, seconds(space, point)))
-    assert farthest >= 2
+        away.append(min(sum(point[name] != other[name] for name in point) for other in tried))
+    assert max(away) in farthest
 
 
 def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:

@@ -61,7 +61,7 @@ class ServiceProcess:
         return status
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 20) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
     """Wait for a condition; AssertionError when it does not come about."""
     deadline = time.monotonic() + seconds
     while not true():

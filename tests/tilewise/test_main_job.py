@@ -154,7 +154,7 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
     wait_until_ready(url, first)
     with Client(url) as client:
         job = client.submit(PROBLEM, trials=60)["id"]
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while len(list(client.trials(job))) < 4:
             assert time.monotonic() < deadline
             time.sleep(0.02)
