@@ -48,20 +48,34 @@ def warmed(space: AnySpace, store: TrialStore) -> tuple[AnySpace, list[Point]]:
 
 
 def starting_points(space: Space, searches: Sequence[Solved]) -> list[Point]:
-    """Up to `MOST` points of `space` that near problems' trials speak for, best first."""
+    """Up to `MOST` points of `space` that near problems' trials speak for.
+
+    The best of each search, the more promising first, then the second of each, and so on: what
+    was fast for one near problem may be slow here all together.
+    """
     known = [(distance(space, solved), solved) for solved in searches]
     near = sorted(
         ((far, solved) for far, solved in known if far is not None), key=lambda pair: pair[0]
     )
-    chosen: dict[str, tuple[float, Point]] = {}
-    for _, solved in near[:NEAREST]:
-        for expected, point in _expected(space, solved):
-            schedule = space.schedule(point)
-            other = chosen.get(schedule.hash)
-            if space.why_illegal(schedule) is None and (other is None or expected < other[0]):
-                chosen[schedule.hash] = expected, point
-    best = sorted(chosen.values(), key=lambda pair: pair[0])
-    return [point for _, point in best[:MOST]]
+    by_place = [
+        (place, expected, point)
+        for _, solved in near[:NEAREST]
+        for place, (expected, point) in enumerate(_best(space, solved))
+    ]
+    chosen: dict[str, Point] = {}
+    for _, _, point in sorted(by_place, key=lambda entry: entry[:2]):
+        chosen.setdefault(space.schedule(point).hash, point)
+    return list(chosen.values())[:MOST]
+
+
+def _best(space: Space, solved: Solved) -> list[tuple[float, Point]]:
+    """The first `MOST` of what a search offers, legal and different, the most promising first."""
+    found: dict[str, tuple[float, Point]] = {}
+    for expected, point in sorted(_expected(space, solved), key=lambda pair: pair[0]):
+        schedule = space.schedule(point)
+        if len(found) < MOST and space.why_illegal(schedule) is None:
+            found.setdefault(schedule.hash, (expected, point))
+    return list(found.values())
 
 
 def _expected(space: Space, solved: Solved) -> Iterator[tuple[float, Point]]:
