@@ -5,13 +5,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from statistics import mean, median
 
-from kernels.target.cores import core_of
-from kernels.target.model import Target
-from search.costs import USUAL, Costs, shipped
+from search.costs import FITTED, Costs
 
 NEAR = 1.02  # of the best time: what a search is to come to
 FIRST_SEED = 1000  # of the searches that filled the stores; those that are compared begin at 0
-USUAL_CPU = "znver5"  # whose costs are those of every processor without its own
 
 
 @dataclass(frozen=True)
@@ -34,22 +31,18 @@ class Counts:
 
 def add_costs_of(parser: ArgumentParser) -> None:
     """Let the caller begin all searches with the costs of another processor."""
-    parser.add_argument("--costs-of", metavar="CPU", help="begin with those of this processor")
+    parser.add_argument("--costs-of", choices=FITTED, help="begin with those of this processor")
 
 
 def costs_of(parser: ArgumentParser, cpu: str, own: Collection[Costs]) -> Costs:
-    """The costs of a processor that has some; else the parser's error.
+    """The costs of a processor; the parser's error where all searches begin with them anyway.
 
     Args:
         parser: of the command line.
-        cpu: by LLVM's name.
+        cpu: one of `FITTED`.
         own: what the searches would begin with.
     """
-    if not core_of(cpu)[1]:
-        parser.error(f"--costs-of {cpu}: no known processor, by LLVM's names")
-    costs = shipped(Target(cpu))
-    if costs == USUAL and cpu != USUAL_CPU:
-        parser.error(f"--costs-of {cpu}: it has none of its own; {USUAL_CPU} has the usual ones")
+    costs = FITTED[cpu]
     if all(each == costs for each in own):
         parser.error(f"--costs-of {cpu}: searches begin with these without it")
     return costs

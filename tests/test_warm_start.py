@@ -4,12 +4,11 @@ import pytest
 
 from benchmarks import warm_start
 from benchmarks.replay.problems import RELATIVES, UNSEEN, relatives
-from benchmarks.warm_cold import costs_of
+from benchmarks.warm_cold import add_costs_of, costs_of
 from benchmarks.warm_start import Row, Searched, compare, standing, summary
 from kernels.problem import Matmul, parse_problem
 from kernels.target import detect
-from kernels.target.model import Target
-from search.costs import USUAL, shipped
+from search.costs import FITTED, USUAL
 from search.nearness import distance
 from search.process import CandidateFailureError
 from search.records import Measurement, Solved, TrialRecord
@@ -130,20 +129,17 @@ def test_what_cannot_be_halved_stays(text, kinds, cols):
     assert cols is None or near["cols"].co == cols
 
 
-@pytest.mark.parametrize(
-    ("cpu", "own", "said"),
-    [
-        ("pentium9", [], "no known processor"),
-        ("rocketlake", [], "none of its own"),
-        ("cascadelake", [shipped(Target("cascadelake"))], "begin with these"),
-    ],
-)
-def test_costs_that_are_none_or_the_same_are_refused(cpu, own, said, capsys):
+def test_costs_that_searches_begin_with_anyway_are_refused(capsys):
+    parser = ArgumentParser()
+    add_costs_of(parser)
+    assert parser.parse_args([]).costs_of is None
+    cpu = parser.parse_args(["--costs-of", "cascadelake"]).costs_of
+    assert costs_of(parser, cpu, [USUAL, FITTED[cpu]]) == FITTED[cpu] != USUAL
     with pytest.raises(SystemExit):
-        costs_of(ArgumentParser(), cpu, own)
-    assert said in capsys.readouterr().err
-    assert costs_of(ArgumentParser(), "cascadelake", [USUAL]) != USUAL
-    assert costs_of(ArgumentParser(), "znver5", [shipped(Target("cascadelake"))]) == USUAL
+        costs_of(parser, cpu, [FITTED[cpu], FITTED[cpu]])
+    assert "begin with these" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--costs-of", "pentium9"])
 
 
 def test_only_warm_searches_know_the_relatives_and_the_best_is_of_all(monkeypatch):

@@ -64,6 +64,11 @@ DEFAULT = Core(2, 64, 2, 64, 1, 64, 4, integer_multiply=2)
 as cores have had since 2013, and the narrowest front end of those above."""
 
 
+def is_intel(cpu: str) -> bool:
+    """Whether the table has the processor, as one of Intel's."""
+    return cpu in _CORES and not cpu.startswith("znver")
+
+
 def core_of(cpu: str) -> tuple[Core, bool]:
     """The core of a processor, and whether it is in the table (else it is `DEFAULT`)."""
     return _CORES.get(cpu, DEFAULT), cpu in _CORES

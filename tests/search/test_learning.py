@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernels.problem import parse_problem
-from search.costs import NAMES, USUAL, Costs, shipped
+from search.costs import FITTED, NAMES, USUAL, Costs, shipped
 from search.learning import LEAST, learned
 from search.model import log_time
 from search.parameters import tile_shape
@@ -120,12 +120,13 @@ def test_a_warm_search_has_both_costs_and_starting_points() -> None:
     assert warmed(space, MemoryStore()) == (space, [])
 
 
-def test_each_recorded_core_has_costs_of_its_own_and_any_other_the_usual_ones() -> None:
-    cores = ("cascadelake", "skylake-avx512", "znver5", "znver3", "apple-m1")
-    found = [shipped(replace(WIDE, cpu=cpu)) for cpu in cores]
-    assert found[0] == found[1] != USUAL
-    assert found[2:] == [USUAL] * 3
-    assert Space(SQUARE, replace(WIDE, cpu="cascadelake")).costs == found[0]
+def test_intels_processors_begin_with_cascade_lakes_costs_and_any_other_with_the_usual() -> None:
+    intels = ("cascadelake", "skylake-avx512", "rocketlake", "graniterapids", "haswell")
+    others = ("znver5", "znver3", "apple-m1")
+    found = {cpu: shipped(replace(WIDE, cpu=cpu)) for cpu in (*intels, *others)}
+    assert {found[cpu] for cpu in intels} == {FITTED["cascadelake"]}
+    assert {found[cpu] for cpu in others} == {USUAL} != {FITTED["cascadelake"]}
+    assert Space(SQUARE, replace(WIDE, cpu="cascadelake")).costs == FITTED["cascadelake"]
 
 
 def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:
