@@ -1,13 +1,14 @@
 """Fit the weights of the analytical model's costs to recorded spaces.
 
-    python -m benchmarks.replay.fit [SPACE ...] [--without SPACE]
+    python -m benchmarks.replay.fit [SPACE ...] [--without SPACE] [--judge CPU]
 
 Least squares of the logarithm's errors with weights of at least zero, over the schedules
 within three times the best of each space, the fastest counting most; every space counts alike,
 and has a factor of its own. Prints the weights in cycles
 for `search.costs`, and how well they rank each space: the speed of the schedule that
 the model likes best as a share of the best, and Spearman's correlation. A space that is
-left out shows how the weights do on a problem that they were not fitted to.
+left out shows how the weights do on a problem that they were not fitted to; so do, with
+`--judge`, weights that are shipped.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from benchmarks.replay.problems import FOLDER, PROBLEMS
-from search.costs import EXTRA, NAMES, TRAFFIC
+from search.costs import EXTRA, FITTED, NAMES, TRAFFIC
 from search.model import amounts
 from search.recording import Recording
 from search.space import Space
@@ -80,15 +81,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("spaces", nargs="*", type=Path)
     parser.add_argument("--without", default="", help="judge this one, do not fit to it")
+    parser.add_argument("--judge", choices=FITTED, help="fit nothing, judge these weights")
     args = parser.parse_args()
     paths = args.spaces or [FOLDER / f"{name}.json.gz" for name in PROBLEMS]
     data = {f"{path.parent.name}/{path.name.split('.')[0]}": read(path) for path in paths}
-    weights, overlap = fit(
-        [pair for name, pair in data.items() if name.split("/")[1] != args.without]
-    )
-    for name, weight in zip(NAMES, weights, strict=True):
-        print(f'    "{name}": {weight:.4g},')
-    print(f"overlap: {overlap:.3g}")
+    if args.judge:
+        weights, overlap = np.array(FITTED[args.judge].cycles), FITTED[args.judge].overlap
+    else:
+        used = [pair for name, pair in data.items() if name.split("/")[1] != args.without]
+        weights, overlap = fit(used)
+        for name, weight in zip(NAMES, weights, strict=True):
+            print(f'    "{name}": {weight:.4g},')
+        print(f"overlap: {overlap:.3g}")
     for name, (rows, times) in data.items():
         predicted = predict(rows, weights, overlap)
         share = times.min() / times[np.argmin(predicted)]

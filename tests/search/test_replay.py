@@ -6,8 +6,9 @@ from statistics import median
 
 import pytest
 
-from search.costs import USUAL
+from search.costs import FITTED, USUAL
 from search.errors import RecordingError
+from search.model import log_time
 from search.parameters import Point
 from search.prior import prior_points
 from search.recording import Recording
@@ -140,6 +141,22 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
         needed = run_.trials_to(limit)
         assert needed is not None and needed <= 40
         assert run_.slow_share(limit * 2) <= 0.15
+
+
+def share_of_the_best(name: str, cpu: str) -> float:
+    """The speed of the recorded schedule that a processor's costs like best."""
+    space = RecordedSpace.of(Recording.load(SPACES / "goldencove" / f"{name}.json.gz"))
+    judged = dataclasses.replace(Space(space.problem, space.target), corrected=FITTED[cpu])
+    times = {space.recording.time_us(t): log_time(judged, t.params) for t in space.trials.values()}
+    return min(times) / min(times, key=lambda time_us: times[time_us])
+
+
+def test_costs_of_an_earlier_core_of_the_same_maker_suit_better() -> None:
+    names = ("f32-cols", "skinny-f32-rows", "unseen-f32", "unseen-odd-f32", "unseen-conv1x1-f32")
+    kin = [share_of_the_best(name, "cascadelake") for name in names]
+    other = [share_of_the_best(name, "znver5") for name in names]
+    assert min(kin) >= 0.75
+    assert median(kin) >= median(other) + 0.1
 
 
 def on_cascade_lake(name: str) -> RecordedSpace:
