@@ -92,8 +92,9 @@ FITTED = {"znver5": USUAL, "cascadelake": Costs(tuple(CASCADE_LAKE.values()), ov
 def shipped(target: Target) -> Costs:
     """The costs that a search on a target begins with.
 
-    Those of Cascade Lake on Intel's processors, those of Zen 5 on all others. On a server of
-    Intel's Golden Cove family the recorded schedule that the former like best has 77 to 100% of the
-    best one's speed on eighteen spaces, the one that the latter like best 38 to 100%.
+    Those of Cascade Lake on Intel's processors, those of Zen 5 on all others. One more of Intel's
+    was recorded, a server of the Golden Cove family (docs/search.md): the schedule that the former
+    like best has 77 to 100% of the best one's speed on eighteen spaces, the one that the latter
+    like best 38 to 100%.
     """
     return FITTED["cascadelake"] if is_intel(target.cpu) else USUAL

@@ -1,6 +1,6 @@
 """Fit the weights of the analytical model's costs to recorded spaces.
 
-    python -m benchmarks.replay.fit [SPACE ...] [--without SPACE] [--judge CPU]
+    python -m benchmarks.replay.fit [SPACE ...] [--without SPACE | --judge CPU]
 
 Least squares of the logarithm's errors with weights of at least zero, over the schedules
 within three times the best of each space, the fastest counting most; every space counts alike,
@@ -80,8 +80,9 @@ def main() -> int:
     """Fit, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("spaces", nargs="*", type=Path)
-    parser.add_argument("--without", default="", help="judge this one, do not fit to it")
-    parser.add_argument("--judge", choices=FITTED, help="fit nothing, judge these weights")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--without", default="", help="judge this one, do not fit to it")
+    either.add_argument("--judge", choices=FITTED, help="fit nothing, judge these weights")
     args = parser.parse_args()
     paths = args.spaces or [FOLDER / f"{name}.json.gz" for name in PROBLEMS]
     data = {f"{path.parent.name}/{path.name.split('.')[0]}": read(path) for path in paths}

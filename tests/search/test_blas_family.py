@@ -1,10 +1,14 @@
 """OpenBLAS held to another family of kernels computes the same products."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 from kernels.target import detect
-from search.peers.blas_family import better_family, product
+from search.peers.blas_family import better_family, libraries, product
 
 FAMILY = better_family(detect())
 needs_family = pytest.mark.skipif(
@@ -45,3 +49,15 @@ def test_a_matrix_that_meets_a_whole_stack() -> None:
     assert run is not None
     run()
     np.testing.assert_allclose(c, a @ b)
+
+
+@pytest.mark.skipif(FAMILY is not None, reason="the tests above ran here as they are")
+@pytest.mark.skipif("avx512f" not in detect().features, reason="the better family has AVX-512")
+@pytest.mark.skipif(not libraries(None), reason="OpenBLAS is reached in a NumPy from a wheel only")
+def test_the_same_where_numpy_is_made_to_choose_slower_kernels() -> None:
+    """So that machines whose kernels NumPy's library knows run the tests above too."""
+    slower = os.environ | {"OPENBLAS_CORETYPE": "Prescott"}
+    above = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(above, env=slower, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "17 passed" in done.stdout, done.stdout
