@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from search.attempt import attempt
 from search.finals import time_us
-from search.pace import WORTH
+from search.pace import WORTH, is_usual
 from search.parameters import Point
 from search.proposals import Proposal, Proposals
 from search.protocol import Message
@@ -70,13 +70,14 @@ class Exploration:
 
     def _take_in(self, trial: TrialRecord) -> None:
         self.trials.append(trial)
+        takes_over = trial.takes_over and is_usual(trial.pace or 1.0, self.paces)
         if trial.pace is not None and trial.state == "timed":  # others took few samples
             self.paces.append(trial.pace)
         if trial.state == "timed" and time_us(trial) < (
             time_us(self.best) if self.best else float("inf")
         ):
             self.best = trial
-        if trial.takes_over or (self.control is None and trial is self.best):
+        if takes_over or (self.control is None and trial is self.best):
             self.control = trial
 
     def ahead(self, runner: TrialRunner) -> Iterator[Proposal]:

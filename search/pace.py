@@ -10,11 +10,14 @@ every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter
 Of many candidates the one that seems the fastest is also a lucky one, and the next would be told
 too fast by as much if it became the control by that; over hundreds of trials the pace would run
 away. So the control stays until a candidate is clearly faster, which is then timed once more; the
-second time alone counts.
+second time alone counts. Nor does one take over at an unusual pace: others may slow the two by
+different amounts, and what is wrong of the known time would be wrong of every pace after it.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import log
 from statistics import median
 
 from search.measure import (
@@ -32,6 +35,11 @@ from search.measure import (
 WORTH = 0.93  # of the control's time: more than luck; a candidate as fast takes its place
 STEADY = 0.03  # between the ratios of rounds: more than they spread while the pace stays
 MOST_ROUNDS = 9
+
+
+def is_usual(pace: float, others: Sequence[float]) -> bool:
+    """Whether the machine ran about as it did in most other trials; so it did in the first."""
+    return not others or abs(log(pace / median(others))) < STEADY
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Paced:
         stopped: whether it was given up early.
         pace: of the machine meanwhile: how many times longer than usual everything took. The
             samples' median over it is the candidate's time. None where nothing told it.
-        takes_over: whether it is to be the control: it was clearly faster at both looks, the
+        takes_over: whether it may be the control: it was clearly faster at both looks, the
             second of which its pace is of.
     """
 

@@ -97,7 +97,7 @@ class TrialRecord:
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the
             number of wrong elements for integers.
-        takes_over: whether it is to be the control of those that follow; not stored.
+        takes_over: whether it may be the control of those that follow; not stored.
     """
 
     number: int
