@@ -57,12 +57,18 @@ class GaussianProcess:
         self._noise = 1e-2
         self._turn = 0
 
-    def fit(self, points: Array, values: Array) -> None:
-        """Take in `values` at `points` (rows), and adapt the lengths to them."""
+    def fit(self, points: Array, values: Array, more: Array | None = None) -> None:
+        """Take in `values` at `points`, and adapt the lengths to them.
+
+        Args:
+            points: in rows.
+            values: one for each.
+            more: variance of what each errs by beside the noise that all have; None is nothing.
+        """
         if self._lengths is None or len(self._lengths) != points.shape[1]:
             self._lengths = np.full(points.shape[1], USUAL_LENGTH)
         self._points = points
-        data = _Data(points, values)
+        data = _Data(points, values, np.zeros(len(points)) if more is None else more)
         lengths, noise = self._lengths, self._noise
         correlation = data.correlation(lengths)
         best = data.fitted(correlation, noise)
@@ -131,7 +137,7 @@ class _Data:
         moving: coordinates in which the points differ.
     """
 
-    def __init__(self, points: Array, values: Array) -> None:
+    def __init__(self, points: Array, values: Array, more: Array) -> None:
         count = len(points)
         self.moving = np.flatnonzero(np.ptp(points, axis=0) > 0).tolist()
         rows, cols = np.tril_indices(count, -1)
@@ -140,6 +146,8 @@ class _Data:
         self._squares -= np.take(coordinates, cols, axis=1)
         self._squares *= self._squares
         self._norm = float(values @ values)
+        # The amplitude is not known yet; that of values without correlation is.
+        self._diagonal = 1 + more / max(LEAST_AMPLITUDE, self._norm / count)
         self._matrix = np.zeros((count + 1, count + 1))
         self._matrix[count, :count] = values
         self._flat = self._matrix.reshape(-1)
@@ -158,7 +166,7 @@ class _Data:
         """
         count = len(self._matrix) - 1
         self._flat[self._below] = correlation
-        self._flat[:: count + 2] = 1 + noise
+        self._flat[: -1 : count + 2] = self._diagonal + noise
         self._flat[-1] = 1 + 2 * self._norm / noise
         whole = np.asarray(np.linalg.cholesky(self._matrix), np.float64)
         half = whole[count, :count]

@@ -168,8 +168,11 @@ def _answers(
 
 
 def _as_timed(space: RecordedSpace, trial: TrialRecord) -> TrialRecord:
-    """The trial with its best known time, which what learns from it is judged by."""
+    """The trial with its best known time, which what learns from it is judged by.
+
+    That time is the truth here, at whatever pace it was recorded.
+    """
     again = space.recording.again.get(trial.schedule.hash)
     if again is None:
-        return trial
-    return replace(trial, measurement=summarise(again, space.problem.flops))
+        return replace(trial, pace=None)
+    return replace(trial, measurement=summarise(again, space.problem.flops), pace=None)

@@ -13,15 +13,18 @@ the budget the one that is believed the fastest.
 Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and
 a good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
 Kriging-Based Infill Criteria for Noisy Optimization, Structural and Multidisciplinary
-Optimization 48, 2013). A point that was proposed and not timed yet is believed to be as fast
-as predicted, so that the next proposal goes elsewhere (Ginsbourger et al., Kriging Is
-Well-Suited to Parallelize Optimization, 2010).
+Optimization 48, 2013). What was timed at an unusual pace of the machine is believed less: the
+control that tells the pace suffers from others more, or less, than the candidate does. A point
+that was proposed and not timed yet is believed to be as fast as predicted, so that the next
+proposal goes elsewhere (Ginsbourger et al., Kriging Is Well-Suited to Parallelize Optimization,
+2010).
 """
 
 from collections import deque
 from itertools import islice
 from math import log
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +44,17 @@ CLIMBED = 2  # of the free ones, whose neighbours are candidates too
 SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
 MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
 FEW = 3  # trials before which there is nothing to model
+ERRS = 0.4  # of a pace's distance from the usual one: by so much more a time may be wrong
 
 Array = NDArray[np.float64]
+
+
+class _Timed(NamedTuple):
+    """What one trial took, and the machine's pace meanwhile, as logarithms."""
+
+    log_time: float
+    point: Point
+    log_pace: float
 
 
 class Surrogate:
@@ -53,7 +65,7 @@ class Surrogate:
         self._settles_at = trials - int(SETTLE * trials)
         self._random = Random(seed)
         self._features = Features(space)
-        self._timed: list[tuple[float, Point]] = []
+        self._timed: list[_Timed] = []
         self._pending: dict[tuple[object, ...], Point] = {}
         self._anywhere: deque[Point] = deque(maxlen=RANDOM)
         self._promising: list[Point] = []
@@ -65,18 +77,19 @@ class Surrogate:
             return
         self._pending.pop(self._space.key(trial.params), None)
         if trial.measurement is not None:
-            self._timed.append((log(trial.measurement.time_us), trial.params))
+            took, pace = log(trial.measurement.time_us), log(trial.pace or 1.0)
+            self._timed.append(_Timed(took, trial.params, pace))
 
     def propose(self, is_free: IsFree) -> Point:
         """The free candidate with the largest expected improvement."""
         if len(self._timed) < FEW:
             return self._space.draw(self._random)
         data = self._data()
-        encoded, expected = self._features([point for _, point in data])
-        offset = self._fit(encoded, np.array([time for time, _ in data]), expected)
+        encoded, expected = self._features([timed.point for timed in data])
+        offset = self._fit(encoded, data, expected)
         mean, _ = self._process.predict(encoded)
         known = mean + expected + offset
-        centres = [data[i][1] for i in np.argsort(known)[:CENTRES]]
+        centres = [data[i].point for i in np.argsort(known)[:CENTRES]]
         if self._pending:
             self._process.believe(self._features(list(self._pending.values()))[0])
         self._promising = self._climbed(centres, offset, float(known.min()), is_free)
@@ -86,17 +99,20 @@ class Surrogate:
         self._pending[self._space.key(chosen)] = chosen
         return chosen
 
-    def _fit(self, encoded: Array, times: Array, expected: Array) -> float:
+    def _fit(self, encoded: Array, data: list[_Timed], expected: Array) -> float:
         """Have the process learn where the model errs, less a constant factor; its logarithm.
 
         Args:
             encoded: timed points, in rows.
-            times: logarithms of what they took.
+            data: what they took.
             expected: logarithms of what the model says.
         """
+        times = np.array([timed.log_time for timed in data])
         residual = np.minimum(times, times.min() + SLOWEST) - expected
         offset = float(np.median(residual))
-        self._process.fit(encoded, residual - offset)
+        paces = np.array([timed.log_pace for timed in data])
+        errors = ERRS * (paces - np.median(paces))
+        self._process.fit(encoded, residual - offset, errors**2)
         return offset
 
     def _climbed(
@@ -132,9 +148,9 @@ class Surrogate:
             return times
         return -expected_improvement(times, deviation, best)
 
-    def _data(self) -> list[tuple[float, Point]]:
+    def _data(self) -> list[_Timed]:
         if len(self._timed) <= MOST_DATA:
             return self._timed
         newest = self._timed[-MOST_DATA // 2 :]
-        older = sorted(self._timed[: -MOST_DATA // 2], key=lambda pair: pair[0])
+        older = sorted(self._timed[: -MOST_DATA // 2], key=lambda timed: timed.log_time)
         return older[: MOST_DATA // 2] + newest

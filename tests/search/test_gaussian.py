@@ -14,10 +14,11 @@ def matern(left, right, lengths):
     return (1 + distance + distance**2 / 3) * np.exp(-distance)
 
 
-def by_the_book(process, points, values, others):
+def by_the_book(process, points, values, others, more=0.0):
     """Mean and deviation at `others` by equations 2.23 and 2.24, with a scaled kernel."""
     lengths, noise = process._lengths, process._noise
-    inverse = np.linalg.inv(matern(points, points, lengths) + noise * np.eye(len(points)))
+    noises = np.diag(np.broadcast_to(noise + more / np.mean(values**2), len(points)))
+    inverse = np.linalg.inv(matern(points, points, lengths) + noises)
     cross = matern(others, points, lengths)
     amplitude = values @ inverse @ values / len(values)
     left = 1 - np.einsum("ij,jk,ik->i", cross, inverse, cross)
@@ -38,6 +39,19 @@ def test_predictions_are_those_of_the_book(count):
     process.fit(points, values)
     mean, deviation = process.predict(others)
     expected = by_the_book(process, points, values, others)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(deviation, expected[1], rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_values_that_may_err_have_noise_of_their_own(count):
+    (points, values), (others, _) = data(count), data(30, seed=2)
+    more = 0.3**2 * (np.arange(count) % 5 == 4)
+    values[more > 0] += 0.3
+    process = GaussianProcess()
+    process.fit(points, values, more)
+    mean, deviation = process.predict(others)
+    expected = by_the_book(process, points, values, others, more)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(deviation, expected[1], rtol=1e-4)
 

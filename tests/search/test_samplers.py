@@ -1,3 +1,5 @@
+from dataclasses import replace
+from itertools import islice
 from random import Random
 
 import numpy as np
@@ -101,6 +103,27 @@ def test_a_climb_goes_on_from_one_proposal_to_the_next(
         hashes.add(space.schedule(point).hash)
         away.append(min(sum(point[name] != other[name] for name in point) for other in tried))
     assert max(away) in farthest
+
+
+@pytest.mark.parametrize(("unusual", "usual"), [(1.5, 1.0), (0.7, 1.0), (1.0, 1.5)])
+def test_what_was_fast_at_an_unusual_pace_is_believed_less(unusual: float, usual: float) -> None:
+    space = Space(SQUARE, WIDE)
+    middle = space.draw(Random(3))
+    points = [middle, *islice(space.neighbours(middle), 15)]
+
+    def believed(pace: float) -> float:
+        """How much slower than its model the first seems to be, of which that was not measured."""
+        sampler = surrogate.Surrogate(space, seed=0, trials=40)
+        for number, point in enumerate(points):
+            lucky = replace(
+                timed(space, number, point, seconds(space, point) * (0.7 if number == 0 else 1)),
+                pace=pace if number == 0 else usual,
+            )
+            sampler.learn(lucky)
+        sampler.propose(lambda point: space.legal_hash(point) is not None)
+        return float(sampler._process.predict(sampler._features(points[:1])[0])[0][0])
+
+    assert believed(unusual) > believed(usual) + 0.05
 
 
 def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
