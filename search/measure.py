@@ -84,11 +84,6 @@ class Samples:
         """Samples, kept or not."""
         return len(self.times) + self.rejected
 
-    @property
-    def pays_for_others(self) -> bool:
-        """Whether a run may take much longer after one of another kind: it is not very long."""
-        return not self.taken or self.least_s < VERY_LONG_RUN_S
-
     def take(self, run: Run, in_round: int = 0) -> None:
         """Time one sample; keep it unless it was preempted."""
         if self.evict is not None:
@@ -114,10 +109,9 @@ def settle(threads: int) -> None:
 
 
 def sample_cost(run_s: float, threads: int) -> float:
-    """About how many seconds `interleave` spends on a hot sample of a run of `run_s` seconds."""
-    settling_s = PAUSE_S if threads > 1 else 0.0
-    warming_s = run_s if threads > 1 or run_s < VERY_LONG_RUN_S else 0.0
-    return max(run_s, SAMPLE_S) + settling_s + warming_s
+    """About how many seconds `interleave` spends on a sample of a run of `run_s` seconds."""
+    settling_s = PAUSE_S + run_s if threads > 1 else 0.0
+    return max(run_s, SAMPLE_S) + settling_s
 
 
 def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples:
@@ -224,10 +218,6 @@ def interleave(
 ) -> list[Samples]:
     """Time all runs in turn, `rounds` times, so that a drift of the machine meets them alike.
 
-    Hot is a run after one of its own kind. Another before it has taken the caches, those of code
-    too: of runs of 0.5 to 4 ms that cost some schedules nothing and others 6%. So each runs once
-    before its sample, unless it is so long that this does not matter.
-
     Args:
         runs: the contenders.
         rounds: samples of each.
@@ -242,8 +232,8 @@ def interleave(
             break
         order = range(len(runs)) if index % 2 == 0 else reversed(range(len(runs)))
         for i in order:
-            settle(threads)
-            if threads > 1 or (cold is None and all_samples[i].pays_for_others):
+            if threads > 1:
+                settle(threads)
                 runs[i](1)
             all_samples[i].take(runs[i], index)
     for run, samples in zip(runs, all_samples, strict=True):

@@ -143,35 +143,13 @@ def test_a_run_that_waits_is_repeated_by_the_time_that_passes(
     assert clocks.wall < 0.2
 
 
-@pytest.mark.parametrize(
-    ("seconds", "order"), [(1e-3, "aabb bbaa aabb bbaa"), (20e-3, "aabb ba ab ba")]
-)
-def test_interleaving_alternates_the_order_and_warms_up_for_what_is_not_very_long(
-    seconds: float, order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interleaving_alternates_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    spin = Clocks(monkeypatch).run_of(seconds)
+    spin = Clocks(monkeypatch).run_of(1e-3)
     runs = [lambda r, n=n: calls.append(n) or spin(r) for n in "ab"]
     all_samples = interleave(runs, 4)
-    assert [len(s.times) for s in all_samples] == [4, 4]
-    assert "".join(calls).endswith(order.replace(" ", ""))
-
-
-def test_hot_is_a_run_after_one_of_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks, last = Clocks(monkeypatch), [""]
-    slower = {name: clocks.run_of(2e-3) for name in "ab"}
-    usual = {name: clocks.run_of(1e-3) for name in "ab"}
-
-    def run_of(name: str) -> measure.Run:
-        def run(repeat: int) -> None:
-            for _ in range(repeat):
-                (usual if last[0] == name else slower)[name](1)
-                last[0] = name
-
-        return run
-
-    all_samples = interleave([run_of(name) for name in "ab"], 5)
-    assert all(t == pytest.approx(1e-3) for samples in all_samples for t in samples.times)
+    assert all(s.times for s in all_samples)
+    assert "".join(calls[-8:]) == "abbaabba"
 
 
 def rounds_of_two(threads: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -197,7 +175,6 @@ def test_on_one_thread_nothing_comes_between_the_samples(monkeypatch: pytest.Mon
 
 
 def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
-    assert measure.sample_cost(0.0, 1) == measure.SAMPLE_S
-    assert measure.sample_cost(1e-3, 1) == 2e-3
+    assert measure.sample_cost(1e-6, 1) == measure.SAMPLE_S
     assert measure.sample_cost(1.0, 1) == 1.0
     assert measure.sample_cost(1.0, 2) == 2.0 + measure.PAUSE_S
