@@ -45,6 +45,7 @@ from search.transfer import warmed
 
 WIDE, WIDE_ROUNDS = 1.06, 3  # what is timed again first, by its own search; rounds on a placement
 CLOSE, CLOSE_ROUNDS = 1.05, 10  # and once more, by what the first rounds say
+ENOUGH, LEAST_ROUNDS = 1000, 2  # samples on a placement; fewer rounds where hundreds are close
 PLACEMENTS = 9
 PROCESSES = 3  # in which those are timed once more
 
@@ -138,7 +139,9 @@ def standing(problem: Problem, schedules: dict[str, Schedule], rounds: int) -> d
 
 def settled(problem: Problem, schedules: dict[str, Schedule]) -> dict[str, float]:
     """How many times longer than the fastest of them each takes, in the mean of processes."""
-    each = [standing(problem, schedules, CLOSE_ROUNDS) for _ in range(PROCESSES)]
+    fitting = ENOUGH // max(1, len(schedules))
+    rounds = max(LEAST_ROUNDS, min(CLOSE_ROUNDS, fitting))
+    each = [standing(problem, schedules, rounds) for _ in range(PROCESSES)]
     ran = set.intersection(*map(set, each))
     logs = {found: mean(log(one[found]) for one in each) for found in ran}
     least = min(logs.values(), default=0.0)

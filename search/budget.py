@@ -4,12 +4,14 @@ The proof takes what it takes, so it comes before the finals, whose rounds end o
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 
 from search.records import TuneRequest
 
 SEARCH_SHARE = 0.45  # at least, whatever the rest wants
 FINALS_SHARE, LEAST_FINALS_S, MOST_FINALS_S = 0.12, 1.0, 8.0
+LEAST_EVICTIONS = 8  # of the finals: four finalists are timed twice, however late it is
 PROOF_S, PROOF_STARTS = 1.0, 2.0  # of the first script; its process starts like the timing one
 END_S, END_STARTS = 0.1, 0.2  # to end the processes, store and print the result
 
@@ -22,11 +24,18 @@ class Budget:
         request: what was asked.
         began: when its time began.
         start_s: seconds that a process took to start and set up, as measured.
+        evicting_s: that emptying the caches takes before each sample; 0 where that is not done.
     """
 
     request: TuneRequest
     began: float
     start_s: float = 1.0
+    evicting_s: float = 0.0
+    _trials_s: list[float] = field(default_factory=list, init=False)
+
+    def took(self, trial_s: float) -> None:
+        """Know how long a trial took."""
+        self._trials_s.append(trial_s)
 
     @property
     def spent_s(self) -> float:
@@ -39,13 +48,14 @@ class Budget:
         return END_S + END_STARTS * self.start_s
 
     def search_is_over(self) -> bool:
-        """Whether no further trial may begin."""
+        """Whether no further trial may begin: it would not end in time, if it is as most are."""
         seconds = self.request.seconds
         if seconds is None:
             return False
         proof_s = PROOF_S + PROOF_STARTS * self.start_s
         share = max(SEARCH_SHARE * seconds, seconds - self._finals_s - proof_s - self.end_s)
-        return self.spent_s >= share
+        others = self._trials_s[1:]  # the first one also makes what its process keeps
+        return self.spent_s + (median(others) if others else 0.0) >= share
 
     @property
     def finals_begin(self) -> float | None:
@@ -62,4 +72,5 @@ class Budget:
     @property
     def _finals_s(self) -> float:
         wanted = FINALS_SHARE * (self.request.seconds or 0.0)
-        return self.start_s + min(MOST_FINALS_S, max(LEAST_FINALS_S, wanted))
+        least = LEAST_FINALS_S + LEAST_EVICTIONS * self.evicting_s
+        return self.start_s + max(least, min(MOST_FINALS_S, wanted))

@@ -83,7 +83,8 @@ def tune(
         RunnerError: no child process could be started.
     """
     require_cache_dir()
-    budget = Budget(request, time.monotonic())
+    cold_s = evicting_s(target) if request.cache == "cold" else 0.0
+    budget = Budget(request, time.monotonic(), evicting_s=cold_s)
     space, starts = warmed(Space(problem, target), store)
     search = Exploration(space, request, store, starts)
     with make_runner(problem, target.canonical, request) as runner:
@@ -93,7 +94,9 @@ def tune(
             if (should_stop and should_stop()) or (search.trials and budget.search_is_over()):
                 complete = False
                 break
+            begun = time.monotonic()
             trial = search.run(runner, point, origin)
+            budget.took(time.monotonic() - begun)
             budget.start_s = runner.start_s
             if on_trial:
                 on_trial(trial, search.best)
@@ -109,7 +112,7 @@ def tune(
             paces=search.paces,
             earlier=store.earlier_paces(),
             threads=target.threads,
-            evicting_s=evicting_s(target) if request.cache == "cold" else 0.0,
+            evicting_s=cold_s,
             should_stop=should_stop,
         )
         best, peers = finals.run(to_end)

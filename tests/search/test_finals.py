@@ -96,6 +96,37 @@ def test_seconds_are_kept_within_five_percent(
     assert result.best.placements == 2 * PLACEMENTS
 
 
+def over_after(budget: Budget, clock: Clock) -> float:
+    """Seconds from which no trial begins any more."""
+    clock.now = budget.began
+    while not budget.search_is_over():
+        clock.now += 0.01
+    return clock.now - budget.began
+
+
+def test_a_trial_that_would_end_too_late_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+    short, long = (Budget(TuneRequest(seconds=20.0), clock.now, start_s=0.5) for _ in range(2))
+    for seconds in (5.0, 1.2, 30.0, 1.2):  # the first made buffers, one hung
+        long.took(seconds)
+    assert over_after(long, clock) == pytest.approx(over_after(short, clock) - 1.2, abs=0.02)
+
+
+def test_the_finals_have_time_to_empty_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+    hot, cold = (
+        Budget(TuneRequest(seconds=20.0), clock.now, start_s=0.5, evicting_s=evicting_s)
+        for evicting_s in (0.0, 0.4)
+    )
+    for budget in (hot, cold):
+        assert budget.finals_begin is not None
+    apart = hot.finals_begin - cold.finals_begin
+    assert apart == pytest.approx(1.0 + 8 * 0.4 - 0.12 * 20.0)
+    assert over_after(cold, clock) < over_after(hot, clock)
+
+
 def test_without_a_budget_in_seconds_nothing_is_late() -> None:
     budget = Budget(TuneRequest(), 0.0)
     assert not budget.search_is_over()
