@@ -52,7 +52,9 @@ def test_a_matrix_that_meets_a_whole_stack() -> None:
 
 
 @pytest.mark.skipif(FAMILY is not None, reason="the tests above ran here as they are")
-@pytest.mark.skipif("avx512f" not in detect().features, reason="the better family has AVX-512")
+@pytest.mark.skipif(
+    "avx512f" not in detect().features, reason="only AVX-512 cores have a better family"
+)
 @pytest.mark.skipif(not libraries(None), reason="OpenBLAS is reached in a NumPy from a wheel only")
 def test_the_same_where_numpy_is_made_to_choose_slower_kernels() -> None:
     """So that machines whose kernels NumPy's library knows run the tests above too."""

@@ -91,7 +91,7 @@ def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.Monke
         assert one.trial(steps(1), None)["times"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processors can be claimed on Linux only")
+@pytest.mark.skipif(sys.platform != "linux", reason="claims are abstract sockets, of Linux")
 def test_compilers_stay_off_the_processor_that_times(monkeypatch: pytest.MonkeyPatch) -> None:
     # Names of this test's own: searches that run meanwhile claim processors too.
     monkeypatch.setattr(processors, "CLAIM", f"\0tilewise/test/{os.getpid()}/{{}}")

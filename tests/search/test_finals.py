@@ -9,6 +9,7 @@ from kernels.schedule import Schedule
 from search import budget as budget_module
 from search.budget import Budget
 from search.finals import CONTENDERS, ENOUGH_PACES, FINALISTS, PLACEMENTS, WAITING
+from search.measure import DECIDE_AFTER
 from search.process import CandidateFailureError
 from search.records import TuneRequest
 from search.store import MemoryStore
@@ -122,8 +123,10 @@ def test_the_finals_have_time_to_empty_the_caches(monkeypatch: pytest.MonkeyPatc
     )
     for budget in (hot, cold):
         assert budget.finals_begin is not None
+    evictions = FINALISTS * DECIDE_AFTER  # the least that the finals do
+    assert evictions == budget_module.LEAST_EVICTIONS
     apart = hot.finals_begin - cold.finals_begin
-    assert apart == pytest.approx(1.0 + 8 * 0.4 - 0.12 * 20.0)
+    assert apart == pytest.approx(1.0 + evictions * 0.4 - 0.12 * 20.0)
     assert over_after(cold, clock) < over_after(hot, clock)
 
 

@@ -68,7 +68,7 @@ class FakeRunner:
     @staticmethod
     def seconds(schedule: Schedule) -> float:
         register = schedule.register
-        return 0.4e-3 * (1 + abs(register.rows - 7) + abs(register.cols - 48) / 16)
+        return 1e-3 * (1 + abs(register.rows - 7) + abs(register.cols - 48) / 16)
 
     def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
         if self.finals_fail:
@@ -304,7 +304,7 @@ class Long(FakeRunner):
 
     @staticmethod
     def seconds(schedule: Schedule) -> float:
-        return 15 * FakeRunner.seconds(schedule)
+        return 6 * FakeRunner.seconds(schedule)
 
 
 @pytest.mark.parametrize("index", [None, 0])
