@@ -3,8 +3,9 @@
     python -m benchmarks.intervals [PROBLEM ...] [--searches 5] [--trials 16]
 
 Each problem is searched several times, with other seeds. After each search a process of its own
-times the winner alone, once; its median is or is not in the interval that the search gave. A
-search knows the paces of those before it, as it does from a database (where an hour counts).
+times the winner alone, once. Its median is in the interval that the search gave, or it is slower,
+or faster. A search knows the paces of those before it, as it does from a database (where an hour
+counts).
 """
 
 import argparse
@@ -55,22 +56,24 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=16)
     options = parser.parse_args()
     print(conditions())
-    print(f"{'problem':<60} {'held':>7} {'half width':>11}  worst miss")
+    print(f"{'problem':<60} {'held':>7} {'slower':>7} {'faster':>7} {'half width':>11}  worst miss")
     held = total = 0
     paces: list[list[float]] = []
     for text in options.problems:
         problem = parse_problem(text)
         found = [case(problem, seed, options.trials, paces) for seed in range(options.searches)]
-        misses, widths, inside = [], [], 0
+        misses, widths, slower, faster = [], [], 0, 0
         for measured, fresh_us in found:
             low, high = measured.interval
             gflops = problem.flops / fresh_us / 1e3
-            inside += low <= gflops <= high
+            slower, faster = slower + (gflops < low), faster + (gflops > high)
             misses.append(max(low / gflops, gflops / high) - 1)
             widths.append((high - low) / 2 / measured.gflops)
+        inside = len(found) - slower - faster
         held, total = held + inside, total + len(found)
         print(
-            f"{text:<60} {inside:>3}/{len(found):<3} {median(widths):>10.1%}  {max(misses):+.1%}",
+            f"{text:<60} {inside:>3}/{len(found):<3} {slower:>7} {faster:>7} "
+            f"{median(widths):>11.1%}  {max(misses):+.1%}",
             flush=True,
         )
     print(f"{'all':<60} {held:>3}/{total:<3} {held / total:>10.1%}")

@@ -35,7 +35,7 @@ CONTENDERS = 12
 LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
 BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
 SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
-LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES_OF_ALL = 5, 20, 240  # on each placement of the buffers
+LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES_OF_ALL = 5, 20, 480  # on each placement of the buffers
 FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
 PLACEMENTS = 3  # of the buffers, in each process
 AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
@@ -183,7 +183,8 @@ class Finals:
 
     def _round_s(self, contenders: list[TrialRecord]) -> float:
         """Seconds of one round."""
-        costs = [sample_cost(time_us(trial) / 1e6, self.threads) for trial in contenders]
+        is_cold = self.evicting_s > 0
+        costs = [sample_cost(time_us(trial) / 1e6, self.threads, is_cold) for trial in contenders]
         return sum(costs) + self.evicting_s * len(contenders)
 
     def _time(

@@ -16,9 +16,12 @@ and nearly all of those of one whose threads block.
 How many samples are taken follows their spread: until the interval is as narrow as
 `WIDTH`, or a budget ends.
 
-A hot measurement finds its operands in whatever caches hold them after the run before. A
-cold one (`search.cold`) has them evicted before every sample, which then is of a single
-run; several copies of the operands take part in turn where one run is too short to time.
+A hot measurement finds its operands in whatever caches hold them after a run before of its own
+kind, as in a loop. After one of another kind, with code and panels of its own, a run of a
+millisecond takes 0 to 6% longer, by schedule. So where several are timed in turn each runs once
+untimed before its sample. A cold one (`search.cold`) has them evicted before every sample, which
+then is of a single run; several copies of the operands take part in turn where one run is too
+short to time.
 
 Threads that spin after a call would take cores from whoever is timed next. So in rounds
 on several threads each sample comes after a pause, in which they park (`search.runner`
@@ -28,6 +31,7 @@ has them do so in time), and one run untimed, which wakes its own.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -48,7 +52,7 @@ FEW_SAMPLES = 3  # enough of long runs, which average over what spreads short on
 # to place a run that is behind, well enough for a search
 OUT_OF_REACH = 1.6  # times the limit, by a single sample: no second one is needed
 LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
-VERY_LONG_RUN_S = 20 * SAMPLE_S
+VERY_LONG_RUN_S = 20 * SAMPLE_S  # beside which it is little what a run finds in the caches
 WAITING_S = 50e-3  # in which a thread that computes has told how long a run is
 
 Run = Callable[[int], None]
@@ -68,6 +72,7 @@ class Samples:
         last_s: one run of the latest sample, kept or not, by the same clock.
         evict: called before each sample, to empty the caches; None measures hot.
         rounds: of interleaved samples, the round of each that was kept.
+        lead: runs before each sample of interleaved ones, untimed.
     """
 
     repeat: int
@@ -78,6 +83,7 @@ class Samples:
     least_s: float = float("inf")
     last_s: float = float("inf")
     rounds: list[int] = field(default_factory=list)
+    lead: int = 0
 
     @property
     def taken(self) -> int:
@@ -108,10 +114,21 @@ def settle(threads: int) -> None:
         time.sleep(PAUSE_S)
 
 
-def sample_cost(run_s: float, threads: int) -> float:
-    """About how many seconds `interleave` spends on a sample of a run of `run_s` seconds."""
-    settling_s = PAUSE_S + run_s if threads > 1 else 0.0
-    return max(run_s, SAMPLE_S) + settling_s
+def lead(run_s: float) -> int:
+    """Runs of so many seconds before one that finds the caches as a run of its own leaves them."""
+    return 0 if run_s >= VERY_LONG_RUN_S else 1
+
+
+def sample_cost(run_s: float, threads: int, is_cold: bool = False) -> float:
+    """About how many seconds `interleave` spends on a sample of a run of `run_s` seconds.
+
+    Without what emptying the caches takes.
+    """
+    if threads > 1:
+        return max(run_s, SAMPLE_S) + PAUSE_S + run_s
+    if is_cold:
+        return max(run_s, SAMPLE_S)
+    return max(run_s, SAMPLE_S) + lead(run_s) * run_s
 
 
 def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples:
@@ -120,20 +137,26 @@ def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples
     By the time that the thread had, on one: a run that is preempted is not a long one. Cold
     runs are repeated as often as there are copies of their operands.
     """
+    return _started(run, threads, cold)[0]
+
+
+def _started(run: Run, threads: int, cold: "ColdMode | None") -> tuple[Samples, float]:
+    """What `start` says, and about how many seconds a run takes."""
     settle(threads)
     ran, wall = _ran(run, 1, threads)
     if cold is not None:
-        return Samples(cold.copies, threads, evict=cold.evict)
+        return Samples(cold.copies, threads, evict=cold.evict), ran
     if ran >= LONG_RUN_S:
-        return Samples(1, threads)
+        return Samples(1, threads), ran
     repeat, passed, least_s = 1, 0.0, wall
     while True:
         ran, wall = _ran(run, repeat, threads)
         passed, least_s = passed + wall, min(least_s, wall / repeat)
         if ran >= SAMPLE_S / 2:
-            return Samples(max(1, round(repeat * SAMPLE_S / ran)), threads)
+            run_s = ran / repeat
+            return Samples(max(1, round(SAMPLE_S / run_s)), threads), run_s
         if passed > WAITING_S:
-            return Samples(max(1, round(SAMPLE_S / least_s)), threads)
+            return Samples(max(1, round(SAMPLE_S / least_s)), threads), least_s
         wanted = repeat * SAMPLE_S / max(ran, 1e-7)
         repeat = max(repeat * 2, int(min(wanted, repeat * WAITING_S / max(wall, 1e-7))))
 
@@ -226,21 +249,36 @@ def interleave(
         until: the moment of `time.monotonic` after which no further round begins; two are
             timed anyway.
     """
-    all_samples = [start(run, threads, cold) for run in runs]
+    all_samples = [_start_in_turn(run, threads, cold) for run in runs]
+    order = list(range(len(runs)))
     for index in range(rounds):
         if until is not None and index >= DECIDE_AFTER and time.monotonic() > until:
             break
-        order = range(len(runs)) if index % 2 == 0 else reversed(range(len(runs)))
-        for i in order:
-            if threads > 1:
-                settle(threads)
-                runs[i](1)
+        if index and index % 2 == 0:  # nobody always comes after the same
+            Random(index).shuffle(order)
+        for i in order if index % 2 == 0 else reversed(order):
+            settle(threads)
+            if all_samples[i].lead:
+                runs[i](all_samples[i].lead)
             all_samples[i].take(runs[i], index)
     for run, samples in zip(runs, all_samples, strict=True):
         if not samples.times:
             samples.times.append(_untested(run, samples.repeat))
             samples.rounds.append(rounds)
     return all_samples
+
+
+def _start_in_turn(run: Run, threads: int, cold: "ColdMode | None") -> Samples:
+    """Samples to be interleaved with others': each comes after an untimed run of its own.
+
+    On several threads that is to wake them. Cold ones find nothing that a run has left.
+    """
+    samples, run_s = _started(run, threads, cold)
+    if threads > 1:
+        samples.lead = 1
+    elif cold is None:
+        samples.lead = lead(run_s)
+    return samples
 
 
 def summarise(times: Sequence[float], flops: int) -> Measurement:

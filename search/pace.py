@@ -3,9 +3,15 @@
 Who else runs on a shared machine, on the other half of a core or by its clock, makes everything
 take up to half as long again, for seconds on end, and no clock of this process tells that from a
 slow schedule. A schedule like the candidate meets the same. So one that has been timed before (the
-control) is timed in turn with each candidate; what counts is the median of their ratios, and
+control) is timed in turn with each candidate; what counts is their ratio, and
 the candidate's time is told at the pace at which the control has always run. (A control in
 every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4.)
+
+A run of milliseconds averages over what comes and goes within one, and the median of the ratios of
+neighbours in time is the best that can be had. Shorter ones either meet it or do not: there the
+fastest fifth of each side tell the ratio. And they depend on who ran before, by up to 6% and not
+alike, since each has its own code and panels in the caches: so they run twice in each turn, and
+the fastest are those that found the caches as they had left them.
 
 Of many candidates the one that seems the fastest is also a lucky one, and the next would be told
 too fast by as much if it became the control by that; over hundreds of trials the pace would run
@@ -15,18 +21,22 @@ different amounts, and what is wrong of the known time would be wrong of every p
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import log
-from statistics import median
+from statistics import fmean, median
+from typing import ClassVar
 
 from search.measure import (
     DECIDE_AFTER,
     FEW_SAMPLES,
     LEAST_SAMPLES,
+    LONG_RUN_S,
     OUT_OF_REACH,
     PATIENCE,
     VERY_LONG_RUN_S,
+    WIDTH,
     Run,
     Samples,
     is_narrow,
@@ -35,6 +45,15 @@ from search.measure import (
 WORTH = 0.93  # of the control's time: more than luck; a candidate as fast takes its place
 STEADY = 0.03  # between the ratios of rounds: more than they spread while the pace stays
 MOST_ROUNDS = 9
+TWICE = 2  # samples of a short run in one turn: the first of them meets what the other side left
+LEAST_SHORT_ROUNDS, MOST_SHORT_ROUNDS = 4, 10
+FASTEST = 0.2  # of a side's samples
+
+
+def fastest(seconds: Iterable[float]) -> float:
+    """The mean of the fastest fifth: of one, where there are fewer than eight."""
+    ordered = sorted(seconds)
+    return fmean(ordered[: max(1, round(FASTEST * len(ordered)))])
 
 
 def is_usual(pace: float, others: Sequence[float]) -> bool:
@@ -101,11 +120,14 @@ def measure_beside(
         limits: from where fewer samples do.
         budget_s: seconds of one look; slow or disturbed runs stretch it `PATIENCE` times at most.
     """
-    turns = _Turns(control, run, samples, limits)
+    kind = _Turns
+    if control.seconds < LONG_RUN_S:
+        kind, samples.repeat = _ShortTurns, _halved(samples.repeat)
+    turns = kind(control, run, samples, limits)
     turns.take_all(budget_s)
     if turns.ratio >= WORTH:
         return turns.outcome(samples)
-    second = _Turns(control, run, Samples(samples.repeat), limits)
+    second = kind(control, run, Samples(samples.repeat), limits)
     second.take_all(budget_s)
     samples.times += second.samples.times
     samples.rejected += second.samples.rejected
@@ -128,8 +150,16 @@ class _Turns:
     rounds: int = 0
     ratios: list[float] = field(default_factory=list)
 
+    most: ClassVar[int] = MOST_ROUNDS
+
     def __post_init__(self) -> None:
         self._of_control = Samples(self.control.repeat)
+
+    @property
+    def _sides(self) -> list[tuple[Samples, Run]]:
+        """Whose samples are taken, in the order of the round's turns."""
+        sides = [(self.samples, self.run), (self._of_control, self.control.run)]
+        return sides if self.rounds % 2 == 0 else sides[::-1]
 
     def take_all(self, budget_s: float) -> None:
         """Rounds until they tell what they can."""
@@ -143,19 +173,18 @@ class _Turns:
         What a very long run loses of the caches meanwhile is little beside it, and another one
         costs as much as a whole trial: its ratio is that of the threads' times.
         """
-        turns = [(self.samples, self.run), (self._of_control, self.control.run)]
-        for samples, run in turns if self.rounds % 2 == 0 else turns[::-1]:
+        for samples, run in self._sides:
             if self.rounds not in samples.rounds:  # else its check was the sample
                 samples.take(run, self.rounds)
-        if all(samples.rounds[-1:] == [self.rounds] for samples, _ in turns):
+        if all(samples.rounds[-1:] == [self.rounds] for samples, _ in self._sides):
             self.ratios.append(self.samples.times[-1] / self._of_control.times[-1])
-        elif min(samples.least_s for samples, _ in turns) >= VERY_LONG_RUN_S:
+        elif min(samples.least_s for samples, _ in self._sides) >= VERY_LONG_RUN_S:
             self.ratios.append(self.samples.last_s / self._of_control.last_s)
         self.rounds += 1
 
     def _are_enough(self, elapsed_s: float, budget_s: float) -> bool:
         ratios, is_late = self.ratios, elapsed_s > PATIENCE * budget_s
-        if self.rounds == MOST_ROUNDS or (is_late and self.rounds >= FEW_SAMPLES):
+        if self.rounds == self.most or (is_late and self.rounds >= FEW_SAMPLES):
             return True
         if self._is_hopeless:
             return True
@@ -165,7 +194,11 @@ class _Turns:
         if is_minor or self.samples.least_s >= VERY_LONG_RUN_S:
             is_alike = max(ratios) < (1 + STEADY) * min(ratios)
             return is_alike or len(ratios) >= FEW_SAMPLES
-        return len(ratios) >= LEAST_SAMPLES and (elapsed_s > budget_s or is_narrow(ratios))
+        return self._are_alike(is_over=elapsed_s > budget_s)
+
+    def _are_alike(self, is_over: bool) -> bool:
+        """Whether rounds tell a ratio well enough, or as well as a budget lets them."""
+        return len(self.ratios) >= LEAST_SAMPLES and (is_over or is_narrow(self.ratios))
 
     @property
     def _is_hopeless(self) -> bool:
@@ -186,3 +219,54 @@ class _Turns:
             samples.times.append(self.samples.least_s)
         pace = median(samples.times) / (self.ratio * self.control.seconds)
         return Paced(samples, self._is_hopeless, pace, takes_over)
+
+
+@dataclass
+class _ShortTurns(_Turns):
+    """Of runs of less than `LONG_RUN_S`: in each turn twice, and the fastest fifth count.
+
+    The threads' times do, so that no round is lost to who was preempted. What is kept of the
+    candidate are the second of each turn.
+    """
+
+    most: ClassVar[int] = MOST_SHORT_ROUNDS
+
+    def __post_init__(self) -> None:
+        self._of_control = Samples(_halved(self.control.repeat))
+        self._ran: list[list[float]] = []  # by round, in seconds of the thread
+        self._control_ran: list[list[float]] = []
+
+    def _take(self) -> None:
+        for samples, run in self._sides:
+            ran = self._control_ran if samples is self._of_control else self._ran
+            ran.append(self._turn(samples, run))
+        self.ratios.append(min(self._ran[-1]) / min(self._control_ran[-1]))
+        self.rounds += 1
+
+    def _turn(self, samples: Samples, run: Run) -> list[float]:
+        """Seconds of a run of each of two samples in a row."""
+        if self.rounds in samples.rounds:  # its check was the sample
+            return [samples.last_s]
+        first = Samples(samples.repeat)
+        first.take(run)
+        samples.take(run, self.rounds)
+        return [first.last_s, samples.last_s]
+
+    def _are_alike(self, is_over: bool) -> bool:
+        if self.rounds < LEAST_SHORT_ROUNDS or self.rounds % 2:
+            return False
+        halves = self._of(slice(0, None, 2)), self._of(slice(1, None, 2))
+        return is_over or abs(log(halves[0] / halves[1])) < WIDTH
+
+    def _of(self, rounds: slice) -> float:
+        return fastest(chain(*self._ran[rounds])) / fastest(chain(*self._control_ran[rounds]))
+
+    @property
+    def ratio(self) -> float:
+        """The candidate's time over the control's."""
+        return self._of(slice(None))
+
+
+def _halved(repeat: int) -> int:
+    """Runs in one of two samples that take about as long as one of `repeat` runs."""
+    return -(-repeat // TWICE)

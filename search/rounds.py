@@ -92,16 +92,18 @@ class Rounds:
 
     @cached_property
     def standings(self) -> list[float]:
-        """For each contender the median, over rounds, of its log time over the round's level.
+        """For each contender, over rounds, the lower third of its log time over the round's level.
 
-        Of the quiet rounds, where there are enough; medians, where the contenders share few.
+        Of the quiet rounds, where there are enough; medians, where the contenders share few. What
+        disturbs a single sample only makes it longer: from process to process the lower third
+        differs less than the median does.
         """
         if len(self.levels) < LEAST_SAMPLES:
             return [log(median(one.values())) for one in self.contenders]
         if len(self.quiet) < ENOUGH_TO_RANK:
             return self._fit[0]
         return [
-            median([one[at] - self.levels[at] for at in one if at in self.quiet] or [own])
+            lower_third([one[at] - self.levels[at] for at in one if at in self.quiet] or [own])
             for one, own in zip(self._logs, self._fit[0], strict=True)
         ]
 
@@ -219,6 +221,11 @@ def lasting(values: Iterable[float]) -> list[float]:
         return []
     count = max(1, len(values) - WINDOW + 1)
     return [median(values[at : at + WINDOW]) for at in range(count)]
+
+
+def lower_third(values: Sequence[float]) -> float:
+    """The value that a third of the others are below."""
+    return sorted(values)[(len(values) - 1) // 3]
 
 
 def over_quiet(paces: Sequence[float]) -> list[float]:

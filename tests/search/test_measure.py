@@ -143,13 +143,51 @@ def test_a_run_that_waits_is_repeated_by_the_time_that_passes(
     assert clocks.wall < 0.2
 
 
-def test_interleaving_alternates_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "one"), [(0.1e-3, "aa"), (1e-3, "aa"), (5e-3, "aa"), (20e-3, "a")]
+)
+def test_each_interleaved_sample_follows_a_run_of_its_own_unless_that_is_very_long(
+    seconds: float, one: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
-    spin = Clocks(monkeypatch).run_of(1e-3)
-    runs = [lambda r, n=n: calls.append(n) or spin(r) for n in "ab"]
-    all_samples = interleave(runs, 4)
-    assert all(s.times for s in all_samples)
-    assert "".join(calls[-8:]) == "abbaabba"
+    spin = Clocks(monkeypatch).run_of(seconds)
+    runs = [lambda r, n=n: calls.append(n) or spin(r) for n in "abc"]
+    all_samples = interleave(runs, 6)
+    assert [len(s.times) for s in all_samples] == [6, 6, 6]
+    last = calls[-18 * len(one) :]
+    turns = [last[at : at + len(one)] for at in range(0, len(last), len(one))]
+    assert all(turn == [turn[0]] * len(one) for turn in turns)
+
+
+def test_nobody_always_comes_after_the_same_and_all_come_as_often_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    spin = Clocks(monkeypatch).run_of(20e-3)
+    names = "abcde"
+    interleave([lambda r, n=n: calls.append(n) or spin(r) for n in names], 40)
+    rounds = ["".join(calls[at : at + 5]) for at in range(len(calls) - 200, len(calls), 5)]
+    assert all(set(one) == set(names) for one in rounds)
+    assert rounds[1::2] == [one[::-1] for one in rounds[::2]], "a drift meets them alike"
+    after = {pair for one in rounds for pair in pairwise(one)}
+    assert len(after) == 20, "everyone has come after everyone else"
+
+
+def test_hot_is_a_run_after_one_of_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks, last = Clocks(monkeypatch), [""]
+    slower = {name: clocks.run_of(2e-3) for name in "ab"}
+    usual = {name: clocks.run_of(1e-3) for name in "ab"}
+
+    def run_of(name: str) -> measure.Run:
+        def run(repeat: int) -> None:
+            for _ in range(repeat):
+                (usual if last[0] == name else slower)[name](1)
+                last[0] = name
+
+        return run
+
+    all_samples = interleave([run_of(name) for name in "ab"], 5)
+    assert all(t == pytest.approx(1e-3) for samples in all_samples for t in samples.times)
 
 
 def rounds_of_two(threads: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -165,7 +203,7 @@ def test_on_several_threads_a_pause_and_an_untimed_run_come_before_each_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = rounds_of_two(2, monkeypatch)
-    assert log.endswith(".aa.bb.bb.aa.aa.bb.bb.aa")
+    assert log.endswith(".aa.bb.bb.aa.bb.aa.aa.bb")
     assert log.startswith(".a")
     assert log.count(".") == 2 + 8
 
@@ -175,6 +213,9 @@ def test_on_one_thread_nothing_comes_between_the_samples(monkeypatch: pytest.Mon
 
 
 def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
-    assert measure.sample_cost(1e-6, 1) == measure.SAMPLE_S
+    assert measure.sample_cost(1e-6, 1) == pytest.approx(measure.SAMPLE_S, rel=0.01)
+    assert measure.sample_cost(0.4e-3, 1) == pytest.approx(0.9e-3)
+    assert measure.sample_cost(3e-3, 1) == 6e-3
     assert measure.sample_cost(1.0, 1) == 1.0
+    assert measure.sample_cost(3e-3, 1, is_cold=True) == 3e-3
     assert measure.sample_cost(1.0, 2) == 2.0 + measure.PAUSE_S
