@@ -41,7 +41,7 @@ def drawn(problem: Problem, most: int) -> dict[str, Schedule]:
     ran = [
         trial for trial in searched(problem, TuneRequest(), [], None).trials if trial.measurement
     ]
-    least = min(time_us(trial) for trial in ran)
+    least = min((time_us(trial) for trial in ran), default=0.0)
     near = [trial.schedule for trial in ran if time_us(trial) < NEAR * least]
     return {each.hash: each for each in Random(0).sample(near, min(most, len(near)))}
 
@@ -79,9 +79,13 @@ def mean_of(several: list[Times]) -> Times:
 def row(problem: Problem, schedules: int, processes: int, repeats: int) -> str:
     """One line of the table."""
     chosen = drawn(problem, schedules)
+    if len(chosen) < 2:
+        return f"| `{problem.canonical}` | {len(chosen)}: too few are near the best |"
     rounds = {found: log(over) for found, over in settled(problem, chosen).items()}
     told = [trials(problem, chosen, seed, repeats) for seed in range(processes)]
     kept = set(rounds).intersection(*(once for process in told for once in process))
+    if len(kept) < 2:
+        return f"| `{problem.canonical}` | {len(kept)} were timed in every process: too few |"
     true = centred(rounds, kept)
     each = [[centred(once, kept) for once in process] for process in told]
     means = [mean_of(process) for process in each]
@@ -113,8 +117,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
-    if min(options.processes, options.repeats) < 2:
-        parser.error("--processes and --repeats: spreads need two at least")
+    if min(options.schedules, options.processes, options.repeats) < 2:
+        parser.error("--schedules, --processes and --repeats: a spread needs two at least")
     print(conditions())
     heads = "problem | schedules | they spread | a trial errs | each time | each process | it stays"
     print(f"| {heads} |\n|---|{'---:|' * 6}")

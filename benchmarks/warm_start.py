@@ -9,10 +9,10 @@ columns. Then the problem itself is searched twice, cold, and warm from those tw
 were fitted to.
 
 What is the best, all those searches say together: whatever came near the fastest trial of its own
-search is timed again in interleaved rounds of one fresh process, and the best of that once more, in
-more rounds of three. (Errors of that yardstick make somebody the best by luck, and what is near
-that few.) Counted are the trials until the first that stood within 2% of the best there; a search
-that came to no such trial counts as one more than it had, and is marked.
+search is timed again in interleaved rounds of one fresh process, and the best of that once more,
+in more rounds, of three processes. (Where such a yardstick errs, somebody is the best by luck, and
+few are near that.) Counted are the trials until the first that stood within 2% of the best there;
+a search that came to no such trial counts as one more than it had, and is marked.
 
 `benchmarks.transfer` asks the same of recorded spaces, where anyone can repeat it. There the
 nearest recorded schedule takes the place of one that was not recorded: a small matter for a
