@@ -10,6 +10,13 @@ largest expected improvement is proposed (Jones, Schonlau and Welch, Efficient G
 of Expensive Black-Box Functions, Journal of Global Optimization 13, 1998); in the last part of
 the budget the one that is believed the fastest.
 
+That alone leaves gaps. What a single change does to the fastest is known least where it looks known
+best: the process takes the function for smooth, and a step of the unrolling moves a time by 5 to
+20%, either way. So every third proposal is greedy, of the neighbours of the fastest the one that is
+believed the fastest (De Ath, Everson, Rahat and Fieldsend, Greed Is Good: Exploration and
+Exploitation Trade-offs in Bayesian Optimisation, ACM Transactions on Evolutionary Learning and
+Optimization 1(1), 2021), and values that nobody has tried come before all (`search.untried`).
+
 Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and
 a good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
 Kriging-Based Infill Criteria for Noisy Optimization, Structural and Multidisciplinary
@@ -21,6 +28,7 @@ proposal goes elsewhere (Ginsbourger et al., Kriging Is Well-Suited to Paralleli
 """
 
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
 from math import log
 from random import Random
@@ -35,9 +43,11 @@ from search.parameters import Point
 from search.records import TrialRecord
 from search.samplers import IsFree
 from search.space import Space
+from search.untried import Untried
 
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
 SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest
+GREEDY = 3  # every so many-th proposal is a neighbour of the fastest
 RANDOM, FRESH = 40, 8  # candidates from anywhere, and how many of them are new each time
 PROMISING = 20  # free candidates that stay for the next proposal
 CLIMBED = 2  # of the free ones, whose neighbours are candidates too
@@ -66,6 +76,8 @@ class Surrogate:
         self._random = Random(seed)
         self._features = Features(space)
         self._timed: list[_Timed] = []
+        self._untried = Untried(space)
+        self._turn = 0
         self._pending: dict[tuple[object, ...], Point] = {}
         self._anywhere: deque[Point] = deque(maxlen=RANDOM)
         self._promising: list[Point] = []
@@ -76,6 +88,7 @@ class Surrogate:
         if not self._space.holds(trial.params):
             return
         self._pending.pop(self._space.key(trial.params), None)
+        self._untried.take_out(trial.params)
         if trial.measurement is not None:
             took, pace = log(trial.measurement.time_us), log(trial.pace or 1.0)
             self._timed.append(_Timed(took, trial.params, pace))
@@ -92,10 +105,13 @@ class Surrogate:
         centres = [data[i].point for i in np.argsort(known)[:CENTRES]]
         if self._pending:
             self._process.believe(self._features(list(self._pending.values()))[0])
-        self._promising = self._climbed(centres, offset, float(known.min()), is_free)
-        if not self._promising:
-            return self._space.draw(self._random)
-        chosen = self._promising.pop(0)
+        chosen = self._beside(centres[0], is_free)
+        if chosen is None:
+            self._promising = self._climbed(centres, offset, float(known.min()), is_free)
+            if not self._promising:
+                return self._space.draw(self._random)
+            chosen = self._promising.pop(0)
+        self._untried.take_out(chosen)
         self._pending[self._space.key(chosen)] = chosen
         return chosen
 
@@ -114,6 +130,25 @@ class Surrogate:
         errors = ERRS * (paces - np.median(paces))
         self._process.fit(encoded, residual - offset, errors**2)
         return offset
+
+    def _beside(self, best: Point, is_free: IsFree) -> Point | None:
+        """A single change of `best` whose turn it is, whatever improvement there is to expect."""
+        if len(self._timed) >= self._settles_at:
+            return None
+        chosen = self._fastest(self._untried.in_place_of(best), is_free)
+        self._turn += chosen is None
+        if chosen is None and self._turn % GREEDY == 0:
+            chosen = self._fastest(self._space.neighbours(best), is_free)
+        return chosen
+
+    def _fastest(self, points: Iterable[Point], is_free: IsFree) -> Point | None:
+        """Which of those that are free is believed the fastest."""
+        free = [point for point in points if is_free(point)]
+        if not free:
+            return None
+        candidates, estimates = self._features(free)
+        mean, _ = self._process.predict(candidates)
+        return free[int(np.argmin(mean + estimates))]
 
     def _climbed(
         self, centres: list[Point], offset: float, best: float, is_free: IsFree

@@ -173,7 +173,7 @@ def trials_to_the_best(space: RecordedSpace, starts: Sequence[Point] = ()) -> fl
     return median(run.trials_to(limit) or 101 for run in runs)
 
 
-@pytest.mark.parametrize("name", ["unseen-skinny-f32", "unseen-odd-f32", "unseen-conv3x3-f32"])
+@pytest.mark.parametrize("name", ["unseen-skinny-f32", "unseen-bf16", "unseen-conv3x3-f32"])
 def test_costs_of_the_processor_bring_the_best_sooner_on_shapes_they_were_not_fitted_to(
     name: str,
 ) -> None:

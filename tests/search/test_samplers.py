@@ -10,9 +10,11 @@ from search import features, surrogate
 from search.gaussian import GaussianProcess, expected_improvement
 from search.measure import summarise
 from search.model import log_time
+from search.prior import prior_points
 from search.proposals import PRIOR, PRIOR_OF, Proposals
 from search.records import SAMPLERS, TrialRecord, TuneRequest
 from search.space import Space
+from search.untried import FEW
 from tests.search.test_space import NARROW, SQUARE, WIDE
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
@@ -67,6 +69,58 @@ def test_many_can_be_asked_for_before_the_first_is_learnt(sampler: str) -> None:
         proposals.learn(timed(space, number, point, seconds(space, point)))
     point, _ = proposals.next()
     assert space.schedule(point) not in {space.schedule(p) for p, _ in asked}
+
+
+def screened(space: Space, trials: int, best: dict[str, object]) -> list[TrialRecord]:
+    """A search of times that the model explains, but for what `best` is faster by."""
+
+    def seconds(point) -> float:
+        is_best = all(point[name] == value for name, value in best.items())
+        return np.exp(log_time(space, point)) * (0.7 if is_best else 1.0)
+
+    proposals = Proposals(space, TuneRequest(trials=trials))
+    told = []
+    for number in range(trials):
+        point, origin = proposals.next()
+        told.append(replace(timed(space, number, point, seconds(point)), origin=origin))
+        proposals.learn(told[-1])
+    return told
+
+
+def test_each_value_of_few_has_a_trial_soon_whatever_the_model_says_of_it() -> None:
+    space = Space(SQUARE, WIDE)
+    few = {p.name: p.values for p in space.parameters if len(p.values) <= FEW}
+    told = screened(space, 24, {})
+    first = PRIOR_OF["surrogate"]
+    untried = sum(len(set(v) - {t.params[n] for t in told[:first]}) for n, v in few.items())
+    assert {"unroll", "outer", "pack_a", "pack_b", "prefetch"} <= few.keys()
+    assert untried >= 4  # the prior alone is of one mind
+    for name, values in few.items():
+        assert {t.params[name] for t in told[: first + untried]} == set(values)
+
+
+@pytest.mark.parametrize("turns", [1, 10**9])
+def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypatch) -> None:
+    monkeypatch.setattr(surrogate, "GREEDY", turns)
+    space = Space(SQUARE, WIDE)
+    told = screened(space, 40, {"tile": "3x6"})
+    screens = 4 + sum(len(p.values) for p in space.parameters if len(p.values) <= FEW)
+    points = [trial.params for trial in told]
+    beside = [
+        any(points[i] in space.neighbours(earlier) for earlier in points[:i])
+        for i in range(screens, int(0.75 * len(points)))
+    ]
+    assert len(beside) > 5
+    assert all(beside) == (turns == 1)
+
+
+def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
+    space = Space(SQUARE, WIDE)
+    prior = {point["unroll"] for point in islice(prior_points(space, 4), 4)}
+    feared = max(set(space.values("unroll")) - prior, key=int)
+    told = screened(space, 24, {"unroll": feared})
+    best = min(told, key=lambda trial: trial.measurement.time_us)
+    assert best.params["unroll"] == feared
 
 
 @pytest.mark.parametrize("in_flight", [1, 3])
