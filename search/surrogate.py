@@ -94,7 +94,7 @@ class Surrogate:
             self._timed.append(_Timed(took, trial.params, pace))
 
     def propose(self, is_free: IsFree) -> Point:
-        """The free candidate with the largest expected improvement."""
+        """What has its turn beside the fastest, else the largest improvement to expect."""
         if len(self._timed) < FEW:
             return self._space.draw(self._random)
         data = self._data()
@@ -135,11 +135,12 @@ class Surrogate:
         """A single change of `best` whose turn it is, whatever improvement there is to expect."""
         if len(self._timed) >= self._settles_at:
             return None
-        chosen = self._fastest(self._untried.in_place_of(best), is_free)
-        self._turn += chosen is None
-        if chosen is None and self._turn % GREEDY == 0:
-            chosen = self._fastest(self._space.neighbours(best), is_free)
-        return chosen
+        new = self._fastest(self._untried.in_place_of(best), is_free)
+        if new is not None:
+            return new
+        self._turn += 1
+        is_greedy = self._turn % GREEDY == 0
+        return self._fastest(self._space.neighbours(best), is_free) if is_greedy else None
 
     def _fastest(self, points: Iterable[Point], is_free: IsFree) -> Point | None:
         """Which of those that are free is believed the fastest."""
