@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from search.parameters import Point, Value
 from search.space import Space
 
-FEW = 4  # values: packs, loop orders, unroll factors, but not sizes of blocks, save tiny ones
+FEW_VALUES = 4  # packs, loop orders, unroll factors; sizes of blocks where a dim is tiny
 
 
 class Untried:
@@ -22,7 +22,7 @@ class Untried:
 
     def __init__(self, space: Space) -> None:
         self._left: dict[str, list[Value]] = {
-            p.name: list(p.values) for p in space.parameters if len(p.values) <= FEW
+            p.name: list(p.values) for p in space.parameters if len(p.values) <= FEW_VALUES
         }
 
     def take_out(self, point: Point) -> None:

@@ -14,7 +14,7 @@ from search.prior import prior_points
 from search.proposals import PRIOR, PRIOR_OF, Proposals
 from search.records import SAMPLERS, TrialRecord, TuneRequest
 from search.space import Space
-from search.untried import FEW
+from search.untried import FEW_VALUES
 from tests.search.test_space import NARROW, SQUARE, WIDE
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
@@ -89,7 +89,7 @@ def screened(space: Space, trials: int, best: dict[str, object]) -> list[TrialRe
 
 def test_each_value_of_few_has_a_trial_soon_whatever_the_model_says_of_it() -> None:
     space = Space(SQUARE, WIDE)
-    few = {p.name: p.values for p in space.parameters if len(p.values) <= FEW}
+    few = {p.name: p.values for p in space.parameters if len(p.values) <= FEW_VALUES}
     told = screened(space, 24, {})
     first = PRIOR_OF["surrogate"]
     untried = sum(len(set(v) - {t.params[n] for t in told[:first]}) for n, v in few.items())
@@ -104,7 +104,8 @@ def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypat
     monkeypatch.setattr(surrogate, "GREEDY", turns)
     space = Space(SQUARE, WIDE)
     told = screened(space, 40, {"tile": "3x6"})
-    screens = 4 + sum(len(p.values) for p in space.parameters if len(p.values) <= FEW)
+    few = [p.values for p in space.parameters if len(p.values) <= FEW_VALUES]
+    screens = PRIOR_OF["surrogate"] + sum(map(len, few))
     points = [trial.params for trial in told]
     beside = [
         any(points[i] in space.neighbours(earlier) for earlier in points[:i])
@@ -116,7 +117,7 @@ def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypat
 
 def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     space = Space(SQUARE, WIDE)
-    prior = {point["unroll"] for point in islice(prior_points(space, 4), 4)}
+    prior = {point["unroll"] for point in prior_points(space, PRIOR_OF["surrogate"])}
     feared = max(set(space.values("unroll")) - prior, key=int)
     told = screened(space, 24, {"unroll": feared})
     best = min(told, key=lambda trial: trial.measurement.time_us)
