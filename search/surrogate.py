@@ -17,14 +17,15 @@ believed the fastest (De Ath, Everson, Rahat and Fieldsend, Greed Is Good: Explo
 Exploitation Trade-offs in Bayesian Optimisation, ACM Transactions on Evolutionary Learning and
 Optimization 1(1), 2021), and values that nobody has tried come before all (`search.untried`).
 
-Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and
-a good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
-Kriging-Based Infill Criteria for Noisy Optimization, Structural and Multidisciplinary
-Optimization 48, 2013). What was timed at an unusual pace of the machine is believed less: the
-control that tells the pace suffers from others more, or less, than the candidate does. A point
-that was proposed and not timed yet is believed to be as fast as predicted, so that the next
-proposal goes elsewhere (Ginsbourger et al., Kriging Is Well-Suited to Parallelize Optimization,
-2010).
+Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and a
+good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of Kriging-
+Based Infill Criteria for Noisy Optimization, Structural and Multidisciplinary Optimization 48,
+2013). How far trials err is known (`benchmarks.trial_error`), and the process is told: from a few
+dozen of them it would take their errors for the shape of the function. What was timed at an unusual
+pace of the machine is believed less: the control that tells the pace suffers from others more, or
+less, than the candidate does. A point that was proposed and not timed yet is believed to be as fast
+as predicted, so that the next proposal goes elsewhere (Ginsbourger et al., Kriging Is Well-Suited
+to Parallelize Optimization, 2010).
 """
 
 from collections import deque
@@ -54,6 +55,7 @@ CLIMBED = 2  # of the free ones, whose neighbours are candidates too
 SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
 MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
 FEW = 3  # trials before which there is nothing to model
+TRIAL_ERRS = 0.01  # any trial's time, as a share of it
 ERRS = 0.4  # of a pace's distance from the usual one: by so much more a time may be wrong
 
 Array = NDArray[np.float64]
@@ -128,7 +130,7 @@ class Surrogate:
         offset = float(np.median(residual))
         paces = np.array([timed.log_pace for timed in data])
         errors = ERRS * (paces - np.median(paces))
-        self._process.fit(encoded, residual - offset, errors**2)
+        self._process.fit(encoded, residual - offset, TRIAL_ERRS**2 + errors**2)
         return offset
 
     def _beside(self, best: Point, is_free: IsFree) -> Point | None:

@@ -181,6 +181,27 @@ def test_what_was_fast_at_an_unusual_pace_is_believed_less(unusual: float, usual
     assert believed(unusual) > believed(usual) + 0.05
 
 
+def test_luck_within_what_trials_err_is_not_wholly_believed(monkeypatch) -> None:
+    space = Space(SQUARE, WIDE)
+    middle = space.draw(Random(7))
+    points = [middle, *islice(space.neighbours(middle), 15)]
+
+    def believed(luck: float) -> float:
+        """How much slower than the others the first is taken to be, as a logarithm."""
+        sampler = surrogate.Surrogate(space, seed=0, trials=40)
+        for number, point in enumerate(points):
+            met = seconds(space, point) * (np.exp(-luck) if number == 0 else 1)
+            sampler.learn(timed(space, number, point, met))
+        sampler.propose(lambda point: space.legal_hash(point) is not None)
+        mean, _ = sampler._process.predict(sampler._features(points)[0])
+        return float(mean[0] - np.median(mean[1:]))
+
+    luck = 2 * surrogate.TRIAL_ERRS
+    assert believed(0) - believed(luck) < 0.9 * luck
+    monkeypatch.setattr(surrogate, "TRIAL_ERRS", 0.0)
+    assert believed(0) - believed(luck) > 0.95 * luck
+
+
 def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
     space = Space(SQUARE, WIDE)
     proposals = Proposals(space, TuneRequest())
