@@ -7,9 +7,10 @@ control) is timed in turn with each candidate; what counts is their ratio, and
 the candidate's time is told at the pace at which the control has always run. (A control in
 every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4.)
 
-A run of milliseconds averages over what comes and goes within one, and the median of the ratios of
-neighbours in time is the best that can be had. Shorter ones either meet it or do not: there the
-fastest fifth of each side tell the ratio. And they depend on who ran before, by up to 6% and not
+A run of 10 ms averages over what comes and goes within one, and the median of the ratios of
+neighbours in time is the best that can be had. Ones of less than 2 ms either meet it or do not:
+there the fastest fifth of each side tell the ratio. Those between are told by both, whose errors
+have little in common. And all of less than 10 ms depend on who ran before, by up to 6% and not
 alike, since each has its own code and panels in the caches: so they run twice in each turn, and
 the fastest are those that found the caches as they had left them.
 
@@ -24,7 +25,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import log
+from math import log, sqrt
 from statistics import fmean, median
 from typing import ClassVar
 
@@ -121,8 +122,9 @@ def measure_beside(
         budget_s: seconds of one look; slow or disturbed runs stretch it `PATIENCE` times at most.
     """
     kind = _Turns
-    if control.seconds < LONG_RUN_S:
-        kind, samples.repeat = _ShortTurns, _halved(samples.repeat)
+    if control.seconds < VERY_LONG_RUN_S:
+        kind = _ShortTurns if control.seconds < LONG_RUN_S else _LongTurns
+        samples.repeat = _halved(samples.repeat)
     turns = kind(control, run, samples, limits)
     turns.take_all(budget_s)
     if turns.ratio >= WORTH:
@@ -265,6 +267,14 @@ class _ShortTurns(_Turns):
     def ratio(self) -> float:
         """The candidate's time over the control's."""
         return self._of(slice(None))
+
+
+@dataclass
+class _LongTurns(_ShortTurns):
+    """Of runs of less than `VERY_LONG_RUN_S`: the shorter of each turn has a ratio, too."""
+
+    def _of(self, rounds: slice) -> float:
+        return sqrt(super()._of(rounds) * median(self.ratios[rounds]))
 
 
 def _halved(repeat: int) -> int:
