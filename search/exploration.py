@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, Protocol
 
 from search.attempt import attempt
@@ -99,7 +100,7 @@ class Exploration:
     def run(self, runner: TrialRunner, point: Point, origin: str) -> TrialRecord:
         """Try one point and keep the trial, whatever came of it."""
         number = self.trials[-1].number + 1 if self.trials else 0
-        best_s = time_us(self.best) / 1e6 if self.best else None
+        best_s = self._to_beat_s()
         steps = list(self.space.schedule(point).to_json())
         control = None
         if self.control is not None:
@@ -116,6 +117,19 @@ class Exploration:
             self.control = None  # it does not run any more; the next to be the best replaces it
         self._proposals.learn(trial)
         return trial
+
+    def _to_beat_s(self) -> float | None:
+        """Seconds of the fastest that was timed at a usual pace of the machine.
+
+        At an unusual one a time may be told 5% too short, and all that follow would be behind it,
+        which is what gets few samples.
+        """
+        if self.best is None:
+            return None
+        usual = median(self.paces or [1.0])
+        timed = (trial for trial in self.trials if trial.state == "timed")
+        steady = (time_us(t) for t in timed if is_usual(t.pace or usual, [usual]))
+        return min(steady, default=time_us(self.best)) / 1e6
 
     def ranking(self) -> list[TrialRecord]:
         """The trials that ran, the fastest first."""

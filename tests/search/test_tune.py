@@ -268,7 +268,12 @@ def test_who_was_only_lucky_is_no_control() -> None:
 class Confused(Paced):
     """A runner on which whatever is timed in a slow moment seems much faster than the control."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_beat: list[float | None] = []
+
     def trial(self, steps, best_s, control=None):
+        self.to_beat.append(best_s)
         reply = super().trial(steps, best_s, control)
         if reply["pace"] == 1.5:
             reply |= {"times": [t / 2 for t in reply["times"]], "takes_over": True}
@@ -282,6 +287,18 @@ def test_nobody_becomes_the_control_at_an_unusual_pace() -> None:
     controls = {str(c["steps"]) for c in runner.controls if c}
     assert not controls & {str(list(t.schedule.to_json())) for t in slow}
     assert len(controls) > 1, "others do take over"
+
+
+def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
+    result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
+    assert runner.to_beat[0] is None
+    hasty = 0
+    for number, to_beat in enumerate(runner.to_beat[1:], 1):
+        before = [t for t in result.trials[:number] if t.state == "timed"]
+        steady = min(t.measurement.time_us for t in before if t.pace != 1.5)
+        assert to_beat == pytest.approx(steady / 1e6)
+        hasty += min(t.measurement.time_us for t in before) < 0.9 * steady
+    assert hasty > 1, "some were told too fast"
 
 
 def test_the_paces_of_a_search_go_into_its_interval() -> None:
