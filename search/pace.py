@@ -7,12 +7,12 @@ control) is timed in turn with each candidate; what counts is their ratio, and
 the candidate's time is told at the pace at which the control has always run. (A control in
 every block: Box, Hunter and Hunter, Statistics for Experimenters, 2005, chapter 4.)
 
-A run of 10 ms averages over what comes and goes within one, and the median of the ratios of
-neighbours in time is the best that can be had. Ones of less than 2 ms either meet it or do not:
-there the fastest fifth of each side tell the ratio. Those between are told by both, whose errors
-have little in common. And all of less than 10 ms depend on who ran before, by up to 6% and not
-alike, since each has its own code and panels in the caches: so they run twice in each turn, and
-the fastest are those that found the caches as they had left them.
+A run of many milliseconds averages over what comes and goes within one, and the median of the
+ratios of neighbours in time is the best that can be had. Ones of less than 2 ms either meet it or
+do not: there the fastest fifth of each side tell the ratio. Those between are told by both, whose
+errors have little in common. And who ran before makes a difference of up to 6%, not the same for
+all, since each has its own code and panels in the caches: so what is short enough runs twice in
+each turn, and the fastest are those that found the caches as they had left them.
 
 Of many candidates the one that seems the fastest is also a lucky one, and the next would be told
 too fast by as much if it became the control by that; over hundreds of trials the pace would run
@@ -122,7 +122,7 @@ def measure_beside(
         budget_s: seconds of one look; slow or disturbed runs stretch it `PATIENCE` times at most.
     """
     kind = _Turns
-    if control.seconds < VERY_LONG_RUN_S:
+    if 2 * TWICE * FEW_SAMPLES * control.seconds <= budget_s:
         kind = _ShortTurns if control.seconds < LONG_RUN_S else _LongTurns
         samples.repeat = _halved(samples.repeat)
     turns = kind(control, run, samples, limits)
@@ -225,7 +225,7 @@ class _Turns:
 
 @dataclass
 class _ShortTurns(_Turns):
-    """Of runs of less than `LONG_RUN_S`: in each turn twice, and the fastest fifth count.
+    """Of runs of less than `LONG_RUN_S`: twice in each turn, and the fastest fifth count.
 
     The threads' times do, so that no round is lost to who was preempted. What is kept of the
     candidate are the second of each turn.
@@ -271,7 +271,10 @@ class _ShortTurns(_Turns):
 
 @dataclass
 class _LongTurns(_ShortTurns):
-    """Of runs of less than `VERY_LONG_RUN_S`: the shorter of each turn has a ratio, too."""
+    """Of longer runs, `FEW_SAMPLES` rounds of which fit a budget: ratios of rounds count, too.
+
+    They are those of the shorter run of each turn.
+    """
 
     def _of(self, rounds: slice) -> float:
         return sqrt(super()._of(rounds) * median(self.ratios[rounds]))
