@@ -6,14 +6,17 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import uvicorn
+from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from service.app import create_app
+from service.middleware import BodyLimit
 from service.settings import Settings
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.test_http_errors import assert_nothing_stored, assert_problem
@@ -99,8 +102,8 @@ def test_head_of_a_stream_comes_to_an_end(app):
     assert ended.wait(10)
 
 
-@pytest.fixture
-def port(app, machine) -> Iterator[int]:
+@contextmanager
+def serving(app: FastAPI) -> Iterator[int]:
     """A real server, for what a test client does not show: bytes on a connection."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -111,17 +114,76 @@ def port(app, machine) -> Iterator[int]:
     while not server.started:
         assert thread.is_alive(), "the server ended"
         time.sleep(0.01)
-    yield free
-    server.should_exit = True
-    thread.join()
+    try:
+        yield free
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def port(app) -> Iterator[int]:
+    with serving(app) as port:
+        yield port
+
+
+def require_refusal(connection: http.client.HTTPConnection) -> None:
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
+    assert b"larger than" in answer.read()
+
+
+def start_post(port: int, headers: dict[str, str]) -> http.client.HTTPConnection:
+    """A request of which only the head is sent as yet."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.putrequest("POST", "/v1/jobs")
+    for name, value in (JSON | headers).items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    return connection
+
+
+@pytest.mark.parametrize("encoding", ["declared", "in chunks"])
+def test_a_client_that_is_slow_to_send_still_gets_its_answer(port, encoding):
+    piece, pieces = b"x" * (1 << 16), 40
+    if encoding == "declared":
+        sent, headers = piece, {"Content-Length": str(len(piece) * pieces)}
+    else:
+        sent, headers = b"%x\r\n%s\r\n" % (len(piece), piece), {"Transfer-Encoding": "chunked"}
+    connection = start_post(port, headers)
+    for _ in range(pieces):
+        connection.send(sent)
+        time.sleep(0.01)
+    if encoding == "in chunks":
+        connection.send(b"0\r\n\r\n")
+    require_refusal(connection)
+
+
+def test_the_answer_comes_before_the_rest_of_the_body(port):
+    connection = start_post(port, {"Content-Length": str(1 << 20)})
+    require_refusal(connection)
+    connection.close()
+
+
+def test_a_client_that_does_not_go_on_is_not_waited_for():
+    app = FastAPI()
+    app.add_middleware(BodyLimit, most_bytes=MOST, linger_s=0.05)
+
+    @app.post("/v1/jobs")
+    async def read(request: Request) -> int:
+        return len(await request.body())
+
+    with serving(app) as port:
+        connection = start_post(port, {"Content-Length": str(1 << 20)})
+        received = b"".join(iter(lambda: connection.sock.recv(1 << 16), b""))
+        connection.close()
+    assert received.startswith(b"HTTP/1.1 413")
 
 
 def test_on_a_real_connection(port, tuned):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request("POST", "/v1/jobs", b"x" * (1 << 20), JSON)
-    answer = connection.getresponse()
-    assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
-    assert b"larger than" in answer.read()
+    require_refusal(connection)
     connection.request("HEAD", SCRIPT)
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (200, b"")
