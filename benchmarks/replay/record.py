@@ -31,6 +31,7 @@ from search.attempt import attempt
 from search.errors import SearchError
 from search.learning import learned
 from search.nearness import distance
+from search.pace import is_usual
 from search.parameters import Point
 from search.prior import prior_points
 from search.process import CandidateFailureError
@@ -208,8 +209,10 @@ class Recorder:
         trial = attempt(
             lambda: _ask(runner, steps, limit_s, control), self.space, number, point, origin
         )
+        paces = [t.pace for t in self.recording.trials if t.pace and t.state == "timed"]
+        takes_over = trial.takes_over and is_usual(trial.pace or 1.0, paces)
         self.recording.trials.append(trial)
-        if trial.takes_over or (self.control is None and trial.state == "timed"):
+        if takes_over or (self.control is None and trial.state == "timed"):
             self.control = trial
 
     def _again(self, runner: Runner) -> None:

@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 
+from benchmarks.replay.record import Recorder
 from search.costs import FITTED, USUAL
 from search.errors import RecordingError
 from search.model import log_time
@@ -17,7 +18,7 @@ from search.replay import RecordedSpace, replay
 from search.space import Space
 from search.store import MemoryStore
 from search.transfer import warmed
-from tests.search.test_tune import SQUARE, TARGET, FakeRunner, run
+from tests.search.test_tune import SQUARE, TARGET, Confused, FakeRunner, run
 
 SPACES = Path(__file__).parents[2] / "benchmarks" / "spaces"
 MAIN = (
@@ -199,3 +200,15 @@ def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() 
     own, starts = warmed(Space(space.problem, space.target, USUAL), store)
     warm = dataclasses.replace(space, corrected=own.costs)
     assert trials_to_the_best(warm, starts) <= trials_to_the_best(space) / 2
+
+
+def test_a_recorder_changes_its_control_at_a_usual_pace_alone(tmp_path, monkeypatch) -> None:
+    runner = Confused()
+    monkeypatch.setattr("benchmarks.replay.record.Runner", lambda *_: runner)
+    recorder = Recorder("tiny-f32", tmp_path / "tiny-f32.json.gz")
+    recorder.run(most=60, seconds=600.0)
+    slow = [t for t in recorder.recording.trials if t.pace == 1.5]
+    assert len(slow) > 5 and all(t.takes_over for t in slow)
+    controls = {str(c["steps"]) for c in runner.controls if c}
+    assert not controls & {str(list(t.schedule.to_json())) for t in slow}
+    assert len(controls) > 1, "others do take over"
