@@ -21,6 +21,7 @@ from search.parameters import Point, tile_shape
 from search.space import Space
 
 UNITS, LATENCY = 2, 4  # multiply-adds begun in a cycle, and cycles until one ends
+ADD_LATENCY = 1  # where products are added apart, only the sums of integers wait for one another
 LOADS = 2  # vectors loaded in a cycle
 SHARE = 0.75  # of a cache that counts as ours; the rest is for what streams by
 LINE, PAGE = 64, 4096  # a page is also a way of most first caches
@@ -83,15 +84,17 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     sizes = _sizes(space, point, tile_rows, tile_cols, unit)
     calls = sizes.row_tiles * sizes.col_tiles * sizes.chunks
     words = sizes.depth * space.dims.taps / unit
+    latency = ADD_LATENCY if space.adds_apart else LATENCY
     busy = max(
         tile_rows * vectors * (2 if space.adds_apart else 1) / UNITS,
-        LATENCY,
+        latency,
         (tile_rows + vectors) / LOADS,
     )
     out = dict.fromkeys(NAMES, 0.0)
     out["multiply_adds"] = calls * words * busy * _computed_share(sizes, tile_cols, lanes)
     out["loads"] = calls * words * (tile_rows + vectors) / LOADS
-    out["few_chains"] = calls * words * max(0, ENOUGH - tile_rows * vectors) / UNITS
+    enough = ENOUGH * latency / LATENCY
+    out["few_chains"] = calls * words * max(0, enough - tile_rows * vectors) / UNITS
     out["steps"] = calls * words / unroll
     out["unrolled"] = out["multiply_adds"] * log2(unroll)
     used = tile_rows * vectors + vectors

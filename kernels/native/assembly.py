@@ -29,6 +29,7 @@ from kernels.target.model import Target
 _FUNCTION = re.compile(r"^_?tilewise_kernel_full_\w+:")
 _LABEL = re.compile(r"^(\.?L\w+):")
 _JUMP = re.compile(r"^\s+(?:j\w+|b\.?\w*|cbn?z|tbn?z)\s.*?(\.?L\w+)\s*$")
+_INLINE = re.compile(r"^\s+\S{1,2}(?:NO_)?APP$")  # around inline assembly, of which all is empty
 _FRAME_POINTER = re.compile(r"^\s+movq\s+%rsp, %rbp")
 _LABELS = {"multiply_adds": "multiply-adds, fma"}
 _UNITS = {
@@ -158,7 +159,7 @@ def hottest_loop(text: str, spec: KernelSpec, cpu: str, is_x86: bool) -> InnerLo
 
 def _body(text: str) -> list[str]:
     """The lines of the full micro-kernel."""
-    lines = text.splitlines()
+    lines = [line for line in text.splitlines() if not _INLINE.match(line)]
     start = next(i for i, line in enumerate(lines) if _FUNCTION.match(line))
     ends = (i for i in range(start, len(lines)) if re.match(r"^\.?Lfunc_end", lines[i]))
     return lines[start : next(ends, len(lines))]

@@ -41,7 +41,7 @@ def _signed_pairs(v: Vectors, x: Value, y: Value, acc: Value) -> Value:
     """The accumulators plus products of signed bytes, summed in pairs; exact."""
     b, wide = v.builder, ir.VectorType(I16, 2 * v.lanes)
     fn = declare(b.module, I16_DOT, v.type, (wide, wide))
-    return b.add(acc, b.call(fn, (b.sext(x, wide), b.sext(y, wide))))
+    return v.add_in_order(acc, b.call(fn, (b.sext(x, wide), b.sext(y, wide))))
 
 
 def column_sums(v: Vectors, word: Value, acc: Value) -> Value:

@@ -255,6 +255,14 @@ class Builder:
             return None
         return self._write(gives, text)
 
+    def opaque(self, value: Any, register: str) -> Written:
+        """The value, without how it came about: no instruction, but no pass looks behind it.
+
+        `register` is the letter by which inline assembly names the kind that holds it.
+        """
+        text = f'call {value.type} asm "", "={register},0"({_typed(value)})'
+        return self._write(value.type, text)
+
     def phi(self, kind: Any) -> Phi:
         """A value that is told later, by the blocks that lead here."""
         made = Phi(kind, f"%v{next(self._names)}")

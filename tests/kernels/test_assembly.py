@@ -74,11 +74,14 @@ def test_a_tile_that_does_not_fit_spills(host: Target, rows: int, vectors: int) 
 
 
 @needs_x86
-def test_integers_multiply_and_add_in_two(host: Target) -> None:
+@pytest.mark.parametrize("unroll", [1, 2, 4, 8])
+def test_integers_multiply_and_add_in_two(host: Target, unroll: int) -> None:
     needs_registers(host, 32)
-    counts = loop_of(host, "i32", 6, 3, 2).counts
-    assert counts.multiply_adds == 36
-    assert counts.stack_references == 0
+    found = loop_of(host, "i32", 6, 4, unroll)
+    assert found.counts.multiply_adds == 24 * unroll
+    assert found.counts.chain == unroll, "the sums of an accumulator one after another"
+    assert (found.counts.stack_references, found.counts.stores) == (0, 0)
+    assert "APP" not in found.text, "what keeps the order is no instruction"
 
 
 @needs_x86
@@ -92,6 +95,16 @@ def test_inner_products_of_a_split_reduction(host: Target, rows: int, vectors: i
     assert found.counts.broadcasts == 0
     assert (found.counts.stack_references, found.counts.stores) == (0, 0)
     assert found.counts.chain == 1
+
+
+@needs_x86
+def test_inner_products_of_integers_sum_in_order(host: Target) -> None:
+    needs_registers(host, 32)
+    problem = parse_problem("matmul:m=64,n=3,k=1024,dtype=i32")
+    split = Split("k", 4 * host.lanes("i32"))
+    schedule = Schedule((Pack("B"), Register(2, 3), split, Unroll(4)))
+    found = inner_loop(problem, schedule, host)
+    assert (found.counts.stack_references, found.counts.stores) == (0, 0)
 
 
 @needs_x86
