@@ -248,16 +248,15 @@ def _packs(out: dict[str, float], space: Space, point: Point, sizes: _Sizes, col
         reduction = sizes.depth * sizes.chunks * space.dims.taps
         lines = reduction * sizes.col_tiles * cols * size / LINE
         whole = lines * LINE > SHARE * space.target.l2_bytes
-        if point.get("prefetch"):
+        if point.get("prefetch") and sizes.chunks * sizes.col_blocks > 1:
             out["fetched_b"] = lines
         else:
             out["packed_b_far" if whole else "packed_b"] = lines
     if point["pack_a"]:
         halo = 1.0
         if isinstance(space.problem, Conv2d) and space.dims.image == "A":
-            halo = space.problem.stride**2
-            if int(point["image_rows"]):
-                halo *= 1 + (space.problem.kh - 1) / int(point["image_rows"])
+            image_rows = sizes.block_rows / sizes.row
+            halo = space.problem.stride**2 * (1 + (space.problem.kh - 1) / image_rows)
         times = sizes.col_blocks
         lines = sizes.rows * halo * sizes.depth * sizes.chunks * size / LINE
         out["packed_a"] = lines * times

@@ -8,6 +8,7 @@ from kernels.problem import parse_problem
 from kernels.schedule import Parallel, Schedule, check_legal
 from kernels.target import Target
 from search.blocks import balanced_chunk, equal_block
+from search.model import log_time
 from search.parameters import step_aside, tile_shape
 from search.prior import prior_points
 from search.samplers import GridWalk
@@ -29,6 +30,26 @@ def test_every_point_of_every_space_is_a_legal_schedule(problem, target, seed) -
     for _ in range(5):
         point = {p.name: random.choice(p.values) for p in space.parameters}
         check_legal(problem, space.schedule(point))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(problems, st.sampled_from([WIDE, NARROW, WIDE.with_threads(6)]), st.integers(0, 2**31))
+def test_one_schedule_has_one_modelled_time(problem, target, seed) -> None:
+    space, random = Space(problem, target), Random(seed)
+    for point in [*(space.draw(random) for _ in range(3)), *prior_points(space, 1)]:
+        schedule, time = space.schedule(point), log_time(space, point)
+        for other in space.neighbours(point):
+            if space.schedule(other) == schedule:
+                assert log_time(space, other) == pytest.approx(time)
+
+
+def test_a_prefetch_of_no_other_block_costs_what_none_does() -> None:
+    space = Space(SQUARE, WIDE)
+    whole = {p.name: p.values[0] for p in space.parameters} | {"pack_b": True, "depth": 0}
+    for cols, alike in ((0, True), (64, False)):
+        with_it, without = (whole | {"cols": cols, "prefetch": choice} for choice in (True, False))
+        assert (space.schedule(with_it) == space.schedule(without)) == alike
+        assert (log_time(space, with_it) == log_time(space, without)) == alike
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
