@@ -1,20 +1,25 @@
 """The trials of one search: proposed ahead, compiled while others are timed, kept, learnt from."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
 
 from search.attempt import attempt
 from search.finals import time_us
-from search.pace import WORTH, is_usual
+from search.pace import WORTH, is_near, is_usual
 from search.parameters import Point
 from search.proposals import Proposal, Proposals
 from search.protocol import Message
 from search.records import TrialRecord, TuneRequest
 from search.space import Space
 from search.store import TrialStore
+
+
+def takes_over(trial: TrialRecord, paces: Sequence[float]) -> bool:
+    """Whether a trial becomes the control: it was clearly faster, at a pace as usual as `paces`."""
+    return trial.takes_over and is_usual(trial.pace or 1.0, paces)
 
 
 class TrialRunner(Protocol):
@@ -71,14 +76,14 @@ class Exploration:
 
     def _take_in(self, trial: TrialRecord) -> None:
         self.trials.append(trial)
-        takes_over = trial.takes_over and is_usual(trial.pace or 1.0, self.paces)
+        is_next = takes_over(trial, self.paces)
         if trial.pace is not None and trial.state == "timed":  # others took few samples
             self.paces.append(trial.pace)
         if trial.state == "timed" and time_us(trial) < (
             time_us(self.best) if self.best else float("inf")
         ):
             self.best = trial
-        if takes_over or (self.control is None and trial is self.best):
+        if is_next or (self.control is None and trial is self.best):
             self.control = trial
 
     def ahead(self, runner: TrialRunner) -> Iterator[Proposal]:
@@ -128,7 +133,7 @@ class Exploration:
             return None
         usual = median(self.paces or [1.0])
         timed = (trial for trial in self.trials if trial.state == "timed")
-        steady = (time_us(t) for t in timed if is_usual(t.pace or usual, [usual]))
+        steady = (time_us(t) for t in timed if is_near(t.pace or usual, usual))
         return min(steady, default=time_us(self.best)) / 1e6
 
     def ranking(self) -> list[TrialRecord]:

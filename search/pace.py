@@ -59,7 +59,12 @@ def fastest(seconds: Iterable[float]) -> float:
 
 def is_usual(pace: float, others: Sequence[float]) -> bool:
     """Whether the machine ran about as it did in most other trials; so it did in the first."""
-    return not others or abs(log(pace / median(others))) < STEADY
+    return not others or is_near(pace, median(others))
+
+
+def is_near(pace: float, usual: float) -> bool:
+    """Whether two paces differ by no more than rounds do while the pace stays."""
+    return abs(log(pace / usual)) < STEADY
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ def measure_beside(
     """
     kind = _Turns
     if 2 * TWICE * FEW_SAMPLES * control.seconds <= budget_s:
-        kind = _ShortTurns if control.seconds < LONG_RUN_S else _LongTurns
+        kind = _ShortTurns if control.seconds < LONG_RUN_S else _MiddleTurns
         samples.repeat = _halved(samples.repeat)
     turns = kind(control, run, samples, limits)
     turns.take_all(budget_s)
@@ -270,7 +275,7 @@ class _ShortTurns(_Turns):
 
 
 @dataclass
-class _LongTurns(_ShortTurns):
+class _MiddleTurns(_ShortTurns):
     """Of longer runs, `FEW_SAMPLES` rounds of which fit a budget: ratios of rounds count, too.
 
     They are those of the shorter run of each turn.

@@ -29,9 +29,9 @@ from kernels.target import detect
 from kernels.toolchain import identity
 from search.attempt import attempt
 from search.errors import SearchError
+from search.exploration import takes_over
 from search.learning import learned
 from search.nearness import distance
-from search.pace import is_usual
 from search.parameters import Point
 from search.prior import prior_points
 from search.process import CandidateFailureError
@@ -210,9 +210,9 @@ class Recorder:
             lambda: _ask(runner, steps, limit_s, control), self.space, number, point, origin
         )
         paces = [t.pace for t in self.recording.trials if t.pace and t.state == "timed"]
-        takes_over = trial.takes_over and is_usual(trial.pace or 1.0, paces)
+        is_next = takes_over(trial, paces)
         self.recording.trials.append(trial)
-        if takes_over or (self.control is None and trial.state == "timed"):
+        if is_next or (self.control is None and trial.state == "timed"):
             self.control = trial
 
     def _again(self, runner: Runner) -> None:
