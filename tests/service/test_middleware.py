@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 import uvicorn
@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from service.app import create_app
-from service.middleware import BodyLimit
+from service.middleware import LINGER_S, BodyLimit
 from service.settings import Settings
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.test_http_errors import assert_nothing_stored, assert_problem
@@ -134,8 +134,8 @@ def require_refusal(connection: http.client.HTTPConnection) -> None:
 
 
 def start_post(port: int, headers: dict[str, str]) -> http.client.HTTPConnection:
-    """A request of which only the head is sent as yet."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    """A request of which only the head is sent as yet, of a client less patient than the server."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LINGER_S / 3)
     connection.putrequest("POST", "/v1/jobs")
     for name, value in (JSON | headers).items():
         connection.putheader(name, value)
@@ -150,19 +150,18 @@ def test_a_client_that_is_slow_to_send_still_gets_its_answer(port, encoding):
         sent, headers = piece, {"Content-Length": str(len(piece) * pieces)}
     else:
         sent, headers = b"%x\r\n%s\r\n" % (len(piece), piece), {"Transfer-Encoding": "chunked"}
-    connection = start_post(port, headers)
-    for _ in range(pieces):
-        connection.send(sent)
-        time.sleep(0.01)
-    if encoding == "in chunks":
-        connection.send(b"0\r\n\r\n")
-    require_refusal(connection)
+    with closing(start_post(port, headers)) as connection:
+        for _ in range(pieces):
+            connection.send(sent)
+            time.sleep(0.01)
+        if encoding == "in chunks":
+            connection.send(b"0\r\n\r\n")
+        require_refusal(connection)
 
 
 def test_the_answer_comes_before_the_rest_of_the_body(port):
-    connection = start_post(port, {"Content-Length": str(1 << 20)})
-    require_refusal(connection)
-    connection.close()
+    with closing(start_post(port, {"Content-Length": str(1 << 20)})) as connection:
+        require_refusal(connection)
 
 
 def test_a_client_that_does_not_go_on_is_not_waited_for():
@@ -173,10 +172,9 @@ def test_a_client_that_does_not_go_on_is_not_waited_for():
     async def read(request: Request) -> int:
         return len(await request.body())
 
-    with serving(app) as port:
-        connection = start_post(port, {"Content-Length": str(1 << 20)})
+    head = {"Content-Length": str(1 << 20)}
+    with serving(app) as port, closing(start_post(port, head)) as connection:
         received = b"".join(iter(lambda: connection.sock.recv(1 << 16), b""))
-        connection.close()
     assert received.startswith(b"HTTP/1.1 413")
 
 
