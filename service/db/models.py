@@ -65,6 +65,8 @@ class Job(Base):
         trials, seconds, seed, sampler, peers, cache: the request.
         owner: process that holds the lease (`service.owner`), None unless running.
         heartbeat_at: when the owner last showed itself.
+        epoch: number of the present run; each claim counts it up, and what a run writes
+            carries it, so that a run which lost its claim writes nothing.
         crashes: runs that ended with the death of their process.
         elapsed_s: seconds of the finished runs; the present one counts from `claimed_at`.
         complete: whether the whole budget was spent, None until the job has ended.
@@ -104,6 +106,7 @@ class Job(Base):
     owner: Mapped[str | None] = mapped_column(String(300))
     claimed_at: Mapped[datetime | None]
     heartbeat_at: Mapped[datetime | None]
+    epoch: Mapped[int] = mapped_column(default=0)
     crashes: Mapped[int] = mapped_column(default=0)
     elapsed_s: Mapped[float] = mapped_column(default=0.0)
     complete: Mapped[bool | None]

@@ -1,0 +1,21 @@
+"""The number of a job's present run, which what the run writes carries."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("jobs") as table:
+        table.add_column(sa.Column("epoch", sa.Integer(), nullable=False, server_default="0"))
+    with op.batch_alter_table("jobs") as table:
+        table.alter_column("epoch", server_default=None)
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("jobs") as table:
+        table.drop_column("epoch")
