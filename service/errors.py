@@ -20,6 +20,17 @@ class DatabaseError(ServiceError):
     """
 
 
+class BusyError(DatabaseError):
+    """Nothing is wrong but the moment: the database is locked, or all that serves is in use.
+
+    Asking again after `RETRY_AFTER_S` is safe and as a rule enough.
+    """
+
+
+class UnfinishedError(ServiceError):
+    """What was asked for is being made, and takes longer than a request waits; ask again."""
+
+
 class LeaseLostError(ServiceError):
     """Another process has taken the job; whoever meets this stops and writes nothing."""
 

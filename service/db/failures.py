@@ -2,12 +2,16 @@
 
 import sqlite3
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from service.errors import DatabaseError
+from service.errors import BusyError, DatabaseError
 
 UPGRADE = "run `tilewise db upgrade`"
 ELSEWHERE = "point TILEWISE_DB (or --db) at another"
+
+# What SQLAlchemy raises where the database fails, or where none of its connections came free.
+RAISED = (DBAPIError, NoConnectionError)
 
 _READ_ONLY_TRANSACTION = "25006"
 _MISSING_OBJECT = ("42P01", "42703")
@@ -23,16 +27,19 @@ def is_busy(error: BaseException | None) -> bool:
     return isinstance(error, sqlite3.Error) and _sqlite_code(error) == sqlite3.SQLITE_BUSY
 
 
-def translate(error: DBAPIError, database: str) -> DatabaseError:
-    """The `DatabaseError` that stands for a driver's exception.
+def translate(error: SQLAlchemyError, database: str) -> DatabaseError:
+    """The `DatabaseError` that stands for one of `RAISED`; a `BusyError` where waiting helps.
 
     Args:
         error: what SQLAlchemy raised.
         database: the database's URL, without its password.
     """
+    if not isinstance(error, DBAPIError):
+        return BusyError(f"database {database}: every connection is in use; try again")
     cause = error.orig
     message = _sqlite_message(cause) if isinstance(cause, sqlite3.Error) else _server_message(cause)
-    return DatabaseError(f"database {database} {message}")
+    kind = BusyError if is_busy(cause) else DatabaseError
+    return kind(f"database {database} {message}")
 
 
 def _sqlite_code(error: sqlite3.Error) -> int:

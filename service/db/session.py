@@ -6,35 +6,51 @@ from contextlib import contextmanager
 from sqlite3 import Connection as SqliteConnection
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError
 from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from service.db.failures import is_busy, is_read_only, translate
+from service.db.failures import RAISED, is_busy, is_read_only, translate
 from service.errors import DatabaseError
 
 Sessions = sessionmaker[Session]
 
-BUSY_TIMEOUT_S = 30
+BUSY_TIMEOUT_S = 30.0
+CONNECTIONS = 15
 _WAL_POLL_S = 0.02
 _WRITES = "tilewise_writes"
 
 
-def make_engine(url: str, *, foreign_keys: bool = True) -> Engine:
+def make_engine(
+    url: str,
+    *,
+    foreign_keys: bool = True,
+    connections: int = CONNECTIONS,
+    patience_s: float = BUSY_TIMEOUT_S,
+) -> Engine:
     """An engine for `url`; nothing is opened yet.
 
     Args:
         url: `sqlite:///FILE` or a PostgreSQL URL.
         foreign_keys: off only for migrations, where SQLite rebuilds tables.
+        connections: most at once.
+        patience_s: for which a lock of somebody else, and a free connection, are waited for.
 
     Raises:
         DatabaseError: not a database URL, no driver for it, or a database in memory.
     """
     parsed = _parse(url)
     sqlite = parsed.get_backend_name() == "sqlite"
-    options = {"connect_args": {"timeout": BUSY_TIMEOUT_S}} if sqlite else {"pool_pre_ping": True}
+    options = {"connect_args": {"timeout": patience_s}} if sqlite else {"pool_pre_ping": True}
     try:
-        engine = create_engine(parsed, **options)
+        engine = create_engine(
+            parsed,
+            poolclass=QueuePool,
+            pool_size=connections,
+            max_overflow=0,
+            pool_timeout=patience_s,
+            **options,
+        )
     except ImportError as error:
         raise DatabaseError(
             f"database {shown(parsed)}: {error}; install tilewise[postgres], "
@@ -43,7 +59,7 @@ def make_engine(url: str, *, foreign_keys: bool = True) -> Engine:
     except (ArgumentError, NoSuchModuleError) as error:
         raise DatabaseError(f"database {shown(parsed)}: {error}") from error
     if sqlite:
-        _configure_sqlite(engine, foreign_keys=foreign_keys)
+        _configure_sqlite(engine, foreign_keys=foreign_keys, patience_s=patience_s)
     return engine
 
 
@@ -100,7 +116,7 @@ def _translated(session: Session) -> Iterator[None]:
         yield
     except IntegrityError:
         raise
-    except DBAPIError as error:
+    except RAISED as error:
         url = session.get_bind().engine.url
         raise translate(error, shown(url)) from error
 
@@ -120,13 +136,13 @@ def _parse(url: str) -> URL:
     return parsed
 
 
-def _use_wal(connection: SqliteConnection) -> None:
+def _use_wal(connection: SqliteConnection, patience_s: float) -> None:
     """Switch to the write-ahead log, once nobody else holds the database.
 
     SQLite does not wait out the busy timeout for the locks of this switch, since they could
     wait for each other (sqlite.org/wal.html, section 3.3), so the wait is made here.
     """
-    end = time.monotonic() + BUSY_TIMEOUT_S
+    end = time.monotonic() + patience_s
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -137,14 +153,14 @@ def _use_wal(connection: SqliteConnection) -> None:
         time.sleep(_WAL_POLL_S)
 
 
-def _configure_sqlite(engine: Engine, *, foreign_keys: bool) -> None:
+def _configure_sqlite(engine: Engine, *, foreign_keys: bool, patience_s: float) -> None:
     def on_connect(connection: SqliteConnection, _entry: ConnectionPoolEntry) -> None:
         # The driver must not begin transactions of its own: it would begin none before
         # reads and DDL, and `on_begin` decides which kind.
         connection.isolation_level = None
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
         try:
-            _use_wal(connection)
+            _use_wal(connection, patience_s)
         except connection.OperationalError as error:
             if not is_read_only(error):  # reading needs no journal
                 raise

@@ -1,0 +1,87 @@
+"""Lanes: threads for one kind of work each, so that no kind waits behind another.
+
+What blocks (a lock of somebody else, a slow query) uses up the threads of its own lane alone.
+A request that gets none in time is told to come again, rather than queued without end.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+
+from service.errors import BusyError
+
+Result = TypeVar("Result")
+Given = ParamSpec("Given")
+
+PATIENCE_S = 5.0
+
+
+class Lane:
+    """A bounded number of threads.
+
+    Args:
+        name: of the work, for messages: `reads`.
+        threads: most at once.
+        patience_s: for which a request waits for a thread; None is for ever.
+        may_abandon: whether a thread is left to itself where nobody waits for it any more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        patience_s: float | None = PATIENCE_S,
+        *,
+        may_abandon: bool = False,
+    ) -> None:
+        self._name = name
+        self._threads = threads
+        self._patience_s = patience_s
+        self._may_abandon = may_abandon
+        self._free = asyncio.Semaphore(threads)
+        self._limiter = CapacityLimiter(threads)
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """What `work` returns, from a thread of this lane.
+
+        Raises:
+            BusyError: no thread came free in time.
+        """
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise BusyError(
+                f"{self._threads} {self._name} run, and none of them ended within "
+                f"{self._patience_s:g} s; try again"
+            ) from error
+        try:
+            return await run_sync(work, limiter=self._limiter, abandon_on_cancel=self._may_abandon)
+        finally:
+            self._free.release()
+
+
+def in_lane(
+    lane: Literal["reads", "writes", "probes"],
+) -> Callable[[Callable[Given, Result]], Callable[Given, Awaitable[Result]]]:
+    """Make a route that blocks one that runs in a lane of its `services`.
+
+    The framework would run it on threads that all such routes share, and queue without end.
+    """
+
+    def decorate(route: Callable[Given, Result]) -> Callable[Given, Awaitable[Result]]:
+        async def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+            services: Any = kwargs["services"]
+            chosen: Lane = getattr(services.lanes, lane)
+            return await chosen.run(partial(route, *args, **kwargs))
+
+        run.__name__, run.__doc__ = route.__name__, route.__doc__
+        run.__signature__ = inspect.signature(route)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
