@@ -1,0 +1,144 @@
+"""Answers that are kept: a script is fetched thousands of times, and changes with a search.
+
+An answer is kept with the number of the database's state before it was made, and given again
+for as long as that is the state. So nobody gets what a commit, of whatever process, has made
+old; and what stands between the client and the text is a comparison of numbers.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+Headers = tuple[tuple[bytes, bytes], ...]
+Key = tuple[str, bytes]
+
+PATHS = "/v1/schedules/"
+MOST_BYTES = 64 * 1024**2
+LARGEST_BYTES = 4 * 1024**2
+MOST_ANSWERS = 100_000
+WHOLE = ("http.response.start", "http.response.body")
+
+
+def matches(if_none_match: str, etag: str) -> bool:
+    """Weak comparison with a list of tags, as RFC 9110 has it for If-None-Match."""
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in tags or tags == ["*"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer with a strong entity tag.
+
+    Attributes:
+        state: number of the database's state that it was made from.
+        etag: its entity tag, with its quotes.
+        headers: as they were sent.
+        body: as it was sent; None where the client had it already.
+    """
+
+    state: int
+    etag: str
+    headers: Headers
+    body: bytes | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return len(self.body or b"")
+
+    async def send(self, send: Send, if_none_match: str | None) -> bool:
+        """Send it, or that the client has it; False, with nothing sent, where neither is known."""
+        body, headers, status = self.body, self.headers, HTTPStatus.OK
+        if if_none_match is not None and matches(if_none_match, self.etag):
+            body, headers, status = b"", _without_content(headers), HTTPStatus.NOT_MODIFIED
+        if body is None:
+            return False
+        await send({"type": "http.response.start", "status": status.value, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+        return True
+
+
+class AnswerCache:
+    """Gives answers again, by path and query, while the database is as it was.
+
+    Kept are answers to GET below `PATHS` that have a strong entity tag: they depend on path,
+    query and database alone. Whatever decides who may read has to stand outside of this.
+
+    Args:
+        app: what answers.
+        most_bytes: of bodies that are kept; the least recently asked for goes first.
+    """
+
+    def __init__(self, app: ASGIApp, most_bytes: int = MOST_BYTES) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[Key, Answer] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        is_kept = scope["type"] == "http" and scope["method"] == "GET"
+        if not is_kept or not scope["path"].startswith(PATHS):
+            await self._app(scope, receive, send)
+            return
+        state = scope["app"].state.services.changes.number()
+        key = scope["path"], scope["query_string"]
+        answer = self._kept.get(key)
+        if answer is not None and answer.state == state:
+            self._kept.move_to_end(key)
+            if await answer.send(send, _header(scope["headers"], b"if-none-match")):
+                return
+        keep = None if state is None else _Listener(state, send)
+        await self._app(scope, receive, send if keep is None else keep.send)
+        if keep is not None and (made := keep.answer()) is not None:
+            self._keep(key, made)
+
+    def _keep(self, key: Key, answer: Answer) -> None:
+        old = self._kept.pop(key, None)
+        if old is not None:
+            self._bytes -= old.size
+            if answer.body is None and (old.state, old.etag) == (answer.state, answer.etag):
+                answer = old
+        self._kept[key] = answer
+        self._bytes += answer.size
+        while self._bytes > self._most_bytes or len(self._kept) > MOST_ANSWERS:
+            _, oldest = self._kept.popitem(last=False)
+            self._bytes -= oldest.size
+
+
+class _Listener:
+    """Passes one answer on, and remembers it where it may be kept."""
+
+    def __init__(self, state: int, send: Send) -> None:
+        self._state, self._send = state, send
+        self._messages: list[Message] = []
+
+    async def send(self, message: Message) -> None:
+        if len(self._messages) <= len(WHOLE):
+            self._messages.append(message)
+        await self._send(message)
+
+    def answer(self) -> Answer | None:
+        """The answer, if it came in one piece and has a strong tag."""
+        if tuple(message["type"] for message in self._messages) != WHOLE:
+            return None
+        start, end = self._messages
+        headers, status, body = tuple(start["headers"]), start["status"], end.get("body", b"")
+        etag = _header(headers, b"etag") or ""
+        if not etag.startswith('"') or len(body) > LARGEST_BYTES:
+            return None
+        if status == HTTPStatus.NOT_MODIFIED:
+            return Answer(self._state, etag, headers, None)
+        return Answer(self._state, etag, headers, body) if status == HTTPStatus.OK else None
+
+
+def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    found = [value.decode("latin-1") for key, value in headers if key == name]
+    return ", ".join(found) if found else None
+
+
+def _without_content(headers: Headers) -> Headers:
+    return tuple(pair for pair in headers if not pair[0].startswith(b"content-"))
