@@ -6,7 +6,6 @@ problems whose air script nobody wants, and a script is proven once. A failure i
 """
 
 import hashlib
-import threading
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -23,7 +22,6 @@ from service.services import Services
 FLAVOR = "air"
 LIMIT_S = 60.0
 COMPILER = "iree"
-_one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -34,43 +32,39 @@ class Text:
     sha256: str
 
 
-def find_or_make(services: Services, key: str, target: str) -> Text:
-    """The air script of the problem whose schedule is stored; proven here if it was not yet.
+def make(services: Services, key: str, target: str) -> Text:
+    """The air script of the problem whose schedule is stored, proven here and kept.
+
+    It takes seconds, so it is called in a flight of `Services.proofs`. Where another process
+    was faster, that one's script is given.
 
     Raises:
         NotFoundError: no schedule is stored, the problem has no air script, or it failed.
         ConflictError: no compiler is here to prove it.
     """
-    with _one_at_a_time:
-        with services.reading() as session:
-            row = _row(session, key, target, services.toolchain)
-            stored = _served(session, row)
-            problem = parse_problem(row.problem.canonical)
-        if stored is not None:
-            return stored
-        if find_spec(COMPILER) is None:
-            raise ConflictError("an air script needs iree-base-compiler here to be proven")
-        try:
-            made = attempt(problem, seconds=LIMIT_S)
-        except (UnsupportedError, ScheduleError) as error:
-            raise NotFoundError(f"no {FLAVOR} script of {problem}: {error}") from error
-        with services.writing() as session:
-            row = _row(session, key, target, services.toolchain)
+    with services.reading() as session:
+        row = _row(session, key, target, services.toolchain)
+        stored = find(session, row)
+        problem = parse_problem(row.problem.canonical)
+    if stored is not None:
+        return stored
+    if find_spec(COMPILER) is None:
+        raise ConflictError("an air script needs iree-base-compiler here to be proven")
+    try:
+        made = attempt(problem, seconds=LIMIT_S)
+    except (UnsupportedError, ScheduleError) as error:
+        raise NotFoundError(f"no {FLAVOR} script of {problem}: {error}") from error
+    with services.writing() as session:
+        row = _row(session, key, target, services.toolchain)
+        if find(session, row) is None:
             outcome.add_script(session, row, FLAVOR, _identity(made), made.proof)
-        with services.reading() as session:
-            served = _served(session, _row(session, key, target, services.toolchain))
+    with services.reading() as session:
+        served = find(session, _row(session, key, target, services.toolchain))
     assert served is not None, "what was added is found, or raises"
     return served
 
 
-def _row(session: Session, key: str, target: str, toolchain: str) -> models.Schedule:
-    row = queries.find_schedule(session, key, target, toolchain)
-    if row is None:
-        raise NotFoundError(f"no schedule of a problem with the key {key} is stored for {target}")
-    return row
-
-
-def _served(session: Session, row: models.Schedule) -> Text | None:
+def find(session: Session, row: models.Schedule) -> Text | None:
     """What was proven; None when nothing was tried; NotFoundError when it failed."""
     script = queries.proven_script(session, row, FLAVOR)
     if script is not None:
@@ -82,6 +76,13 @@ def _served(session: Session, row: models.Schedule) -> Text | None:
     raise NotFoundError(
         f"no proven {FLAVOR} script of {row.problem.canonical}: {failed.failure}: {said}"
     )
+
+
+def _row(session: Session, key: str, target: str, toolchain: str) -> models.Schedule:
+    row = queries.find_schedule(session, key, target, toolchain)
+    if row is None:
+        raise NotFoundError(f"no schedule of a problem with the key {key} is stored for {target}")
+    return row
 
 
 def _identity(made: AirScript) -> tuple[str, list[dict[str, str | int]]]:

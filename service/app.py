@@ -1,24 +1,33 @@
 """The application: its parts put together, started and stopped."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Engine
 
 from kernels.toolchain import identity
-from service import problem_json
+from service import openapi, problem_json
+from service.answer_cache import AnswerCache
 from service.db import schema
-from service.db.session import make_engine, make_sessions
+from service.db.changes import Changes
+from service.db.session import Sessions, make_engine, make_sessions, reading
 from service.errors import DatabaseError
+from service.flights import Flights
+from service.lanes import PATIENCE_S, Lane
 from service.machine import MachineInfo, examine
 from service.middleware import BodyLimit, HeadAsGet
 from service.pool import Pool, Work
 from service.routes import jobs, lookup, schedules, status, trials
-from service.services import Services
+from service.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.settings import Settings
+from service.waiting import Endings, ended_jobs
+
+PROBE_PATIENCE_S = 2.0
+PRINTERS, PROVERS = 2, 1  # children at once: each takes a core from what is being timed
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +64,7 @@ def create_app(
         try:
             yield
         finally:
-            if services.pool is not None:
-                await run_in_threadpool(services.pool.stop)
-            services.engine.dispose()
+            await _close(services)
 
     app = FastAPI(
         title="Tilewise",
@@ -67,9 +74,18 @@ def create_app(
     for part in (jobs, trials, schedules, lookup, status):
         app.include_router(part.router)
     problem_json.install(app)
+    openapi.install(app)
     app.add_middleware(BodyLimit, most_bytes=settings.body_bytes)
+    app.add_middleware(AnswerCache)
     app.add_middleware(HeadAsGet)
     return app
+
+
+def stop_waiting(app: FastAPI) -> None:
+    """Answer the requests that wait for a job, since the service is about to end."""
+    services: Services | None = getattr(app.state, "services", None)
+    if services is not None:
+        services.endings.close()
 
 
 def _open(
@@ -80,14 +96,46 @@ def _open(
     worker_arguments: Sequence[str],
 ) -> Services:
     schema.prepare(settings.db)
-    engine = make_engine(settings.db)
+    engine = make_engine(settings.db, connections=READERS + WRITERS + OTHERS, patience_s=PATIENCE_S)
     sessions = make_sessions(engine)
     here = machine or examine()
     pool = None
     if workers and _is_writable(engine):
         work = Work(here.targets, toolchain, workers, worker_arguments)
         pool = Pool(sessions, settings.db, work)
-    return Services(engine, sessions, here, toolchain, pool)
+    lanes = Lanes()
+    return Services(
+        engine=engine,
+        prober=make_engine(settings.db, connections=1, patience_s=PROBE_PATIENCE_S),
+        sessions=sessions,
+        machine=here,
+        toolchain=toolchain,
+        pool=pool,
+        lanes=lanes,
+        kernels=Flights("kernels", PRINTERS),
+        proofs=Flights("proofs", PROVERS),
+        endings=Endings(partial(_ended_jobs, lanes.reads, sessions)),
+        changes=Changes(settings.db),
+    )
+
+
+async def _close(services: Services) -> None:
+    services.endings.close()
+    for flights in (services.kernels, services.proofs):
+        await flights.close()
+    if services.pool is not None:
+        await run_in_threadpool(services.pool.stop)
+    services.changes.close()
+    for engine in (services.engine, services.prober):
+        engine.dispose()
+
+
+async def _ended_jobs(reads: Lane, sessions: Sessions, job_ids: Collection[int]) -> set[int]:
+    def ask() -> set[int]:
+        with reading(sessions) as session:
+            return ended_jobs(session, job_ids)
+
+    return await reads.run(ask)
 
 
 def _is_writable(engine: Engine) -> bool:

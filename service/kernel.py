@@ -1,19 +1,26 @@
-"""The kernel of a stored result as a Python module, printed in a child process.
+"""The kernel of a stored result as a Python module, printed once in a child process and kept.
 
 Printing one takes numba, which the service must not carry in its memory. The text depends
-on the result and the toolchain alone, so an entity tag names it before it is printed.
+on the result and the toolchain alone, so an entity tag names it before it is printed, and
+the file that keeps it.
 """
 
-import functools
 import hashlib
 import json
+import os
 import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from kernels.errors import CacheError
+from kernels.paths import require_cache_dir
 from kernels.process import child_command, child_environment
 from service.errors import ConflictError
 
 PRINT_LIMIT_S = 60
+MOST_KEPT = 1000  # modules, of about 50 kB
 _PARTS = ("problem", "target", "toolchain", "best")
 
 
@@ -27,13 +34,24 @@ def kernel_tag(source: str, toolchain: str) -> str:
     return hashlib.sha256(f"{toolchain}\n{source}".encode()).hexdigest()
 
 
-@functools.lru_cache(maxsize=16)
-def kernel_module(source: str) -> str:
-    """The module; takes a second where it is not one of the last few.
+def kernel_module(tag: str, source: str) -> str:
+    """The module that `tag` names, kept or printed now, which takes a second.
+
+    It is called in a flight of `Services.kernels`.
 
     Raises:
         ConflictError: this machine or this toolchain cannot print it.
     """
+    kept = _read(tag)
+    if kept is not None:
+        return kept
+    text = _print(source)
+    with suppress(CacheError, OSError):  # without the file it is printed again
+        _write(tag, text)
+    return text
+
+
+def _print(source: str) -> str:
     try:
         done = subprocess.run(
             child_command("kernels.native.export"),
@@ -50,3 +68,35 @@ def kernel_module(source: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise ConflictError(f"printing the kernel took over {PRINT_LIMIT_S} s") from error
     return done.stdout
+
+
+def _folder() -> Path:
+    """Where modules are kept; made if need be."""
+    folder = require_cache_dir() / "modules"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _read(tag: str) -> str | None:
+    """The module that is kept, unless it is damaged."""
+    try:
+        digest, _, text = (_folder() / tag).read_text(encoding="utf-8").partition("\n")
+    except (CacheError, OSError, UnicodeDecodeError):
+        return None
+    return text if digest == _digest(text) else None
+
+
+def _write(tag: str, text: str) -> None:
+    """Keep a module, whole or not at all; the oldest beyond `MOST_KEPT` go."""
+    folder = _folder()
+    handle, name = tempfile.mkstemp(dir=folder)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(f"{_digest(text)}\n{text}")
+    Path(name).replace(folder / tag)
+    kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
+    for path in kept[:-MOST_KEPT]:
+        path.unlink(missing_ok=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -8,19 +8,29 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from kernels.errors import ProblemError, ScheduleError, TargetError, UnsupportedError
 from search.errors import BudgetError
-from service.errors import ConflictError, DatabaseError, NotFoundError
-from service.schemas import FieldError, ProblemDetails
+from service.errors import (
+    BusyError,
+    ConflictError,
+    DatabaseError,
+    NotFoundError,
+    UnfinishedError,
+)
+from service.schemas import FieldError, ProblemDetails, UnfinishedView
 
 MEDIA_TYPE = "application/problem+json"
 
+RETRY_AFTER_S = 2
 _STATUS: dict[type[Exception], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
     DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
+    BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _FIELD: dict[type[Exception], str] = {TargetError: "target", ScheduleError: "schedule"}
 
 
@@ -30,6 +40,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(refusal, _service_error)
     for bad in (ProblemError, UnsupportedError, BudgetError, TargetError, ScheduleError):
         app.add_exception_handler(bad, _bad_value)
+    app.add_exception_handler(UnfinishedError, _unfinished)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _fault)
@@ -39,6 +50,26 @@ def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI entry of a route that can answer with these errors."""
     return {
         status.value: {"model": ProblemDetails, "description": status.phrase} for status in statuses
+    }
+
+
+def text_responses(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entry of a route that gives a text, which may have to be made first."""
+    return {
+        HTTPStatus.OK.value: {
+            "content": {media_type: {"schema": {"type": "string"}}},
+            "description": "The text",
+        },
+        HTTPStatus.ACCEPTED.value: {
+            "model": UnfinishedView,
+            "description": "It is being made; ask `Location` again after `Retry-After` seconds",
+            "headers": {
+                "Location": {"schema": {"type": "string"}},
+                "Retry-After": {"schema": {"type": "integer", "minimum": 0}},
+            },
+        },
+        HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
+        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     }
 
 
@@ -63,7 +94,17 @@ def _answer(
 
 
 async def _service_error(request: Request, error: Exception) -> JSONResponse:
-    return _answer(request, _STATUS[type(error)], str(error))
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if isinstance(error, BusyError) else None
+    return _answer(request, _STATUS[type(error)], str(error), headers=headers)
+
+
+async def _unfinished(request: Request, error: Exception) -> JSONResponse:
+    """What is being made stands at the same place when it is done."""
+    url = request.url
+    place = f"{url.path}?{url.query}" if url.query else url.path
+    headers = {"Location": place, "Retry-After": str(RETRY_AFTER_S)}
+    view = UnfinishedView(detail=str(error), location=place)
+    return JSONResponse(view.model_dump(), HTTPStatus.ACCEPTED, headers=headers)
 
 
 async def _bad_value(request: Request, error: Exception) -> JSONResponse:
@@ -85,8 +126,21 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
         # The framework's answer to a body that is not text or is nested too deeply.
         return _unprocessable(request, [FieldError(field="body", message=error.detail)])
     status = HTTPStatus(error.status_code)
-    headers = dict(error.headers) if error.headers else None
+    headers = dict(error.headers) if error.headers else {}
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed(request))
     return _answer(request, status, error.detail, headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods that any route takes at the path of a request; the router names but one's."""
+    taken = {
+        method
+        for method in _METHODS
+        for route in request.app.routes
+        if route.matches({**request.scope, "method": method})[0] is Match.FULL
+    }
+    return sorted(taken | ({"HEAD"} if "GET" in taken else set()))
 
 
 async def _fault(request: Request, _error: Exception) -> JSONResponse:

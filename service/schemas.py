@@ -246,6 +246,13 @@ class StatusView(BaseModel):
     status: Literal["ok"] = "ok"
 
 
+class UnfinishedView(BaseModel):
+    """What was asked for is being made; ask `location` again."""
+
+    detail: str
+    location: str
+
+
 class FieldError(BaseModel):
     """One field of the request, and what is wrong with it."""
 

@@ -10,9 +10,25 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from service.db import schema, session
+from service.db.changes import Changes
 from service.db.session import Sessions
+from service.flights import Flights
+from service.lanes import PATIENCE_S, Lane
 from service.machine import MachineInfo
 from service.pool import Pool
+from service.waiting import Endings
+
+READERS, WRITERS = 16, 4
+OTHERS = 4  # connections of what is no request: the pool of workers, and what is being proven
+
+
+class Lanes:
+    """The threads of requests, by what they do with the database; probes ask for health."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self.reads = Lane("reads", READERS, patience_s)
+        self.writes = Lane("writes", WRITERS, patience_s)
+        self.probes = Lane("probes", 1, patience_s)
 
 
 @dataclass(frozen=True)
@@ -20,14 +36,25 @@ class Services:
     """The parts of a running service.
 
     Attributes:
+        prober: an engine of its own for probes, which must not wait behind requests.
         pool: the embedded workers, None when there are none.
+        lanes: where requests run.
+        kernels, proofs: what is made for them in seconds.
+        endings: tells them of the ends of jobs.
+        changes: tells whether what was answered still holds.
     """
 
     engine: Engine
+    prober: Engine
     sessions: Sessions
     machine: MachineInfo
     toolchain: str
     pool: Pool | None
+    lanes: Lanes
+    kernels: Flights
+    proofs: Flights
+    endings: Endings
+    changes: Changes
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

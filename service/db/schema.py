@@ -4,6 +4,7 @@ Alembic's migrations are the only source of DDL.
 """
 
 import functools
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,15 +13,16 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 import migrations
-from service.db.failures import ELSEWHERE, UPGRADE, translate
+from service.db.failures import ELSEWHERE, RAISED, UPGRADE, translate
 from service.db.session import make_engine, shown, write_connection
 from service.errors import DatabaseError
 
 VERSION_TABLE = "alembic_version"
+MIB = 1024**2
+LEAST_ROOM = 16 * MIB  # for the log of a few hundred trials, and for what folds it in
 
 
 def config(connection: Connection | None = None) -> Config:
@@ -92,8 +94,28 @@ def check_writable(engine: Engine) -> None:
         with write_connection(engine) as connection:
             connection.execute(touch)
             connection.rollback()
-    except DBAPIError as error:
+    except RAISED as error:
         raise translate(error, shown(engine.url)) from error
+
+
+def check_room(engine: Engine) -> None:
+    """Raise where the disk that holds an SQLite database is as good as full.
+
+    A write that is rolled back reaches no disk, and a log that has grown before takes some more
+    for a while, so that only the file system can tell. A server looks after its own disk.
+
+    Raises:
+        DatabaseError: less than `LEAST_ROOM` bytes are free.
+    """
+    file = _sqlite_file(engine)
+    if file is None:
+        return
+    free = shutil.disk_usage(file.parent).free
+    if free < LEAST_ROOM:
+        raise DatabaseError(
+            f"database {shown(engine.url)} is on a full disk: {free / MIB:.1f} MiB are free and "
+            f"{LEAST_ROOM // MIB} are needed; free some space"
+        )
 
 
 def upgrade(url: str) -> None:
@@ -113,7 +135,7 @@ def upgrade(url: str) -> None:
                 _require(name, revision)
             command.upgrade(config(connection), "head")
             _check_references(connection)
-    except DBAPIError as error:
+    except RAISED as error:
         raise translate(error, name) from error
     finally:
         engine.dispose()
@@ -170,7 +192,7 @@ def _connected(engine: Engine) -> Iterator[Connection]:
     try:
         with engine.connect() as connection:
             yield connection
-    except DBAPIError as error:
+    except RAISED as error:
         raise translate(error, shown(engine.url)) from error
 
 

@@ -1,18 +1,18 @@
 """`/v1/jobs`: ask for a search, watch it, call it off."""
 
-import asyncio
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from kernels.problem import parse_problem
 from search.records import TrialState, TuneRequest
 from service import jobs
 from service.db.models import JobState
+from service.lanes import in_lane
 from service.limits import check_memory
 from service.problem_json import responses
 from service.results import job_json, result_json, trial_json
@@ -25,7 +25,6 @@ from service.schemas import (
 )
 from service.services import Services, ServicesDep
 
-WAIT_POLL_S = 0.5
 LARGEST_ID = 2**31 - 1
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -47,15 +46,18 @@ async def post_job(body: JobRequest, request: Request, services: ServicesDep) ->
     """Tune a problem: 200 with a stored schedule that answers, else 202 with the job.
 
     With `wait` the answer comes when the job has ended: 200 with its schedule, or 202
-    with the job that failed or was cancelled.
+    with the job that failed or was cancelled. A service that is being stopped does not
+    wait: 202 with the job as it is.
     """
-    job_id, answer = await run_in_threadpool(_submit, services, body)
-    if body.wait and job_id is not None and await _ended(services, request, job_id):
-        answer = await run_in_threadpool(_ending, services, job_id)
+    job_id, answer = await services.lanes.writes.run(partial(_submit, services, body))
+    if body.wait and job_id is not None:
+        await services.endings.wait(job_id, request.is_disconnected)
+        answer = await services.lanes.reads.run(partial(_ending, services, job_id))
     return answer
 
 
 @router.get("", response_model=JobPage)
+@in_lane("reads")
 def list_jobs(
     services: ServicesDep,
     state: JobState | None = None,
@@ -74,6 +76,7 @@ def list_jobs(
 
 
 @router.get("/{job_id}", response_model=JobView, responses=responses(HTTPStatus.NOT_FOUND))
+@in_lane("reads")
 def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     """State, progress and the best so far."""
     with services.reading() as session:
@@ -85,6 +88,7 @@ def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     response_model=JobView,
     responses=responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
+@in_lane("writes")
 def cancel_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     """Call a job off; what it has timed stays stored."""
     with services.writing() as session:
@@ -94,6 +98,7 @@ def cancel_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
 
 
 @router.get("/{job_id}/trials", response_model=TrialPage, responses=responses(HTTPStatus.NOT_FOUND))
+@in_lane("reads")
 def list_trials(
     job_id: JobId,
     services: ServicesDep,
@@ -143,22 +148,8 @@ def _accepted(answer: dict[str, Any]) -> JSONResponse:
     return JSONResponse(answer, HTTPStatus.ACCEPTED, headers=headers)
 
 
-async def _ended(services: Services, request: Request, job_id: int) -> bool:
-    """Wait for the end of a job; False when the client has gone."""
-    while not await run_in_threadpool(_has_ended, services, job_id):
-        if await request.is_disconnected():
-            return False
-        await asyncio.sleep(WAIT_POLL_S)
-    return True
-
-
-def _has_ended(services: Services, job_id: int) -> bool:
-    with services.reading() as session:
-        return jobs.get(session, job_id).state in jobs.ENDED
-
-
 def _ending(services: Services, job_id: int) -> JSONResponse:
-    """The schedule that a done job has found or confirmed, else the job."""
+    """The schedule that a done job has found or confirmed, else the job as it is."""
     with services.reading() as session:
         job = jobs.get(session, job_id)
         stored = jobs.result_of(session, job)

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from kernels.errors import ProblemError
 from kernels.problem import Problem, parse_problem
 from service import queries
+from service.lanes import in_lane
 from service.results import result_json
 from service.schemas import LookupRequest, LookupView
 from service.services import ServicesDep
@@ -15,6 +16,7 @@ router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
 
 @router.post("/lookup", response_model=LookupView)
+@in_lane("reads")
 def look_up(body: LookupRequest, services: ServicesDep) -> dict[str, Any]:
     """The best schedules of many problems at once, as `GET /v1/schedules` has each."""
     wanted = [_parse(index, problem) for index, problem in enumerate(body.problems)]

@@ -1,5 +1,6 @@
 """`/v1/schedules`: the best schedule of a problem, its transform script and its kernel."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -9,18 +10,21 @@ from sqlalchemy.orm import Session
 from kernels.problem import parse_problem
 from search.records import CacheMode
 from service import air, queries
+from service.answer_cache import matches
 from service.db import models
 from service.errors import NotFoundError
 from service.kernel import kernel_module, kernel_source, kernel_tag
-from service.problem_json import responses
+from service.lanes import in_lane
+from service.problem_json import responses, text_responses
 from service.results import result_json
 from service.schemas import Flavor, ResultView
-from service.services import ServicesDep
+from service.services import Services, ServicesDep
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
 
 @router.get("", response_model=ResultView, responses=responses(HTTPStatus.NOT_FOUND))
+@in_lane("reads")
 def get_schedule(
     problem: str,
     services: ServicesDep,
@@ -44,16 +48,8 @@ def get_schedule(
         return result_json(session, row, services.toolchain, with_space=True)
 
 
-@router.get(
-    "/{key}/script",
-    response_class=Response,
-    responses={
-        HTTPStatus.OK.value: {"content": {"text/x-mlir": {}}, "description": "The script"},
-        HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
-        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
-    },
-)
-def get_script(
+@router.get("/{key}/script", response_class=Response, responses=text_responses("text/x-mlir"))
+async def get_script(
     key: str,
     services: ServicesDep,
     target: str = "host",
@@ -62,49 +58,64 @@ def get_script(
 ) -> Response:
     """The transform script, proven on real MLIR; one that was not is never given.
 
-    A script of flavor air is made and proven when first asked for, in a second or two.
+    A script of flavor air is made and proven when first asked for, in a second or two. Where
+    that takes longer than a request waits, the answer is 202 and the script is there soon.
     """
     canonical = services.machine.canonical_target(target)
-    with services.reading() as session:
-        row = _stored(session, key, canonical, services.toolchain)
-        script: models.Script | air.Text | None = queries.proven_script(session, row, flavor)
-        stale = queries.is_stale(row, services.toolchain)
-    if script is None and flavor == air.FLAVOR:
-        script = air.find_or_make(services, key, canonical)
+    script, stale = await services.lanes.reads.run(
+        partial(_find_script, services, key, canonical, flavor)
+    )
     if script is None:
-        raise NotFoundError(f"no proven {flavor} script of {row.problem.canonical} is stored")
-    headers = {"ETag": f'"{script.sha256}"', "Tilewise-Stale": str(stale).lower()}
-    if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
+        making = partial(air.make, services, key, canonical)
+        script = await services.proofs.make((key, canonical), making)
+    headers = _headers(script.sha256, stale=stale)
+    if if_none_match is not None and matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(script.text, media_type="text/x-mlir", headers=headers)
 
 
-@router.get(
-    "/{key}/kernel",
-    response_class=Response,
-    responses={
-        HTTPStatus.OK.value: {"content": {"text/x-python": {}}, "description": "The module"},
-        HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
-        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
-    },
-)
-def get_kernel(
+@router.get("/{key}/kernel", response_class=Response, responses=text_responses("text/x-python"))
+async def get_kernel(
     key: str,
     services: ServicesDep,
     target: str = "host",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The best schedule's kernel as a Python module that runs on its own."""
+    """The best schedule's kernel as a Python module that runs on its own.
+
+    It is printed when first asked for, in a second. Where that takes longer than a request
+    waits, the answer is 202 and the module is there soon.
+    """
     canonical = services.machine.canonical_target(target)
-    with services.reading() as session:
-        row = _stored(session, key, canonical, services.toolchain)
-        result = result_json(session, row, services.toolchain)
-    source, stale = kernel_source(result), str(result["stale"]).lower()
+    result = await services.lanes.reads.run(partial(_find_result, services, key, canonical))
+    source = kernel_source(result)
     tag = kernel_tag(source, services.toolchain)
-    headers = {"ETag": f'"{tag}"', "Tilewise-Stale": stale}
-    if if_none_match is not None and _matches(if_none_match, headers["ETag"]):
+    headers = _headers(tag, stale=result["stale"])
+    if if_none_match is not None and matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return Response(kernel_module(source), media_type="text/x-python", headers=headers)
+    text = await services.kernels.make(tag, partial(kernel_module, tag, source))
+    return Response(text, media_type="text/x-python", headers=headers)
+
+
+def _find_script(
+    services: Services, key: str, target: str, flavor: Flavor
+) -> tuple[air.Text | None, bool]:
+    """The script, None for an air script that nobody has asked for yet; whether it is stale."""
+    with services.reading() as session:
+        row = _stored(session, key, target, services.toolchain)
+        stale = queries.is_stale(row, services.toolchain)
+        if flavor == air.FLAVOR:
+            return air.find(session, row), stale
+        script = queries.proven_script(session, row, flavor)
+        if script is None:
+            raise NotFoundError(f"no proven {flavor} script of {row.problem.canonical} is stored")
+        return air.Text(script.text, script.sha256), stale
+
+
+def _find_result(services: Services, key: str, target: str) -> dict[str, Any]:
+    with services.reading() as session:
+        row = _stored(session, key, target, services.toolchain)
+        return result_json(session, row, services.toolchain)
 
 
 def _stored(session: Session, key: str, target: str, toolchain: str) -> models.Schedule:
@@ -114,7 +125,5 @@ def _stored(session: Session, key: str, target: str, toolchain: str) -> models.S
     return row
 
 
-def _matches(if_none_match: str, etag: str) -> bool:
-    """Weak comparison with a list of tags, as RFC 9110 has it for If-None-Match."""
-    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
-    return etag in tags or tags == ["*"]
+def _headers(tag: str, *, stale: bool) -> dict[str, str]:
+    return {"ETag": f'"{tag}"', "Tilewise-Stale": str(stale).lower()}

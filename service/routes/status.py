@@ -7,6 +7,7 @@ from fastapi import APIRouter
 
 from service.db import schema
 from service.errors import DatabaseError
+from service.lanes import in_lane
 from service.problem_json import responses
 from service.schemas import StatusView, TargetsView
 from service.services import ServicesDep
@@ -15,7 +16,7 @@ router = APIRouter(tags=["status"])
 
 
 @router.get("/healthz", response_model=StatusView)
-def healthz() -> StatusView:
+async def healthz() -> StatusView:
     """The process answers; nothing else is asked."""
     return StatusView()
 
@@ -23,16 +24,18 @@ def healthz() -> StatusView:
 @router.get(
     "/readyz", response_model=StatusView, responses=responses(HTTPStatus.SERVICE_UNAVAILABLE)
 )
+@in_lane("probes")
 def readyz(services: ServicesDep) -> StatusView:
-    """The database has the right schema and takes writes, and the workers are there."""
-    schema.check(services.engine)
-    schema.check_writable(services.engine)
+    """The database has the right schema, takes writes and has room; the workers are there."""
+    schema.check(services.prober)
+    schema.check_room(services.prober)
+    schema.check_writable(services.prober)
     if services.pool is not None and not services.pool.is_alive:
         raise DatabaseError("the embedded workers have stopped; restart the service")
     return StatusView()
 
 
 @router.get("/v1/targets", response_model=TargetsView)
-def get_targets(services: ServicesDep) -> dict[str, Any]:
+async def get_targets(services: ServicesDep) -> dict[str, Any]:
     """The targets that live workers serve."""
     return {"targets": list(services.machine.targets) if services.pool is not None else []}

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from kernels.problem import parse_problem
 from search.records import CacheMode, TrialState
 from service import queries
+from service.lanes import in_lane
 from service.results import stored_trial_json
 from service.routes.jobs import LARGEST_ID
 from service.schemas import StoredTrialPage
@@ -17,6 +18,7 @@ router = APIRouter(prefix="/v1/trials", tags=["trials"])
 
 
 @router.get("", response_model=StoredTrialPage)
+@in_lane("reads")
 def list_trials(
     services: ServicesDep,
     problem: str | None = None,
