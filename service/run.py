@@ -2,14 +2,12 @@
 
 import logging
 
-import uvicorn
-
 from service.app import create_app
 from service.db import schema
+from service.errors import ServiceError
 from service.machine import examine
+from service.server import Server
 from service.settings import Settings
-
-SHUTDOWN_S = 5
 
 
 def serve(
@@ -29,10 +27,8 @@ def serve(
         level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
     )
     schema.prepare(settings.db)
-    uvicorn.run(
-        create_app(settings, workers, machine=examine()),
-        host=host,
-        port=port,
-        log_level=settings.log_level,
-        timeout_graceful_shutdown=SHUTDOWN_S,
-    )
+    app = create_app(settings, workers, machine=examine())
+    server = Server(app, host=host, port=port, log_level=settings.log_level)
+    server.run()
+    if not server.started:
+        raise ServiceError("the service could not be started; its log says why")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 import psutil
-import uvicorn
 
 from kernels.process import child_command, child_environment
 from service.app import create_app
+from service.server import Server
 from service.settings import Settings
 from tests.service import fakes
 
@@ -79,7 +79,7 @@ def main(url: str, port: str, tuner: str) -> None:
     """Serve with a fake search, as `service.run.serve` does with the real one."""
     arguments = (f"--tuner={tuner}", "--prover=tests.service.fakes:prove")
     app = create_app(Settings(db=url), 1, worker_arguments=arguments)
-    uvicorn.run(app, port=int(port), log_level="warning")
+    Server(app, port=int(port), log_level="warning").run()
 
 
 if __name__ == "__main__":
