@@ -1,0 +1,91 @@
+"""Whatever a client sends, the answer is one that the OpenAPI document describes.
+
+`make fuzz` does the same with 3000 examples, other ones each time.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import schemathesis
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from kernels.problem import parse_problem
+from tests.service.conftest import PROBLEM
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+PARAMETERS = {
+    "problem": PROBLEM,
+    "key": parse_problem(PROBLEM).key,
+    "target": "host",
+    "flavor": "air",
+}
+IS_LONG = settings.default is not None and settings.default.max_examples > 100
+FUZZ = settings(
+    max_examples=settings().max_examples if IS_LONG else 25,
+    derandomize=not IS_LONG,
+    deadline=None,
+    database=None,
+    stateful_step_count=10,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def schema(client: TestClient, tuned: int) -> Iterator[schemathesis.BaseSchema]:
+    """The document of an application that has a schedule stored."""
+    yield schemathesis.openapi.from_asgi("/openapi.json", client.app)
+
+
+def test_sequences_of_requests_get_documented_answers(schema):
+    statuses: Counter[int] = Counter()
+
+    class Machine(schema.as_state_machine()):
+        def validate_response(self, response, case, **_options):
+            statuses[response.status_code] += 1
+            case.validate_response(response, checks=CHECKS)
+
+    Machine.run(settings=FUZZ)
+    assert {200, 202, 404, 422} <= set(statuses), statuses
+
+
+def test_each_operation_gives_documented_answers(schema):
+    statuses = {}
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        statuses[operation.label] = statuses_of(operation)
+    assert len(statuses) >= 13
+    for path in ("/v1/schedules", "/v1/schedules/{key}/script", "/v1/trials"):
+        assert {200, 422} <= set(statuses[f"GET {path}"]), statuses
+
+
+def statuses_of(operation):
+    """The answers to random requests, in which some parameters are such as lead somewhere."""
+    statuses: Counter[int] = Counter()
+
+    @FUZZ
+    @given(case=operation.as_strategy(), right=st.sets(st.sampled_from(sorted(PARAMETERS))))
+    def ask(case, right):
+        for name in right:
+            for place in (case.query, case.path_parameters):
+                if place and name in place:
+                    place[name] = PARAMETERS[name]
+        answer = case.call()
+        statuses[answer.status_code] += 1
+        case.validate_response(answer, checks=CHECKS)
+
+    ask()
+    return statuses
