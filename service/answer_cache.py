@@ -100,8 +100,6 @@ class AnswerCache:
         old = self._kept.pop(key, None)
         if old is not None:
             self._bytes -= old.size
-            if answer.body is None and (old.state, old.etag) == (answer.state, answer.etag):
-                answer = old
         self._kept[key] = answer
         self._bytes += answer.size
         while self._bytes > self._most_bytes or len(self._kept) > MOST_ANSWERS:
