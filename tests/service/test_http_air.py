@@ -7,6 +7,7 @@ import pytest
 from kernels.mlir.air import script_for
 from kernels.problem import parse_problem
 from service import air
+from service.db import models, reading
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
 
@@ -78,3 +79,19 @@ def test_an_unknown_flavor_is_named(client, tuned):
     answer = client.get(f"/v1/schedules/{KEY}/script?flavor=gpu")
     assert answer.status_code == 422
     assert "flavor" in answer.text
+
+
+def test_of_two_processes_that_prove_it_the_faster_ones_is_kept(
+    client, tuned, sessions, machine, monkeypatch
+):
+    real = air.attempt
+
+    def attempt(problem, **options):
+        monkeypatch.setattr(air, "attempt", real)
+        air.make(client.app.state.services, KEY, machine.target)  # as another process would
+        return real(problem, **options)
+
+    monkeypatch.setattr(air, "attempt", attempt)
+    assert client.get(PATH).status_code == 200
+    with reading(sessions) as session:
+        assert session.query(models.Script).filter_by(flavor="air").count() == 1
