@@ -5,7 +5,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run test check format serve bench clean
+.PHONY: run test check format serve fuzz bench clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -27,6 +27,10 @@ check: .venv/installed-dev
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# 3000 random requests and sequences of requests, other ones each time.
+fuzz: .venv/installed-dev
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile fuzz tests/service/test_fuzz.py
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.main_job
