@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from kernels.errors import ProblemError
 from kernels.problem.dtypes import DTYPES, DType
+from kernels.quoting import quoted
 
 LARGEST_DIM = 2**31 - 1
 
@@ -39,19 +40,20 @@ class Problem(ABC):
     def _check_choice(self, name: str, value: object) -> None:
         if value not in self.choices[name]:
             allowed = ", ".join(self.choices[name])
-            raise ProblemError(f"{self.op}: {name}={value!r} is not one of {allowed}", name)
+            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not one of {allowed}", name)
 
     def _check_flag(self, name: str, value: object) -> None:
         if not isinstance(value, bool):
-            raise ProblemError(f"{self.op}: {name}={value!r} is not true or false", name)
+            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not true or false", name)
 
     def _check_size(self, name: str, value: object) -> None:
         least = 0 if name == "pad" else 1
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ProblemError(f"{self.op}: {name}={value!r} is not a whole number", name)
+            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not a whole number", name)
         if not least <= value <= LARGEST_DIM:
             raise ProblemError(
-                f"{self.op}: {name}={value} is out of range; give {least} to {LARGEST_DIM}", name
+                f"{self.op}: {name}={quoted(value)} is out of range; give {least} to {LARGEST_DIM}",
+                name,
             )
 
     @property
@@ -102,7 +104,11 @@ class Problem(ABC):
 
     @property
     def bytes(self) -> int:
-        """Bytes of all operands and the result, each counted once."""
+        """Bytes of all operands and the result as they are stored, each counted once.
+
+        That is the least that a run reads and writes. An image's padding is not stored;
+        `kernels.support.working_bytes` counts it, and everything else that takes memory.
+        """
         element, total = self.element, 0
         for name, shape in self.operand_shapes.items():
             size = element.bytes if name in ("A", "B") else element.accumulator_bytes
@@ -215,8 +221,7 @@ class Conv2d(Problem):
                     f"{channels}={getattr(self, channels)}",
                     "groups",
                 )
-        for image, kernel in (("h", "kh"), ("w", "kw")):
-            padded = getattr(self, image) + 2 * self.pad
+        for image, kernel, padded in zip(("h", "w"), ("kh", "kw"), self.padded, strict=True):
             reach = self.dilation * (getattr(self, kernel) - 1) + 1
             if reach > padded:
                 raise ProblemError(
@@ -231,14 +236,19 @@ class Conv2d(Problem):
         return self.dtype
 
     @property
+    def padded(self) -> tuple[int, int]:
+        """Height and width of the image with its padding of zeros."""
+        return self.h + 2 * self.pad, self.w + 2 * self.pad
+
+    @property
     def oh(self) -> int:
         """Output height."""
-        return (self.h + 2 * self.pad - self.dilation * (self.kh - 1) - 1) // self.stride + 1
+        return (self.padded[0] - self.dilation * (self.kh - 1) - 1) // self.stride + 1
 
     @property
     def ow(self) -> int:
         """Output width."""
-        return (self.w + 2 * self.pad - self.dilation * (self.kw - 1) - 1) // self.stride + 1
+        return (self.padded[1] - self.dilation * (self.kw - 1) - 1) // self.stride + 1
 
     @property
     def flops(self) -> int:

@@ -1,62 +1,73 @@
 """Problem strings and JSON objects into `Problem`, with errors that name the key."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, cast
 
 from kernels.errors import ProblemError
 from kernels.problem.model import Conv2d, Matmul, Problem
+from kernels.quoting import quoted
 
 OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}
 LONGEST_STRING = 1000
+LONGEST_FIELD = 40
 
 
 def parse_problem(source: str | Mapping[str, object]) -> Problem:
     """Read a problem string (`matmul:m=4,n=4,k=4,dtype=f32`) or its JSON object, also as text.
 
+    Whatever `source` holds, the error's message and field are printable and short.
+
     Raises:
         ProblemError: unknown operation or key, missing or repeated key, bad value.
     """
-    if isinstance(source, str) and source.lstrip().startswith("{"):
-        source = _json_object(source)
     if isinstance(source, str):
-        op, values = _split(source)
-    else:
-        op, values = _from_mapping(source)
-    operation = OPERATIONS.get(op)
-    if operation is None:
-        known = ", ".join(OPERATIONS)
-        raise ProblemError(f"unknown operation {op!r}; known are {known}", "op")
-    return _build(operation, values)
+        if len(source) > LONGEST_STRING:
+            raise ProblemError(f"a problem string has at most {LONGEST_STRING} characters")
+        if not source.lstrip().startswith("{"):
+            return _build(*_split(source))
+        source = _json_object(source)
+    return _build(*_from_mapping(source))
 
 
 def _json_object(text: str) -> Mapping[str, object]:
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError) as error:
         raise ProblemError(f"the problem is not JSON: {error}") from error
     assert isinstance(found, dict)  # it begins with a brace
     return found
 
 
-def _split(text: str) -> tuple[str, dict[str, object]]:
-    if len(text) > LONGEST_STRING:
-        raise ProblemError(f"a problem string has at most {LONGEST_STRING} characters")
+def _without_repeats(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """The object of `pairs`; JSON itself would let the last of equal keys win."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ProblemError(f"{quoted(name)} is given twice", _field(name))
+        found[name] = value
+    return found
+
+
+def _split(text: str) -> tuple[type[Problem], dict[str, object]]:
     op, colon, rest = text.strip().partition(":")
     if not colon:
         raise ProblemError(
-            f"{text!r} is not a problem; write one as matmul:m=64,n=64,k=64,dtype=f32"
+            f"{quoted(text)} is not a problem; write one as matmul:m=64,n=64,k=64,dtype=f32"
         )
+    operation = _operation(op.strip())
     values: dict[str, object] = {}
     for item in rest.split(","):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not name or (equals and not value):
-            raise ProblemError(f"{op}: {item!r} is neither key=value nor a flag", name or "problem")
+            raise ProblemError(
+                f"{operation.op}: {quoted(item)} is neither key=value nor a flag", _field(name)
+            )
         if name in values:
-            raise ProblemError(f"{op}: {name} is given twice", name)
+            raise ProblemError(f"{operation.op}: {quoted(name)} is given twice", _field(name))
         values[name] = _word(value) if equals else True
-    return op.strip(), values
+    return operation, values
 
 
 def _word(value: str) -> object:
@@ -66,12 +77,20 @@ def _word(value: str) -> object:
     return int(value) if digits.isascii() and digits.isdigit() else value
 
 
-def _from_mapping(source: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+def _from_mapping(source: Mapping[str, object]) -> tuple[type[Problem], dict[str, object]]:
     values = dict(source)
     op = values.pop("op", None)
     if not isinstance(op, str):
         raise ProblemError("a problem object needs op, such as matmul", "op")
-    return op, values
+    return _operation(op), values
+
+
+def _operation(op: str) -> type[Problem]:
+    operation = OPERATIONS.get(op)
+    if operation is None:
+        known = ", ".join(OPERATIONS)
+        raise ProblemError(f"unknown operation {quoted(op)}; known are {known}", "op")
+    return operation
 
 
 def _build(operation: type[Problem], values: dict[str, object]) -> Problem:
@@ -79,7 +98,9 @@ def _build(operation: type[Problem], values: dict[str, object]) -> Problem:
     for name in values:
         if name not in known:
             keys = ", ".join(known)
-            raise ProblemError(f"{operation.op}: unknown key {name!r}; its keys are {keys}", name)
+            raise ProblemError(
+                f"{operation.op}: unknown key {quoted(name)}; its keys are {keys}", _field(name)
+            )
     for name, field in known.items():
         if field.default is MISSING and name not in values:
             raise ProblemError(f"{operation.op}: {name} is missing", name)
@@ -87,3 +108,8 @@ def _build(operation: type[Problem], values: dict[str, object]) -> Problem:
         if value is True and known[name].type is not bool:
             raise ProblemError(f"{operation.op}: {name} needs a value, as {name}=...", name)
     return operation(**cast("dict[str, Any]", values))
+
+
+def _field(name: str) -> str:
+    """The field that an error points at: the key as it was written, if that can be shown."""
+    return name if name.isprintable() and 0 < len(name) <= LONGEST_FIELD else "problem"

@@ -1,4 +1,6 @@
+import functools
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 
 from kernels.errors import ProblemError
 from kernels.problem import DTYPES, Conv2d, Matmul, parse_problem
+from kernels.support import working_bytes
 
 sizes = st.integers(1, 2**31 - 1)
 small = st.integers(1, 64)
@@ -95,6 +98,9 @@ def test_normalised(written: str, canonical: str) -> None:
         ("matmul:m=1,n=2,k=3,dtype=f32,", "problem", "key=value"),
         ("conv2d:n=1,h=2,w=9,ci=1,co=1,kh=3,kw=3,dtype=f32", "kh", "spans 3"),
         ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,groups=2,dtype=f32", "groups", "ci=3"),
+        ("x" * 1001, "problem", "at most 1000 characters"),
+        ('{"op": "matmul", "m": ' + "9" * 5000 + "}", "problem", "at most 1000 characters"),
+        ('{"op": "matmul", "m": 1, "m": 2}', "m", "'m' is given twice"),
     ],
 )
 def test_bad_problems_name_the_key(written: str, field: str, says: str) -> None:
@@ -102,6 +108,70 @@ def test_bad_problems_name_the_key(written: str, field: str, says: str) -> None:
         parse_problem(written)
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
+
+
+HOSTILE = ["\0", "\ud800", "a\udcff", "\x1b[2J", "\u202e", "\u2028", "a\nb", "é", "x" * 300]
+_SQUARE = {"op": "matmul", "m": 1, "n": 2, "k": 3, "dtype": "f32"}
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda text: text,
+        lambda text: f"{text}:m=1",
+        lambda text: f"{text}:=1",
+        lambda text: f"matmul:{text}",
+        lambda text: f"matmul:{text}=",
+        lambda text: f"matmul:{text}=1",
+        lambda text: f"matmul:{text}=1,{text}=2",
+        lambda text: f"matmul:m={text},n=2,k=3,dtype=f32",
+        lambda text: f"matmul:m=1,n=2,k=3,dtype={text}",
+        lambda text: f"matmul:m=1,n=2,k=3,dtype=f32,bias={text}",
+        lambda text: json.dumps({"op": text}),
+        lambda text: json.dumps(_SQUARE | {text: 1}),
+        lambda text: json.dumps(_SQUARE | {"epilogue": text}),
+        lambda text: "{" + f"{json.dumps(text)}: 1, {json.dumps(text)}: 2" + "}",
+        lambda text: {"op": text},
+        lambda text: _SQUARE | {text: 1},
+        lambda text: _SQUARE | {"m": text},
+        lambda text: _SQUARE | {"bias": {text: [text]}},
+    ],
+)
+def test_what_cannot_be_shown_is_in_no_error(
+    place: Callable[[str], str | dict[str, object]], text: str
+) -> None:
+    with pytest.raises(ProblemError) as caught:
+        parse_problem(place(text))
+    for shown in (str(caught.value), caught.value.field):
+        assert shown.isprintable() and shown.encode()
+        assert len(shown) < 300
+
+
+@pytest.mark.parametrize("name", ["m", "dtype", "bias"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(-1, 0.5, 1e400, -1e400, float("nan"), None, [], {}),
+        *(2**31, 2**63, -(2**64), 10**40, 10**5000, -(10**5000)),
+        functools.reduce(lambda inner, _: [inner], range(5000), 0),
+        functools.reduce(lambda inner, _: {"m": inner}, range(5000), 0),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_of_another_kind_names_its_key(name: str, value: object) -> None:
+    with pytest.raises(ProblemError) as caught:
+        parse_problem(_SQUARE | {name: value})
+    assert caught.value.field == name
+    assert len(str(caught.value)) < 300
+
+
+def test_extents_beyond_64_bits_are_counted_exactly() -> None:
+    most = 2**31 - 1
+    problem = Matmul(batch=most, m=most, n=most, k=most, dtype="f64")
+    assert problem.flops == 2 * most**4
+    assert problem.bytes == 3 * 8 * most**3
+    assert working_bytes(problem) > problem.bytes
 
 
 @pytest.mark.parametrize("source", [{}, {"op": 3}, {"op": "matmul", "m": True}, {"op": "matmul"}])
