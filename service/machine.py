@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 
 from kernels.errors import TargetError
 from kernels.process import child_command, child_environment
+from kernels.support import physical_memory
 from kernels.target import detect, parse_target
 from service.errors import MachineError
-from service.limits import physical_memory
 
 EXAMINATION_LIMIT_S = 60
 

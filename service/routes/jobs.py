@@ -9,11 +9,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from kernels.problem import parse_problem
+from kernels.support import check_memory
 from search.records import TrialState, TuneRequest
 from service import jobs
 from service.db.models import JobState
 from service.lanes import in_lane
-from service.limits import check_memory
 from service.problem_json import responses
 from service.results import job_json, result_json, trial_json
 from service.schemas import (

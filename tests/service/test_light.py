@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 import service
-from kernels.errors import ProblemError, TargetError
-from kernels.problem import parse_problem
+from kernels.errors import TargetError
 from kernels.process import child_command, child_environment
+from kernels.support import physical_memory
 from service import machine as machine_module
 from service.errors import MachineError
-from service.limits import GIB, check_memory, physical_memory
 from service.machine import examine
 
 HEAVY = ("numba", "numpy", "optuna", "llvmlite", "iree", "scipy", "tilewise")
@@ -98,13 +97,3 @@ def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
     assert done.returncode == 1
     assert "does not exist; run `tilewise db upgrade`" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_problem_has_to_fit_in_memory():
-    square = parse_problem("matmul:m=8192,n=8192,k=8192,dtype=f32")
-    copies = 4 + 2 + 5  # of A, B and C in float64, beside the three operands
-    needed = (3 * 4 + copies * 8) * 8192**2
-    check_memory(square, needed + GIB)
-    with pytest.raises(ProblemError, match=r"needs 6\.2 GiB .* has 7\.2 GiB") as caught:
-        check_memory(square, needed + GIB - GIB // 10)
-    assert caught.value.field == "problem"

@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernels.problem import Problem, parse_problem
+from kernels.support import check_memory
 from kernels.toolchain import identity
 from search.records import CacheMode, TuneRequest
 from service import jobs, lease, queries
 from service.db import models, schema
 from service.db.session import Sessions, make_engine, make_sessions, reading, writing
 from service.errors import DatabaseError, NotFoundError, ServiceError
-from service.limits import check_memory
 from service.machine import examine_here
 from service.owner import me
 from service.results import result_json, stored_trial_json, trials_json
