@@ -6,13 +6,26 @@ from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy import URL
+
+from service.errors import DatabaseError
 
 
 def default_database() -> str:
-    """URL of the SQLite file in the user's data folder."""
+    """URL of the SQLite file in the user's data folder.
+
+    Raises:
+        DatabaseError: the folder's name is not text.
+    """
     base = os.environ.get("XDG_DATA_HOME")
     data = Path(base) if base else Path.home() / ".local" / "share"
-    return f"sqlite:///{data / 'tilewise' / 'tilewise.db'}"
+    file = data / "tilewise" / "tilewise.db"
+    try:
+        return URL.create("sqlite", database=str(file)).render_as_string()
+    except UnicodeEncodeError as error:
+        raise DatabaseError(
+            f"the folder of user data {str(data)!r} is not text in UTF-8; set TILEWISE_DB"
+        ) from error
 
 
 class Settings(BaseSettings):

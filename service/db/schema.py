@@ -215,7 +215,12 @@ def _sqlite_file(engine: Engine) -> Path | None:
 
 def _is_absent(engine: Engine) -> bool:
     file = _sqlite_file(engine)
-    return file is not None and not file.exists()
+    try:
+        return file is not None and not file.exists()
+    except OSError as error:
+        raise DatabaseError(
+            f"database {shown(engine.url)} cannot be opened ({error.strerror}); {ELSEWHERE}"
+        ) from error
 
 
 def _make_folder(engine: Engine) -> None:

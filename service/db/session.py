@@ -1,9 +1,11 @@
 """Engines and sessions: how the database is opened, and what reading and writing mean."""
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from sqlite3 import Connection as SqliteConnection
+from urllib.parse import unquote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError
@@ -19,6 +21,14 @@ BUSY_TIMEOUT_S = 30.0
 CONNECTIONS = 15
 _WAL_POLL_S = 0.02
 _WRITES = "tilewise_writes"
+_FORMS = "write sqlite:///FILE or postgresql+psycopg://HOST/NAME"
+_DRIVERS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg", "psycopg2")}
+_LARGEST_PORT = 65535
+# What SQLAlchemy takes of a URL for itself; the rest is SQLite's, in its own form of a URI alone.
+_SQLITE_OPTIONS = {
+    *("timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements"),
+}
+_CREDENTIALS = re.compile(r"://.*@", re.DOTALL)
 
 
 def make_engine(
@@ -56,7 +66,7 @@ def make_engine(
             f"database {shown(parsed)}: {error}; install tilewise[postgres], "
             "and write postgresql+psycopg://HOST/NAME"
         ) from error
-    except (ArgumentError, NoSuchModuleError) as error:
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise DatabaseError(f"database {shown(parsed)}: {error}") from error
     if sqlite:
         _configure_sqlite(engine, foreign_keys=foreign_keys, patience_s=patience_s)
@@ -123,17 +133,48 @@ def _translated(session: Session) -> Iterator[None]:
 
 def _parse(url: str) -> URL:
     try:
+        url.encode()
         parsed = make_url(url)
-    except ArgumentError as error:
+        (parsed.host or "").encode("idna")
+    except (ArgumentError, ValueError) as error:
         raise DatabaseError(
-            f"{url!r} is not a database URL; write sqlite:///FILE or postgresql://HOST/NAME"
+            f"{_without_password(url)!r} is not a database URL; {_FORMS}"
         ) from error
-    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+    backend, _, driver = parsed.drivername.partition("+")
+    if driver not in _DRIVERS.get(backend, ()):
         raise DatabaseError(
-            f"database {url}: workers are processes of their own and cannot see a database in "
-            "memory; write sqlite:///FILE"
+            f"database {shown(parsed)}: {parsed.drivername} is not supported; {_FORMS}"
         )
+    if parsed.port is not None and not 0 < parsed.port <= _LARGEST_PORT:
+        raise DatabaseError(
+            f"database {shown(parsed)}: port={parsed.port} is out of range; "
+            f"give 1 to {_LARGEST_PORT}"
+        )
+    if "\0" in unquote(url):
+        raise DatabaseError(f"database {shown(parsed)}: a name cannot hold the character NUL")
+    if backend == "sqlite":
+        _check_sqlite(parsed)
     return parsed
+
+
+def _check_sqlite(url: URL) -> None:
+    """Refuse what would be opened as something else than what is written."""
+    memory = url.database in (None, "", ":memory:") or "memory" in url.query.get("mode", ())
+    if memory or (url.database or "").startswith("file::memory:"):
+        raise DatabaseError(
+            f"database {shown(url)}: workers are processes of their own and cannot see a database "
+            "in memory; write sqlite:///FILE"
+        )
+    if "uri" not in url.query and (ignored := set(url.query) - _SQLITE_OPTIONS):
+        raise DatabaseError(
+            f"database {shown(url)}: {', '.join(sorted(ignored))} counts only in a URL as "
+            "sqlite:///file:FILE?mode=ro&uri=true"
+        )
+
+
+def _without_password(url: str) -> str:
+    """For messages about a text that is not known to be a URL."""
+    return _CREDENTIALS.sub("://***@", url)
 
 
 def _use_wal(connection: SqliteConnection, patience_s: float) -> None:

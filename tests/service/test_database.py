@@ -75,7 +75,7 @@ def test_tables_of_something_else_are_left_alone(tmp_path):
         ("no url", "is not a database URL; write sqlite:///FILE"),
         ("sqlite://", "cannot see a database in memory"),
         ("sqlite:///:memory:", "cannot see a database in memory"),
-        ("oracles://x/y", "Can't load plugin"),
+        ("oracles://x/y", "oracles is not supported"),
         ("sqlite:////proc/tilewise/x.db", "its folder cannot be made"),
     ],
 )
