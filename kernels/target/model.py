@@ -1,11 +1,18 @@
 """`Target`: a processor and a number of threads, as a frozen value."""
 
+import re
 from dataclasses import dataclass, field, replace
 
 from kernels.errors import TargetError
 from kernels.problem.dtypes import DTYPES
+from kernels.quoting import quoted
 
 KIB = 1024
+MOST_THREADS = 1024
+# LLVM's names of processors are of these characters.
+_TARGET = re.compile(
+    r"cpu:(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]{0,63})(,threads=(?P<threads>[0-9]{1,9}))?"
+)
 
 
 @dataclass(frozen=True)
@@ -59,10 +66,12 @@ def parse_target(text: str) -> tuple[str, int]:
     """
     if text == "host":
         return "host", 1
-    kind, _, rest = text.partition(":")
-    name, comma, threads = rest.partition(",threads=")
-    if kind != "cpu" or not name or "," in name or (comma and not threads.isdecimal()):
-        raise TargetError(f"target {text!r} is neither 'host' nor cpu:NAME,threads=N")
-    if comma and not 1 <= int(threads) <= 1024:
-        raise TargetError(f"target {text!r}: threads={threads} is out of range; give 1 to 1024")
-    return name, int(threads) if comma else 1
+    found = _TARGET.fullmatch(text)
+    if found is None:
+        raise TargetError(f"target {quoted(text)} is neither 'host' nor cpu:NAME,threads=N")
+    threads = int(found["threads"] or 1)
+    if not 1 <= threads <= MOST_THREADS:
+        raise TargetError(
+            f"target {text!r}: threads={threads} is out of range; give 1 to {MOST_THREADS}"
+        )
+    return found["name"], threads
