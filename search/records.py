@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernels.problem import Problem
+from kernels.quoting import quoted
 from kernels.schedule import Schedule
 from search.errors import BudgetError
 
@@ -45,20 +46,22 @@ class TuneRequest:
 
     def __post_init__(self) -> None:
         if self.cache not in CACHE_MODES:
-            raise BudgetError(f"cache={self.cache!r} is not one of hot, cold", "cache")
+            raise BudgetError(f"cache={quoted(self.cache)} is not one of hot, cold", "cache")
         if not 1 <= self.trials <= MOST_TRIALS:
             raise BudgetError(
-                f"trials={self.trials} is out of range; give 1 to {MOST_TRIALS}", "trials"
+                f"trials={quoted(self.trials)} is out of range; give 1 to {MOST_TRIALS}", "trials"
             )
         if self.seconds is not None and not 0 < self.seconds <= 7 * 86400:
             raise BudgetError(
                 f"seconds={self.seconds} is out of range; give above 0 and up to a week", "seconds"
             )
         if not 0 <= self.seed < 2**32:
-            raise BudgetError(f"seed={self.seed} is out of range; give 0 to 2**32-1", "seed")
+            raise BudgetError(
+                f"seed={quoted(self.seed)} is out of range; give 0 to 2**32-1", "seed"
+            )
         if self.sampler not in SAMPLERS:
             raise BudgetError(
-                f"sampler={self.sampler!r} is not one of {', '.join(SAMPLERS)}", "sampler"
+                f"sampler={quoted(self.sampler)} is not one of {', '.join(SAMPLERS)}", "sampler"
             )
 
 

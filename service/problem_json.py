@@ -11,6 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from kernels.errors import ProblemError, ScheduleError, TargetError, UnsupportedError
+from kernels.problem.parse import LONGEST_FIELD
+from kernels.quoting import quoted
 from search.errors import BudgetError
 from service.errors import (
     BusyError,
@@ -159,8 +161,13 @@ def _field_error(found: dict[str, Any]) -> FieldError:
         position = found["loc"][-1]
         message = f"not JSON: {found['ctx']['error']} at character {position}"
         return FieldError(field="body", message=message)
-    place = [str(part) for part in found["loc"][1:]] or ["body"]
+    place = [_shown(str(part)) for part in found["loc"][1:]] or ["body"]
     message = {"extra_forbidden": "unknown field", "missing": "is missing"}.get(
         found["type"], found["msg"].removeprefix("Value error, ")
     )
     return FieldError(field=".".join(place), message=message)
+
+
+def _shown(part: str) -> str:
+    """A part of a field's name as it was written, if that can be shown."""
+    return part if part.isprintable() and len(part) <= LONGEST_FIELD else quoted(part)

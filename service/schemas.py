@@ -11,6 +11,7 @@ from pydantic import (
     StrictBool,
     StrictFloat,
     StrictInt,
+    StringConstraints,
 )
 
 from search.records import DEFAULT_SAMPLER, CacheMode, TrialState
@@ -18,6 +19,8 @@ from service.db.models import JobState
 
 MOST_PROBLEMS = 1000
 Flavor = Literal["cpu", "air", "iree"]
+ProblemKey = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z]*$", max_length=64)]
+"""What a path can hold in place of a problem's SHA-256, so that any other text is nobody's key."""
 
 
 def _problem_source(value: object) -> object:

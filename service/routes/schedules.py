@@ -17,7 +17,7 @@ from service.kernel import kernel_module, kernel_source, kernel_tag
 from service.lanes import in_lane
 from service.problem_json import responses, text_responses
 from service.results import result_json
-from service.schemas import Flavor, ResultView
+from service.schemas import Flavor, ProblemKey, ResultView
 from service.services import Services, ServicesDep
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -50,7 +50,7 @@ def get_schedule(
 
 @router.get("/{key}/script", response_class=Response, responses=text_responses("text/x-mlir"))
 async def get_script(
-    key: str,
+    key: ProblemKey,
     services: ServicesDep,
     target: str = "host",
     flavor: Flavor = "cpu",
@@ -76,7 +76,7 @@ async def get_script(
 
 @router.get("/{key}/kernel", response_class=Response, responses=text_responses("text/x-python"))
 async def get_kernel(
-    key: str,
+    key: ProblemKey,
     services: ServicesDep,
     target: str = "host",
     if_none_match: Annotated[str | None, Header()] = None,
