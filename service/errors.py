@@ -37,3 +37,11 @@ class LeaseLostError(ServiceError):
 
 class MachineError(ServiceError):
     """This machine could not be examined."""
+
+
+class HostError(ServiceError):
+    """A host to serve on that is no address of this machine."""
+
+
+class AddressError(ServiceError):
+    """A port to serve on that cannot be had: another has it, or only root may."""

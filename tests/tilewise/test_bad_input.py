@@ -88,7 +88,7 @@ def test_problems_as_json(cli: Cli) -> None:
     assert ran.code == 3
     ran = cli("show", '{"op": "matmul", "m": ' + "9" * 5000 + "}")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert "not JSON" in ran.err
+    assert "at most 1000 characters" in ran.err
 
 
 def test_surroundings_that_make_no_sense(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from search.records import CacheMode, TuneRequest
 from service import jobs, lease, queries
 from service.db import models, schema
 from service.db.session import Sessions, make_engine, make_sessions, reading, writing
-from service.errors import DatabaseError, NotFoundError, ServiceError
+from service.errors import DatabaseError, HostError, NotFoundError, ServiceError
 from service.machine import examine_here
 from service.owner import me
 from service.results import result_json, stored_trial_json, trials_json
@@ -39,7 +39,7 @@ def told() -> Iterator[None]:
     """The service's errors as the command line's: a bad database is bad input."""
     try:
         yield
-    except DatabaseError as error:
+    except (DatabaseError, HostError) as error:
         raise BadInputError(str(error)) from error
     except ValidationError as error:
         first = error.errors()[0]
