@@ -1,8 +1,12 @@
 """What a user gave, as a message shows it: printable, and short whatever it was."""
 
+import re
 from reprlib import Repr
 
 _MOST_DIGITS = 40
+_LONGEST = 200
+_MOST_CHARACTERS = 2000
+_CREDENTIALS = re.compile(r"://.*@", re.DOTALL)
 
 
 class _Short(Repr):
@@ -10,7 +14,7 @@ class _Short(Repr):
 
     def __init__(self) -> None:
         super().__init__()
-        self.maxstring = self.maxother = 80
+        self.maxstring = self.maxother = _LONGEST
 
     def repr_int(self, x: int, _level: int) -> str:
         """All digits of a number that a person would write."""
@@ -24,4 +28,20 @@ _short = _Short()
 
 def quoted(value: object) -> str:
     """Like `repr`, with the middle of long values left out; never fails for JSON values."""
-    return _short.repr(value)
+    text = _short.repr(value)
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
+
+
+def one_line(text: object) -> str:
+    """A message on one line that no terminal takes for orders; cut off where it is very long."""
+    line = " ".join(str(text).split())
+    if len(line) > _MOST_CHARACTERS:
+        line = f"{line[:_MOST_CHARACTERS]}..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def without_password(url: str) -> str:
+    """A text that may be a URL, without what stands before an `@` in it."""
+    return _CREDENTIALS.sub("://***@", url)

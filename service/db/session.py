@@ -1,6 +1,5 @@
 """Engines and sessions: how the database is opened, and what reading and writing mean."""
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from kernels.quoting import quoted, without_password
 from service.db.failures import RAISED, is_busy, is_read_only, translate
 from service.errors import DatabaseError
 
@@ -28,7 +28,6 @@ _LARGEST_PORT = 65535
 _SQLITE_OPTIONS = {
     *("timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements"),
 }
-_CREDENTIALS = re.compile(r"://.*@", re.DOTALL)
 
 
 def make_engine(
@@ -138,7 +137,7 @@ def _parse(url: str) -> URL:
         (parsed.host or "").encode("idna")
     except (ArgumentError, ValueError) as error:
         raise DatabaseError(
-            f"{_without_password(url)!r} is not a database URL; {_FORMS}"
+            f"{quoted(without_password(url))} is not a database URL; {_FORMS}"
         ) from error
     backend, _, driver = parsed.drivername.partition("+")
     if driver not in _DRIVERS.get(backend, ()):
@@ -170,11 +169,6 @@ def _check_sqlite(url: URL) -> None:
             f"database {shown(url)}: {', '.join(sorted(ignored))} counts only in a URL as "
             "sqlite:///file:FILE?mode=ro&uri=true"
         )
-
-
-def _without_password(url: str) -> str:
-    """For messages about a text that is not known to be a URL."""
-    return _CREDENTIALS.sub("://***@", url)
 
 
 def _use_wal(connection: SqliteConnection, patience_s: float) -> None:

@@ -148,7 +148,7 @@ def assert_is_refused(answer, given, fields=None):
     for error in details["errors"]:
         assert error["field"] and error["field"].isprintable(), ascii(error["field"])
         assert error["message"].isprintable(), ascii(error["message"])
-        assert len(error["field"]) < 100 and len(error["message"]) < LONGEST_MESSAGE, given[:80]
+        assert len(error["field"]) < 250 and len(error["message"]) < LONGEST_MESSAGE, given[:80]
     if fields is not None:
         named = {error["field"] for error in details["errors"]}
         assert named <= fields, (ascii(given)[:80], named)

@@ -58,7 +58,7 @@ def test_what_has_no_air_script_does_not_exist(cli: Cli, problem: str) -> None:
 def test_a_service_is_asked_where_one_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str, str]] = []
 
-    def script(self: Client, problem: str, target: str = "host", flavor: str = "cpu") -> str:
+    def script(self: Client, problem: str, target: str, flavor: str, on_wait: object) -> str:
         asked.append((problem, target, flavor))
         return "// of the service\n"
 

@@ -1,6 +1,7 @@
 """Where a command runs: here, or at a service. Both give the same objects."""
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
@@ -96,11 +97,11 @@ class RemoteBackend(Backend):
         """Fetch the script."""
         if with_payload:
             raise BadInputError("--with-payload is made here; leave out --server")
-        return self._client.script(problem, target, flavor)
+        return self._client.script(problem, target, flavor, _say_waiting("proves the script"))
 
     def kernel(self, problem: str, target: str) -> str:
         """Fetch the module."""
-        return self._client.kernel(problem, target)
+        return self._client.kernel(problem, target, _say_waiting("prints the kernel"))
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Fetch the trials."""
@@ -108,3 +109,13 @@ class RemoteBackend(Backend):
         if not found:
             raise MissingError(f"no trials of {problem} are stored for {target}")
         return found
+
+
+def _say_waiting(doing: str) -> Callable[[], None]:
+    """Tells somebody who watches why there is no answer yet."""
+
+    def on_wait() -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"tilewise: the service {doing}, which takes a moment\n")
+
+    return on_wait

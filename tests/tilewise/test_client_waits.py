@@ -1,0 +1,278 @@
+"""What the client does when a service is busy, slow, or gone: when it asks again, and when not."""
+
+import sys
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from tests.tilewise.conftest import Cli
+from tilewise import BadInputError, Client, TilewiseError
+from tilewise import client as client_module
+from tilewise.cli import backend
+
+PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
+JOB = {"id": 1, "state": "running", "trials": {"asked": 4}, "target": "t", "error": None}
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+class Clock:
+    """Time that passes in pauses alone."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        return sum(self.pauses)
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(client_module, "time", made)
+    return made
+
+
+class Service:
+    """Gives these answers in turn, the last one for ever; keeps what it was asked."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(f"{request.method} {request.url.path}")
+        answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def client(self) -> Client:
+        return Client("http://fake", httpx.MockTransport(self))
+
+
+def busy(seconds: str | None = "2") -> httpx.Response:
+    headers = {} if seconds is None else {"Retry-After": seconds}
+    return httpx.Response(503, headers=headers, json={"detail": "too many requests"})
+
+
+def being_made(seconds: str | None = "3") -> httpx.Response:
+    headers = {"Location": "/v1/elsewhere"} | ({} if seconds is None else {"Retry-After": seconds})
+    return httpx.Response(202, headers=headers, json={"state": "running"})
+
+
+LOST = [
+    httpx.ReadError("reset"),
+    httpx.ReadTimeout("late"),
+    httpx.RemoteProtocolError("closed"),
+    httpx.ConnectError("refused"),
+    httpx.WriteError("reset"),
+]
+
+
+@pytest.mark.parametrize("lost", LOST, ids=lambda lost: type(lost).__name__)
+@pytest.mark.parametrize(
+    ("call", "sent"),
+    [
+        (lambda client: client.submit(PROBLEM), "POST /v1/jobs"),
+        (lambda client: client.tune(PROBLEM), "POST /v1/jobs"),
+        (lambda client: client.look_up([PROBLEM]), "POST /v1/schedules/lookup"),
+        (lambda client: client.cancel(1), "DELETE /v1/jobs/1"),
+        (lambda client: client.job(1), "GET /v1/jobs/1"),
+    ],
+)
+def test_nothing_is_sent_again_whose_answer_was_lost(
+    call: Callable[[Client], object], sent: str, lost: Exception, clock: Clock
+) -> None:
+    service = Service(lost, httpx.Response(200, json={"schedules": []}))
+    with service.client as client, pytest.raises(TilewiseError, match="no answer from http://fake"):
+        call(client)
+    assert service.asked == [sent]
+    assert clock.pauses == []
+
+
+def test_a_post_that_was_put_off_is_the_callers_to_repeat(clock: Clock) -> None:
+    service = Service(busy())
+    with service.client as client, pytest.raises(TilewiseError, match="too many requests"):
+        client.submit(PROBLEM)
+    assert service.asked == ["POST /v1/jobs"]
+    assert clock.pauses == []
+
+
+def test_a_question_that_was_put_off_is_asked_again_when_it_should_be(clock: Clock) -> None:
+    service = Service(busy("2"), busy("0"), httpx.Response(200, json=JOB))
+    with service.client as client:
+        assert client.job(1) == JOB
+    assert service.asked == ["GET /v1/jobs/1"] * 3
+    assert clock.pauses == [2.0, 0.0]
+
+
+def test_a_service_that_stays_busy_is_given_up(clock: Clock) -> None:
+    service = Service(busy("1"))
+    with service.client as client, pytest.raises(TilewiseError, match="too many requests"):
+        client.job(1)
+    assert len(service.asked) == client_module.MOST_RETRIES + 1
+    assert len(clock.pauses) == client_module.MOST_RETRIES
+
+
+def test_a_fault_that_does_not_pass_is_told_at_once(clock: Clock) -> None:
+    for answer in (busy(None), httpx.Response(500, headers={"Retry-After": "1"})):
+        service = Service(answer)
+        with service.client as client, pytest.raises(TilewiseError):
+            client.job(1)
+        assert len(service.asked) == 1
+    assert clock.pauses == []
+
+
+def the_script(client: Client, on_wait: Callable[[], None]) -> str:
+    return client.script(PROBLEM, on_wait=on_wait)
+
+
+def the_kernel(client: Client, on_wait: Callable[[], None]) -> str:
+    return client.kernel(PROBLEM, on_wait=on_wait)
+
+
+@pytest.mark.parametrize("ask", [the_script, the_kernel])
+def test_a_text_that_is_being_made_is_waited_for(
+    ask: Callable[[Client, Callable[[], None]], str], clock: Clock
+) -> None:
+    service = Service(being_made("3"), being_made(None), busy("1"), httpx.Response(200, text="it"))
+    told: list[None] = []
+    with service.client as client:
+        assert ask(client, lambda: told.append(None)) == "it"
+    assert clock.pauses == [3.0, client_module.RETRY_S, 1.0]
+    assert len(told) == 1, "one word for the whole wait"
+    assert len(set(service.asked)) == 1 and len(service.asked) == 4
+
+
+@pytest.mark.parametrize("ask", [the_script, the_kernel])
+def test_a_text_that_is_there_is_not_waited_for(
+    ask: Callable[[Client, Callable[[], None]], str], clock: Clock
+) -> None:
+    told: list[None] = []
+    with Service(httpx.Response(200, text="it")).client as client:
+        assert ask(client, lambda: told.append(None)) == "it"
+    assert (told, clock.pauses) == ([], [])
+
+
+def test_a_text_that_is_never_made_is_given_up(clock: Clock) -> None:
+    service = Service(being_made("7"))
+    with (
+        service.client as client,
+        pytest.raises(TilewiseError, match=r"/script was not made within 180 s; .* again later"),
+    ):
+        client.script(PROBLEM)
+    waited = sum(clock.pauses)
+    assert client_module.MADE_WITHIN_S - 7 < waited <= client_module.MADE_WITHIN_S
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "-5",
+        "1e9",
+        "inf",
+        "nan",
+        "soon",
+        "",
+        "9" * 5000,
+        "²",
+        "0.5",
+        "Wed, 21 Oct 2037 07:28:00 GMT",
+    ],
+    ids=lambda text: ascii(text)[:30],
+)
+def test_no_service_makes_the_client_wait_for_long(clock: Clock, said: str) -> None:
+    headers = {"Retry-After": said.encode()}
+    late = httpx.Response(202, headers=headers)
+    with Service(late, httpx.Response(200, text="it")).client as client:
+        assert client.script(PROBLEM) == "it"
+    assert len(clock.pauses) == 1
+    assert 0 <= clock.pauses[0] <= client_module.LONGEST_RETRY_S
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, '"state"', "NaN", "9" * 5000])
+def test_an_answer_that_is_no_object_is_an_error(text: str) -> None:
+    with (
+        Service(httpx.Response(200, text=text)).client as client,
+        pytest.raises(TilewiseError, match="did not answer with"),
+    ):
+        client.job(1)
+    with (
+        Service(httpx.Response(500, text=text)).client as client,
+        pytest.raises(TilewiseError, match="500 from http://fake"),
+    ):
+        client.job(1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "fake", "ftp://fake", "http://", "http:fake", "//fake", "http://[::1", "http://\0"),
+        *("http://h:port", "http://h:0", "http://h:-1", "http://h:65536", "http://h:" + "9" * 5000),
+        *("http://\udcff", "http://\u2028", "http://xn--/", "http://a..b", "http://" + "x" * 64),
+        *("http://user:secret@h:99999", "http://user:secret@a..b", "http://user:secret@h:port"),
+    ],
+    ids=lambda text: ascii(text)[:30],
+)  # fmt: skip
+def test_a_server_that_cannot_be_is_refused(url: str) -> None:
+    with pytest.raises(BadInputError, match="server") as caught:
+        Client(url)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 2500
+    assert "secret" not in str(caught.value)
+
+
+def test_a_password_is_not_shown_when_a_service_fails() -> None:
+    for answer in (httpx.Response(500), httpx.Response(200, text="{"), httpx.ReadError("reset")):
+        transport = httpx.MockTransport(Service(answer))
+        with (
+            Client("http://user:secret@fake", transport) as client,
+            pytest.raises(TilewiseError) as caught,
+        ):
+            client.job(1)
+        assert "fake" in str(caught.value) and "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udcff"])
+def test_what_is_no_text_is_not_sent(text: str) -> None:
+    service = Service(httpx.Response(200, json={}))
+    with service.client as client:
+        for call in (client.submit, client.tune, client.schedule, lambda t: client.look_up([t])):
+            with pytest.raises(BadInputError, match="is no text that can be sent"):
+                call(text)
+        with pytest.raises(BadInputError, match="is not a problem"):
+            client.script(text)
+        with pytest.raises(BadInputError, match="is no text that can be sent"):
+            client.script(PROBLEM, target=text)
+    assert service.asked == []
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A service that makes every text the client asks for first."""
+    service = Service(being_made(), httpx.Response(200, text="it\n"))
+    transport = httpx.MockTransport(service)
+    monkeypatch.setattr(backend, "Client", lambda url: Client(url, transport))
+    yield "http://fake"
+    assert len(service.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "said"), [("script", "proves the script"), ("kernel", "prints the kernel")]
+)
+def test_the_command_line_says_why_it_waits(
+    cli: Cli, waiting: str, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    ran = cli(command, PROBLEM, "--server", waiting)
+    assert (ran.code, ran.out) == (0, "it\n")
+    assert ran.err == f"tilewise: the service {said}, which takes a moment\n"
+
+
+def test_the_command_line_waits_in_silence_for_a_program(cli: Cli, waiting: str) -> None:
+    ran = cli("script", PROBLEM, "--server", waiting)
+    assert (ran.code, ran.out, ran.err) == (0, "it\n", "")
