@@ -6,7 +6,8 @@ import time
 from collections.abc import Sequence
 
 from kernels.errors import KernelsError
-from search.errors import BudgetError
+from kernels.quoting import one_line
+from search.errors import BudgetError, SearchError
 from tilewise.cli.clock import process_began
 from tilewise.cli.parser import make_parser
 from tilewise.errors import TilewiseError
@@ -33,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(error, error.exit_code)
     except (KernelsError, BudgetError) as error:
         return _say(error, BAD_INPUT)
+    except SearchError as error:
+        return _say(error, FAILED)
     except KeyboardInterrupt:
         return _say("interrupted; the finished trials are stored", INTERRUPTED)
     except BrokenPipeError:
@@ -48,5 +51,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _say(error: object, code: int) -> int:
     if sys.stderr is None:
         return code
-    sys.stderr.write(f"tilewise: {' '.join(str(error).split())}\n")
+    sys.stderr.write(f"tilewise: {one_line(error)}\n")
     return code

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import NoReturn
 
+from kernels.quoting import one_line
 from search.records import CACHE_MODES, DEFAULT_SAMPLER, SAMPLERS
 from tilewise.cli import air, bench, commands, verify
 
@@ -16,7 +17,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and leave."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
 
 
 def make_parser() -> argparse.ArgumentParser:

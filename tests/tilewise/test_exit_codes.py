@@ -1,0 +1,88 @@
+"""What a command leaves with: a code for each kind of end, and one line for each error."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kernels.errors import ProblemError, TargetError
+from search.errors import BudgetError, RunnerError
+from tests.tilewise.conftest import Cli
+from tilewise.cli import commands
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (TilewiseError("no answer"), 1, "no answer"),
+        (BadInputError("no such thing"), 2, "no such thing"),
+        (MissingError("nothing is stored"), 3, "nothing is stored"),
+        (ProblemError("m=0 is out of range", "m"), 2, "m=0 is out of range"),
+        (TargetError("target 'gpu'"), 2, "target 'gpu'"),
+        (BudgetError("trials=0", "trials"), 2, "trials=0"),
+        (RunnerError("the child cannot be set up"), 1, "the child cannot be set up"),
+        (KeyboardInterrupt(), 130, "interrupted; the finished trials are stored"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_end_has_its_code_and_one_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str
+) -> None:
+    def fail(_options: object) -> None:
+        """Fail."""
+        raise error
+
+    monkeypatch.setattr(commands, "doctor", fail)
+    ran = cli("doctor")
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err == f"tilewise: {says}\n"
+
+
+def test_a_process_that_is_interrupted_says_so_to_its_shell() -> None:
+    code = """
+import runpy, signal, sys
+from tilewise.cli import commands
+
+def doctor(_options):
+    "Wait for Ctrl-C."
+    signal.raise_signal(signal.SIGINT)
+
+commands.doctor = doctor
+sys.argv = ["tilewise", "doctor"]
+runpy.run_module("tilewise", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "tilewise: interrupted; the finished trials are stored\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("a\nb\r\n\tc", "a b c"),
+        ("\x1b[2J\x07", r"\x1b[2J\x07"),
+        ("\ud800\udcff", r"\ud800\udcff"),
+        ("\u202e\u2028x", r"\u202e x"),
+        ("é ∞", "é ∞"),
+    ],
+    ids=ascii,
+)
+def test_an_error_is_one_line_that_a_terminal_only_shows(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, said: str, shown: str
+) -> None:
+    def fail(_options: object) -> None:
+        """Fail."""
+        raise BadInputError(said)
+
+    monkeypatch.setattr(commands, "doctor", fail)
+    assert cli("doctor").err == f"tilewise: {shown}\n"
+    typed = cli("doctor", f"x{said}")
+    assert typed.err.count("\n") == 1 and typed.err[:-1].isprintable()
+
+
+def test_an_error_is_short_whatever_was_typed(cli: Cli) -> None:
+    for arguments in (("x" * 100_000,), ("doctor", "y" * 100_000)):
+        ran = cli(*arguments)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert len(ran.err) < 3000
