@@ -1,8 +1,15 @@
-"""Golden files: one flag rewrites them, wherever the tests lie that use them."""
+"""Golden files: one flag rewrites them, wherever the tests lie that use them.
+
+No example of Hypothesis has a time limit: beside busy neighbours any of them may be slow.
+"""
 
 from collections.abc import Callable
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
