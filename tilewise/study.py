@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from kernels.quoting import quoted, without_password
 from tilewise.errors import BadInputError, TilewiseError
 
 Json = dict[str, Any]
@@ -40,7 +41,7 @@ def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
         name: of the study; None makes it of the problem and the target.
 
     Returns:
-        The study's name, its storage, and the number of trials in each state.
+        The study's name, its storage without a password, and the number of trials in each state.
 
     Raises:
         BadInputError: no such storage, the database of this project, or a study that exists.
@@ -48,7 +49,10 @@ def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
     """
     first = rows[0]
     name = name or f"{first['problem']} on {first['target']}"
-    _require_storage(storage)
+    if not name.isprintable():
+        raise BadInputError(f"name={quoted(name)} holds characters that cannot be printed")
+    shown = without_password(storage)
+    _require_storage(storage, shown)
     distributions = _distributions(row["params"] for row in rows)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
@@ -61,34 +65,36 @@ def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
             raise
     except optuna.exceptions.DuplicatedStudyError as error:
         raise BadInputError(
-            f"the study {name!r} exists in {storage}; give another --name, or another --storage"
+            f"the study {quoted(name)} exists in {shown}; give another --name, or another --storage"
         ) from error
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-        raise TilewiseError(f"storage {storage!r} failed: {error}") from error
+        raise TilewiseError(f"storage {shown} failed: {error}") from error
     counts = {state: sum(row["state"] == state for row in rows) for state in _STATES}
-    return {"study": name, "storage": storage, "trials": counts}
+    return {"study": name, "storage": shown, "trials": counts}
 
 
-def _require_storage(url: str) -> None:
+def _require_storage(url: str, shown: str) -> None:
     """Raise unless `url` is a database that may become, or is, Optuna's.
 
     Both this project and Optuna keep their schema's version in a table `alembic_version`.
     """
     try:
+        url.encode()
         engine = create_engine(url)
-    except (ArgumentError, ModuleNotFoundError) as error:
+    except (ArgumentError, ModuleNotFoundError, ValueError) as error:
         raise BadInputError(
-            f"storage {url!r} is not the URL of a database; give one as sqlite:///study.db"
+            f"storage {quoted(shown)} is not the URL of a database; give one as sqlite:///study.db"
         ) from error
     try:
         is_ours = inspect(engine).has_table(_OWN_TABLE)
-    except SQLAlchemyError as error:
-        raise BadInputError(f"storage {url!r} cannot be opened: {error}") from error
+    except (SQLAlchemyError, ValueError) as error:
+        raise BadInputError(f"storage {quoted(shown)} cannot be opened: {error}") from error
     finally:
         engine.dispose()
     if is_ours:
         raise BadInputError(
-            f"storage {url!r} holds Tilewise's own tables, which Optuna's would break; give another"
+            f"storage {quoted(shown)} holds Tilewise's own tables, which Optuna's would break; "
+            "give another"
         )
 
 

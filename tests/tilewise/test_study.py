@@ -145,11 +145,26 @@ def test_half_a_study_is_taken_back(storage: str) -> None:
         ("study.db", "not the URL of a database"),
         ("nosuch:///study.db", "not the URL of a database"),
         ("sqlite:////no/such/folder/study.db", "cannot be opened"),
+        ("postgresql://user:secret@host:port/x", "not the URL of a database"),
+        ("sqlite:///x.db?timeout=long", "not the URL of a database"),
+        ("sqlite:///\0", "cannot be opened"),
+        ("sqlite:///%00", "cannot be opened"),
+        ("sqlite:///\udcff", "not the URL of a database"),
+        ("sqlite:///" + "x" * 5000, "cannot be opened"),
     ],
+    ids=lambda text: ascii(text)[:40],
 )
 def test_a_storage_that_is_none_is_bad_input(url: str, message: str) -> None:
-    with pytest.raises(BadInputError, match=message):
+    with pytest.raises(BadInputError, match=message) as caught:
         export([trial(0)], url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["\0", "\ud800", "a\nb", "\x1b[2J"], ids=ascii)
+def test_a_study_has_a_name_that_can_be_printed(storage: str, name: str) -> None:
+    with pytest.raises(BadInputError, match="cannot be printed") as caught:
+        export([trial(0)], storage, name)
+    assert str(caught.value).isprintable()
 
 
 @pytest.fixture
