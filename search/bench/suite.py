@@ -7,6 +7,7 @@ from typing import Any
 
 from kernels.errors import ProblemError
 from kernels.problem import Problem, parse_problem
+from kernels.quoting import quoted
 from search.errors import SearchError
 
 MOST_COUNT = 10**9
@@ -53,7 +54,7 @@ def read_suite(path: Path) -> Suite:
         content = json.loads(path.read_text())
     except OSError as error:
         raise SuiteError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SuiteError(f"{path} is not JSON: {error}") from error
     problems = content.get("problems") if isinstance(content, dict) else None
     if not isinstance(problems, list):
@@ -69,8 +70,8 @@ def read_suite(path: Path) -> Suite:
 
 def _text(path: Path, content: dict[str, Any], key: str, default: str) -> str:
     value = content.get(key, default)
-    if not isinstance(value, str):
-        raise SuiteError(f"{path}: {key} is not a text")
+    if not isinstance(value, str) or not value.isprintable():
+        raise SuiteError(f"{path}: {key} is not a text that can be printed")
     return value
 
 
@@ -83,9 +84,9 @@ def _entry(path: Path, index: int, given: object) -> Entry:
         keys = dict(given)
         count, label = keys.pop("count", 1), keys.pop("label", "")
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_COUNT:
-            raise SuiteError(f"count={count!r} is not a whole number from 1 to {MOST_COUNT}")
-        if not isinstance(label, str):
-            raise SuiteError(f"label={label!r} is not a text")
+            raise SuiteError(f"count={quoted(count)} is not a whole number from 1 to {MOST_COUNT}")
+        if not isinstance(label, str) or not label.isprintable():
+            raise SuiteError(f"label={quoted(label)} is not a text that can be printed")
         return Entry(parse_problem(keys), count, label)
     except (ProblemError, SuiteError) as error:
         raise SuiteError(f"{path}: problems[{index}]: {error}") from error

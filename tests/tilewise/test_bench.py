@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from search.bench import side_by_side
 from tests.tilewise.conftest import Cli
 from tilewise.cli import bench_table, local
 from tilewise.cli.roofline import Axis, draw
@@ -180,3 +181,19 @@ def test_the_table_stars_narrow_outputs_and_joins_equal_reasons() -> None:
     assert f"no iree: no ({SMALL} and 1 more)" in text
     assert f"left out: big ({TOO_LARGE})" in text
     assert bench_table.summary(narrow) == "20.0 GFLOP/s; 2.00x iree"
+
+
+def test_what_a_larger_machine_has_stored_is_left_out(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stored(*_: object) -> dict[str, Any]:
+        return {"stale": False, "best": {"hash": "0" * 64, "steps": []}}
+
+    monkeypatch.setattr(local.LocalBackend, "show", stored)
+    monkeypatch.setattr(side_by_side, "bench_runner", lambda *_: pytest.fail("it is run"))
+    ran = cli(
+        "bench", written(tmp_path, {"problems": [TOO_LARGE]}), "--peers", "openblas", "--json"
+    )
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["problems"]
+    assert row["ours"] is None and "this machine has" in row["reason"]

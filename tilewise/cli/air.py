@@ -5,9 +5,11 @@ from typing import Any
 
 from kernels.errors import ProofError, UnsupportedError
 from kernels.problem import parse_problem
+from kernels.quoting import quoted
 from tilewise.cli.doctor import is_present
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
+MOST_BYTES = 2**40
 OPTIONS = ("l1_bytes", "l2_bytes", "result")
 
 
@@ -50,8 +52,8 @@ def make_script(options: argparse.Namespace) -> str:
         value = getattr(options, name)
         if value is None:
             continue
-        if value < 1:
-            raise BadInputError(f"{name}={value} is out of range; give at least 1")
+        if not 1 <= value <= MOST_BYTES:
+            raise BadInputError(f"{name}={quoted(value)} is out of range; give 1 to {MOST_BYTES}")
         given[name] = value
     try:
         made = _script_for(problem, given, options.result or "l3")

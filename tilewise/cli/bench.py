@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from kernels.errors import KernelsError
+from kernels.quoting import quoted
+from kernels.support import check_memory
 from search.bench import Compared, Entry, Report, Suite, SuiteError, read_suite
 from search.errors import SearchError
 from search.records import TuneRequest
 from tilewise.cli import bench_table
 from tilewise.cli.backend import Backend, Json, local_backend
-from tilewise.cli.files import write_text
+from tilewise.cli.files import require_file, require_folder, write_text
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
@@ -23,7 +25,7 @@ def bench(options: argparse.Namespace) -> None:
     suite = _suite(options.suite)
     request = TuneRequest(options.trials, seed=options.seed)
     for given in (options.out, options.plot):
-        _require_folder(given)
+        require_folder(given)
     with local_backend(options.db) as backend:
         report = _Bench(backend, suite, request, options.target, _peers(options.peers)).run()
     found = report.to_json()
@@ -80,6 +82,7 @@ class _Bench:
         from search.bench.side_by_side import bench_runner, compare
 
         try:
+            check_memory(entry.problem)
             best = self._schedule(entry)
         except BadInputError:
             raise
@@ -105,6 +108,7 @@ class _Bench:
 
 
 def _suite(path: str) -> Suite:
+    require_file(path)
     try:
         return read_suite(Path(path))
     except SuiteError as error:
@@ -122,23 +126,13 @@ def _peers(given: str | None) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
     for name in names:
         if name not in PEERS:
-            raise BadInputError(f"peer {name!r} is not one of {', '.join(PEERS)}")
+            raise BadInputError(f"peer {quoted(name)} is not one of {', '.join(PEERS)}")
         missing = missing_packages(name)
         if missing:
             raise TilewiseError(
                 f"peer {name} needs {' and '.join(missing)}; install tilewise[peers]"
             )
     return names
-
-
-def _require_folder(path: str | None) -> None:
-    """Complain about a file that cannot be written before an hour is spent measuring."""
-    if path is None:
-        return
-    if Path(path).is_dir():
-        raise BadInputError(f"cannot write {path}: it is a folder")
-    if not Path(path).parent.is_dir():
-        raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
 
 
 def _note(text: str) -> None:

@@ -11,7 +11,7 @@ from kernels.problem import parse_problem
 from search.records import TuneRequest
 from tilewise.cli import air
 from tilewise.cli.backend import Backend, RemoteBackend, local_backend
-from tilewise.cli.files import write_text
+from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
@@ -45,6 +45,7 @@ def show(options: argparse.Namespace) -> None:
 
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
+    require_folder(options.output)
     if options.flavor == "air" and not options.server:
         text = air.make_script(options)
     else:
@@ -65,6 +66,7 @@ def script(options: argparse.Namespace) -> None:
 
 def kernel(options: argparse.Namespace) -> None:
     """Print the best schedule's kernel as a Python module that runs on its own."""
+    require_folder(options.output)
     with _backend(options) as backend:
         text = backend.kernel(options.problem, options.target)
     if options.json:

@@ -1,27 +1,82 @@
 """Files that a command reads and writes; what goes wrong is one line."""
 
+import errno
 import sys
 from pathlib import Path
+from stat import S_ISCHR, S_ISDIR
 
+from kernels.quoting import one_line
 from tilewise.errors import BadInputError, TilewiseError
+
+# What is wrong with a path itself, and not with the disk that it is on.
+_OF_THE_PATH = frozenset(
+    (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS,
+     errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO)
+)  # fmt: skip
 
 
 def read_text(path: str) -> str:
-    """The text of a file; BadInputError when it cannot be read or is no text."""
+    """The text of a file; BadInputError when it cannot be read, never ends, or is no text."""
+    require_file(path)
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}") from error
+        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadInputError(f"cannot read {path}: it is not text") from error
+        raise BadInputError(f"cannot read {_shown(path)}: it is not text") from error
+
+
+def require_file(path: str) -> None:
+    """Raise BadInputError for what cannot be read to an end."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInputError(f"{_shown(path)} cannot be the name of a file") from error
+    if S_ISCHR(mode):
+        raise BadInputError(f"cannot read {_shown(path)}: it is a device, not a file")
 
 
 def write_text(path: str | None, text: str) -> None:
-    """Write a file, or to stdout where there is no path; TilewiseError when it cannot be."""
+    """Write a file, or to stdout where there is no path.
+
+    Raises:
+        BadInputError: there can be no such file.
+        TilewiseError: it cannot be written.
+    """
     if path is None:
         sys.stdout.write(text)
         return
     try:
-        Path(path).write_text(text)
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise TilewiseError(f"cannot write {path}: {error.strerror}") from error
+        kind = BadInputError if error.errno in _OF_THE_PATH else TilewiseError
+        raise kind(f"cannot write {_shown(path)}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInputError(f"{_shown(path)} cannot be the name of a file") from error
+
+
+def require_folder(path: str | None) -> None:
+    """Raise BadInputError for a file that cannot be written, before an hour is spent on it."""
+    if path is None:
+        return
+    try:
+        is_folder = S_ISDIR(Path(path).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_folder = False
+    except OSError as error:
+        raise BadInputError(f"cannot write {_shown(path)}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInputError(f"{_shown(path)} cannot be the name of a file") from error
+    if is_folder:
+        raise BadInputError(f"cannot write {_shown(path)}: it is a folder")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise BadInputError(
+            f"cannot write {_shown(path)}: there is no folder {_shown(str(folder))}"
+        )
+
+
+def _shown(path: str) -> str:
+    return one_line(path) or "''"
