@@ -30,10 +30,10 @@ def cache_dir() -> Path:
     if named:
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
-    home = Path(base) if base else Path.home() / ".cache"
-    folder = home / "tilewise"
     try:
+        home = Path(base) if base else Path.home() / ".cache"
+        folder = home / "tilewise"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, RuntimeError):  # a user may have no home
         return Path(tempfile.gettempdir()) / "tilewise"
     return folder

@@ -20,8 +20,8 @@ def physical_memory() -> int:
 def check_memory(problem: Problem, memory: int | None = None) -> None:
     """Raise unless operands and reference fit in memory beside the system and the service.
 
-    Everything that runs a problem asks this before it makes operands. What only reads a stored
-    schedule does not: its kernel may be for a larger machine.
+    Who searches or times a problem here asks this first. Who reads what is stored does not: its
+    kernel may be for a larger machine.
 
     Args:
         problem: what is to be computed.

@@ -20,7 +20,7 @@ from service.db.models import JobState
 MOST_PROBLEMS = 1000
 Flavor = Literal["cpu", "air", "iree"]
 ProblemKey = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z]*$", max_length=64)]
-"""What a path can hold in place of a problem's SHA-256, so that any other text is nobody's key."""
+"""A problem's SHA-256 in a path; other letters and digits are the key of no problem."""
 
 
 def _problem_source(value: object) -> object:

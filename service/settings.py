@@ -15,10 +15,13 @@ def default_database() -> str:
     """URL of the SQLite file in the user's data folder.
 
     Raises:
-        DatabaseError: the folder's name is not text.
+        DatabaseError: there is no such folder, or its name is not text.
     """
     base = os.environ.get("XDG_DATA_HOME")
-    data = Path(base) if base else Path.home() / ".local" / "share"
+    try:
+        data = Path(base) if base else Path.home() / ".local" / "share"
+    except RuntimeError as error:
+        raise DatabaseError("this user has no home folder; set TILEWISE_DB") from error
     file = data / "tilewise" / "tilewise.db"
     try:
         return URL.create("sqlite", database=str(file)).render_as_string()

@@ -15,7 +15,7 @@ from typing import Any
 import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import create_engine, inspect, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from kernels.quoting import quoted, without_password
@@ -51,7 +51,7 @@ def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
     name = name or f"{first['problem']} on {first['target']}"
     if not name.isprintable():
         raise BadInputError(f"name={quoted(name)} holds characters that cannot be printed")
-    shown = without_password(storage)
+    shown = _shown(storage)
     _require_storage(storage, shown)
     distributions = _distributions(row["params"] for row in rows)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -71,6 +71,15 @@ def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
         raise TilewiseError(f"storage {shown} failed: {error}") from error
     counts = {state: sum(row["state"] == state for row in rows) for state in _STATES}
     return {"study": name, "storage": shown, "trials": counts}
+
+
+def _shown(url: str) -> str:
+    """The URL without its password."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return without_password(url)
+    return url if parsed.password is None else parsed.render_as_string()
 
 
 def _require_storage(url: str, shown: str) -> None:

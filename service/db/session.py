@@ -24,10 +24,10 @@ _WRITES = "tilewise_writes"
 _FORMS = "write sqlite:///FILE or postgresql+psycopg://HOST/NAME"
 _DRIVERS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg", "psycopg2")}
 _LARGEST_PORT = 65535
-# What SQLAlchemy takes of a URL for itself; the rest is SQLite's, in its own form of a URI alone.
-_SQLITE_OPTIONS = {
-    *("timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements"),
-}
+# SQLAlchemy takes these for itself, and all others only where SQLite is given a URI of its own.
+_SQLITE_OPTIONS = frozenset(
+    ("timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements")
+)
 
 
 def make_engine(
@@ -166,8 +166,8 @@ def _check_sqlite(url: URL) -> None:
         )
     if "uri" not in url.query and (ignored := set(url.query) - _SQLITE_OPTIONS):
         raise DatabaseError(
-            f"database {shown(url)}: {', '.join(sorted(ignored))} counts only in a URL as "
-            "sqlite:///file:FILE?mode=ro&uri=true"
+            f"database {shown(url)}: SQLite would ignore {', '.join(sorted(ignored))}; "
+            "write sqlite:///file:FILE?uri=true&..."
         )
 
 

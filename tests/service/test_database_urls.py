@@ -1,7 +1,11 @@
 """URLs of databases as people mistype them: refused in one line, without the password."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
+from kernels.paths import cache_dir
 from service.db import schema
 from service.db.session import make_engine
 from service.errors import DatabaseError
@@ -32,7 +36,7 @@ from service.settings import Settings, default_database
         ("sqlite:///file:%00?uri=true", "cannot hold the character NUL"),
         ("sqlite:///\udcff.db", "is not a database URL"),
         ("sqlite:///x.db?timeout=long", "could not convert"),
-        ("sqlite:///x.db?mode=ro", "mode counts only in a URL as"),
+        ("sqlite:///x.db?mode=ro", "SQLite would ignore mode; write sqlite:///file:FILE?uri=true"),
         ("sqlite:///file::memory:?uri=true", "cannot see a database in memory"),
         ("sqlite:///file:x?mode=memory&uri=true", "cannot see a database in memory"),
         ("sqlite:///file:x?mode=odd&uri=true", "no such access mode"),
@@ -79,3 +83,16 @@ def test_a_folder_of_user_data_that_is_no_text_is_refused(monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", "/tmp/\udcff")
     with pytest.raises(DatabaseError, match="set TILEWISE_DB"):
         default_database()
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    with pytest.raises(DatabaseError, match="no home folder; set TILEWISE_DB"):
+        default_database()
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
+    assert cache_dir() == Path(tempfile.gettempdir()) / "tilewise"

@@ -160,6 +160,13 @@ def test_a_storage_that_is_none_is_bad_input(url: str, message: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_an_at_sign_in_a_path_is_no_password(tmp_path: Path) -> None:
+    folder = tmp_path / "a@b"
+    folder.mkdir()
+    storage = f"sqlite:///{folder}/study.db"
+    assert export([trial(0)], storage)["storage"] == storage
+
+
 @pytest.mark.parametrize("name", ["\0", "\ud800", "a\nb", "\x1b[2J"], ids=ascii)
 def test_a_study_has_a_name_that_can_be_printed(storage: str, name: str) -> None:
     with pytest.raises(BadInputError, match="cannot be printed") as caught:
