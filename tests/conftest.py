@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("no clock", NO_CLOCK)
+settings.register_profile("fuzz", NO_CLOCK, max_examples=3000)
 settings.load_profile("no clock")
 
 

@@ -33,7 +33,7 @@ PARAMETERS = {
     "target": "host",
     "flavor": "air",
 }
-IS_LONG = settings.default is not None and settings.default.max_examples > 100
+IS_LONG = settings().max_examples > 1000
 FUZZ = settings(
     max_examples=settings().max_examples if IS_LONG else 25,
     derandomize=not IS_LONG,
