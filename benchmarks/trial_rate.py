@@ -98,8 +98,9 @@ def search(problem: Problem, trials: int, overlap: bool) -> tuple[Metered, TuneR
             made = jobs.create_or_join(session, problem, target.canonical, request, "benchmark")
             assert made.job is not None
             job_id = made.job.id
-            assert lease.claim_one(session, job_id, me())
-        store = SqlTrialStore(sessions, job_id, me())
+            held = lease.claim_one(session, job_id, me())
+            assert held is not None
+        store = SqlTrialStore(sessions, job_id, held)
         begin = time.perf_counter()
         result = tune(problem, target, request, store, make_runner=make)
         engine.dispose()

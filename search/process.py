@@ -162,7 +162,7 @@ class ChildProcess:
         assert self._process is not None
         code = self._process.wait()
         self._kill()
-        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        how = signal_name(-code) if code < 0 else f"exit code {code}"
         return CandidateFailureError("crash", f"the process ended with {how}")
 
     def _kill(self) -> None:
@@ -177,3 +177,11 @@ class ChildProcess:
                     pipe.close()
                 except BrokenPipeError:
                     continue
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV`, say; of a signal that has no name, its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

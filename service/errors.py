@@ -35,6 +35,26 @@ class LeaseLostError(ServiceError):
     """Another process has taken the job; whoever meets this stops and writes nothing."""
 
 
+class ClaimError(ServiceError):
+    """A job could not be taken, for a reason that concerns it alone.
+
+    Attributes:
+        job_id: the job.
+    """
+
+    def __init__(self, job_id: int, message: str) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class WorkerError(ServiceError):
+    """A worker process could not be started."""
+
+
+class DamagedError(ServiceError):
+    """A stored row cannot be read; the message names the row, the column and the value."""
+
+
 class MachineError(ServiceError):
     """This machine could not be examined."""
 

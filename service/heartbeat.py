@@ -7,6 +7,7 @@ from types import TracebackType
 from service import lease
 from service.db.session import Sessions, reading, writing
 from service.errors import DatabaseError, LeaseLostError
+from service.lease import Lease
 
 PERIOD_S = 15.0
 
@@ -19,15 +20,12 @@ class Heartbeat:
     A long compile ends no trial, so the trials alone cannot keep the lease.
     """
 
-    def __init__(
-        self, sessions: Sessions, job_id: int, owner: str, period_s: float = PERIOD_S
-    ) -> None:
+    def __init__(self, sessions: Sessions, held: Lease, period_s: float = PERIOD_S) -> None:
         self._sessions = sessions
-        self._job_id = job_id
-        self._owner = owner
+        self._held = held
         self._period_s = period_s
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"lease-{job_id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"lease-{held.job_id}", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
         self._thread.start()
@@ -45,14 +43,17 @@ class Heartbeat:
     def should_stop(self) -> bool:
         """Whether the job was cancelled or taken over; asked between trials."""
         with reading(self._sessions) as session:
-            return not lease.holds(session, self._job_id, self._owner)
+            return not lease.holds(session, self._held)
 
     def _run(self) -> None:
         while not self._ending.wait(self._period_s):
             try:
                 with writing(self._sessions) as session:
-                    lease.beat(session, self._job_id, self._owner)
+                    lease.beat(session, self._held)
             except LeaseLostError:
                 return  # `should_stop` tells the search
             except DatabaseError as error:
-                log.warning("job %d: lease not extended: %s", self._job_id, error)
+                log.warning("job %d: lease not extended: %s", self._held.job_id, error)
+            except Exception:
+                # Whatever it was, a thread that ended would cost the job its lease.
+                log.exception("job %d: lease not extended", self._held.job_id)

@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from kernels.problem import Problem
 from search.records import TuneRequest
+from service import lease
 from service.db import models
-from service.db.base import now
 from service.db.rows import problem_row, toolchain_row
 from service.errors import ConflictError, NotFoundError
 from service.queries import find_fresh
@@ -153,7 +153,7 @@ def cancel(session: Session, job_id: int) -> models.Job:
     if job.state in ("done", "failed"):
         raise ConflictError(f"job {job_id} is {job.state} and cannot be cancelled")
     if job.state != "cancelled":
-        job.state, job.finished_at = "cancelled", now()
+        lease.call_off(job)
     return job
 
 

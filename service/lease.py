@@ -1,98 +1,172 @@
 """Leases: which process runs a job, and how a job outlives the process.
 
 A running job belongs to its owner until the owner ends it, gives it back, is seen dead
-on this host, or has not shown itself for `LEASE`. Every change is one UPDATE that names
-the owner it expects, so of two processes that race one wins and the other is told.
+on this host, or has not shown itself for `LEASE`. Every claim begins a run with a number of its
+own, the job's epoch. Every change is one UPDATE that names the run it expects: of two processes
+that race one wins and the other is told, and a run that lost its job changes nothing, also
+where the next run has the same owner.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Update, bindparam, select, update
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
-from service.db.base import now
+from service.db.base import damage, now
 from service.db.models import Job, Toolchain
-from service.errors import LeaseLostError
+from service.errors import ClaimError, LeaseLostError
 from service.owner import is_dead
 
 LEASE = timedelta(seconds=60)
 MOST_CRASHES = 3
+_DAMAGED = "its row in the database is damaged: {}; ask again"
+
+log = logging.getLogger(__name__)
 
 
-def claim(session: Session, owner: str, targets: Sequence[str], toolchain: str) -> Job | None:
+@dataclass(frozen=True)
+class Lease:
+    """One run of a job, as the writes of that run name it.
+
+    Attributes:
+        job_id: the job.
+        owner: the process that runs it, from `service.owner.me`.
+        epoch: the number of the run among the job's runs.
+    """
+
+    job_id: int
+    owner: str
+    epoch: int
+
+
+def claim(
+    session: Session,
+    owner: str,
+    targets: Sequence[str],
+    toolchain: str,
+    *,
+    but: Collection[int] = (),
+) -> Lease | None:
     """Take the oldest job that these targets and toolchain can run and that nobody runs.
+
+    A job whose row is damaged fails with a message that says so.
 
     Args:
         session: a transaction that writes.
         owner: who takes it, from `service.owner.me`.
         targets: the canonical targets that this machine serves.
         toolchain: `kernels.toolchain.identity()`.
+        but: jobs that are not taken, such as those that the owner runs already. Their
+            heartbeat may be late though their process lives: after a SIGSTOP or a suspend.
 
     Returns:
-        The job, now running and owned; None when there is nothing to do.
+        The lease of the job, now running and owned; None when there is nothing to do.
+
+    Raises:
+        ClaimError: something unforeseen about one job, which the error names.
     """
     query = (
         select(Job)
         .join(Job.toolchain)
         .where(Job.target.in_(targets), Toolchain.identity == toolchain)
-        .where(Job.state.in_(("queued", "running")))
+        .where(Job.state.in_(("queued", "running")), Job.id.not_in(but))
         .order_by(Job.id)
     )
     for job in session.scalars(query):
-        if _is_free(job) and _take(session, job, owner):
-            return job
+        try:
+            taken = _claim(session, job, owner)
+        except (OperationalError, InterfaceError):
+            raise  # the database, not the job
+        except Exception as error:
+            raise ClaimError(job.id, f"it cannot be claimed: {error!r}") from error
+        if taken is not None:
+            return taken
     return None
 
 
-def claim_one(session: Session, job_id: int, owner: str) -> bool:
-    """Take this one job; False when it has ended or somebody runs it."""
+def claim_one(session: Session, job_id: int, owner: str) -> Lease | None:
+    """Take this one job; None when it has ended or somebody runs it."""
     job = session.get(Job, job_id)
-    return job is not None and _is_free(job) and _take(session, job, owner)
+    return None if job is None else _claim(session, job, owner)
 
 
-def beat(session: Session, job_id: int, owner: str) -> None:
-    """Show that the owner lives; also after a cancellation, which the owner has yet to see.
+def beat(session: Session, held: Lease) -> None:
+    """Show that the run goes on; also after a cancellation, which it has yet to see.
 
     Raises:
-        LeaseLostError: another process has the job.
+        LeaseLostError: another run has the job.
     """
-    values = {"job_is": job_id, "owner_is": owner, "moment": now()}
+    values = {
+        "job_is": held.job_id,
+        "owner_is": held.owner,
+        "epoch_is": held.epoch,
+        "moment": now(),
+    }
     if not session.connection().execute(_BEAT, values).rowcount:
-        raise LeaseLostError(f"job {job_id} was taken over by another process")
+        raise LeaseLostError(f"job {held.job_id} was taken over by another process")
 
 
-def holds(session: Session, job_id: int, owner: str) -> bool:
-    """Whether the job is running and belongs to `owner`."""
-    query = select(Job.id).where(Job.id == job_id, Job.owner == owner, Job.state == "running")
+def holds(session: Session, held: Lease) -> bool:
+    """Whether the job is running, and this is its run."""
+    query = select(Job.id).where(
+        Job.id == held.job_id,
+        Job.owner == held.owner,
+        Job.epoch == held.epoch,
+        Job.state == "running",
+    )
     return session.scalar(query) is not None
 
 
-def release(session: Session, job_id: int, owner: str) -> bool:
-    """Give a job back to the queue; False when it was not running for `owner`."""
-    return _leave(session, job_id, owner, state="queued")
+def release(session: Session, held: Lease) -> bool:
+    """Give a job back to the queue; False when this was not its run."""
+    return _leave(session, held, state="queued")
 
 
-def crash(session: Session, job_id: int, owner: str, why: str) -> None:
+def crash(session: Session, held: Lease, why: str) -> None:
     """Count the death of a worker: the job is queued again, or fails at `MOST_CRASHES`.
 
-    Nothing happens when the job is no longer running for `owner`.
+    Nothing happens when the run is not the job's any more.
     """
-    job = session.get(Job, job_id)
+    job = session.get(Job, held.job_id)
     if job is None:
+        return
+    broken = damage(job)
+    if broken is not None:
+        _leave(session, held, state="failed", error=_DAMAGED.format(broken), complete=False)
         return
     crashes = job.crashes + 1
     if crashes < MOST_CRASHES:
-        _leave(session, job_id, owner, state="queued", crashes=crashes)
+        _leave(session, held, state="queued", crashes=crashes)
     else:
         error = f"the worker died {crashes} times; the last time: {why}"
-        _leave(session, job_id, owner, state="failed", crashes=crashes, error=error)
+        _leave(session, held, state="failed", crashes=crashes, error=error, complete=False)
 
 
-def end(session: Session, job_id: int, owner: str, **values: Any) -> bool:
-    """End a job as its owner; False when it was cancelled or taken over meanwhile."""
-    return _leave(session, job_id, owner, **values)
+def end(session: Session, held: Lease, **values: Any) -> bool:
+    """End a job as its run; False when it was cancelled or taken over meanwhile."""
+    return _leave(session, held, **values)
+
+
+def call_off(job: Job) -> None:
+    """Cancel a job, whoever runs it, in the transaction that has read it.
+
+    The owner stays, so that the trial that is under way can be stored.
+    """
+    job.elapsed_s, job.claimed_at = _spent_s(job, _last_sign(job)), None
+    job.state, job.complete, job.finished_at = "cancelled", False, now()
+
+
+def fail(job: Job, error: str) -> None:
+    """Fail a job from outside its run, in the transaction that has read it."""
+    job.elapsed_s = _spent_s(job, _last_sign(job))
+    job.owner = job.claimed_at = job.heartbeat_at = None
+    job.state, job.complete, job.finished_at = "failed", False, now()
+    job.error = error
 
 
 def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
@@ -110,57 +184,68 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
         .where(Job.state.in_(("queued", "running")))
         .with_for_update(of=Job)
     )
-    jobs = [job for job in session.scalars(query) if _is_free(job)]
+    jobs = [job for job in session.scalars(query) if damage(job) or _is_free(job)]
     for job in jobs:
-        job.state, job.finished_at = "failed", now()
-        job.owner = job.claimed_at = job.heartbeat_at = None
-        job.error = f"it was for the toolchain {job.toolchain.identity}, which changed; ask again"
+        fail(job, f"it was for the toolchain {job.toolchain.identity}, which changed; ask again")
     return len(jobs)
+
+
+def _claim(session: Session, job: Job, owner: str) -> Lease | None:
+    broken = damage(job)
+    if broken is None:
+        return _take(session, job, owner) if _is_free(job) else None
+    message = _DAMAGED.format(broken)
+    log.error("job %d fails: %s", job.id, message)
+    fail(job, message)
+    session.flush()
+    return None
 
 
 def _is_free(job: Job) -> bool:
     if job.state == "queued":
         return True
-    if job.state != "running" or job.owner is None or job.heartbeat_at is None:
+    if job.state != "running":
         return False
+    if job.owner is None or job.heartbeat_at is None:
+        return True  # no claim leaves a job so, and nobody would ever end it
     return job.heartbeat_at < now() - LEASE or is_dead(job.owner)
 
 
-def _take(session: Session, job: Job, owner: str) -> bool:
+def _take(session: Session, job: Job, owner: str) -> Lease | None:
     moment = now()
     statement = (
         update(Job)
-        .where(Job.id == job.id, Job.state == job.state)
-        .where(Job.owner.is_not_distinct_from(job.owner))
+        .where(Job.id == job.id, Job.state == job.state, Job.epoch == job.epoch)
         .where(Job.heartbeat_at.is_not_distinct_from(job.heartbeat_at))
         .values(
             state="running",
             owner=owner,
+            epoch=Job.epoch + 1,
             claimed_at=moment,
             heartbeat_at=moment,
             started_at=job.started_at or moment,
-            elapsed_s=job.elapsed_s + _run_seconds(job, job.heartbeat_at),
+            elapsed_s=_spent_s(job, job.heartbeat_at),
         )
     )
     taken = _changed(session, statement)
     session.refresh(job)
-    return taken
+    return Lease(job.id, owner, job.epoch) if taken else None
 
 
-def _leave(session: Session, job_id: int, owner: str, *, state: str, **values: Any) -> bool:
-    job = session.get(Job, job_id, populate_existing=True)
+def _leave(session: Session, held: Lease, *, state: str, **values: Any) -> bool:
+    job = session.get(Job, held.job_id, populate_existing=True)
     if job is None:
         return False
     moment = now()
     statement = (
-        _owned(job_id, owner)
+        _of_run(held.job_id, held.owner, held.epoch)
         .where(Job.state == "running")
         .values(
             state=state,
             owner=None,
             claimed_at=None,
             heartbeat_at=None,
-            elapsed_s=job.elapsed_s + _run_seconds(job, moment),
+            elapsed_s=_spent_s(job, moment),
             finished_at=None if state == "queued" else moment,
             **values,
         )
@@ -170,18 +255,29 @@ def _leave(session: Session, job_id: int, owner: str, *, state: str, **values: A
     return left
 
 
-def _run_seconds(job: Job, until: datetime | None) -> float:
-    if job.claimed_at is None or until is None:
-        return 0.0
-    return (until - job.claimed_at).total_seconds()
+def _last_sign(job: Job) -> datetime | None:
+    """Until when a run counts that is ended from outside: until now, if its owner lives."""
+    if job.state == "running" and damage(job) is None and not _is_free(job):
+        return now()
+    return job.heartbeat_at
 
 
-def _owned(job_id: Any, owner: Any) -> Update:
-    return update(Job).where(Job.id == job_id, Job.owner == owner)
+def _spent_s(job: Job, until: datetime | None) -> float:
+    """Seconds of all runs, the present one up to a moment; a value that is garbled adds nothing."""
+    spent = job.elapsed_s if isinstance(job.elapsed_s, float) else 0.0
+    if isinstance(job.claimed_at, datetime) and isinstance(until, datetime):
+        spent += max(0.0, (until - job.claimed_at).total_seconds())
+    return spent
+
+
+def _of_run(job_id: Any, owner: Any, epoch: Any) -> Update:
+    return update(Job).where(Job.id == job_id, Job.owner == owner, Job.epoch == epoch)
 
 
 # Made once, since it goes with every trial.
-_BEAT = _owned(bindparam("job_is"), bindparam("owner_is")).values(heartbeat_at=bindparam("moment"))
+_BEAT = _of_run(bindparam("job_is"), bindparam("owner_is"), bindparam("epoch_is")).values(
+    heartbeat_at=bindparam("moment")
+)
 
 
 def _changed(session: Session, statement: Update) -> bool:

@@ -14,6 +14,7 @@ from service import lease, queries
 from service.db import models
 from service.db.base import now
 from service.db.rows import machine_row
+from service.lease import Lease
 from service.machine import MachineInfo
 from service.results import measured_json, peers_json
 
@@ -40,8 +41,7 @@ class Attempt:
 
 def store(
     session: Session,
-    job_id: int,
-    owner: str,
+    held: Lease,
     result: TuneResult,
     best: Best,
     attempts: Sequence[Attempt],
@@ -55,9 +55,9 @@ def store(
     Returns:
         The schedule's row; None, with nothing stored, when the job was cancelled or taken over.
     """
-    if not lease.end(session, job_id, owner, state="done", complete=result.complete):
+    if not lease.end(session, held, state="done", complete=result.complete):
         return None
-    job = session.get_one(models.Job, job_id)
+    job = session.get_one(models.Job, held.job_id)
     row = _schedule_row(session, job, result, best, machine)
     _drop(session, row, proven=False)
     for attempt in attempts:

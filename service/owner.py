@@ -14,16 +14,27 @@ def me() -> str:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether `owner` is known to have ended; False for processes of other hosts.
+    """Whether `owner` is known to have ended.
 
-    A pid whose process started at another time is a recycled one, so its owner is dead.
+    False for processes of other hosts, and for text that names no process at all: nobody here
+    can tell. A pid whose process started at another time is a recycled one, so its owner is dead.
     """
-    host, pid, start = owner.rsplit(":", 2)
-    if host != socket.gethostname():
+    parts = _parts(owner)
+    if parts is None or parts[0] != socket.gethostname():
         return False
+    _, pid, start = parts
     if not Path("/proc/self/stat").exists():
-        return not _answers(int(pid))
-    return _start_time(int(pid)) != int(start)
+        return not _answers(pid)
+    return _start_time(pid) != start
+
+
+def _parts(owner: str) -> tuple[str, int, int] | None:
+    """Host, pid and start time; None for text that `me` cannot have written."""
+    try:
+        host, pid, start = owner.rsplit(":", 2)
+        return host, int(pid), int(start)
+    except ValueError:
+        return None
 
 
 def _start_time(pid: int) -> int | None:
@@ -40,7 +51,7 @@ def _start_time(pid: int) -> int | None:
 def _answers(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

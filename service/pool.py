@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.process import ONE_THREAD, child_command, child_environment
+from search.process import signal_name
 from service import lease
+from service.db.models import Job
 from service.db.session import Sessions, reading, writing
-from service.errors import DatabaseError
+from service.errors import ClaimError, WorkerError
+from service.faults import Faults
+from service.lease import Lease
 from service.owner import me
 
 POLL_S = 1.0
@@ -41,7 +45,8 @@ class Pool:
     """Claims jobs and runs each in a child process that ends with this one.
 
     Between `start` and `stop` one thread looks after the children: the kernel ends a
-    child with the thread that started it, so that thread has to last.
+    child with the thread that started it, so that thread has to last. Whatever one job or the
+    database does to it is logged, and it goes on with the others.
     """
 
     def __init__(self, sessions: Sessions, url: str, work: Work, poll_s: float = POLL_S) -> None:
@@ -50,7 +55,9 @@ class Pool:
         self._work = work
         self._poll_s = poll_s
         self._owner = me()
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[Lease, subprocess.Popen[bytes]] = {}
+        self._faults = Faults(log)
+        self._has_retired = False
         self._stopping = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
@@ -75,70 +82,87 @@ class Pool:
         self._thread.join()
 
     def _run(self) -> None:
-        with contextlib.suppress(DatabaseError), writing(self._sessions) as session:
-            lease.retire(session, self._work.targets, self._work.toolchain)
-        failing = False
         while not self._stopping:
-            try:
-                self._tick()
-                failing = False
-            except DatabaseError as error:
-                if not failing:  # once, not once a second
-                    log.error("workers wait for the database: %s", error)
-                failing = True
+            self._tick()
             self._wake.wait(self._poll_s)
             self._wake.clear()
         self._end_all()
 
     def _tick(self) -> None:
-        self._reap()
-        self._end_lost()
-        while len(self._children) < self._work.workers and not self._stopping:
-            if not self._start_next():
-                return
+        for held, child in list(self._children.items()):
+            with self._faults.kept_from(f"job {held.job_id}"):
+                self._look_after(held, child)
+        with self._faults.kept_from("the workers"):
+            self._retire()
+            self._start_more()
 
-    def _reap(self) -> None:
-        """Take note of children that ended; one that left its job running has crashed."""
-        for job_id, child in list(self._children.items()):
-            code = child.poll()
-            if code is None:
-                continue
+    def _look_after(self, held: Lease, child: subprocess.Popen[bytes]) -> None:
+        """Count a child that died; end one whose job was cancelled or taken over.
+
+        A child that lives keeps its job, however late its heartbeat is.
+        """
+        is_news = child.returncode is None
+        code = child.poll()
+        if code is None:
+            with reading(self._sessions) as session:
+                is_ours = lease.holds(session, held)
+            if not is_ours:
+                _end(child)
+                del self._children[held]
+            return
+        if is_news:  # later the number of its group may be another's
             _sweep(child)
-            with writing(self._sessions) as session:
-                lease.crash(session, job_id, self._owner, _reason(code))
-            del self._children[job_id]
-
-    def _end_lost(self) -> None:
-        """End children whose job was cancelled or taken over."""
-        with reading(self._sessions) as session:
-            lost = [
-                job_id for job_id in self._children if not lease.holds(session, job_id, self._owner)
-            ]
-        for job_id in lost:
-            _end(self._children[job_id])
-            del self._children[job_id]
-
-    def _start_next(self) -> bool:
         with writing(self._sessions) as session:
-            job = lease.claim(session, self._owner, self._work.targets, self._work.toolchain)
-        if job is None:
-            return False
+            lease.crash(session, held, _reason(code))
+        del self._children[held]
+
+    def _retire(self) -> None:
+        """Fail what waits for another toolchain; once, since its own service may start later."""
+        if not self._has_retired:
+            with writing(self._sessions) as session:
+                lease.retire(session, self._work.targets, self._work.toolchain)
+            self._has_retired = True
+
+    def _start_more(self) -> None:
+        """Start a job for each free worker; those that cannot be claimed wait for the next tick."""
+        refused: set[int] = set()
+        while len(self._children) < self._work.workers and not self._stopping:
+            try:
+                if not self._start_next(refused):
+                    return
+            except ClaimError as error:
+                self._faults.tell(f"job {error.job_id}", error)
+                refused.add(error.job_id)
+
+    def _start_next(self, refused: set[int]) -> bool:
+        running = {held.job_id for held in self._children}
+        with writing(self._sessions) as session:
+            held = lease.claim(
+                session,
+                self._owner,
+                self._work.targets,
+                self._work.toolchain,
+                but=refused | running,
+            )
+            if held is None:
+                return False
+            problem = session.get_one(Job, held.job_id).problem.canonical
         try:
-            self._children[job.id] = self._spawn(job.id)
-        except OSError as error:  # no memory, no processes left: later, perhaps
-            log.error("job %d: no worker could be started: %s", job.id, error)
-            self._give_back(job.id)
-            return False
-        log.info("job %d: %s", job.id, job.problem.canonical)
+            self._children[held] = self._spawn(held)
+        except Exception as error:  # no memory, no processes left: later, perhaps
+            self._give_back(held)
+            raise WorkerError(f"job {held.job_id}: no worker could be started: {error}") from error
+        log.info("job %d, run %d: %s", held.job_id, held.epoch, problem)
         return True
 
-    def _spawn(self, job_id: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, held: Lease) -> subprocess.Popen[bytes]:
         # The URL may hold a password, and a command line is public.
         return subprocess.Popen(
             child_command(
                 "service.worker",
-                f"--job={job_id}",
-                f"--owner={self._owner}",
+                f"--job={held.job_id}",
+                f"--owner={held.owner}",
+                f"--epoch={held.epoch}",
                 f"--parent={os.getpid()}",
                 *self._work.arguments,
             ),
@@ -149,15 +173,15 @@ class Pool:
         )
 
     def _end_all(self) -> None:
-        for job_id, child in self._children.items():
-            _end(child)
-            with contextlib.suppress(DatabaseError):
-                self._give_back(job_id)
+        for held, child in self._children.items():
+            with self._faults.kept_from(f"job {held.job_id}"):
+                _end(child)
+                self._give_back(held)
         self._children.clear()
 
-    def _give_back(self, job_id: int) -> None:
+    def _give_back(self, held: Lease) -> None:
         with writing(self._sessions) as session:
-            lease.release(session, job_id, self._owner)
+            lease.release(session, held)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -177,5 +201,5 @@ def _sweep(child: subprocess.Popen[bytes]) -> None:
 
 def _reason(code: int) -> str:
     if code < 0:
-        return f"signal {signal.Signals(-code).name}"
+        return f"signal {signal_name(-code)}"
     return f"exit status {code}; its log says more"

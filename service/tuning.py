@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kernels.errors import KernelsError
@@ -23,6 +23,7 @@ from service.db.session import Sessions, reading, writing
 from service.db.trials import SqlTrialStore
 from service.errors import LeaseLostError
 from service.heartbeat import Heartbeat
+from service.lease import Lease
 from service.machine import MachineInfo, examine_here
 from service.outcome import Attempt
 from service.proving import Proofs, load
@@ -103,8 +104,7 @@ class JobOutcome:
 
 def run_job(
     sessions: Sessions,
-    job_id: int,
-    owner: str,
+    held: Lease,
     *,
     on_event: Callable[[Event], None] | None = None,
     tuner: Tuner | None = None,
@@ -112,15 +112,14 @@ def run_job(
     machine: MachineInfo | None = None,
     began: float | None = None,
 ) -> JobOutcome:
-    """Run a job that `owner` has claimed, from its first trial that is not stored yet.
+    """Run a job that was claimed, from its first trial that is not stored yet.
 
     A job that is interrupted from outside (Ctrl-C, SIGTERM) goes back to the queue. An
     unexpected exception leaves it claimed: whoever started this process counts the crash.
 
     Args:
         sessions: the session factory.
-        job_id: the job.
-        owner: the holder of its lease.
+        held: the job's lease, which `service.lease.claim` gave.
         on_event: told of each trial and each proof.
         tuner: the search; None is `search.tune.tune`.
         prover: the proof of a script; None is `kernels.mlir.prove`.
@@ -129,10 +128,10 @@ def run_job(
     """
     began = time.monotonic() if began is None else began
     with reading(sessions) as session:
-        job = jobs.get(session, job_id)
-    run = _Run(sessions, job, owner, on_event or _ignore)
+        job = jobs.get(session, held.job_id)
+    run = _Run(sessions, job, held, on_event or _ignore)
     try:
-        with Heartbeat(sessions, job_id, owner) as heartbeat:
+        with Heartbeat(sessions, held) as heartbeat:
             attempt = partial(run.attempt, prover or load(PROVER))
             proofs = Proofs(run.problem, attempt, heartbeat.should_stop, run.has_seconds)
             result = run.search(tuner or load(TUNER), heartbeat.should_stop, proofs.prove, began)
@@ -146,7 +145,7 @@ def run_job(
         return run.fail(str(error), error)
     except (KeyboardInterrupt, SystemExit):
         with writing(sessions) as session:
-            lease.release(session, job_id, owner)
+            lease.release(session, held)
         raise
 
 
@@ -154,13 +153,17 @@ class _Run:
     """The steps of one run, over what they share."""
 
     def __init__(
-        self, sessions: Sessions, job: models.Job, owner: str, on_event: Callable[[Event], None]
+        self, sessions: Sessions, job: models.Job, held: Lease, on_event: Callable[[Event], None]
     ) -> None:
         self._sessions = sessions
         self._job = job
-        self._owner = owner
+        self._held = held
         self._on_event = on_event
-        self.problem = parse_problem(job.problem.canonical)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What the job is for; a ProblemError where the database does not say."""
+        return parse_problem(self._job.problem.canonical)
 
     def search(
         self,
@@ -175,7 +178,7 @@ class _Run:
         def on_trial(trial: TrialRecord, best: TrialRecord | None) -> None:
             self._on_event(TrialEnded(trial, best, request.trials))
 
-        store = SqlTrialStore(self._sessions, self._job.id, self._owner)
+        store = SqlTrialStore(self._sessions, self._job.id, self._held)
         target = resolve(self._job.target)
         if request.seconds is not None:
             left = request.seconds - self._job.elapsed_s - (time.monotonic() - began)
@@ -218,15 +221,13 @@ class _Run:
     ) -> JobOutcome:
         """End the job with its results, unless it was taken away at the last moment."""
         with writing(self._sessions) as session:
-            row = outcome.store(session, self._job.id, self._owner, result, best, attempts, machine)
+            row = outcome.store(session, self._held, result, best, attempts, machine)
         return JobOutcome("done") if row is not None else self.interrupted()
 
     def fail(self, message: str, cause: Exception | None = None) -> JobOutcome:
         """End the job without a result."""
         with writing(self._sessions) as session:
-            ended = lease.end(
-                session, self._job.id, self._owner, state="failed", error=message, complete=False
-            )
+            ended = lease.end(session, self._held, state="failed", error=message, complete=False)
         return JobOutcome("failed", message, cause) if ended else self.interrupted()
 
     def interrupted(self) -> JobOutcome:

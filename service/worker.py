@@ -13,6 +13,7 @@ from kernels.process import die_with_parent
 from service.db import schema
 from service.db.session import make_engine, make_sessions
 from service.errors import ServiceError
+from service.lease import Lease
 from service.proving import load
 from service.settings import Settings
 from service.tuning import PROVER, TUNER, run_job
@@ -41,8 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         schema.check(engine)
         outcome = run_job(
             make_sessions(engine),
-            options.job,
-            options.owner,
+            Lease(options.job, options.owner, options.epoch),
             tuner=load(options.tuner),
             prover=load(options.prover),
         )
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--db", help="database URL; default TILEWISE_DB")
     parser.add_argument("--job", type=int, required=True, help="the job's number")
     parser.add_argument("--owner", required=True, help="holder of the job's lease")
+    parser.add_argument("--epoch", type=int, required=True, help="number of this run of the job")
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")
     parser.add_argument("--prover", default=PROVER, help="module:function that proves a script")

@@ -1,9 +1,18 @@
-"""The declarative base: constraint names and the column types that every model shares."""
+"""The declarative base: constraint names and the column types that every model shares.
 
+A database is a file that others can write to, and SQLite keeps any value in any column. So no
+value that a column cannot have stops the reading of a row, or of the rows beside it: it is read
+as `Garbled`, and `damage` names it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from math import isfinite
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, DateTime, Dialect, Double, MetaData
+from sqlalchemy import JSON, DateTime, Dialect, Double, MetaData, inspect
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
@@ -17,13 +26,54 @@ NAMING = {
     "pk": "pk_%(table_name)s",
 }
 
+UNBOUNDED = ("max_error",)  # of a wrong result it may be infinite
+_SHOWN = 40  # characters of a garbled value
+
 
 def now() -> datetime:
     """The present moment, aware, in UTC."""
     return datetime.now(UTC)
 
 
-class UtcDateTime(TypeDecorator[datetime]):
+@dataclass(frozen=True)
+class Garbled:
+    """A stored value that its column cannot have.
+
+    Attributes:
+        value: what the driver gave.
+    """
+
+    value: object
+
+    def __str__(self) -> str:
+        text = repr(self.value)
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+class _Tolerant(TypeDecorator[Any]):
+    """A type whose values are read as `Garbled` where they cannot be read."""
+
+    __abstract__ = True
+    cache_ok = True
+
+    def result_processor(
+        self, dialect: Dialect, coltype: object
+    ) -> Callable[[Any | None], Any | None] | None:
+        """What turns a driver's value into Python's; it raises nothing."""
+        read = super().result_processor(dialect, coltype)
+        kind = self.python_type
+
+        def tolerant(value: Any | None) -> Any | None:
+            try:
+                made = value if read is None else read(value)
+            except (TypeError, ValueError, RecursionError):
+                return Garbled(value)
+            return made if made is None or isinstance(made, kind) else Garbled(value)
+
+        return tolerant
+
+
+class UtcDateTime(_Tolerant):
     """A timestamp that goes in aware and comes out in UTC; SQLite itself keeps no zone."""
 
     impl = DateTime(timezone=True)
@@ -48,6 +98,30 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class Object(_Tolerant):
+    """A JSON object; None is NULL."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[Any]:
+        """What its values are."""
+        return dict
+
+
+class Array(_Tolerant):
+    """A JSON array; None is NULL."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[Any]:
+        """What its values are."""
+        return list
+
+
 class Base(DeclarativeBase):
     """Base of every model."""
 
@@ -55,6 +129,33 @@ class Base(DeclarativeBase):
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         datetime: UtcDateTime,
         float: Double(),
-        dict[str, Any]: JSON(none_as_null=True),
-        list[Any]: JSON(none_as_null=True),
+        dict[str, Any]: Object,
+        list[Any]: Array,
     }
+
+
+def damage(row: Base) -> str | None:
+    """The first column of a row whose value it cannot have, and that value; None for a sound row.
+
+    An infinite number is such a value, but for an error.
+    """
+    for name, kind, is_nullable in _columns(type(row)):
+        value = getattr(row, name)
+        if value is None and is_nullable:
+            continue
+        is_sound = isinstance(value, (kind, int) if kind is float else kind)
+        if is_sound and kind is float and name not in UNBOUNDED:
+            is_sound = isfinite(value)
+        if not is_sound:
+            raw = value if isinstance(value, Garbled) else Garbled(value)
+            return f"{name} is {raw}, not a {kind.__name__}"
+    return None
+
+
+@cache
+def _columns(model: type[Base]) -> list[tuple[str, type[Any], bool]]:
+    """Name, Python type and whether NULL is allowed, of the model's columns."""
+    return [
+        (attribute.key, attribute.columns[0].type.python_type, bool(attribute.columns[0].nullable))
+        for attribute in inspect(model).column_attrs
+    ]

@@ -26,6 +26,7 @@ from service import lease
 from service.db import models
 from service.db.base import now
 from service.db.session import Sessions, reading, writing
+from service.lease import Lease
 
 MOST_JOBS = 1024  # earlier searches that one search looks at
 PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine
@@ -40,14 +41,14 @@ class SqlTrialStore:
     Args:
         sessions: the session factory.
         job_id: whose trials.
-        owner: the holder of the job's lease; a trial of anybody else is refused, so that a
+        held: the run of the job that writes; a trial of any other run is refused, so that a
             process that lost its job cannot write into it. None does not ask.
     """
 
-    def __init__(self, sessions: Sessions, job_id: int, owner: str | None = None) -> None:
+    def __init__(self, sessions: Sessions, job_id: int, held: Lease | None = None) -> None:
         self._sessions = sessions
         self._job_id = job_id
-        self._owner = owner
+        self._held = held
 
     def trials(self) -> list[TrialRecord]:
         """Every finished trial, by number."""
@@ -110,12 +111,12 @@ class SqlTrialStore:
 
         Raises:
             ValueError: its number is taken.
-            LeaseLostError: another process has the job now.
+            LeaseLostError: another run has the job now.
         """
         try:
             with writing(self._sessions) as session:
-                if self._owner is not None:
-                    lease.beat(session, self._job_id, self._owner)
+                if self._held is not None:
+                    lease.beat(session, self._held)
                 session.connection().execute(_INSERT, row(self._job_id, trial))
         except IntegrityError as error:
             raise ValueError(f"trial {trial.number} is stored already") from error

@@ -84,9 +84,10 @@ def run(sessions: Sessions, machine: MachineInfo) -> Callable[..., JobOutcome]:
 
     def make(job_id: int, **parts: object) -> JobOutcome:
         with writing(sessions) as session:
-            assert lease.claim_one(session, job_id, me())
+            held = lease.claim_one(session, job_id, me())
+        assert held is not None, "it has ended, or somebody runs it"
         given = {"tuner": fakes.tune, "prover": fakes.prove, "machine": machine}
-        return run_job(sessions, job_id, me(), **{**given, **parts})
+        return run_job(sessions, held, **{**given, **parts})
 
     return make
 

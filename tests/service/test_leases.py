@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -20,12 +21,15 @@ ELSEWHERE = "another-host:1:1"
 
 @pytest.fixture
 def claim(sessions, machine):
-    def make(owner):
+    def make(owner, **options):
         with writing(sessions) as session:
-            job = lease.claim(session, owner, machine.targets, TOOLCHAIN)
-            return job.id if job else None
+            return lease.claim(session, owner, machine.targets, TOOLCHAIN, **options)
 
     return make
+
+
+def number(held):
+    return None if held is None else held.job_id
 
 
 def row(sessions, job_id):
@@ -42,7 +46,8 @@ def age(sessions, job_id, by):
 
 def test_the_oldest_job_goes_first_and_to_one_owner(claim, submit, sessions):
     first, second = submit(), submit(PROBLEM + ",bias")
-    assert [claim(me()), claim(ELSEWHERE), claim(me())] == [first, second, None]
+    taken = [claim(owner) for owner in (me(), ELSEWHERE, me())]
+    assert [number(held) for held in taken] == [first, second, None]
     assert (row(sessions, first).owner, row(sessions, first).state) == (me(), "running")
 
 
@@ -55,16 +60,16 @@ def test_of_many_claimers_one_wins(url, submit, machine):
         mine = make_sessions(make_engine(url))
         start.wait()
         with writing(mine) as session:
-            job = lease.claim(session, f"another-host:{number}:1", machine.targets, TOOLCHAIN)
-        if job is not None:
-            winners.append((job.id, job.owner))
+            held = lease.claim(session, f"another-host:{number}:1", machine.targets, TOOLCHAIN)
+        if held is not None:
+            winners.append(held.job_id)
 
     threads = [threading.Thread(target=race, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [found for found, _ in winners] == [job_id]
+    assert winners == [job_id]
 
 
 def take(session, job_id):
@@ -107,21 +112,52 @@ def test_only_jobs_that_this_machine_can_run_are_claimed(sessions, submit, machi
 
 def test_a_silent_owner_loses_the_job(claim, submit, sessions):
     job_id = submit()
-    assert claim(ELSEWHERE) == job_id
+    lost = claim(ELSEWHERE)
     age(sessions, job_id, lease.LEASE / 2)
     assert claim(me()) is None
     age(sessions, job_id, lease.LEASE)
-    assert claim(me()) == job_id
+    assert number(claim(me())) == job_id
     with pytest.raises(LeaseLostError), writing(sessions) as session:
-        lease.beat(session, job_id, ELSEWHERE)
+        lease.beat(session, lost)
+
+
+def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, sessions):
+    """What froze for longer than its lease meets its own process as the next owner."""
+    job_id = submit()
+    former = claim(me())
+    age(sessions, job_id, 2 * lease.LEASE)
+    present = claim(me())
+    assert (former.epoch, present.epoch) == (1, 2)
+    before = row(sessions, job_id)
+    with writing(sessions) as session:
+        with pytest.raises(LeaseLostError, match="taken over"):
+            lease.beat(session, former)
+        assert not lease.holds(session, former) and lease.holds(session, present)
+        assert not lease.release(session, former)
+        assert not lease.end(session, former, state="done", complete=True)
+        lease.crash(session, former, "signal SIGKILL")
+    after = row(sessions, job_id)
+    assert (after.state, after.crashes, after.epoch) == ("running", 0, 2)
+    assert (after.heartbeat_at, after.claimed_at) == (before.heartbeat_at, before.claimed_at)
+    with writing(sessions) as session:
+        assert lease.end(session, present, state="done", complete=True)
+
+
+def test_what_its_owner_runs_already_is_not_claimed_again(claim, submit, sessions):
+    first, second = submit(), submit(PROBLEM + ",bias")
+    claim(me())
+    age(sessions, first, 2 * lease.LEASE)
+    assert number(claim(me(), but=(first,))) == second
+    assert claim(me(), but=(first, second)) is None
+    assert number(claim(me())) == first
 
 
 def test_a_heartbeat_keeps_the_job(claim, submit, sessions):
     job_id = submit()
-    claim(ELSEWHERE)
+    held = claim(ELSEWHERE)
     age(sessions, job_id, 2 * lease.LEASE)
     with writing(sessions) as session:
-        lease.beat(session, job_id, ELSEWHERE)
+        lease.beat(session, held)
     assert claim(me()) is None
 
 
@@ -132,12 +168,12 @@ def test_the_job_of_a_dead_process_is_free_at_once(claim, submit):
     ) as child:
         owner = child.stdout.readline().strip()
         job_id = submit()
-        assert claim(owner) == job_id
+        assert number(claim(owner)) == job_id
         assert claim(me()) is None, "it lives"
         child.kill()
         while not is_dead(owner):  # a zombie until it is waited for, and dead all the same
             pass
-        assert claim(me()) == job_id
+        assert number(claim(me())) == job_id
 
 
 def test_a_recycled_pid_is_not_its_former_owner():
@@ -149,37 +185,37 @@ def test_a_recycled_pid_is_not_its_former_owner():
 
 def test_a_released_job_goes_back_to_the_queue(claim, submit, sessions):
     job_id = submit()
-    claim(me())
+    held = claim(me())
     with writing(sessions) as session:
-        assert not lease.release(session, job_id, ELSEWHERE)
-        assert lease.release(session, job_id, me())
+        assert not lease.release(session, replace(held, owner=ELSEWHERE))
+        assert lease.release(session, held)
     assert (row(sessions, job_id).state, row(sessions, job_id).crashes) == ("queued", 0)
 
 
 def test_a_job_fails_at_its_third_crash(claim, submit, sessions):
     job_id = submit()
     for left in ("queued", "queued", "failed"):
-        assert claim(me()) == job_id
+        held = claim(me())
         with writing(sessions) as session:
-            lease.crash(session, job_id, me(), "signal SIGSEGV")
+            lease.crash(session, held, "signal SIGSEGV")
         assert row(sessions, job_id).state == left
     assert row(sessions, job_id).error == "the worker died 3 times; the last time: signal SIGSEGV"
 
 
 def test_a_crash_after_the_end_changes_nothing(sessions, tuned):
     with writing(sessions) as session:
-        lease.crash(session, tuned, me(), "exit status 1")
+        lease.crash(session, lease.Lease(tuned, me(), 1), "exit status 1")
     assert (row(sessions, tuned).state, row(sessions, tuned).crashes) == ("done", 0)
 
 
 def test_the_time_of_all_runs_is_counted(claim, submit, sessions):
     job_id = submit()
-    claim(ELSEWHERE)
+    held = claim(ELSEWHERE)
     age(sessions, job_id, timedelta(seconds=100))
     with writing(sessions) as session:
-        lease.beat(session, job_id, ELSEWHERE)
+        lease.beat(session, held)
     with writing(sessions) as session:
-        lease.release(session, job_id, ELSEWHERE)
+        lease.release(session, held)
     claim(me())
     assert 100 <= row(sessions, job_id).elapsed_s < 110
 

@@ -82,7 +82,7 @@ def test_children_find_this_code_whatever_the_working_folder(tmp_path):
 
 
 def test_a_worker_without_its_parent_ends():
-    command = child_command("service.worker", "--job=1", "--owner=x:1:1", "--parent=1")
+    command = child_command("service.worker", "--job=1", "--owner=x:1:1", "--epoch=1", "--parent=1")
     done = subprocess.run(
         command, env=child_environment(), capture_output=True, text=True, check=False
     )
@@ -91,7 +91,7 @@ def test_a_worker_without_its_parent_ends():
 
 
 def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
-    command = child_command("service.worker", "--job=1", "--owner=x:1:1")
+    command = child_command("service.worker", "--job=1", "--owner=x:1:1", "--epoch=1")
     environment = child_environment(TILEWISE_DB=f"sqlite:///{tmp_path / 'none.db'}")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1

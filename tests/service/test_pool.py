@@ -1,11 +1,13 @@
 """The embedded workers: children that crash, hang, and are called off."""
 
+import os
+import signal
 from pathlib import Path
 
 import psutil
 import pytest
 
-from service import jobs
+from service import jobs, lease
 from service.db import reading, writing
 from service.db.trials import SqlTrialStore
 from service.pool import Pool, Work
@@ -98,11 +100,11 @@ def test_a_worker_that_cannot_be_started_is_tried_again(start, submit, job, monk
     job_id, failures = submit(), []
     spawn = Pool._spawn
 
-    def fail_once(pool, job_id):
+    def fail_once(pool, held):
         if not failures:
-            failures.append(job_id)
+            failures.append(held.job_id)
             raise OSError("no memory")
-        return spawn(pool, job_id)
+        return spawn(pool, held)
 
     monkeypatch.setattr(Pool, "_spawn", fail_once)
     start("tune")
@@ -116,6 +118,53 @@ def test_no_more_children_than_workers(start, submit, job):
     wait_until(lambda: len(pids(pool)) == 2)
     states = [job(job_id).state for job_id in (first, second, third)]
     assert states == ["running", "running", "queued"]
+
+
+def freeze(sessions, pid, job_id):
+    """Stop a job's process, and let it have been silent for longer than the lease."""
+    with writing(sessions) as session:  # so it does not stop with the write lock in its hands
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        jobs.get(session, job_id).heartbeat_at -= 2 * lease.LEASE
+
+
+def numbers(sessions, job_id):
+    return [trial.number for trial in SqlTrialStore(sessions, job_id).trials()]
+
+
+def test_a_pool_does_not_take_the_job_of_its_own_frozen_child(start, submit, job, sessions):
+    first = submit(trials=20)
+    pool = start("slow_tune", workers=2)
+    wait_until(lambda: numbers(sessions, first))
+    (pid,) = pids(pool)
+    freeze(sessions, pid, first)
+    second = submit(PROBLEM + ",bias", trials=1)
+    wait_until(lambda: job(second).state == "done")
+    wait_until(lambda: pids(pool) == [pid])
+    assert (job(first).state, job(first).epoch) == ("running", 1)
+
+    os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: job(first).state == "done")
+    assert (job(first).epoch, job(first).crashes) == (1, 0)
+    assert numbers(sessions, first) == list(range(20))
+
+
+def test_a_frozen_child_whose_job_went_elsewhere_writes_nothing_more_and_ends(
+    start, submit, job, sessions, machine
+):
+    job_id = submit(trials=1000)
+    pool = start("slow_tune")
+    wait_until(lambda: numbers(sessions, job_id))
+    (pid,) = pids(pool)
+    freeze(sessions, pid, job_id)
+    with writing(sessions) as session:
+        taken = lease.claim(session, "another-host:1:1", machine.targets, TOOLCHAIN)
+    before = numbers(sessions, job_id)
+    os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert numbers(sessions, job_id) == before
+    assert (job(job_id).owner, job(job_id).epoch) == (taken.owner, taken.epoch) == (taken.owner, 2)
+    assert job(job_id).state == "running"
 
 
 def test_the_database_url_is_not_on_the_command_line(start, submit, job):

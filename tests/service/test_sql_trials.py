@@ -1,5 +1,7 @@
 """The SQL trial store: what goes in comes out, once, and only from the job's owner."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernels.problem import parse_problem
@@ -131,21 +133,33 @@ def test_only_the_newest_searches_are_read(sessions, submit, monkeypatch):
 def test_who_lost_the_job_cannot_write_into_it(sessions, submit):
     job_id = submit()
     with writing(sessions) as session:
-        lease.claim_one(session, job_id, me())
-    former = SqlTrialStore(sessions, job_id, "another-host:1:1")
+        held = lease.claim_one(session, job_id, me())
+    former = SqlTrialStore(sessions, job_id, replace(held, owner="another-host:1:1"))
     with pytest.raises(LeaseLostError, match="taken over"):
         former.add(fakes.trial(0))
     assert former.trials() == []
 
 
+def test_nor_can_a_former_run_of_the_same_process(sessions, submit):
+    job_id = submit()
+    with writing(sessions) as session:
+        former = lease.claim_one(session, job_id, me())
+        lease.release(session, former)
+        present = lease.claim_one(session, job_id, me())
+    with pytest.raises(LeaseLostError, match="taken over"):
+        SqlTrialStore(sessions, job_id, former).add(fakes.trial(0))
+    SqlTrialStore(sessions, job_id, present).add(fakes.trial(0))
+    assert SqlTrialStore(sessions, job_id).trials() == [fakes.trial(0)]
+
+
 def test_a_trial_extends_the_lease_and_counts_after_a_cancellation(sessions, submit):
     job_id = submit()
     with writing(sessions) as session:
-        lease.claim_one(session, job_id, me())
+        held = lease.claim_one(session, job_id, me())
         before = jobs.get(session, job_id).heartbeat_at
     with writing(sessions) as session:
         jobs.cancel(session, job_id)
-    SqlTrialStore(sessions, job_id, me()).add(fakes.trial(0))
+    SqlTrialStore(sessions, job_id, held).add(fakes.trial(0))
     with reading(sessions) as session:
         assert jobs.get(session, job_id).heartbeat_at > before
         assert session.query(models.Trial).count() == 1

@@ -12,6 +12,7 @@ from search.records import TuneRequest
 from service import heartbeat, jobs, lease
 from service.db import models, reading, writing
 from service.db.trials import SqlTrialStore
+from service.owner import me
 from service.queries import find_schedule, find_script, find_trials
 from service.results import trial_json
 from service.tuning import ScriptTried, TrialEnded
@@ -59,17 +60,32 @@ def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run):
     assert schedules(sessions) == 0
 
 
-@pytest.mark.parametrize("moment", [TrialEnded, ScriptTried])
-def test_a_job_that_was_taken_over_is_left_alone(sessions, submit, run, moment):
-    job_id = submit()
+def unaware_tune(*given, should_stop, **options):
+    """A search in the middle of a trial: it asks nobody whether the job is still its own."""
+    return fakes.tune(*given, **options)
+
+
+@pytest.mark.parametrize("tuner", [fakes.tune, unaware_tune])
+@pytest.mark.parametrize(("moment", "stored"), [(TrialEnded, 1), (ScriptTried, 4)])
+@pytest.mark.parametrize("heir", ["another-host:1:1", me()], ids=["elsewhere", "here"])
+def test_a_job_that_was_taken_over_is_left_alone(
+    sessions, submit, run, tuner, moment, stored, heir
+):
+    job_id, taken = submit(), []
 
     def take_over(event):
-        if isinstance(event, moment):
+        if isinstance(event, moment) and not taken:
             with writing(sessions) as session:
-                jobs.get(session, job_id).owner = "another-host:1:1"
+                jobs.get(session, job_id).heartbeat_at -= 2 * lease.LEASE
+                session.flush()
+                taken.append(lease.claim_one(session, job_id, heir))
 
-    assert run(job_id, on_event=take_over).state == "interrupted"
-    assert state(sessions, job_id) == "running"
+    assert run(job_id, on_event=take_over, tuner=tuner).state == "interrupted"
+    with reading(sessions) as session:
+        job = jobs.get(session, job_id)
+        assert (job.state, job.owner, job.epoch) == ("running", heir, 2)
+        assert lease.holds(session, *taken)
+    assert len(SqlTrialStore(sessions, job_id).trials()) == stored
     assert schedules(sessions) == 0
 
 
@@ -230,6 +246,37 @@ def test_another_toolchain_starts_anew(sessions, submit, tuned):
     other = submit(trials=9, toolchain="another")
     with reading(sessions) as session:
         assert jobs.trials_page(session, other) == []
+
+
+def test_joining_a_running_job_leaves_its_budget_alone(sessions, machine, submit, run):
+    """What it claims to have spent in the end is what it has spent."""
+    first, joined = submit(trials=4), []
+
+    def join(event):
+        if isinstance(event, TrialEnded) and not joined:
+            joined.append(submit(trials=9, peers=True, seconds=50))
+
+    assert run(first, on_event=join).state == "done"
+    assert joined == [first]
+    with reading(sessions) as session:
+        job = jobs.get(session, first)
+        assert (job.trials, job.peers, job.seconds) == (4, False, None)
+        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        assert (row.budget, row.peers) == (4, None)
+    assert submit(trials=9) != first, "what is stored does not answer the larger request"
+
+
+def test_a_job_goes_on_from_trials_of_its_own_target_alone(sessions, machine, tuned):
+    elsewhere = f"{machine.target.split(',')[0]},threads=64"
+    assert elsewhere != machine.target
+    with writing(sessions) as session:
+        problem, wanted = parse_problem(PROBLEM), TuneRequest(trials=9)
+        targets = (elsewhere, machine.target)
+        made = [
+            jobs.create_or_join(session, problem, target, wanted, TOOLCHAIN).job.id
+            for target in targets
+        ]
+        assert [len(jobs.trials_page(session, job_id)) for job_id in made] == [0, 4]
 
 
 def test_a_waiting_job_takes_the_larger_budget(sessions, submit):

@@ -190,14 +190,11 @@ class LocalBackend(Backend):
     def _finish(self, sessions: Sessions, job_id: int, report: Report) -> None:
         """Run the job here, or wait while another process runs it."""
         while True:
-            owner = me()
             with writing(sessions) as session:
-                claimed = lease.claim_one(session, job_id, owner)
-            if claimed:
+                held = lease.claim_one(session, job_id, me())
+            if held is not None:
                 on_event = _reporter(report)
-                _require_done(
-                    run_job(sessions, job_id, owner, on_event=on_event, began=self._began)
-                )
+                _require_done(run_job(sessions, held, on_event=on_event, began=self._began))
                 return
             with reading(sessions) as session:
                 job = jobs.get(session, job_id)

@@ -1,0 +1,43 @@
+"""What goes wrong again and again, told once."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from service.errors import ClaimError, ServiceError
+
+
+class Faults:
+    """Keeps a loop going whatever one of its steps raises, and its log short.
+
+    A fault is logged when it comes, not each time that the step is tried again; the step's
+    success ends it.
+
+    Args:
+        log: where faults are told.
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._present: dict[str, str] = {}
+
+    @contextmanager
+    def kept_from(self, what: str) -> Iterator[None]:
+        """Run a step that concerns `what` (`job 3`); an exception ends the step alone."""
+        try:
+            yield
+        except Exception as error:
+            self.tell(what, error)
+        else:
+            self._present.pop(what, None)
+
+    def tell(self, what: str, error: Exception) -> None:
+        """Log a fault of `what`, unless it was the last that it had."""
+        message = f"{type(error).__name__}: {error}"
+        if self._present.get(what) == message:
+            return
+        self._present[what] = message
+        # What was foreseen says all in its message; of anything else the place is wanted.
+        is_foreseen = isinstance(error, ServiceError) and not isinstance(error, ClaimError)
+        trace = None if is_foreseen else error
+        self._log.error("%s: %s", what, error or message, exc_info=trace)
