@@ -3,8 +3,15 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from service.errors import ClaimError, ServiceError
+
+
+@lru_cache(maxsize=4096)  # messages; what is read again and again has no news
+def tell_once(log: logging.Logger, message: str) -> None:
+    """Log a warning, unless this process has done so of late."""
+    log.warning(message)
 
 
 class Faults:

@@ -10,8 +10,9 @@ from kernels.problem import Problem
 from search.records import TuneRequest
 from service import lease
 from service.db import models
+from service.db.base import damage, is_sound
 from service.db.rows import problem_row, toolchain_row
-from service.errors import ConflictError, NotFoundError
+from service.errors import ConflictError, DamagedError, NotFoundError
 from service.queries import find_fresh
 
 ENDED = ("done", "failed", "cancelled")
@@ -42,7 +43,7 @@ def create_or_join(
         toolchain: `kernels.toolchain.identity()`.
     """
     stored = find_fresh(session, problem, target, toolchain, request.cache)
-    if stored is not None and answers(stored, request):
+    if stored is not None and is_sound(stored) and answers(stored, request):
         return Submission(schedule=stored)
     problem_id = problem_row(session, problem).id
     toolchain_id = toolchain_row(session, toolchain).id
@@ -54,6 +55,8 @@ def create_or_join(
         models.Job.state.not_in(ENDED),
     )
     running = session.scalar(active)
+    if running is not None and lease.fail_damaged(session, running):
+        running = None
     if running is not None:
         _widen(running, request)
         return Submission(job=running)
@@ -99,7 +102,8 @@ def _inherit(session: Session, job: models.Job) -> None:
         return
     kept = [c.key for c in inspect(models.Trial).column_attrs if c.key not in ("id", "job_id")]
     query = select(models.Trial).where(models.Trial.job_id == source)
-    for trial in session.scalars(query.order_by(models.Trial.number).limit(job.trials)):
+    trials = session.scalars(query.order_by(models.Trial.number).limit(job.trials))
+    for trial in filter(is_sound, trials):
         values = {key: getattr(trial, key) for key in kept}
         session.add(models.Trial(job_id=job.id, **values))
 
@@ -122,11 +126,15 @@ def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:
 
     Raises:
         NotFoundError: there is none of this number.
+        DamagedError: its row cannot be read.
     """
     query = select(models.Job).where(models.Job.id == job_id)
     job = session.scalar(query.with_for_update(of=models.Job) if lock else query)
     if job is None:
         raise NotFoundError(f"there is no job {job_id}")
+    broken = damage(job)
+    if broken is not None:
+        raise DamagedError(f"the row of job {job_id} in the database is damaged: {broken}")
     return job
 
 
@@ -146,7 +154,7 @@ def cancel(session: Session, job_id: int) -> models.Job:
     """Call a job off; its owner sees it after the present trial. Twice is as good as once.
 
     Raises:
-        NotFoundError: no such job.
+        NotFoundError, DamagedError: as `get`.
         ConflictError: it has ended.
     """
     job = get(session, job_id, lock=True)
@@ -174,9 +182,11 @@ def best_trial(session: Session, job_id: int) -> models.Trial | None:
         select(models.Trial)
         .where(models.Trial.job_id == job_id, models.Trial.state == "timed")
         .order_by(models.Trial.gflops.desc(), models.Trial.number)
-        .limit(1)
     )
-    return session.scalar(query)
+    first = session.scalar(query.limit(1))
+    if first is None or is_sound(first):
+        return first
+    return next(filter(is_sound, session.scalars(query)), None)
 
 
 def trials_page(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Update, bindparam, select, update
+from sqlalchemy import Update, bindparam, or_, select, update
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
@@ -190,25 +190,35 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
     return len(jobs)
 
 
-def _claim(session: Session, job: Job, owner: str) -> Lease | None:
+def fail_damaged(session: Session, job: Job) -> bool:
+    """Fail a job whose row cannot be read, with a message that says so; False for a sound one."""
     broken = damage(job)
     if broken is None:
-        return _take(session, job, owner) if _is_free(job) else None
+        return False
     message = _DAMAGED.format(broken)
     log.error("job %d fails: %s", job.id, message)
     fail(job, message)
     session.flush()
-    return None
+    return True
+
+
+def _claim(session: Session, job: Job, owner: str) -> Lease | None:
+    if fail_damaged(session, job) or not _is_free(job):
+        return None
+    return _take(session, job, owner)
 
 
 def _is_free(job: Job) -> bool:
-    if job.state == "queued":
-        return True
+    if job.state != "running":
+        return job.state == "queued"
+    return _is_late(job) or (job.owner is not None and is_dead(job.owner))
+
+
+def _is_late(job: Job) -> bool:
+    """Whether a running job has shown no sign of late, or none at all, which no claim leaves."""
     if job.state != "running":
         return False
-    if job.owner is None or job.heartbeat_at is None:
-        return True  # no claim leaves a job so, and nobody would ever end it
-    return job.heartbeat_at < now() - LEASE or is_dead(job.owner)
+    return job.heartbeat_at is None or job.heartbeat_at < now() - LEASE
 
 
 def _take(session: Session, job: Job, owner: str) -> Lease | None:
@@ -216,7 +226,6 @@ def _take(session: Session, job: Job, owner: str) -> Lease | None:
     statement = (
         update(Job)
         .where(Job.id == job.id, Job.state == job.state, Job.epoch == job.epoch)
-        .where(Job.heartbeat_at.is_not_distinct_from(job.heartbeat_at))
         .values(
             state="running",
             owner=owner,
@@ -227,6 +236,9 @@ def _take(session: Session, job: Job, owner: str) -> Lease | None:
             elapsed_s=_spent_s(job, job.heartbeat_at),
         )
     )
+    if _is_late(job):  # it may have shown itself since the row was read
+        still_late = or_(Job.heartbeat_at.is_(None), Job.heartbeat_at < moment - LEASE)
+        statement = statement.where(still_late)
     taken = _changed(session, statement)
     session.refresh(job)
     return Lease(job.id, owner, job.epoch) if taken else None

@@ -12,7 +12,7 @@ from kernels.schedule import Schedule
 from search.records import Best, TuneResult
 from service import lease, queries
 from service.db import models
-from service.db.base import now
+from service.db.base import is_sound, now
 from service.db.rows import machine_row
 from service.lease import Lease
 from service.machine import MachineInfo
@@ -86,6 +86,9 @@ def _schedule_row(
         )
         _fill(session, row, job, result, best, machine)
         session.add(row)
+    elif not is_sound(row):
+        _fill(session, row, job, result, best, machine)
+        row.budget = 0  # it claims nothing that nobody can read
     elif best.measurement.gflops >= row.gflops or (job.peers and row.peers is None):
         _fill(session, row, job, result, best, machine)
     row.budget = max(row.budget, spent)

@@ -17,6 +17,7 @@ from search.errors import BudgetError
 from service.errors import (
     BusyError,
     ConflictError,
+    DamagedError,
     DatabaseError,
     NotFoundError,
     UnfinishedError,
@@ -31,6 +32,7 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
     ConflictError: HTTPStatus.CONFLICT,
     DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _FIELD: dict[type[Exception], str] = {TargetError: "target", ScheduleError: "schedule"}

@@ -11,7 +11,7 @@ from kernels.problem import parse_problem
 from search.records import Best, Measurement
 from service import jobs, queries
 from service.db import models
-from service.db.base import now
+from service.db.base import is_sound, now
 from service.db.trials import unpack_samples
 
 Json = dict[str, Any]
@@ -196,7 +196,7 @@ def _best_so_far(session: Session, job: models.Job) -> Json | None:
     stored = queries.find_fresh(
         session, job.problem.key, job.target, job.toolchain.identity, job.cache
     )
-    if stored is not None and stored.job_id == job.id:
+    if stored is not None and is_sound(stored) and stored.job_id == job.id:
         return best_json(stored)
     trial = jobs.best_trial(session, job.id)
     if trial is None:

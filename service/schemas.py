@@ -74,7 +74,13 @@ class MeasuredView(BaseModel):
     cold: str | None
 
 
-class BestView(BaseModel):
+class FiniteView(BaseModel):
+    """What holds numbers of the database; JSON has no infinite ones."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class BestView(FiniteView):
     """A schedule with its speed; `peak_fraction` is null while the search runs.
 
     `scratch_bytes` are those of the panels of A and of B, of all threads together.
@@ -90,7 +96,7 @@ class BestView(BaseModel):
     measured: MeasuredView | None = None
 
 
-class JobView(BaseModel):
+class JobView(FiniteView):
     """A job, and its best so far."""
 
     id: int
@@ -111,14 +117,24 @@ class JobView(BaseModel):
     links: dict[str, str]
 
 
-class JobPage(BaseModel):
-    """Jobs, newest first; `next` is the path of the page after, null at the end."""
+class Page(BaseModel):
+    """Rows of the database.
+
+    `next` is the path of the page after, null at the end. `unreadable` rows are damaged in the
+    database and left out of this page; the service's log names them.
+    """
+
+    next: str | None
+    unreadable: int = 0
+
+
+class JobPage(Page):
+    """Jobs, newest first."""
 
     jobs: list[JobView]
-    next: str | None
 
 
-class TrialView(BaseModel):
+class TrialView(FiniteView):
     """One finished trial.
 
     `pace` is how many times longer than in the job's first trial everything took meanwhile, null
@@ -145,11 +161,10 @@ class TrialView(BaseModel):
     created: datetime
 
 
-class TrialPage(BaseModel):
-    """Trials by number; `next` is the path of the page after, null at the end."""
+class TrialPage(Page):
+    """Trials by number."""
 
     trials: list[TrialView]
-    next: str | None
 
 
 class StoredTrialView(TrialView):
@@ -161,11 +176,10 @@ class StoredTrialView(TrialView):
     toolchain: str
 
 
-class StoredTrialPage(BaseModel):
-    """Trials as they were stored; `next` is the path of the page after, null at the end."""
+class StoredTrialPage(Page):
+    """Trials as they were stored."""
 
     trials: list[StoredTrialView]
-    next: str | None
 
 
 class ProofView(BaseModel):

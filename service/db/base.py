@@ -51,17 +51,23 @@ class Garbled:
 
 
 class _Tolerant(TypeDecorator[Any]):
-    """A type whose values are read as `Garbled` where they cannot be read."""
+    """A type whose values are read as `Garbled` where they are not of its kind."""
 
     __abstract__ = True
     cache_ok = True
+    kind: ClassVar[type[Any]]
+
+    @property
+    def python_type(self) -> type[Any]:
+        """What its values are."""
+        return self.kind
 
     def result_processor(
         self, dialect: Dialect, coltype: object
     ) -> Callable[[Any | None], Any | None] | None:
         """What turns a driver's value into Python's; it raises nothing."""
         read = super().result_processor(dialect, coltype)
-        kind = self.python_type
+        kind = self.kind
 
         def tolerant(value: Any | None) -> Any | None:
             try:
@@ -78,6 +84,7 @@ class UtcDateTime(_Tolerant):
 
     impl = DateTime(timezone=True)
     cache_ok = True
+    kind = datetime
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """Move an aware timestamp to UTC.
@@ -103,11 +110,7 @@ class Object(_Tolerant):
 
     impl = JSON(none_as_null=True)
     cache_ok = True
-
-    @property
-    def python_type(self) -> type[Any]:
-        """What its values are."""
-        return dict
+    kind = dict
 
 
 class Array(_Tolerant):
@@ -115,11 +118,7 @@ class Array(_Tolerant):
 
     impl = JSON(none_as_null=True)
     cache_ok = True
-
-    @property
-    def python_type(self) -> type[Any]:
-        """What its values are."""
-        return list
+    kind = list
 
 
 class Base(DeclarativeBase):
@@ -148,8 +147,13 @@ def damage(row: Base) -> str | None:
             is_sound = isfinite(value)
         if not is_sound:
             raw = value if isinstance(value, Garbled) else Garbled(value)
-            return f"{name} is {raw}, not a {kind.__name__}"
+            return f"{name} is {raw}, not of type {kind.__name__}"
     return None
+
+
+def is_sound(row: Base) -> bool:
+    """Whether a row has no `damage`."""
+    return damage(row) is None
 
 
 @cache

@@ -1,6 +1,7 @@
 """The trials of a job in SQL: the store that a search writes to and resumes from."""
 
 import array
+import logging
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
@@ -8,11 +9,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Select, and_, func, insert, or_, select
+from sqlalchemy import Select, and_, delete, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
+from kernels.errors import KernelsError
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
+from kernels.target import parse_target
 from search.records import (
     MOST_EARLY,
     MOST_SOLVED,
@@ -24,12 +27,15 @@ from search.records import (
 )
 from service import lease
 from service.db import models
-from service.db.base import now
+from service.db.base import damage, now
 from service.db.session import Sessions, reading, writing
+from service.faults import tell_once
 from service.lease import Lease
 
 MOST_JOBS = 1024  # earlier searches that one search looks at
 PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine
+
+log = logging.getLogger(__name__)
 
 # By itself: the unit of work of a session takes longer than the row.
 _INSERT = insert(models.Trial)
@@ -49,16 +55,20 @@ class SqlTrialStore:
         self._sessions = sessions
         self._job_id = job_id
         self._held = held
+        self._unreadable: set[int] = set()
 
     def trials(self) -> list[TrialRecord]:
-        """Every finished trial, by number."""
+        """Every finished trial, by number; a row that is none is left out, and logged."""
         query = (
             select(models.Trial)
             .where(models.Trial.job_id == self._job_id)
             .order_by(models.Trial.number)
         )
         with reading(self._sessions) as session:
-            return [record(row) for row in session.scalars(query)]
+            rows = list(session.scalars(query))
+        found = {row.number: readable(row) for row in rows}
+        self._unreadable = {number for number, trial in found.items() if trial is None}
+        return [trial for trial in found.values() if trial is not None]
 
     def known_failures(self) -> set[str]:
         """Hashes of the schedules that failed in any job of this problem, target and toolchain.
@@ -102,12 +112,14 @@ class SqlTrialStore:
             )
             rows = session.execute(query).all()
         return [
-            [pace for _, pace in group if pace is not None]
+            [pace for _, pace in group if isinstance(pace, float)]
             for _, group in groupby(rows, key=itemgetter(0))
         ]
 
     def add(self, trial: TrialRecord) -> None:
         """Commit one finished trial, and extend the lease with it.
+
+        It takes the place of a row of its number that `trials` could not read.
 
         Raises:
             ValueError: its number is taken.
@@ -117,6 +129,13 @@ class SqlTrialStore:
             with writing(self._sessions) as session:
                 if self._held is not None:
                     lease.beat(session, self._held)
+                if trial.number in self._unreadable:
+                    session.execute(
+                        delete(models.Trial).where(
+                            models.Trial.job_id == self._job_id,
+                            models.Trial.number == trial.number,
+                        )
+                    )
                 session.connection().execute(_INSERT, row(self._job_id, trial))
         except IntegrityError as error:
             raise ValueError(f"trial {trial.number} is stored already") from error
@@ -147,13 +166,19 @@ class SqlTrialStore:
                 .limit(MOST_JOBS)
             )
             rows = session.execute(jobs).all()
-        return [Earlier(key, parse_problem(text), target, ran) for key, text, target, ran in rows]
+        found = [_earlier(*row) for row in rows]
+        return [search for search in found if search is not None]
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
         """What some of those have found, in the order of `searches`."""
         found: dict[int, tuple[list[TimedPoint], list[TimedPoint]]] = {}
         with reading(self._sessions) as session:
             for row in session.execute(_told([search.key for search in searches])):
+                if not isinstance(row.params, dict) or not isinstance(row.time_us, float):
+                    tell_once(
+                        log, f"a trial of job {row.job_id} is damaged; no search learns of it"
+                    )
+                    continue
                 points, slower = found.setdefault(row.job_id, ([], []))
                 is_fast = row.state == "timed" and row.place <= MOST_SOLVED
                 (points if is_fast else slower).append((row.params, row.time_us))
@@ -161,6 +186,16 @@ class SqlTrialStore:
             Solved(search.problem, search.target, *map(tuple, found.get(search.key, ((), ()))))
             for search in searches
         ]
+
+
+def _earlier(job_id: int, problem: str, target: str, ran: int) -> Earlier | None:
+    """A search that others can learn from; None, logged, where nobody can tell what it was for."""
+    try:
+        parse_target(target)
+        return Earlier(job_id, parse_problem(problem), target, ran)
+    except KernelsError as error:
+        tell_once(log, f"job {job_id} is damaged, so no search learns from it: {error}")
+        return None
 
 
 def _told(jobs: list[int]) -> Select[Any]:
@@ -217,6 +252,21 @@ def row(job_id: int, trial: TrialRecord) -> dict[str, Any]:
         "compile_s": trial.compile_s,
         "max_error": trial.max_error,
     }
+
+
+def readable(row: models.Trial) -> TrialRecord | None:
+    """A row as the trial that was stored; None, logged, for one that is no trial."""
+    broken = damage(row)
+    if broken is None:
+        try:
+            trial = record(row)
+            if trial.measurement is not None or trial.state == "failed":
+                return trial
+            broken = f"{trial.state} without a speed"
+        except (KernelsError, ValueError, TypeError) as error:
+            broken = str(error)
+    tell_once(log, f"job {row.job_id}: trial {row.number} is damaged and left out: {broken}")
+    return None
 
 
 def record(row: models.Trial) -> TrialRecord:

@@ -15,6 +15,7 @@ from service import jobs
 from service.db.models import JobState
 from service.lanes import in_lane
 from service.problem_json import responses
+from service.readable import listed
 from service.results import job_json, result_json, trial_json
 from service.schemas import (
     JobPage,
@@ -22,6 +23,7 @@ from service.schemas import (
     JobView,
     ResultView,
     TrialPage,
+    TrialView,
 )
 from service.services import Services, ServicesDep
 
@@ -70,7 +72,7 @@ def list_jobs(
         page = found[:limit]
         more = page[-1].id if len(found) > limit else None
         return {
-            "jobs": [job_json(session, job) for job in page],
+            **listed("jobs", page, lambda job: job_json(session, job), JobView),
             "next": _next("/v1/jobs", more, limit, state),
         }
 
@@ -113,7 +115,7 @@ def list_trials(
         page = found[:limit]
         more = page[-1].number if len(found) > limit else None
         return {
-            "trials": [trial_json(row) for row in page],
+            **listed("trials", page, trial_json, TrialView),
             "next": _next(f"/v1/jobs/{job_id}/trials", more, limit, state),
         }
 

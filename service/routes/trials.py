@@ -9,9 +9,10 @@ from kernels.problem import parse_problem
 from search.records import CacheMode, TrialState
 from service import queries
 from service.lanes import in_lane
+from service.readable import listed
 from service.results import stored_trial_json
 from service.routes.jobs import LARGEST_ID
-from service.schemas import StoredTrialPage
+from service.schemas import StoredTrialPage, StoredTrialView
 from service.services import ServicesDep
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"])
@@ -49,7 +50,8 @@ def list_trials(
         if len(found) > limit:
             filters = {"problem": problem, "target": target, "state": state, "cache": cache}
             following = _path({**filters, "cursor": page[-1][0].id, "limit": limit})
-        return {"trials": [stored_trial_json(*row) for row in page], "next": following}
+        shown = listed("trials", page, lambda row: stored_trial_json(*row), StoredTrialView)
+        return {**shown, "next": following}
 
 
 def _path(query: dict[str, Any]) -> str:

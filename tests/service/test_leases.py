@@ -89,6 +89,20 @@ def test_what_changed_after_it_was_read_is_not_claimed(sessions, submit, change,
     assert row(sessions, job_id).owner == owner
 
 
+def test_a_job_whose_owner_has_shown_itself_meanwhile_is_not_claimed(sessions, submit):
+    job_id = submit()
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job_id, ELSEWHERE)
+    age(sessions, job_id, 2 * lease.LEASE)
+    seen = row(sessions, job_id)
+    with writing(sessions) as session:
+        lease.beat(session, held)
+    with writing(sessions) as session:
+        session.add(seen)
+        assert lease._take(session, seen, me()) is None
+        assert lease.holds(session, held)
+
+
 def test_a_job_of_a_dead_owner_goes_to_one_heir(sessions, submit):
     job_id = submit()
     with writing(sessions) as session:

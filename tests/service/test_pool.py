@@ -2,15 +2,18 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from sqlalchemy import text
 
 from service import jobs, lease
-from service.db import reading, writing
+from service.db import make_engine, models, reading, writing
 from service.db.trials import SqlTrialStore
-from service.pool import Pool, Work
+from service.errors import DatabaseError
+from service.pool import Pool, Work, _reason
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.processes import wait_until
 
@@ -165,6 +168,120 @@ def test_a_frozen_child_whose_job_went_elsewhere_writes_nothing_more_and_ends(
     assert numbers(sessions, job_id) == before
     assert (job(job_id).owner, job(job_id).epoch) == (taken.owner, taken.epoch) == (taken.owner, 2)
     assert job(job_id).state == "running"
+
+
+def test_damaged_rows_cost_themselves_alone(start, submit, job, sessions, url):
+    target, time, owner, problem, good = (submit(f"{PROBLEM},batch={n}") for n in range(2, 7))
+    with make_engine(url).begin() as connection:
+        for statement in (
+            f"UPDATE jobs SET target = 'cpu' WHERE id = {target}",
+            f"UPDATE jobs SET created_at = 'lately' WHERE id = {time}",
+            "UPDATE jobs SET state = 'running', owner = 'nobody', "
+            f"heartbeat_at = '2020-01-01 00:00:00' WHERE id = {owner}",
+            f"UPDATE problems SET canonical = 'gemm:x' WHERE id = {problem}",
+        ):
+            connection.execute(text(statement))
+    pool = start("tune")
+    wait_until(lambda: job(good).state == "done")
+    assert job(owner).state == "done"
+    assert (job(problem).state, job(problem).crashes) == ("failed", 0)
+    assert "gemm" in job(problem).error
+    assert job(target).state == "queued", "no machine is so"
+    with reading(sessions) as session:
+        failed = session.get_one(models.Job, time)
+        assert failed.state == "failed" and "created_at is 'lately'" in failed.error
+    assert pool.is_alive
+
+
+def test_what_nobody_foresaw_is_told_once_and_the_other_jobs_run(
+    start, submit, job, monkeypatch, caplog
+):
+    bad, good = submit(), submit(PROBLEM + ",bias")
+    take, tries = lease._take, []
+
+    def fail(session, row, owner):
+        if row.id == bad:
+            tries.append(row.id)
+            raise RuntimeError("a cosmic ray")
+        return take(session, row, owner)
+
+    monkeypatch.setattr(lease, "_take", fail)
+    pool = start("tune")
+    wait_until(lambda: job(good).state == "done")
+    wait_until(lambda: len(tries) > 5)
+    (told,) = [r.getMessage() for r in caplog.records if "cosmic ray" in r.getMessage()]
+    assert told.startswith(f"job {bad}: ")
+    monkeypatch.undo()
+    wait_until(lambda: job(bad).state == "done")
+    assert pool.is_alive
+
+
+def test_a_child_that_cannot_be_looked_after_leaves_the_others_alone(
+    start, submit, job, sessions, monkeypatch, caplog
+):
+    first, second = submit(), submit(PROBLEM + ",bias")
+    pool = start("hanging_tune", workers=2)
+    wait_until(lambda: len(pids(pool)) == 2)
+    holds = lease.holds
+
+    def fail(session, held):
+        if held.job_id == first:
+            raise RuntimeError("a cosmic ray")
+        return holds(session, held)
+
+    monkeypatch.setattr(lease, "holds", fail)
+    wait_until(lambda: "cosmic ray" in caplog.text)
+    with writing(sessions) as session:
+        jobs.cancel(session, second)
+    wait_until(lambda: len(pids(pool)) == 1)
+    assert (job(first).state, job(second).state) == ("running", "cancelled")
+
+
+def test_jobs_of_another_toolchain_are_retired_when_the_pool_starts(start, submit, job):
+    old, new = submit(toolchain="former"), submit()
+    start("tune")
+    wait_until(lambda: job(new).state == "done")
+    assert (job(old).state, job(old).complete) == ("failed", False)
+    assert "toolchain former, which changed" in job(old).error
+
+
+def test_a_busy_database_at_the_start_does_not_spare_them(start, submit, job, monkeypatch):
+    old, calls = submit(toolchain="former"), []
+    retire = lease.retire
+
+    def busy_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise DatabaseError("the database is locked")
+        return retire(*arguments)
+
+    monkeypatch.setattr(lease, "retire", busy_once)
+    start("tune")
+    wait_until(lambda: job(old).state == "failed")
+    assert len(calls) == 2
+
+
+def test_calling_a_job_off_wakes_the_pool(submit, job, sessions, url, machine, client):
+    """Between two polls, which are an hour apart here."""
+    submit()
+    arguments = ("--tuner=tests.service.fakes:hanging_tune",)
+    work = Work(machine.targets, TOOLCHAIN, 1, arguments)
+    pool = Pool(sessions, url, work, poll_s=3600)
+    client.app.state.services = replace(client.app.state.services, pool=pool)
+    pool.start()
+    try:
+        wait_until(lambda: numbers(sessions, 1))
+        (pid,) = pids(pool)
+        assert client.delete("/v1/jobs/1").json()["state"] == "cancelled"
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    finally:
+        pool.stop()
+
+
+def test_a_signal_without_a_name_is_told_by_its_number():
+    assert _reason(-signal.SIGSEGV) == "signal SIGSEGV"
+    assert _reason(-(signal.SIGRTMIN + 3)) == f"signal {signal.SIGRTMIN + 3}"
+    assert _reason(7) == "exit status 7; its log says more"
 
 
 def test_the_database_url_is_not_on_the_command_line(start, submit, job):

@@ -1,0 +1,61 @@
+"""Lists that outlive a damaged row: it is left out, counted and logged."""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from service.db.base import Base, damage
+from service.faults import tell_once
+
+Row = TypeVar("Row", bound=Base | tuple[Base, ...])
+Json = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+def listed(
+    name: str, rows: Sequence[Row], show: Callable[[Row], Json], view: type[BaseModel]
+) -> Json:
+    """The rows of one page, as far as they can be shown.
+
+    Args:
+        name: the field of the list, such as `jobs`.
+        rows: from the database; of a tuple the first names it.
+        show: the JSON of one of them.
+        view: what that has to be.
+
+    Returns:
+        The list under its name, and as `unreadable` how many rows it lacks.
+    """
+    made = [(row, shown) for row in rows if (shown := _shown(row, show)) is not None]
+    try:
+        _list_of(view).validate_python([shown for _, shown in made])
+    except ValidationError as error:
+        # One validation of all is much faster than one of each, and names the same places.
+        faults = {int(fault["loc"][0]): fault for fault in reversed(error.errors())}
+        for index, fault in faults.items():
+            _tell(made[index][0], ": ".join((*map(str, fault["loc"][1:]), fault["msg"])))
+        made = [one for index, one in enumerate(made) if index not in faults]
+    return {name: [shown for _, shown in made], "unreadable": len(rows) - len(made)}
+
+
+def _shown(row: Row, show: Callable[[Row], Json]) -> Json | None:
+    try:
+        return show(row)
+    except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
+        _tell(row, str(error))
+        return None
+
+
+def _tell(row: Base | tuple[Base, ...], why: str) -> None:
+    first = row[0] if isinstance(row, tuple) else row
+    where = f"row {getattr(first, 'id', '?')} of {first.__tablename__}"
+    tell_once(log, f"{where} is damaged and left out of lists: {damage(first) or why}")
+
+
+@cache
+def _list_of(view: type[BaseModel]) -> TypeAdapter[list[Any]]:
+    return TypeAdapter(list[view])  # type: ignore[valid-type]
