@@ -11,6 +11,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
+from kernels.patience import Patience
 from kernels.process import child_command, child_environment, resident_bytes
 from search.errors import RunnerError
 from search.protocol import Message, read_message, write_message
@@ -65,6 +66,9 @@ class ChildProcess:
 
     def ask(self, request: Message, limit_s: float) -> Message:
         """Send a request to the child, started if need be, and wait for its answer.
+
+        Of the limit counts the time in which this process and the child both run: what is
+        frozen with them, or beside them, did not hang.
 
         Raises:
             CandidateFailureError: the child said so, died, hung, or took too much memory.
@@ -132,7 +136,7 @@ class ChildProcess:
     def _wait_for_line(self, limit_s: float) -> bytes:
         """One line of the child's output, while its time and memory are watched."""
         assert self._process is not None and self._process.stdout is not None
-        deadline = time.monotonic() + limit_s
+        patience = Patience(limit_s)
         received = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
@@ -143,14 +147,14 @@ class ChildProcess:
                         raise self._died()
                     received += chunk
                 else:
-                    self._watch(deadline, limit_s)
+                    self._watch(patience)
         return received
 
-    def _watch(self, deadline: float, limit_s: float) -> None:
+    def _watch(self, patience: Patience) -> None:
         assert self._process is not None
-        if time.monotonic() > deadline:
+        if patience.is_over(self._process.pid):
             self._kill()
-            raise CandidateFailureError("timeout", f"no answer within {limit_s:.0f} s")
+            raise CandidateFailureError("timeout", f"no answer within {patience.seconds:.0f} s")
         used, limit = resident_bytes(self._process.pid), self.memory_bytes
         if used > limit:
             self._kill()
