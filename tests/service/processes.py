@@ -16,18 +16,20 @@ from service.server import Server
 from service.settings import Settings
 from tests.service import fakes
 
-STARTUP_S = 30
+STARTUP_S = 120
 
 
 class ServiceProcess:
-    """A service in a process of its own, on a free port."""
+    """A service in a process of its own, on a port that it inherits and nobody else can take."""
 
     def __init__(self, url: str, tuner: str, log: Path | None = None) -> None:
-        self.port = _free_port()
-        self._process = subprocess.Popen(
-            child_command("tests.service.processes", url, str(self.port), tuner),
-            env=child_environment(**({fakes.LOG: str(log)} if log else {})),
-        )
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.port = int(listening.getsockname()[1])
+            self._process = subprocess.Popen(
+                child_command("tests.service.processes", url, str(listening.fileno()), tuner),
+                env=child_environment(**({fakes.LOG: str(log)} if log else {})),
+                pass_fds=[listening.fileno()],
+            )
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
         wait_until(self._answers, STARTUP_S)
 
@@ -69,17 +71,11 @@ def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def main(url: str, port: str, tuner: str) -> None:
+def main(url: str, listening: str, tuner: str) -> None:
     """Serve with a fake search, as `service.run.serve` does with the real one."""
     arguments = (f"--tuner={tuner}", "--prover=tests.service.fakes:prove")
     app = create_app(Settings(db=url), 1, worker_arguments=arguments)
-    Server(app, port=int(port), log_level="warning").run()
+    Server(app, log_level="warning").run(sockets=[socket.socket(fileno=int(listening))])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """`/v1/jobs`: the way from a request to a result."""
 
 import threading
+from datetime import timedelta
 
-from service import lease
+from service import jobs, lease
 from service.db import writing
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
@@ -79,6 +80,17 @@ def test_wait_answers_when_the_job_has_ended(client, sessions):
     other.join()
     assert answer.status_code == 202
     assert answer.json()["state"] == "cancelled"
+
+
+def test_a_job_that_is_cancelled_while_it_runs_shows_what_it_has_spent(client, sessions):
+    job_id = post(client).json()["id"]
+    with writing(sessions) as session:
+        lease.claim_one(session, job_id, "elsewhere:1:1")
+        jobs.get(session, job_id).claimed_at -= timedelta(seconds=100)
+    for _ in range(2):
+        job = client.delete(f"/v1/jobs/{job_id}").json()
+        assert 100 <= job["elapsed_s"] < 120 and job["complete"] is False
+    assert client.get(f"/v1/jobs/{job_id}").json() == job
 
 
 def test_cancelling_frees_the_work_for_another_job(client):

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from service import jobs, lease
+from service import jobs, lease, results
 from service.db import make_engine, models, reading, writing
 from service.db.session import make_sessions
 from service.errors import LeaseLostError
@@ -234,11 +234,75 @@ def test_the_time_of_all_runs_is_counted(claim, submit, sessions):
     assert 100 <= row(sessions, job_id).elapsed_s < 110
 
 
+def finish(sessions, job_id, how, held):
+    with writing(sessions) as session:
+        match how:
+            case "cancelled":
+                jobs.cancel(session, job_id)
+            case "crashed":
+                jobs.get(session, job_id).crashes = lease.MOST_CRASHES - 1
+                session.flush()
+                lease.crash(session, held, "signal SIGSEGV")
+            case "failed":
+                lease.end(session, held, state="failed", error="no", complete=False)
+            case "damaged":
+                session.execute(update(models.Job).values(seed="two"))
+                assert lease.fail_damaged(session, session.get_one(models.Job, job_id))
+
+
+@pytest.mark.parametrize("how", ["cancelled", "crashed", "failed", "damaged"])
+def test_a_job_that_ends_early_counts_its_runs_and_is_not_complete(claim, submit, sessions, how):
+    job_id = submit()
+    first = claim(me())
+    age(sessions, job_id, timedelta(seconds=100))
+    with writing(sessions) as session:
+        lease.beat(session, first)
+        lease.release(session, first)
+    second = claim(me())
+    age(sessions, job_id, timedelta(seconds=50))
+    with writing(sessions) as session:
+        lease.beat(session, second)
+    finish(sessions, job_id, how, second)
+    with reading(sessions) as session:
+        job = session.get_one(models.Job, job_id)
+    assert 150 <= job.elapsed_s < 170 and job.claimed_at is None
+    assert job.complete is False and job.finished_at is not None
+    assert results.elapsed(job) == job.elapsed_s
+
+
+def test_a_job_that_waits_and_is_cancelled_has_spent_nothing(submit, sessions):
+    job_id = submit()
+    finish(sessions, job_id, "cancelled", None)
+    assert (row(sessions, job_id).elapsed_s, row(sessions, job_id).complete) == (0, False)
+
+
+def test_time_after_the_last_sign_of_an_owner_is_not_counted(claim, submit, sessions):
+    """Nobody ran the job in it."""
+    job_id = submit()
+    claim(ELSEWHERE)
+    with writing(sessions) as session:
+        job = jobs.get(session, job_id)
+        job.claimed_at -= timedelta(hours=2)
+        job.heartbeat_at -= timedelta(hours=1)
+    finish(sessions, job_id, "cancelled", None)
+    assert 3600 <= row(sessions, job_id).elapsed_s < 3700
+
+
+def test_a_clock_that_was_set_back_takes_no_time_away(claim, submit, sessions):
+    job_id = submit()
+    held = claim(me())
+    with writing(sessions) as session:
+        jobs.get(session, job_id).claimed_at += timedelta(hours=1)
+    with writing(sessions) as session:
+        lease.release(session, held)
+    assert row(sessions, job_id).elapsed_s == 0
+
+
 def test_jobs_of_a_former_toolchain_are_retired(sessions, submit, machine):
     old, new = submit(toolchain="former"), submit()
     with writing(sessions) as session:
         assert lease.retire(session, machine.targets, TOOLCHAIN) == 1
-    assert row(sessions, old).state == "failed"
+    assert (row(sessions, old).state, row(sessions, old).complete) == ("failed", False)
     assert "toolchain former, which changed; ask again" in row(sessions, old).error
     assert row(sessions, new).state == "queued"
 

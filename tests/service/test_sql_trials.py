@@ -130,6 +130,21 @@ def test_only_the_newest_searches_are_read(sessions, submit, monkeypatch):
     assert [k.problem.m for k in known] == [3, 2]
 
 
+def test_only_failures_on_the_same_target_are_known(sessions, submit):
+    """What was merely slow may be the best of another search; another machine may bear more."""
+    elsewhere = submit()
+    SqlTrialStore(sessions, elsewhere).add(fakes.failed_trial(3))
+    with writing(sessions) as session:
+        jobs.get(session, elsewhere).target = "cpu:another,threads=1"
+    here = SqlTrialStore(sessions, submit())
+    here.add(fakes.trial(0))
+    here.add(fakes.replace(fakes.trial(1), state="pruned"))
+    here.add(fakes.failed_trial(2))
+    asking = SqlTrialStore(sessions, submit(cache="cold"))
+    assert asking.trials() == []
+    assert asking.known_failures() == {fakes.schedule(2).hash}
+
+
 def test_who_lost_the_job_cannot_write_into_it(sessions, submit):
     job_id = submit()
     with writing(sessions) as session:

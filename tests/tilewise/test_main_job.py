@@ -4,14 +4,15 @@ import csv
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from kernels.schedule import Schedule
@@ -21,12 +22,6 @@ from tilewise import Client, MissingError
 
 PROBLEM = "matmul:m=70,n=90,k=50,dtype=f32"
 CONV = "conv2d:n=1,h=9,w=11,ci=8,co=24,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.mark.parametrize("problem", [PROBLEM, CONV])
@@ -96,32 +91,38 @@ def test_a_kernel_for_two_threads(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """A real service on a free port, with one worker and its own database."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    process = start_service(port, tmp_path)
-    wait_until_ready(url, process)
-    yield url, process
-    process.terminate()
-    process.wait(30)
+    """A real service, with one worker and its own database."""
+    process = start_service(tmp_path)
+    try:
+        yield wait_until_ready(process), process
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
-def start_service(port: int, folder: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "tilewise", "serve", "--port", str(port)]
+def start_service(folder: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "tilewise", "serve", "--port", "0"]
     environment = os.environ | {"TILEWISE_DB": f"sqlite:///{folder / 'service.db'}"}
     return subprocess.Popen(command, env=environment)
 
 
-def wait_until_ready(url: str, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 60
+def wait_until_ready(process: "subprocess.Popen[bytes]") -> str:
+    """The URL of a service, on the port that the system gave it."""
+    deadline = time.monotonic() + 120
     while True:
         assert process.poll() is None, "the service ended"
         assert time.monotonic() < deadline, "the service did not get ready"
-        try:
-            if httpx.get(f"{url}/readyz").is_success:
-                return
-        except httpx.TransportError:
-            time.sleep(0.1)
+        for port in listening_ports(process.pid):
+            url = f"http://127.0.0.1:{port}"
+            with suppress(httpx.TransportError):
+                if httpx.get(f"{url}/readyz").is_success:
+                    return url
+        time.sleep(0.1)
+
+
+def listening_ports(pid: int) -> list[int]:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return [one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN]
 
 
 def test_the_main_job_through_a_service(service, cli: Cli) -> None:
@@ -148,11 +149,8 @@ def test_the_main_job_through_a_service(service, cli: Cli) -> None:
 
 
 def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    first = start_service(port, tmp_path)
-    wait_until_ready(url, first)
-    with Client(url) as client:
+    first = start_service(tmp_path)
+    with Client(wait_until_ready(first)) as client:
         job = client.submit(PROBLEM, trials=60)["id"]
         deadline = time.monotonic() + 240
         while len(list(client.trials(job))) < 4:
@@ -160,18 +158,18 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
             time.sleep(0.02)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-        second = start_service(port, tmp_path)
-        try:
-            wait_until_ready(url, second)
+    second = start_service(tmp_path)
+    try:
+        with Client(wait_until_ready(second)) as client:
             before = list(client.trials(job))
             while client.job(job)["state"] in ("queued", "running"):
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
             assert client.job(job)["state"] == "done"
             after = list(client.trials(job))
-        finally:
-            second.terminate()
-            second.wait(30)
+    finally:
+        second.terminate()
+        second.wait(30)
     assert len(before) >= 4
     assert after[: len(before)] == before
     assert [t["number"] for t in after] == list(range(60))
