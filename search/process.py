@@ -141,13 +141,12 @@ class ChildProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while not received.endswith(b"\n"):
+                self._watch(patience)
                 if selector.select(WATCH_S):
                     chunk = os.read(self._process.stdout.fileno(), 1 << 16)
                     if not chunk:
                         raise self._died()
                     received += chunk
-                else:
-                    self._watch(patience)
         return received
 
     def _watch(self, patience: Patience) -> None:

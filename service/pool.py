@@ -92,8 +92,9 @@ class Pool:
         for held, child in list(self._children.items()):
             with self._faults.kept_from(f"job {held.job_id}"):
                 self._look_after(held, child)
-        with self._faults.kept_from("the workers"):
+        with self._faults.kept_from("jobs of other toolchains"):
             self._retire()
+        with self._faults.kept_from("the workers"):
             self._start_more()
 
     def _look_after(self, held: Lease, child: subprocess.Popen[bytes]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from kernels.patience import MOST_STEP_S, Patience, is_stopped
 from kernels.process import child_command, child_environment
+from search.process import CandidateFailureError, ChildProcess
 
 LIMIT_S = 5.0
 FROZEN_S = LIMIT_S + 1.0
@@ -84,6 +85,15 @@ def test_one_that_hangs_has_its_limit_before_and_after_a_freeze(ask: Ask, tmp_pa
         os.kill(pid, signal.SIGCONT)
     assert waiter.communicate(timeout=120)[0].strip() == "timeout"
     assert not psutil.pid_exists(child)
+
+
+def test_an_answer_that_never_ends_has_its_limit_too() -> None:
+    child = ChildProcess("tests.search.dribbling_child", {}, 60.0, 1 << 30, {})
+    try:
+        with pytest.raises(CandidateFailureError, match="no answer within 1 s"):
+            child.ask({}, 1.0)
+    finally:
+        child.close()
 
 
 def test_a_step_in_which_the_waiter_did_not_run_counts_little() -> None:

@@ -261,6 +261,17 @@ def test_a_busy_database_at_the_start_does_not_spare_them(start, submit, job, mo
     assert len(calls) == 2
 
 
+def test_jobs_start_though_others_cannot_be_retired(start, submit, job, monkeypatch, caplog):
+    def fail(*_arguments):
+        raise RuntimeError("a cosmic ray")
+
+    monkeypatch.setattr(lease, "retire", fail)
+    job_id = submit()
+    start("tune")
+    wait_until(lambda: job(job_id).state == "done")
+    assert caplog.text.count("jobs of other toolchains: a cosmic ray") == 1
+
+
 def test_calling_a_job_off_wakes_the_pool(submit, job, sessions, url, machine, client):
     """Between two polls, which are an hour apart here."""
     submit()
