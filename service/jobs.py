@@ -54,7 +54,8 @@ def create_or_join(
         models.Job.cache == request.cache,
         models.Job.state.not_in(ENDED),
     )
-    running = session.scalar(active)
+    # Locked on a server, where a worker could claim it before it is widened.
+    running = session.scalar(active.with_for_update(of=models.Job))
     if running is not None and lease.fail_damaged(session, running):
         running = None
     if running is not None:

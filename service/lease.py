@@ -2,15 +2,16 @@
 
 A running job belongs to its owner until the owner ends it, gives it back, is seen dead
 on this host, or has not shown itself for `LEASE`. Every claim begins a run with a number of its
-own, the job's epoch. Every change is one UPDATE that names the run it expects: of two processes
-that race one wins and the other is told, and a run that lost its job changes nothing, also
-where the next run has the same owner.
+own, the job's epoch. A claim is one UPDATE that names the run before it, and what a run changes
+is one that names the run itself: of two processes that race one wins and the other is told, and
+a run that lost its job changes nothing, also where the next run has the same owner.
 """
 
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any
 
 from sqlalchemy import Update, bindparam, or_, select, update
@@ -276,7 +277,8 @@ def _last_sign(job: Job) -> datetime | None:
 
 def _spent_s(job: Job, until: datetime | None) -> float:
     """Seconds of all runs, the present one up to a moment; a value that is garbled adds nothing."""
-    spent = job.elapsed_s if isinstance(job.elapsed_s, float) else 0.0
+    is_number = isinstance(job.elapsed_s, float) and isfinite(job.elapsed_s)
+    spent = job.elapsed_s if is_number else 0.0
     if isinstance(job.claimed_at, datetime) and isinstance(until, datetime):
         spent += max(0.0, (until - job.claimed_at).total_seconds())
     return spent

@@ -13,9 +13,7 @@ from sqlalchemy import Select, and_, delete, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from kernels.errors import KernelsError
-from kernels.problem import parse_problem
 from kernels.schedule import Schedule
-from kernels.target import parse_target
 from search.records import (
     MOST_EARLY,
     MOST_SOLVED,
@@ -29,6 +27,7 @@ from service import lease
 from service.db import models
 from service.db.base import damage, now
 from service.db.session import Sessions, reading, writing
+from service.db.sound import earlier_search, fault_of, is_above_0
 from service.faults import tell_once
 from service.lease import Lease
 
@@ -112,7 +111,7 @@ class SqlTrialStore:
             )
             rows = session.execute(query).all()
         return [
-            [pace for _, pace in group if isinstance(pace, float)]
+            [pace for _, pace in group if is_above_0(pace)]
             for _, group in groupby(rows, key=itemgetter(0))
         ]
 
@@ -166,7 +165,7 @@ class SqlTrialStore:
                 .limit(MOST_JOBS)
             )
             rows = session.execute(jobs).all()
-        found = [_earlier(*row) for row in rows]
+        found = [earlier_search(*row) for row in rows]
         return [search for search in found if search is not None]
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
@@ -174,7 +173,7 @@ class SqlTrialStore:
         found: dict[int, tuple[list[TimedPoint], list[TimedPoint]]] = {}
         with reading(self._sessions) as session:
             for row in session.execute(_told([search.key for search in searches])):
-                if not isinstance(row.params, dict) or not isinstance(row.time_us, float):
+                if not isinstance(row.params, dict) or not is_above_0(row.time_us):
                     tell_once(
                         log, f"a trial of job {row.job_id} is damaged; no search learns of it"
                     )
@@ -186,16 +185,6 @@ class SqlTrialStore:
             Solved(search.problem, search.target, *map(tuple, found.get(search.key, ((), ()))))
             for search in searches
         ]
-
-
-def _earlier(job_id: int, problem: str, target: str, ran: int) -> Earlier | None:
-    """A search that others can learn from; None, logged, where nobody can tell what it was for."""
-    try:
-        parse_target(target)
-        return Earlier(job_id, parse_problem(problem), target, ran)
-    except KernelsError as error:
-        tell_once(log, f"job {job_id} is damaged, so no search learns from it: {error}")
-        return None
 
 
 def _told(jobs: list[int]) -> Select[Any]:
@@ -260,9 +249,9 @@ def readable(row: models.Trial) -> TrialRecord | None:
     if broken is None:
         try:
             trial = record(row)
-            if trial.measurement is not None or trial.state == "failed":
+            broken = fault_of(trial)
+            if broken is None:
                 return trial
-            broken = f"{trial.state} without a speed"
         except (KernelsError, ValueError, TypeError) as error:
             broken = str(error)
     tell_once(log, f"job {row.job_id}: trial {row.number} is damaged and left out: {broken}")

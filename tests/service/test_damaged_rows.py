@@ -22,7 +22,7 @@ SHOWN_OF_A_JOB = [
     "elapsed_s = 'long'",
     "trials = 9e999",
 ]
-OF_A_RUN = ["claimed_at = '{}'", "elapsed_s = 'long'", "trials = 9e999", "seconds = x'00'"]
+OF_A_RUN = ["claimed_at = '{}'", "elapsed_s = 9e999", "trials = 9e999", "seconds = x'00'"]
 OF_A_JOB = ["created_at = 'lately'", "heartbeat_at = 'never'", "seed = 'two'"]
 OF_A_TRIAL = [
     "steps = 'garbage'",
@@ -146,7 +146,8 @@ def test_what_is_inherited_lacks_a_damaged_trial(sessions, tuned, submit, run, c
 
 
 @pytest.mark.parametrize(
-    "values", [*OF_A_TRIAL, "steps = '[{}]'", "gflops = NULL", "number = 1.5", "max_error = '?'"]
+    "values",
+    [*OF_A_TRIAL, "steps = '[{}]'", "gflops = NULL", "number = 1.5", "time_us = 0", "pace = -1"],
 )
 def test_a_damaged_trial_of_its_own_is_timed_again(sessions, submit, run, change, values):
     job_id, timed = submit(), []
@@ -176,7 +177,9 @@ def test_a_search_learns_from_others_beside_a_damaged_one(sessions, submit, chan
     assert [search.key for search in own.earlier("matmul")] == [good]
 
 
-@pytest.mark.parametrize("values", ["params = '[]'", "params = '?'", "time_us = 'short'"])
+@pytest.mark.parametrize(
+    "values", ["params = '[]'", "params = '?'", "time_us = 'short'", "time_us = 0"]
+)
 def test_what_a_search_learns_lacks_a_damaged_trial(sessions, submit, change, values):
     other = SqlTrialStore(sessions, submit())
     for number in range(3):
@@ -187,11 +190,12 @@ def test_what_a_search_learns_lacks_a_damaged_trial(sessions, submit, change, va
     assert [params["rows"] for params, _ in solved.points] == [3, 1]
 
 
-def test_a_pace_that_is_no_number_is_none(sessions, submit, change):
+@pytest.mark.parametrize("pace", ["'slow'", "0", "9e999"])
+def test_a_pace_that_is_no_number_is_none(sessions, submit, change, pace):
     other = SqlTrialStore(sessions, submit())
     for number in range(2):
         other.add(fakes.trial(number))
-    change("trials", "pace = 'slow'", 1)
+    change("trials", f"pace = {pace}", 1)
     assert SqlTrialStore(sessions, submit(OTHER)).earlier_paces() == [[1.25]]
 
 
@@ -234,6 +238,7 @@ def test_a_damaged_job_fails_and_the_next_one_is_claimed(
     with reading(sessions) as session:
         row = session.get_one(models.Job, bad)
         assert (row.state, row.owner, row.complete) == ("failed", None, False)
+        assert 0 <= row.elapsed_s < 60
         assert row.error.startswith("its row in the database is damaged: " + values.split()[0])
     assert caplog.text.count(f"job {bad} fails: its row") == 1
 
