@@ -29,6 +29,12 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # SQLite does not watch foreign keys in a migration, so nothing cascades.
+    for children, parent in (("proofs", "schedule"), ("scripts", "schedule"), ("trials", "job")):
+        op.execute(
+            f"DELETE FROM {children} WHERE {parent}_id IN "
+            f"(SELECT id FROM {parent}s WHERE cache <> 'hot')"
+        )
     op.execute("DELETE FROM schedules WHERE cache <> 'hot'")
     op.execute("DELETE FROM jobs WHERE cache <> 'hot'")
     _index_active(WORK)
