@@ -31,6 +31,13 @@ class UnfinishedError(ServiceError):
     """What was asked for is being made, and takes longer than a request waits; ask again."""
 
 
+class TamperedError(ServiceError):
+    """A stored row is not what was stored, so it is not served.
+
+    The message names the row, what disagrees, and how to have a right one again.
+    """
+
+
 class LeaseLostError(ServiceError):
     """Another process has taken the job; whoever meets this stops and writes nothing."""
 

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from kernels.problem import Problem
 from search.records import TuneRequest
-from service import lease
+from service import integrity, lease
 from service.db import models
 from service.db.base import damage, is_sound
 from service.db.rows import problem_row, toolchain_row
@@ -42,10 +42,10 @@ def create_or_join(
         request: how hard to search.
         toolchain: `kernels.toolchain.identity()`.
     """
-    stored = find_fresh(session, problem, target, toolchain, request.cache)
-    if stored is not None and is_sound(stored) and answers(stored, request):
-        return Submission(schedule=stored)
     problem_id = problem_row(session, problem).id
+    stored = find_fresh(session, problem, target, toolchain, request.cache)
+    if stored is not None and _is_untouched(session, stored) and answers(stored, request):
+        return Submission(schedule=stored)
     toolchain_id = toolchain_row(session, toolchain).id
     active = select(models.Job).where(
         models.Job.problem_id == problem_id,
@@ -120,6 +120,11 @@ def _widen(job: models.Job, request: TuneRequest) -> None:
 def answers(stored: models.Schedule, request: TuneRequest) -> bool:
     """Whether a fresh schedule was searched for at least as hard as `request` asks."""
     return stored.budget >= request.trials and (stored.peers is not None or not request.peers)
+
+
+def _is_untouched(session: Session, stored: models.Schedule) -> bool:
+    """Whether a schedule and all its proofs are what was stored; if not, a search replaces them."""
+    return integrity.is_whole(stored) and not integrity.tampered_proofs(session, stored)
 
 
 def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:

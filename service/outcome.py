@@ -5,18 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from kernels.schedule import Schedule
 from search.records import Best, TuneResult
-from service import lease, queries
+from service import integrity, lease, queries, stored
 from service.db import models
-from service.db.base import is_sound, now
+from service.db.base import now
 from service.db.rows import machine_row
 from service.lease import Lease
 from service.machine import MachineInfo
 from service.results import measured_json, peers_json
+from service.stored import StoredProof, Work
 
 if TYPE_CHECKING:  # it loads MLIR
     from kernels.mlir import Proof
@@ -51,6 +52,7 @@ def store(
 
     The row of (problem, target, toolchain) keeps the faster of what it has and what is
     new, of all its scripts the fastest that was proven, and the failed attempts of this job.
+    What is not what was stored gives way to what is new, however fast it says it is.
 
     Returns:
         The schedule's row; None, with nothing stored, when the job was cancelled or taken over.
@@ -59,13 +61,13 @@ def store(
         return None
     job = session.get_one(models.Job, held.job_id)
     row = _schedule_row(session, job, result, best, machine)
-    _drop(session, row, proven=False)
+    _drop(session, integrity.tampered_proofs(session, row))
+    _drop(session, [proof for proof in _of_flavor(session, row) if not proof.ok])
     for attempt in attempts:
         _add_attempt(session, row, attempt)
     session.flush()
-    kept = queries.proven_script(session, row, FLAVOR)
-    if kept is not None:
-        _drop(session, row, proven=True, but=kept.id)
+    kept = stored.fastest_proof(session, row.id, FLAVOR)
+    _drop(session, [p for p in _of_flavor(session, row) if p.ok and p != kept])
     return row
 
 
@@ -86,12 +88,13 @@ def _schedule_row(
         )
         _fill(session, row, job, result, best, machine)
         session.add(row)
-    elif not is_sound(row):
+    elif not integrity.is_whole(row):
+        row.budget = 0
         _fill(session, row, job, result, best, machine)
-        row.budget = 0  # it claims nothing that nobody can read
     elif best.measurement.gflops >= row.gflops or (job.peers and row.peers is None):
         _fill(session, row, job, result, best, machine)
     row.budget = max(row.budget, spent)
+    row.digest = integrity.schedule_digest(Work.of(row), row)
     session.flush()
     return row
 
@@ -128,21 +131,20 @@ def _flushed(session: Session, row: models.Machine) -> int:
 
 def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> None:
     proof = attempt.proof
-    if proof is None:
-        session.add(
-            models.Proof(
-                schedule_id=row.id,
-                ok=False,
-                applied=False,
-                executed=False,
-                mlir="",
-                failure="prover",
-                message=attempt.error,
-            )
-        )
+    if proof is not None:
+        spelled = attempt.schedule.hash, attempt.schedule.to_json()
+        add_script(session, row, FLAVOR, spelled, proof)
         return
-    spelled = attempt.schedule.hash, attempt.schedule.to_json()
-    add_script(session, row, FLAVOR, spelled, proof)
+    failed = models.Proof(
+        schedule_id=row.id,
+        ok=False,
+        applied=False,
+        executed=False,
+        mlir="",
+        failure="prover",
+        message=attempt.error,
+    )
+    _add(session, row, failed)
 
 
 def add_script(
@@ -162,24 +164,28 @@ def add_script(
         proof: what became of it; only one that is `ok` will be served.
     """
     low, high = proof.interval or (None, None)
-    session.add(
-        models.Proof(
-            schedule_id=row.id,
-            script=_script(row, flavor, spelled, proof.script) if proof.script else None,
-            ok=proof.ok and bool(proof.script),
-            applied=proof.applied,
-            executed=proof.executed,
-            max_error=proof.max_error,
-            tolerance=proof.tolerance,
-            gflops=proof.gflops,
-            low=low,
-            high=high,
-            time_us=proof.time_us,
-            mlir=proof.mlir,
-            failure=proof.failure,
-            message=proof.message,
-        )
+    tried = models.Proof(
+        schedule_id=row.id,
+        script=_script(row, flavor, spelled, proof.script) if proof.script else None,
+        ok=proof.ok and bool(proof.script),
+        applied=proof.applied,
+        executed=proof.executed,
+        max_error=proof.max_error,
+        tolerance=proof.tolerance,
+        gflops=proof.gflops,
+        low=low,
+        high=high,
+        time_us=proof.time_us,
+        mlir=proof.mlir,
+        failure=proof.failure,
+        message=proof.message,
     )
+    _add(session, row, tried)
+
+
+def _add(session: Session, row: models.Schedule, proof: models.Proof) -> None:
+    proof.digest = integrity.proof_digest(Work.of(row), proof)
+    session.add(proof)
 
 
 def _script(
@@ -196,21 +202,14 @@ def _script(
     )
 
 
-def _drop(session: Session, row: models.Schedule, *, proven: bool, but: int = 0) -> None:
-    """Forget the row's proven or failed attempts, except the script `but`.
+def _of_flavor(session: Session, row: models.Schedule) -> list[StoredProof]:
+    """The attempts that a search makes; those of other flavors do not depend on what it found."""
+    proofs = stored.all_proofs(session, row.id)
+    return [proof for proof in proofs if proof.script is None or proof.script.flavor == FLAVOR]
 
-    Those of other flavors stay: they do not depend on what this search found.
-    """
-    attempts = session.execute(
-        select(models.Proof.id, models.Proof.script_id)
-        .outerjoin(models.Proof.script)
-        .where(
-            models.Proof.schedule_id == row.id,
-            models.Proof.ok == proven,
-            models.Proof.script_id.is_distinct_from(but),
-            queries.of_flavor(FLAVOR),
-        )
-    ).all()
-    scripts = [script_id for _, script_id in attempts if script_id is not None]
-    session.execute(delete(models.Proof).where(models.Proof.id.in_([a.id for a in attempts])))
+
+def _drop(session: Session, proofs: Sequence[StoredProof]) -> None:
+    """Forget attempts, with their scripts."""
+    scripts = [proof.script.id for proof in proofs if proof.script is not None]
+    session.execute(delete(models.Proof).where(models.Proof.id.in_([p.id for p in proofs])))
     session.execute(delete(models.Script).where(models.Script.id.in_(scripts)))

@@ -20,6 +20,7 @@ from service.errors import (
     DamagedError,
     DatabaseError,
     NotFoundError,
+    TamperedError,
     UnfinishedError,
 )
 from service.schemas import FieldError, ProblemDetails, UnfinishedView
@@ -33,6 +34,12 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
     DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
     DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    TamperedError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+TAMPERED = "urn:tilewise:tampered-row"
+_TYPE: dict[type[Exception], str] = {
+    DamagedError: "urn:tilewise:damaged-row",
+    TamperedError: TAMPERED,
 }
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _FIELD: dict[type[Exception], str] = {TargetError: "target", ScheduleError: "schedule"}
@@ -83,9 +90,10 @@ def _answer(
     detail: str,
     errors: Sequence[FieldError] | None = None,
     headers: dict[str, str] | None = None,
+    kind: str | None = None,
 ) -> JSONResponse:
     details = ProblemDetails(
-        type=f"urn:tilewise:{status.name.lower().replace('_', '-')}",
+        type=kind or f"urn:tilewise:{status.name.lower().replace('_', '-')}",
         title=status.phrase,
         status=status.value,
         detail=detail,
@@ -99,7 +107,8 @@ def _answer(
 
 async def _service_error(request: Request, error: Exception) -> JSONResponse:
     headers = {"Retry-After": str(RETRY_AFTER_S)} if isinstance(error, BusyError) else None
-    return _answer(request, _STATUS[type(error)], str(error), headers=headers)
+    kind = _TYPE.get(type(error))
+    return _answer(request, _STATUS[type(error)], str(error), kind=kind, headers=headers)
 
 
 async def _unfinished(request: Request, error: Exception) -> JSONResponse:

@@ -1,18 +1,48 @@
 """What is stored of a problem: its schedule, its script, its trials."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, exists, false, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import ColumnElement, bindparam, exists, func, select
+from sqlalchemy.orm import Session, aliased, contains_eager
 
 from kernels.problem import Problem
 from kernels.toolchain import identity
 from search.records import CacheMode
+from service import integrity, stored
 from service.db import models
+from service.stored import StoredProof, StoredScript, Work, best_first, in_parts
 
-KEYS_AT_ONCE = 500  # of the variables that one statement of SQLite may have
 TrialOfJob = tuple[models.Trial, models.Job]
+
+# Made once: to put one together takes longer than SQLite takes to answer it.
+_SCHEDULES = (
+    select(models.Schedule)
+    .join(models.Schedule.problem)
+    .join(models.Schedule.toolchain)
+    .options(contains_eager(models.Schedule.problem), contains_eager(models.Schedule.toolchain))
+)
+_FRESH = _SCHEDULES.where(
+    models.Problem.key == bindparam("key"),
+    models.Schedule.target == bindparam("target"),
+    models.Toolchain.identity == bindparam("toolchain"),
+    models.Schedule.cache == bindparam("cache"),
+)
+
+
+@dataclass(frozen=True)
+class ServedScript:
+    """The best schedule of a problem, and its proven script.
+
+    Attributes:
+        problem: canonical.
+        stale: whether it belongs to another toolchain than the present one.
+        script: the fastest of those that were proven, None when none was.
+    """
+
+    problem: str
+    stale: bool
+    script: StoredScript | None
 
 
 def find_fresh(
@@ -23,18 +53,8 @@ def find_fresh(
     cache: CacheMode = "hot",
 ) -> models.Schedule | None:
     """The best schedule of a problem (or its key) under exactly this toolchain."""
-    query = (
-        select(models.Schedule)
-        .join(models.Schedule.problem)
-        .join(models.Schedule.toolchain)
-        .where(
-            models.Problem.key == _key(problem),
-            models.Schedule.target == target,
-            models.Toolchain.identity == toolchain,
-            models.Schedule.cache == cache,
-        )
-    )
-    return session.scalar(query)
+    given = {"key": _key(problem), "target": target, "toolchain": toolchain, "cache": cache}
+    return session.scalar(_FRESH, given)
 
 
 def find_schedule(
@@ -57,11 +77,8 @@ def find_schedule(
         The row; `is_stale` tells which of the two it is.
     """
     query = (
-        select(models.Schedule)
-        .join(models.Schedule.problem)
-        .join(models.Schedule.toolchain)
-        .where(models.Problem.key == _key(problem), models.Schedule.target == target)
-        .order_by(*_best_first(toolchain))
+        _SCHEDULES.where(models.Problem.key == _key(problem), models.Schedule.target == target)
+        .order_by(*best_first(toolchain or identity()))
         .limit(1)
     )
     if cache is not None:
@@ -74,65 +91,81 @@ def is_stale(row: models.Schedule, toolchain: str | None = None) -> bool:
     return row.toolchain.identity != (toolchain or identity())
 
 
+def served_script(
+    session: Session,
+    problem: Problem | str,
+    target: str,
+    flavor: str = "cpu",
+    toolchain: str | None = None,
+) -> ServedScript | None:
+    """The script of what `find_schedule` finds, in one query; None where it finds nothing.
+
+    Args:
+        session: an open session.
+        problem: the problem, or its key.
+        target: canonical.
+        flavor: of the script.
+        toolchain: what counts as present; None asks `kernels.toolchain`.
+
+    Raises:
+        TamperedError: what is stored is not what was proven.
+    """
+    present = toolchain or identity()
+    found = stored.best_proof(session, _key(problem), target, flavor, present)
+    if found is None:
+        return None
+    work, proof = found
+    return ServedScript(work.canonical, work.toolchain != present, _proven(work, proof))
+
+
 def find_script(
     session: Session,
     problem: Problem | str,
     target: str,
     flavor: str = "cpu",
     toolchain: str | None = None,
-) -> models.Script | None:
-    """The fastest script of the stored schedule that was proven; never one that was not."""
-    schedule = find_schedule(session, problem, target, toolchain)
-    return None if schedule is None else proven_script(session, schedule, flavor)
+) -> StoredScript | None:
+    """The fastest script of the stored schedule that was proven; never one that was not.
+
+    Raises:
+        TamperedError: what is stored is not what was proven.
+    """
+    found = served_script(session, problem, target, flavor, toolchain)
+    return None if found is None else found.script
 
 
 def proven_script(
     session: Session, schedule: models.Schedule, flavor: str = "cpu"
-) -> models.Script | None:
-    """The fastest proven script of this schedule."""
-    query = (
-        select(models.Script)
-        .join(models.Proof, models.Proof.script_id == models.Script.id)
-        .where(
-            models.Script.schedule_id == schedule.id,
-            models.Script.flavor == flavor,
-            models.Proof.ok,
-        )
-        .order_by(models.Proof.gflops.desc().nulls_last(), models.Script.id)
-        .limit(1)
-    )
-    return session.scalar(query)
+) -> StoredScript | None:
+    """The fastest proven script of this schedule.
+
+    Raises:
+        TamperedError: what is stored is not what was proven.
+    """
+    return _proven(Work.of(schedule), stored.fastest_proof(session, schedule.id, flavor))
 
 
-def shown_proof(session: Session, schedule: models.Schedule) -> models.Proof | None:
-    """The proof of the cpu script that is served, else the latest attempt that failed."""
-    return _first_proof(session, schedule, of_flavor("cpu"))
-
-
-def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> models.Proof | None:
+def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> StoredProof | None:
     """The latest attempt at a script of a flavor that failed."""
-    return _first_proof(session, schedule, models.Script.flavor == flavor, ~models.Proof.ok)
+    return stored.latest_failure(session, schedule.id, flavor)
 
 
-def _first_proof(
-    session: Session, schedule: models.Schedule, *wanted: ColumnElement[bool]
-) -> models.Proof | None:
-    query = (
-        select(models.Proof)
-        .outerjoin(models.Proof.script)
-        .where(models.Proof.schedule_id == schedule.id, *wanted)
-        .order_by(
-            models.Proof.ok.desc(), models.Proof.gflops.desc().nulls_last(), models.Proof.id.desc()
+def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[str, int]]:
+    """For each of some jobs, how many trials were asked for, and how those that ended did."""
+    found: dict[int, dict[str, int]] = {}
+    for ids in in_parts(job_ids):
+        asked = select(models.Job.id, models.Job.trials).where(models.Job.id.in_(ids))
+        ended = (
+            select(models.Trial.job_id, models.Trial.state, func.count())
+            .join(models.Job, models.Job.id == models.Trial.job_id)
+            .where(models.Trial.job_id.in_(ids))
+            .group_by(models.Trial.job_id, models.Trial.state)
         )
-        .limit(1)
-    )
-    return session.scalar(query)
-
-
-def of_flavor(flavor: str) -> ColumnElement[bool]:
-    """Proofs of scripts of a flavor; cpu ones also where not even a script came about."""
-    absent = models.Proof.script_id.is_(None) if flavor == "cpu" else false()
-    return or_(models.Script.flavor == flavor, absent)
+        for job_id, number in session.execute(asked):
+            found[job_id] = {"asked": number, "timed": 0, "pruned": 0, "failed": 0}
+        for job_id, state, number in session.execute(ended):
+            found[job_id][state] = number
+    return found
 
 
 def find_trials(
@@ -179,15 +212,6 @@ def find_trials(
     return [(trial, job) for trial, job in session.execute(query)]
 
 
-def _best_first(toolchain: str | None) -> tuple[ColumnElement[Any], ...]:
-    """The order in which stored schedules answer: the present toolchain's, hot ones, new ones."""
-    return (
-        (models.Toolchain.identity == (toolchain or identity())).desc(),
-        (models.Schedule.cache == "hot").desc(),
-        models.Schedule.created_at.desc(),
-    )
-
-
 def find_schedules(
     session: Session,
     keys: Iterable[str],
@@ -196,18 +220,12 @@ def find_schedules(
     cache: CacheMode | None = None,
 ) -> dict[str, models.Schedule]:
     """For each key of a problem that has one, what `find_schedule` finds, in few queries."""
-    asked, found = sorted(keys), dict[str, models.Schedule]()
-    for start in range(0, len(asked), KEYS_AT_ONCE):
-        query = (
-            select(models.Schedule)
-            .join(models.Schedule.problem)
-            .join(models.Schedule.toolchain)
-            .where(
-                models.Problem.key.in_(asked[start : start + KEYS_AT_ONCE]),
-                models.Schedule.target == target,
-            )
-            .order_by(*_best_first(toolchain))
-        )
+    found: dict[str, models.Schedule] = {}
+    for asked in in_parts(set(keys)):
+        query = _SCHEDULES.where(
+            models.Problem.key.in_(asked),
+            models.Schedule.target == target,
+        ).order_by(*best_first(toolchain or identity()))
         if cache is not None:
             query = query.where(models.Schedule.cache == cache)
         for row in session.scalars(query):
@@ -233,6 +251,15 @@ def _is_copy() -> ColumnElement[bool]:
         same_trial.correlate(models.Trial, earlier),
     )
     return same_work.correlate(models.Trial, models.Job)
+
+
+def _proven(work: Work, proof: StoredProof | None) -> StoredScript | None:
+    """The script of a proof, once both are found to be what was stored."""
+    if proof is None:
+        integrity.check_work(work)
+        return None
+    integrity.check_proof(work, proof)
+    return proof.script
 
 
 def _key(problem: Problem | str) -> str:

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -9,10 +10,12 @@ from sqlalchemy.orm import Session
 from kernels.errors import TargetError
 from kernels.problem import parse_problem
 from search.records import Best, Measurement
-from service import jobs, queries
+from service import integrity, jobs, queries
 from service.db import models
-from service.db.base import is_sound, now
+from service.db.base import now
 from service.db.trials import unpack_samples
+from service.errors import TamperedError
+from service.stored import StoredProof, Work, shown_proofs
 
 Json = dict[str, Any]
 
@@ -31,17 +34,51 @@ def result_json(
         row: what `queries.find_schedule` found.
         toolchain: what counts as present; None asks `kernels.toolchain`.
         with_space: count the space of the search too, which takes some tenths of a second.
+
+    Raises:
+        TamperedError: the row or its proof is not what was stored.
     """
-    space = space_json(row.problem.canonical, row.target) if with_space else None
-    proof = queries.shown_proof(session, row)
+    (found,) = results_json(session, [row], toolchain).values()
+    if isinstance(found, TamperedError):
+        raise found
+    if with_space:
+        found["space"] = space_json(row.problem.canonical, row.target)
+    return found
+
+
+def results_json(
+    session: Session, rows: Sequence[models.Schedule], toolchain: str | None = None
+) -> dict[int, Json | TamperedError]:
+    """For each row, by its id, what `result_json` gives or raises; a handful of queries for all."""
+    proofs = shown_proofs(session, [row.id for row in rows])
+    trials = queries.trial_counts(session, {row.job_id for row in rows})
+    found: dict[int, Json | TamperedError] = {}
+    for row in rows:
+        proof = proofs.get(row.id)
+        try:
+            integrity.check_schedule(row)
+            if proof is not None:
+                integrity.check_proof(Work.of(row), proof)
+            if row.job_id not in trials:
+                raise integrity.without_job(row)
+        except TamperedError as error:
+            found[row.id] = error
+        else:
+            found[row.id] = _result_json(row, proof, trials[row.job_id], toolchain)
+    return found
+
+
+def _result_json(
+    row: models.Schedule, proof: StoredProof | None, trials: Json, toolchain: str | None
+) -> Json:
     return {
         "problem": row.problem.canonical,
         "key": row.problem.key,
         "target": row.target,
         "cache": row.cache,
         "toolchain": row.toolchain.identity,
-        "trials": trials_json(session, row.job),
-        "space": space,
+        "trials": trials,
+        "space": None,
         "elapsed_s": row.elapsed_s,
         "best": best_json(row),
         "peers": row.peers or {},
@@ -145,7 +182,7 @@ def best_json(row: models.Schedule) -> Json:
     }
 
 
-def proof_json(proof: models.Proof) -> Json:
+def proof_json(proof: StoredProof) -> Json:
     """What a script did on real MLIR; `failure` and `message` say why it is not served.
 
     `hash` is that of the script's own schedule, which need not be the fastest native one.
@@ -196,7 +233,7 @@ def _best_so_far(session: Session, job: models.Job) -> Json | None:
     stored = queries.find_fresh(
         session, job.problem.key, job.target, job.toolchain.identity, job.cache
     )
-    if stored is not None and is_sound(stored) and stored.job_id == job.id:
+    if stored is not None and stored.job_id == job.id and integrity.is_whole(stored):
         return best_json(stored)
     trial = jobs.best_trial(session, job.id)
     if trial is None:

@@ -237,11 +237,22 @@ class LookupRequest(BaseModel):
     cache: CacheMode | None = None
 
 
+class RefusedView(BaseModel):
+    """Why what is stored is not served; `type` is that of the problem details of a single GET."""
+
+    type: str
+    detail: str
+
+
 class FoundView(BaseModel):
-    """A problem as it is normalised, and its best schedule; null when none is stored."""
+    """A problem as it is normalised, and its best schedule.
+
+    `schedule` is null when none is stored, and when what is stored is refused, as `error` says.
+    """
 
     problem: str
     schedule: ResultView | None
+    error: RefusedView | None = None
 
 
 class LookupView(BaseModel):

@@ -17,16 +17,17 @@ from kernels.target import Target, resolve
 from search.errors import SearchError
 from search.records import Best, TrialRecord, TuneRequest, TuneResult
 from search.store import TrialStore
-from service import jobs, lease, outcome
+from service import integrity, jobs, lease, outcome
 from service.db import models
 from service.db.session import Sessions, reading, writing
 from service.db.trials import SqlTrialStore
-from service.errors import LeaseLostError
+from service.errors import LeaseLostError, TamperedError
 from service.heartbeat import Heartbeat
 from service.lease import Lease
 from service.machine import MachineInfo, examine_here
 from service.outcome import Attempt
 from service.proving import Proofs, load
+from service.stored import Work
 
 if TYPE_CHECKING:
     from kernels.mlir import Proof
@@ -131,6 +132,7 @@ def run_job(
         job = jobs.get(session, held.job_id)
     run = _Run(sessions, job, held, on_event or _ignore)
     try:
+        integrity.check_work(Work.of(job))
         with Heartbeat(sessions, held) as heartbeat:
             attempt = partial(run.attempt, prover or load(PROVER))
             proofs = Proofs(run.problem, attempt, heartbeat.should_stop, run.has_seconds)
@@ -141,7 +143,7 @@ def run_job(
         return run.store(result, result.best, proofs.attempts, machine or examine_here())
     except LeaseLostError:
         return run.interrupted()
-    except (KernelsError, SearchError) as error:
+    except (KernelsError, SearchError, TamperedError) as error:
         return run.fail(str(error), error)
     except (KeyboardInterrupt, SystemExit):
         with writing(sessions) as session:

@@ -90,6 +90,9 @@ class Job(Base):
             postgresql_where=text(ACTIVE),
         ),
         Index("ix_jobs_state", "state", "target"),
+        Index("ix_jobs_state_id", "state", "id"),  # lists are in the order of the numbers
+        # Of all jobs for a piece of work: whose trials go on, which are copies, what failed.
+        Index("ix_jobs_work", "problem_id", "target", "toolchain_id", "cache"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -132,6 +135,8 @@ class Trial(Base):
     __table_args__ = (
         UniqueConstraint("job_id", "number"),
         CheckConstraint("state IN ('timed', 'pruned', 'failed')", name="state"),
+        # How the trials of a job ended, and its fastest, without a look at their rows.
+        Index("ix_trials_ended", "job_id", "state", "gflops", "time_us"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -168,6 +173,8 @@ class Schedule(Base):
         cache: whether the operands lay in the caches, or were evicted before each sample.
         measured: how the speed was had: samples, placements of the buffers, samples thrown
             away, and what emptied the caches; None in rows older than that.
+        digest: of what `service.integrity` names, hex; None in an older row that disagreed
+            with itself.
     """
 
     __tablename__ = "schedules"
@@ -193,6 +200,7 @@ class Schedule(Base):
     budget: Mapped[int]
     elapsed_s: Mapped[float]
     complete: Mapped[bool]
+    digest: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(default=now)
 
     problem: Mapped[Problem] = relationship(lazy="joined", innerjoin=True)
@@ -227,6 +235,8 @@ class Proof(Base):
     Attributes:
         script_id: None when no script came about.
         ok: whether the script may be served.
+        digest: of what `service.integrity` names, hex; None in an older row that disagreed
+            with itself.
     """
 
     __tablename__ = "proofs"
@@ -255,6 +265,7 @@ class Proof(Base):
     mlir: Mapped[str] = mapped_column(String(100))
     failure: Mapped[str | None] = mapped_column(String(64))
     message: Mapped[str] = mapped_column(Text)
+    digest: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(default=now)
 
     script: Mapped[Script | None] = relationship()

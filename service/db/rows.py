@@ -15,8 +15,11 @@ Row = TypeVar("Row", bound=Base)
 
 
 def problem_row(session: Session, problem: Problem) -> models.Problem:
-    """The row of `problem`."""
-    return _ensure(session, models.Problem, {"key": problem.key}, canonical=problem.canonical)
+    """The row of `problem`, set right where it says to be of another one."""
+    row = _ensure(session, models.Problem, {"key": problem.key}, canonical=problem.canonical)
+    if row.canonical != problem.canonical:
+        row.canonical = problem.canonical
+    return row
 
 
 def toolchain_row(session: Session, identity: str) -> models.Toolchain:

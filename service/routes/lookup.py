@@ -7,8 +7,10 @@ from fastapi import APIRouter
 from kernels.errors import ProblemError
 from kernels.problem import Problem, parse_problem
 from service import queries
+from service.errors import TamperedError
 from service.lanes import in_lane
-from service.results import result_json
+from service.problem_json import TAMPERED
+from service.results import Json, results_json
 from service.schemas import LookupRequest, LookupView
 from service.services import ServicesDep
 
@@ -24,9 +26,21 @@ def look_up(body: LookupRequest, services: ServicesDep) -> dict[str, Any]:
     with services.reading() as session:
         keys = {problem.key for problem in wanted}
         rows = queries.find_schedules(session, keys, canonical, services.toolchain, body.cache)
-        found = {key: result_json(session, row, services.toolchain) for key, row in rows.items()}
-    answers = [{"problem": one.canonical, "schedule": found.get(one.key)} for one in wanted]
-    return {"target": canonical, "schedules": answers}
+        found = results_json(session, list(rows.values()), services.toolchain)
+    answers = {key: _answer(found[row.id]) for key, row in rows.items()}
+    return {
+        "target": canonical,
+        "schedules": [
+            {"problem": one.canonical, **answers.get(one.key, {"schedule": None})} for one in wanted
+        ],
+    }
+
+
+def _answer(found: Json | TamperedError) -> Json:
+    """A result, or why it is refused; one bad row does not cost the other answers."""
+    if isinstance(found, TamperedError):
+        return {"schedule": None, "error": {"type": TAMPERED, "detail": str(found)}}
+    return {"schedule": found}
 
 
 def _parse(index: int, source: str | dict[str, Any]) -> Problem:

@@ -19,6 +19,7 @@ from service.problem_json import responses, text_responses
 from service.results import result_json
 from service.schemas import Flavor, ProblemKey, ResultView
 from service.services import Services, ServicesDep
+from service.stored import StoredScript
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
@@ -99,17 +100,17 @@ async def get_kernel(
 
 def _find_script(
     services: Services, key: str, target: str, flavor: Flavor
-) -> tuple[air.Text | None, bool]:
+) -> tuple[StoredScript | air.Text | None, bool]:
     """The script, None for an air script that nobody has asked for yet; whether it is stale."""
     with services.reading() as session:
-        row = _stored(session, key, target, services.toolchain)
-        stale = queries.is_stale(row, services.toolchain)
-        if flavor == air.FLAVOR:
-            return air.find(session, row), stale
-        script = queries.proven_script(session, row, flavor)
-        if script is None:
-            raise NotFoundError(f"no proven {flavor} script of {row.problem.canonical} is stored")
-        return air.Text(script.text, script.sha256), stale
+        found = queries.served_script(session, key, target, flavor, services.toolchain)
+        if found is None:
+            raise _missing(key, target)
+        if found.script is None and flavor == air.FLAVOR:
+            return air.find(session, _stored(session, key, target, services.toolchain)), found.stale
+        if found.script is None:
+            raise NotFoundError(f"no proven {flavor} script of {found.problem} is stored")
+        return found.script, found.stale
 
 
 def _find_result(services: Services, key: str, target: str) -> dict[str, Any]:
@@ -121,8 +122,12 @@ def _find_result(services: Services, key: str, target: str) -> dict[str, Any]:
 def _stored(session: Session, key: str, target: str, toolchain: str) -> models.Schedule:
     row = queries.find_schedule(session, key, target, toolchain)
     if row is None:
-        raise NotFoundError(f"no schedule of a problem with the key {key} is stored for {target}")
+        raise _missing(key, target)
     return row
+
+
+def _missing(key: str, target: str) -> NotFoundError:
+    return NotFoundError(f"no schedule of a problem with the key {key} is stored for {target}")
 
 
 def _headers(tag: str, *, stale: bool) -> dict[str, str]:

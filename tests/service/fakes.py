@@ -143,7 +143,7 @@ class FakeProof:
     executed: bool = True
     ok: bool = True
     max_error: float | None = 0.25
-    tolerance: float | None = 1e-4
+    tolerance: float | None = 0.5
     gflops: float | None = 40.0
     interval: tuple[float, float] | None = (39.0, 41.0)
     time_us: float | None = 25.0

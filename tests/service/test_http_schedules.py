@@ -8,7 +8,9 @@ from kernels.problem import parse_problem
 from kernels.target import resolve
 from search.census import count_schedules
 from search.space import Space
-from tests.service import fakes
+from service.db import reading
+from service.queries import served_script
+from tests.service import fakes, statements
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 
 KEY = parse_problem(PROBLEM).key
@@ -143,3 +145,22 @@ def test_a_fault_of_the_prover_does_not_lose_the_search(client, submit, run):
     result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
     assert result["proof"]["message"] == "RuntimeError: no such dialect"
     assert client.get(f"/v1/schedules/{KEY}/script").status_code == 404
+
+
+def test_a_script_is_found_with_its_schedule_in_one_query(sessions, machine, submit, run, tuned):
+    def find(toolchain, flavor="cpu"):
+        with reading(sessions) as session, statements.noted() as asked:
+            found = served_script(session, KEY, machine.target, flavor, toolchain)
+        assert len(asked) == 1
+        return found
+
+    served = find(TOOLCHAIN)
+    assert (served.problem, served.stale) == (PROBLEM, False)
+    assert fakes.schedule(3).hash in served.script.text
+    assert find("a newer one") == fakes.replace(served, stale=True)
+    assert find(TOOLCHAIN, "iree") == fakes.replace(served, script=None)
+    run(submit(toolchain="a newer one"), prover=fakes.prove_wrong)
+    fresh = find("a newer one")
+    assert (fresh.stale, fresh.script) == (False, None), "a stale script does not stand in"
+    with reading(sessions) as session:
+        assert served_script(session, "0" * 64, machine.target, "cpu", TOOLCHAIN) is None

@@ -1,5 +1,6 @@
 """Commands on this machine and its database, through the service's own functions."""
 
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from kernels.problem import Problem, parse_problem
 from kernels.support import check_memory
 from kernels.toolchain import identity
 from search.records import CacheMode, TuneRequest
-from service import jobs, lease, queries
+from service import integrity, jobs, lease, queries
 from service.db import models, schema
 from service.db.session import Sessions, make_engine, make_sessions, reading, writing
 from service.errors import DatabaseError, HostError, NotFoundError, ServiceError
@@ -166,6 +167,8 @@ class LocalBackend(Backend):
     @contextmanager
     def _stored(self) -> Iterator[Sessions]:
         """Sessions to read what is there; a database that is not is not made."""
+        # A refused row is logged too; here the error, in one line, is all that a user needs.
+        logging.getLogger(integrity.__name__).addHandler(logging.NullHandler())
         with told():
             url = settings(self._url).db
             if schema.is_absent(url):

@@ -1,0 +1,222 @@
+"""Stored proofs and scripts as plain values, fetched in one query however many there are."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+)
+from sqlalchemy.orm import Session
+
+from service.db import models
+
+VALUES_AT_ONCE = 500  # of the variables that one statement of SQLite may have
+
+_PROBLEMS, _TOOLCHAINS = models.Problem.__table__, models.Toolchain.__table__
+_SCHEDULES, _SCRIPTS, _PROOFS = (
+    models.Schedule.__table__,
+    models.Script.__table__,
+    models.Proof.__table__,
+)
+_SCRIPT, _PROOF = _SCRIPTS.c, _PROOFS.c
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a stored row is a result of.
+
+    Attributes:
+        key: of the problem, as its row has it.
+        canonical: the problem's string, as its row has it.
+        target: canonical.
+        toolchain: its identity.
+        cache: hot or cold.
+    """
+
+    key: str
+    canonical: str
+    target: str
+    toolchain: str
+    cache: str
+
+    @classmethod
+    def of(cls, row: models.Schedule | models.Job) -> "Work":
+        """The work that a schedule or a job belongs to."""
+        problem = row.problem
+        return cls(problem.key, problem.canonical, row.target, row.toolchain.identity, row.cache)
+
+
+@dataclass(frozen=True)
+class StoredScript:
+    """A row of `scripts`; its attributes are the row's."""
+
+    id: int
+    flavor: str
+    hash: str
+    steps: list[Any]
+    text: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class StoredProof:
+    """A row of `proofs` with its script; its attributes are the row's."""
+
+    id: int
+    ok: bool
+    applied: bool
+    executed: bool
+    max_error: float | None
+    tolerance: float | None
+    gflops: float | None
+    low: float | None
+    high: float | None
+    time_us: float | None
+    mlir: str
+    failure: str | None
+    message: str
+    digest: str | None
+    script: StoredScript | None
+
+
+_SCRIPT_COLUMNS = [_SCRIPT[field.name] for field in fields(StoredScript)]
+_PROOF_COLUMNS = [_PROOF[field.name] for field in fields(StoredProof) if field.name != "script"]
+
+PROOF_COLUMNS = [*_SCRIPT_COLUMNS, *_PROOF_COLUMNS]
+"""What `read` makes a proof of, at the start of a row."""
+
+FASTEST = (_PROOF.gflops.desc().nulls_last(), _PROOF.id)
+"""The order of proofs of which the first one's script is served."""
+
+
+def read(row: Sequence[Any]) -> StoredProof | None:
+    """The proof and its script in the first columns of a row; None where they are all null."""
+    script, proof = row[: len(_SCRIPT_COLUMNS)], row[len(_SCRIPT_COLUMNS) : len(PROOF_COLUMNS)]
+    if proof[0] is None:
+        return None
+    values = [*proof, None if script[0] is None else StoredScript(*script)]
+    return StoredProof(*values)
+
+
+def in_parts(values: Collection[Any]) -> Iterator[list[Any]]:
+    """The values, as many at a time as one statement may have."""
+    listed = list(values)
+    for start in range(0, len(listed), VALUES_AT_ONCE):
+        yield listed[start : start + VALUES_AT_ONCE]
+
+
+def best_first(present: str | BindParameter[str]) -> tuple[ColumnElement[Any], ...]:
+    """The order in which stored schedules answer: the present toolchain's, hot ones, new ones."""
+    return (
+        (_TOOLCHAINS.c.identity == present).desc(),
+        (_SCHEDULES.c.cache == "hot").desc(),
+        _SCHEDULES.c.created_at.desc(),
+    )
+
+
+def best_proof(
+    session: Session, key: str, target: str, flavor: str, toolchain: str
+) -> tuple[Work, StoredProof | None] | None:
+    """The best schedule's work, and the proof of its fastest script of a flavor, in one query."""
+    given = {"key": key, "target": target, "flavor": flavor, "toolchain": toolchain}
+    row = session.execute(_BEST_PROOF, given).first()
+    return None if row is None else (Work(*row[len(PROOF_COLUMNS) :]), read(row))
+
+
+def all_proofs(session: Session, schedule_id: int) -> list[StoredProof]:
+    """Every proof of a schedule, of each flavor, in the order in which they were stored."""
+    return _read_all(session, _of(schedule_id).order_by(_PROOF.id))
+
+
+def fastest_proof(session: Session, schedule_id: int, flavor: str) -> StoredProof | None:
+    """The proof of the schedule's fastest script of a flavor that is marked as proven."""
+    query = _of(schedule_id).where(_PROOF.ok, _SCRIPT.flavor == flavor).order_by(*FASTEST)
+    return next(iter(_read_all(session, query.limit(1))), None)
+
+
+def latest_failure(session: Session, schedule_id: int, flavor: str) -> StoredProof | None:
+    """The latest attempt at a script of a flavor that failed."""
+    query = _of(schedule_id).where(~_PROOF.ok, _SCRIPT.flavor == flavor).order_by(_PROOF.id.desc())
+    return next(iter(_read_all(session, query.limit(1))), None)
+
+
+def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, StoredProof]:
+    """For each schedule that has one: the proof of its cpu script, else its latest failure."""
+    found: dict[int, StoredProof] = {}
+    served_first = func.row_number().over(
+        partition_by=_PROOF.schedule_id,
+        order_by=(
+            _PROOF.ok.desc(),
+            _PROOF.gflops.desc().nulls_last(),
+            case((_PROOF.ok, _PROOF.id), else_=-_PROOF.id),
+        ),
+    )
+    for ids in in_parts(schedule_ids):
+        ranked = (
+            select(_PROOF.id, served_first.label("place"))
+            .select_from(_WITH_SCRIPTS)
+            .where(_PROOF.schedule_id.in_(ids), _is_for_cpu())
+            .subquery()
+        )
+        query = (
+            select(*PROOF_COLUMNS, _PROOF.schedule_id)
+            .select_from(_WITH_SCRIPTS.join(ranked, ranked.c.id == _PROOF.id))
+            .where(ranked.c.place == 1)
+        )
+        for row in session.execute(query):
+            if (proof := read(row)) is not None:
+                found[row.schedule_id] = proof
+    return found
+
+
+def _is_for_cpu() -> ColumnElement[bool]:
+    """Proofs of cpu scripts, and those where not even a script came about."""
+    return or_(_SCRIPT.flavor == "cpu", _PROOF.script_id.is_(None))
+
+
+_WITH_SCRIPTS = _PROOFS.outerjoin(_SCRIPTS, _PROOF.script_id == _SCRIPT.id)
+
+
+def _of(schedule_id: int) -> Select[Any]:
+    query = select(*PROOF_COLUMNS).select_from(_WITH_SCRIPTS)
+    return query.where(_PROOF.schedule_id == schedule_id)
+
+
+def _read_all(session: Session, query: Select[Any]) -> list[StoredProof]:
+    return [proof for row in session.execute(query) if (proof := read(row)) is not None]
+
+
+def _best_proof() -> Select[Any]:
+    """Of a problem on a target: the best schedule first, and its fastest proven script first."""
+    problems, schedules, toolchains = _PROBLEMS.c, _SCHEDULES.c, _TOOLCHAINS.c
+    spelled = _SCRIPTS.alias()
+    of_flavor = exists().where(
+        spelled.c.id == _PROOF.script_id, spelled.c.flavor == bindparam("flavor")
+    )
+    is_proven = and_(_PROOF.schedule_id == schedules.id, _PROOF.ok, of_flavor)
+    work = problems.key, problems.canonical, schedules.target, toolchains.identity, schedules.cache
+    return (
+        select(*PROOF_COLUMNS, *work)
+        .select_from(
+            _PROBLEMS.join(_SCHEDULES, schedules.problem_id == problems.id)
+            .join(_TOOLCHAINS, schedules.toolchain_id == toolchains.id)
+            .outerjoin(_PROOFS, is_proven)
+            .outerjoin(_SCRIPTS, _SCRIPT.id == _PROOF.script_id)
+        )
+        .where(problems.key == bindparam("key"), schedules.target == bindparam("target"))
+        .order_by(*best_first(bindparam("toolchain")), *FASTEST)
+        .limit(1)
+    )
+
+
+_BEST_PROOF = _best_proof()
