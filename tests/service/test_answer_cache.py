@@ -19,15 +19,18 @@ SCRIPT = f"/v1/schedules/{KEY}/script"
 
 @pytest.fixture
 def looked_up(monkeypatch):
-    """The keys whose schedule was looked up in the database."""
+    """The keys whose schedule or script was looked up in the database."""
     keys = []
-    real = queries.find_schedule
 
-    def find(session, problem, *rest, **options):
-        keys.append(problem)
-        return real(session, problem, *rest, **options)
+    def watched(real):
+        def find(session, problem, *rest, **options):
+            keys.append(problem)
+            return real(session, problem, *rest, **options)
 
-    monkeypatch.setattr(queries, "find_schedule", find)
+        return find
+
+    for name in ("find_schedule", "served_script"):
+        monkeypatch.setattr(queries, name, watched(getattr(queries, name)))
     return keys
 
 

@@ -259,7 +259,7 @@ def test_the_death_of_a_worker_whose_job_is_damaged_fails_the_job(sessions, subm
 @pytest.mark.parametrize(
     ("table", "values", "says"),
     [
-        ("problems", "canonical = 'gemm:x'", "gemm"),
+        ("problems", "canonical = 'gemm:x'", "does not have the problem's key"),
         ("jobs", "trials = 0", "trials=0"),
         ("jobs", "sampler = 'luck'", "sampler='luck'"),
     ],

@@ -29,9 +29,8 @@ def heartbeat_at(sessions, held):
         return jobs.get(session, held.job_id).heartbeat_at
 
 
-def test_a_busy_database_costs_one_beat(url, sessions, held, monkeypatch, caplog):
-    monkeypatch.setattr("service.db.session.BUSY_TIMEOUT_S", 0.05)
-    impatient = make_sessions(make_engine(url))
+def test_a_busy_database_costs_one_beat(url, sessions, held, caplog):
+    impatient = make_sessions(make_engine(url, patience_s=0.05))
     before = heartbeat_at(sessions, held)
     with Heartbeat(impatient, held, period_s=0.02):
         with writing(sessions), caplog.at_level(logging.WARNING, "service.heartbeat"):
