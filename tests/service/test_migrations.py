@@ -208,6 +208,17 @@ def copy_as_of(url, file, revision):
     return old
 
 
+def test_an_upgrade_says_of_jobs_that_ended_early_that_they_are_not_complete(url, submit, tuned):
+    cancelled = submit(OTHER)
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        command.downgrade(schema.config(connection), "0004")
+        connection.exec_driver_sql(f"UPDATE jobs SET state = 'cancelled' WHERE id = {cancelled}")
+    schema.upgrade(url)
+    with make_engine(url).begin() as connection:
+        found = dict(connection.exec_driver_sql("SELECT id, complete FROM jobs").all())
+    assert found == {tuned: 1, cancelled: 0}
+
+
 def test_upgrading_twice_keeps_the_data(url, sessions, tuned):
     schema.upgrade(url)
     with reading(sessions) as session:

@@ -59,6 +59,8 @@ OF_THE_SCRIPT = {
     "text is not UTF-8": "UPDATE scripts SET text = CAST(x'41ff' AS TEXT) WHERE id = 1",
     "another hash": "UPDATE scripts SET hash = '0123456789abcdef' WHERE id = 1",
     "other steps": "UPDATE scripts SET steps = '[]' WHERE id = 1",
+    "steps are no JSON": "UPDATE scripts SET steps = '[' WHERE id = 1",
+    "steps are nested without end": f"UPDATE scripts SET steps = '{'[' * 50_000}' WHERE id = 1",
     "not executed": "UPDATE proofs SET executed = 0 WHERE id = 1",
     "not applied": "UPDATE proofs SET applied = 0 WHERE id = 1",
     "far off": "UPDATE proofs SET max_error = 1e9 WHERE id = 1",
@@ -82,6 +84,11 @@ OF_THE_SCRIPT = {
 }
 OF_THE_SCHEDULE = {
     "other steps": "UPDATE schedules SET steps = '[]' WHERE id = 1",
+    "steps are no JSON": "UPDATE schedules SET steps = '[' WHERE id = 1",
+    "steps are an object": "UPDATE schedules SET steps = '{}' WHERE id = 1",
+    "steps are nested without end": f"UPDATE schedules SET steps = '{'[' * 50_000}' WHERE id = 1",
+    "peers are no JSON": "UPDATE schedules SET peers = '{' WHERE id = 1",
+    "found at no moment": "UPDATE schedules SET created_at = 'soon' WHERE id = 1",
     "steps and hash of another": (
         "UPDATE schedules SET steps = '[]', hash = substr(sha256('[]'), 1, 16) WHERE id = 1"
     ),
