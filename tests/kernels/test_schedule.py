@@ -1,4 +1,6 @@
 import json
+from dataclasses import fields
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -13,11 +15,13 @@ from kernels.schedule import (
     Register,
     Schedule,
     Split,
+    Step,
     Stream,
     Tile,
     Unroll,
     check_legal,
 )
+from kernels.schedule.steps import STEPS
 
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")
@@ -39,21 +43,34 @@ GOTO = Schedule(
     )
 )
 
-counts = st.integers(1, 4096)
-dims = st.sampled_from(["m", "n", "oh", "co"])
-steps = st.one_of(
-    st.builds(Tile, dim=dims, size=counts),
-    st.builds(Stream, dim=st.sampled_from(["k", "ci"]), depth=counts),
-    st.builds(Pack, operand=st.sampled_from(["A", "B"])),
-    st.builds(Register, rows=counts, cols=counts, outer=st.sampled_from(["rows", "cols"])),
-    st.builds(Split, dim=st.sampled_from(["k", "ci"]), lanes=counts),
-    st.builds(Unroll, factor=counts),
-    st.builds(Parallel, dim=dims, parts=counts),
-    st.builds(Prefetch, operand=st.sampled_from(["A", "B"])),
-)
+KINDS = Step.__subclasses__()
+FIELDS = [(kind, field.name) for kind in KINDS for field in fields(kind)]
 
 
-@given(st.lists(steps, max_size=8).map(lambda s: Schedule(tuple(s))))
+def some_values(kind: type[Step], name: str) -> tuple[Any, ...]:
+    """Several values of a field, by the type that the class declares."""
+    annotation = get_type_hints(kind)[name]
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return {int: (1, 2, 48, 4096), str: ("m", "n", "k", "oh", "co")}[annotation]
+
+
+def step_of(kind: type[Step], **given: object) -> Step:
+    """A step of a class, each field as given or with the first of its values."""
+    return kind(**{f.name: some_values(kind, f.name)[0] for f in fields(kind)} | given)
+
+
+def any_step(kind: type[Step]) -> st.SearchStrategy[Step]:
+    values = {f.name: st.sampled_from(some_values(kind, f.name)) for f in fields(kind)}
+    return st.builds(kind, **values)
+
+
+def test_every_step_can_be_read_back() -> None:
+    assert set(STEPS.values()) == set(KINDS)
+    assert len(STEPS) == len(KINDS), "names of their own"
+
+
+@given(st.lists(st.one_of(map(any_step, KINDS)), max_size=8).map(lambda s: Schedule(tuple(s))))
 def test_json_round_trip_and_stable_hash(schedule: Schedule) -> None:
     again = Schedule.from_json(json.loads(json.dumps(schedule.to_json())))
     assert again == schedule
@@ -64,14 +81,23 @@ def test_hash_is_the_same_in_every_process_and_version() -> None:
     assert GOTO.hash == "a0c77abbef13ad37"
 
 
-def test_hash_depends_on_every_field() -> None:
+@pytest.mark.parametrize(("kind", "name"), FIELDS)
+def test_hash_text_and_json_depend_on_every_field(kind: type[Step], name: str) -> None:
+    values = some_values(kind, name)
+    made = [Schedule((step_of(kind, **{name: value}),)) for value in values]
+    assert len({schedule.hash for schedule in made}) == len(values)
+    assert len({str(schedule) for schedule in made}) == len(values)
+    assert [Schedule.from_json(schedule.to_json()) for schedule in made] == made
+
+
+def test_hash_depends_on_which_steps_there_are_and_on_their_order() -> None:
+    alone = [Schedule((step_of(kind),)) for kind in KINDS]
     changed = [
-        Schedule((*GOTO.steps[:-1], Unroll(2))),
-        Schedule((Tile("n", 128), *GOTO.steps[1:])),
         Schedule(tuple(s for s in GOTO.steps if s != Pack("A"))),
-        Schedule((*GOTO.steps[:-2], Register(4, 16, "rows"), Unroll(4))),
+        Schedule((GOTO.steps[1], GOTO.steps[0], *GOTO.steps[2:])),
     ]
-    assert len({s.hash for s in [GOTO, *changed]}) == 5
+    every = [GOTO, *changed, *alone, Schedule(())]
+    assert len({schedule.hash for schedule in every}) == len(every)
 
 
 def test_text_reads_from_the_top() -> None:
@@ -99,6 +125,18 @@ def test_text_reads_from_the_top() -> None:
 def test_bad_json_is_refused(source: object) -> None:
     with pytest.raises(ScheduleError):
         Schedule.from_json(source)
+
+
+@pytest.mark.parametrize(("kind", "name"), FIELDS)
+@pytest.mark.parametrize("bad", [None, 0, True, 2.5, ["m"]])
+def test_a_field_of_json_that_is_absent_or_bad_is_refused(
+    kind: type[Step], name: str, bad: object
+) -> None:
+    source = step_of(kind).to_json()
+    with pytest.raises(ScheduleError, match=name):
+        Schedule.from_json([source | {name: bad}])
+    with pytest.raises(ScheduleError, match="has the fields"):
+        Schedule.from_json([{key: value for key, value in source.items() if key != name}])
 
 
 def test_legal_schedules() -> None:
