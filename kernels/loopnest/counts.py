@@ -1,4 +1,4 @@
-"""How often each thing happens: visits of loops, packs, micro-kernel calls, bytes moved.
+"""How often each thing happens: packs and their bytes, calls of the micro-kernel.
 
 Dims are independent, so an entry's visits are a product over dims of how many
 blocks that dim has been cut into by the loops outside the entry. Remainders make
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from kernels.loopnest.nest import Copy, Entry, Loop, Nest
+from kernels.loopnest.nest import Copy, Entry, Loop, Nest, reach
 from kernels.problem.iteration import is_packed_ahead
 from kernels.problem.model import Conv2d, Problem
 
@@ -22,19 +22,12 @@ class Counts:
     Attributes:
         micro_kernels: calls of the micro-kernel, edge tiles included.
         packs: executions of the pack of each operand; 0 for constant weights, packed ahead.
-        stream_steps: chunks of the reduction (1 when it is not streamed).
         packed_bytes: bytes written by the packs of each operand, padding included.
-        c_reads, c_writes: bytes of C loaded and stored by the micro-kernels.
-        streamed_bytes: bytes that the micro-kernels load from A and from B.
     """
 
     micro_kernels: int
     packs: dict[str, int]
-    stream_steps: int
     packed_bytes: dict[str, int]
-    c_reads: int
-    c_writes: int
-    streamed_bytes: dict[str, int]
 
 
 Lengths = Counter[int]
@@ -73,19 +66,7 @@ def count(problem: Problem, nest: Nest) -> Counts:
         elif isinstance(entry, Copy):
             packs[entry.operand] = _visits(blocks)
             packed_bytes[entry.operand] = _packed_bytes(problem, nest, blocks, entry.operand)
-    calls = _visits(blocks)
-    chunks = blocks[nest.space.stream].total()
-    result = problem.element.accumulator_bytes * prod(problem.operand_shapes["C"])
-    accumulates = getattr(problem, "init", "zero") == "accumulate"
-    return Counts(
-        micro_kernels=calls,
-        packs=packs,
-        stream_steps=chunks,
-        packed_bytes=packed_bytes,
-        c_reads=result * (chunks - (not accumulates)),
-        c_writes=result * chunks,
-        streamed_bytes=_streamed(problem, nest, calls // chunks),
-    )
+    return Counts(_visits(blocks), packs, packed_bytes)
 
 
 def _visits(blocks: dict[str, Lengths]) -> int:
@@ -103,17 +84,7 @@ def _packed_bytes(problem: Problem, nest: Nest, blocks: dict[str, Lengths], oper
             total *= sum(-(-n // kernel.cols) * kernel.cols * t for n, t in lengths.items())
         elif isinstance(problem, Conv2d) and dim in ("oh", "ow"):
             taps = problem.kh if dim == "oh" else problem.kw
-            reach = problem.dilation * (taps - 1) + 1
-            total *= sum(((n - 1) * problem.stride + reach) * t for n, t in lengths.items())
+            total *= sum(reach(n, taps, problem) * t for n, t in lengths.items())
         else:
             total *= sum(n * t for n, t in lengths.items())
     return total
-
-
-def _streamed(problem: Problem, nest: Nest, tiles: int) -> dict[str, int]:
-    """Bytes of A and B that enter registers: a whole reduction for each tile of C."""
-    depth = nest.space.extent(nest.space.stream) * nest.space.taps * problem.element.bytes
-    return {
-        "A": tiles * nest.kernel.rows * depth,
-        "B": tiles * nest.kernel.cols * depth,
-    }

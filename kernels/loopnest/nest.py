@@ -172,13 +172,13 @@ def _packed_shape(
         return (-(-blocks[space.col] // cols), space.taps, *panel)
     if isinstance(problem, Conv2d) and space.image == "A":
         return (
-            _reach(blocks["oh"], problem.kh, problem),
-            _reach(blocks["ow"], problem.kw, problem),
+            reach(blocks["oh"], problem.kh, problem),
+            reach(blocks["ow"], problem.kw, problem),
             depth,
         )
     return (blocks[space.row], depth)
 
 
-def _reach(outputs: int, taps: int, problem: Conv2d) -> int:
+def reach(outputs: int, taps: int, problem: Conv2d) -> int:
     """Image extent that `outputs` neighbouring outputs read, halo included."""
     return (outputs - 1) * problem.stride + problem.dilation * (taps - 1) + 1
