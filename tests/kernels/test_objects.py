@@ -53,6 +53,12 @@ def compiled(rows: int) -> None:
     compile_kernels(planned.spec, planned.functions, planned.use)
 
 
+def forget_the_machine() -> None:
+    """As in a new process, which asks once what machine it is on."""
+    objects._maker.cache_clear()
+    objects._features.cache_clear()
+
+
 def test_a_function_is_compiled_once_for_all_processes_and_schedules(
     kept: Path, made: list[object]
 ) -> None:
@@ -84,14 +90,28 @@ def test_a_damaged_object_is_compiled_again(kept: Path, made: list[object], dama
     assert len(made) == before + 1 and path.read_bytes() == whole
 
 
+@pytest.mark.parametrize(
+    ("asked", "name", "answer"),
+    [
+        (objects, "identity", "another toolchain"),
+        (llvm, "get_host_cpu_name", "another processor"),
+        (llvm, "get_host_cpu_features", llvm.FeatureMap({"one-feature-less": True})),
+    ],
+    ids=["toolchain", "processor", "features"],
+)
 def test_another_processor_or_toolchain_has_objects_of_its_own(
-    kept: Path, made: list[object], monkeypatch: pytest.MonkeyPatch
+    kept: Path, made: list[object], asked: object, name: str, answer: object
 ) -> None:
     compiled(4)
     before = len(made)
-    monkeypatch.setattr(objects, "_maker", lambda: "another compiler")
-    compiled(4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asked, name, lambda: answer)
+        forget_the_machine()
+        compiled(4)
+    forget_the_machine()
     assert len(made) == len(list(kept.iterdir())) == 2 * before
+    compiled(4)
+    assert len(made) == 2 * before, "the first ones serve the first machine"
 
 
 def test_the_folder_is_held_to_its_size(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
