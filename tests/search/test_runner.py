@@ -39,6 +39,16 @@ def test_a_good_candidate_is_timed_and_checked(runner: Runner) -> None:
     assert not reply["pruned"]
 
 
+def test_operands_are_those_of_the_seed() -> None:
+    """How far rounding takes a result from the exact one depends on every element of them."""
+
+    def error(seed: int) -> float:
+        with Runner(PROBLEM, detect().canonical, seed, limits=LIMITS) as one:
+            return one.trial(steps(1), None)["max_error"]
+
+    assert error(0) == error(0) != error(1)
+
+
 @pytest.mark.parametrize(
     ("rows", "kind", "says"),
     [
