@@ -11,6 +11,7 @@ from kernels.schedule import Schedule
 from search import child
 
 HANG, CRASH, EAT, WRONG, RAISE, EXIT, NOTHING = 2, 3, 4, 5, 6, 7, 9
+EATEN = 1 << 30  # bytes, held until somebody sees it
 
 
 class FaultySession(child.Session):
@@ -23,9 +24,8 @@ class FaultySession(child.Session):
         if rows == CRASH:
             ctypes.string_at(0)
         if rows == EAT:
-            hoard = []
-            while True:
-                hoard.append(b"x" * (64 << 20))
+            hoard = [b"x" * (64 << 20) for _ in range(EATEN >> 26)]
+            time.sleep(3600 + len(hoard))
         if rows == RAISE:
             raise RuntimeError("no such luck")
         if rows == EXIT:

@@ -1,21 +1,23 @@
 import os
 import sys
+from concurrent.futures import wait
+from pathlib import Path
 
 import pytest
 
 from kernels.problem import Matmul
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
-from search import processors
+from search import compiling, processors
 from search import runner as runner_module
 from search.compiling import Compilers
 from search.process import CandidateFailureError
 from search.processors import Claim, claim
-from search.runner import Limits, Runner
+from search.runner import Runner
 from tests.search import faulty_compiler
+from tests.search.patience import BRIEF, LIMITS
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
-LIMITS = Limits(trial_s=8.0, setup_s=120.0, memory_bytes=900 << 20)
 
 
 def steps(rows: int) -> list[object]:
@@ -24,7 +26,8 @@ def steps(rows: int) -> list[object]:
 
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """Processors to compile on, also where there is one alone."""
+    """Processors to compile on, also where there is one alone; compilers get their share of it."""
+    monkeypatch.setattr(compiling, "GIVE_WAY", 0)
     others = set(sorted(os.sched_getaffinity(0))[-1:])
     monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, others))
     return others
@@ -43,9 +46,10 @@ def test_a_candidate_that_takes_its_compiler_down_fails_alone(
 ) -> None:
     monkeypatch.setattr(Compilers, "help", lambda *_: None)
     compiler = "tests.search.faulty_compiler"
-    with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler=compiler) as one:
+    with Runner(PROBLEM, detect().canonical, limits=BRIEF, compiler=compiler) as one:
         for asked in (1, rows, 4):
             one.prepare(steps(asked))
+        one.limits = LIMITS  # of trials; the compilers have theirs
         first = one.trial(steps(1), None)
         with pytest.raises(CandidateFailureError) as caught:
             one.trial(steps(rows), None)
@@ -59,10 +63,12 @@ def test_a_candidate_that_takes_its_compiler_down_fails_alone(
 
 def test_the_timing_process_takes_over_what_no_compiler_has_begun(beside: set[int]) -> None:
     compiler = "tests.search.faulty_compiler"
-    limits = Limits(trial_s=3.0, setup_s=120.0, memory_bytes=900 << 20)
-    with Runner(PROBLEM, detect().canonical, limits=limits, compiler=compiler) as one:
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler=compiler) as one:
+        one.trial(steps(1), None)  # so that the timing process is there
+        one.limits = BRIEF
         for asked in (faulty_compiler.HANG, 4, 5):
             one.prepare(steps(asked))
+        one.limits = LIMITS
         with pytest.raises(CandidateFailureError) as caught:
             one.trial(steps(faulty_compiler.HANG), None)
         assert caught.value.kind == "timeout"
@@ -74,13 +80,19 @@ def test_what_was_compiled_beside_is_not_compiled_again(
     beside: set[int], tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
-    with Runner(PROBLEM, detect().canonical) as one:
+
+    def written() -> dict[Path, int]:
+        return {p: p.stat().st_ino for p in (tmp_path / "objects").iterdir()}
+
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS) as one:
+        one.trial(steps(6), None)  # makes what all drivers call
+        first = written()
         one.prepare(steps(7))
-        one.trial(steps(7), None)
-        written = {p: p.stat().st_ino for p in (tmp_path / "objects").iterdir()}
-        assert written
-        one.trial(steps(7), None)
-        assert {p: p.stat().st_ino for p in (tmp_path / "objects").iterdir()} == written
+        wait([ahead for _, ahead in one._compilers._waiting.values()])
+        before = written()
+        assert first.keys() < before.keys()
+        assert one.trial(steps(7), None)["times"]
+        assert written() == before
 
 
 def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,4 @@
 import random
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
@@ -8,16 +7,39 @@ import pytest
 
 from kernels.statistics import median_interval
 from search import measure
-from search.measure import Samples, interleave, summarise
+from search.measure import PREEMPTED_S, Samples, interleave, summarise
 
 
-def busy(seconds: float):
-    def run(repeat: int) -> None:
-        end = time.thread_time() + seconds * repeat
-        while time.thread_time() < end:
-            pass
+class Clocks:
+    """Clocks that only runs move: those of the machine would show who else computes."""
 
-    return run
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall = self.thread = 0.0
+        monkeypatch.setattr(measure.time, "perf_counter", lambda: self.wall)
+        monkeypatch.setattr(measure.time, "thread_time", lambda: self.thread)
+
+    def run_of(self, seconds: float, taken_away: Sequence[float] = ()) -> measure.Run:
+        """Runs of so many seconds, the first few of them preempted for so long."""
+        away = iter(taken_away)
+
+        def run(repeat: int) -> None:
+            self.thread += repeat * seconds
+            self.wall += repeat * seconds + next(away, 0.0)
+
+        return run
+
+    def waiting(self, seconds: float) -> measure.Run:
+        """Runs that take so many seconds, in which the thread has no processor."""
+
+        def run(repeat: int) -> None:
+            self.wall += repeat * seconds
+
+        return run
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(monkeypatch)
 
 
 @pytest.mark.parametrize("count", [6, 9, 15, 25, 60])
@@ -50,68 +72,91 @@ def test_summary_in_the_units_it_promises() -> None:
         summarise([], 1)
 
 
-def test_preempted_samples_are_rejected() -> None:
+def test_preempted_samples_are_rejected(clocks: Clocks) -> None:
     samples = Samples(1)
-    samples.take(lambda _: time.sleep(0.005))
+    samples.take(clocks.waiting(0.005))
     assert (samples.times, samples.rejected) == ([], 1)
-    samples.take(busy(0.005))
-    assert len(samples.times) + samples.rejected == 2
+    samples.take(clocks.run_of(0.005))
+    assert (samples.times, samples.rejected) == (pytest.approx([0.005]), 1)
 
 
-def test_a_caller_that_waits_for_its_other_threads_is_not_preempted() -> None:
+@pytest.mark.parametrize(("seconds", "away_s"), [(1e-4, PREEMPTED_S), (5e-3, 1.5e-4)])
+def test_a_sample_is_preempted_by_more_than_clocks_differ(
+    seconds: float, away_s: float, clocks: Clocks
+) -> None:
+    """A few microseconds pass between the two clocks; of a long sample, a small part may go."""
+    for share, kept in ((0.9, 1), (1.1, 0)):
+        samples = Samples(1)
+        samples.take(clocks.run_of(seconds, [share * away_s]))
+        assert (len(samples.times), samples.rejected) == (kept, 1 - kept)
+
+
+def test_a_preempted_sample_still_tells_how_long_the_thread_ran(clocks: Clocks) -> None:
+    samples = Samples(4)
+    samples.take(clocks.run_of(1e-3, [1.0]))
+    assert samples.rejected == 1
+    assert samples.last_s == samples.least_s == pytest.approx(1e-3)
+    samples.take(clocks.run_of(2e-3))
+    assert (samples.last_s, samples.least_s) == pytest.approx((2e-3, 1e-3))
+
+
+def test_a_caller_that_waits_for_its_other_threads_is_not_preempted(
+    clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure.time, "sleep", lambda _: None)
     samples = Samples(1, threads=2)
-    samples.take(lambda _: time.sleep(0.005))
+    samples.take(clocks.waiting(0.005))
     assert (len(samples.times), samples.rejected) == (1, 0)
-    found, _ = measure.measure(lambda _: time.sleep(0.002), budget_s=1.0, threads=2)
+    found, _ = measure.measure(clocks.waiting(0.002), budget_s=1.0, threads=2)
     assert len(found.times) >= measure.LEAST_SAMPLES
     assert found.rejected == 0
 
 
-def test_a_run_that_always_sleeps_still_gets_a_number() -> None:
-    samples, stopped = measure.measure(lambda _: time.sleep(0.002), budget_s=0.2)
-    assert samples.times
+def test_a_run_that_always_sleeps_still_gets_a_number(clocks: Clocks) -> None:
+    samples, stopped = measure.measure(clocks.waiting(0.002), budget_s=0.2)
+    assert samples.times == [pytest.approx(0.002)]
     assert samples.rejected >= 5
     assert not stopped
+    assert clocks.wall < 2 * measure.PATIENCE * 0.2
 
 
-def test_slow_candidates_stop_early_and_fast_ones_do_not() -> None:
-    _, stopped = measure.measure(busy(0.004), 0.1, stop_above_s=0.001)
-    assert stopped
-    samples, stopped = measure.measure(busy(0.0005), 0.05, stop_above_s=1.0)
-    assert not stopped
-    assert len(samples.times) + samples.rejected >= measure.LEAST_SAMPLES
+def test_slow_candidates_stop_early_and_fast_ones_do_not(clocks: Clocks) -> None:
+    samples, stopped = measure.measure(clocks.run_of(0.004), 0.1, stop_above_s=0.001)
+    assert (samples.taken, stopped) == (1, True), "one sample far above the limit says enough"
+    samples, stopped = measure.measure(clocks.run_of(0.004), 0.1, stop_above_s=0.003)
+    assert (samples.taken, stopped) == (measure.DECIDE_AFTER, True)
+    samples, stopped = measure.measure(clocks.run_of(0.0005), 0.05, stop_above_s=1.0)
+    assert (len(samples.times), stopped) == (measure.LEAST_SAMPLES, False)
 
 
-def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped() -> None:
+def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped(
+    clocks: Clocks,
+) -> None:
     given = Samples(1)
-    behind, stopped = measure.measure(busy(0.003), 1.0, 0.1, samples=given, behind_s=0.002)
+    run = clocks.run_of(0.003)
+    behind, stopped = measure.measure(run, 1.0, 0.1, samples=given, behind_s=0.002)
     assert (len(behind.times), stopped) == (measure.FEW_SAMPLES, False)
     given = Samples(1)
-    ahead, stopped = measure.measure(busy(0.003), 1.0, 0.1, samples=given, behind_s=0.05)
-    assert (len(ahead.times) >= measure.LEAST_SAMPLES, stopped) == (True, False)
+    ahead, stopped = measure.measure(run, 1.0, 0.1, samples=given, behind_s=0.05)
+    assert (len(ahead.times), stopped) == (measure.LEAST_SAMPLES, False)
 
 
-class Clocks:
-    """Clocks that only runs move: those of the machine would show who else computes."""
+def test_samples_that_spread_are_taken_until_the_interval_is_narrow_or_the_budget_ends(
+    clocks: Clocks,
+) -> None:
+    draws = random.Random(1)
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.wall = self.thread = 0.0
-        monkeypatch.setattr(measure.time, "perf_counter", lambda: self.wall)
-        monkeypatch.setattr(measure.time, "thread_time", lambda: self.thread)
+    def spread(_repeat: int) -> None:
+        clocks.run_of(2.5e-3 * draws.lognormvariate(0, 0.1))(1)
 
-    def run_of(self, seconds: float, taken_away: Sequence[float] = ()) -> measure.Run:
-        """Runs of so many seconds, the first few of them preempted for so long."""
-        away = iter(taken_away)
-
-        def run(repeat: int) -> None:
-            self.thread += repeat * seconds
-            self.wall += repeat * seconds + next(away, 0.0)
-
-        return run
+    most, _ = measure.measure(spread, 1.0)
+    assert len(most.times) == measure.MOST_SAMPLES
+    assert not measure.is_narrow(most.times)
+    until, _ = measure.measure(spread, 0.03)
+    assert measure.LEAST_SAMPLES < len(until.times) < measure.MOST_SAMPLES
 
 
-def test_short_runs_are_repeated_within_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    clocks = Clocks(monkeypatch)
+def test_short_runs_are_repeated_within_a_sample(clocks: Clocks) -> None:
     assert measure.start(clocks.run_of(2e-6)).repeat == 250
     assert measure.start(clocks.run_of(2e-3)).repeat == 1
     assert measure.start(clocks.run_of(2e-6), threads=2).repeat == 250
@@ -194,7 +239,7 @@ def rounds_of_two(threads: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who ran in four interleaved rounds, `.` for a pause."""
     calls: list[str] = []
     monkeypatch.setattr(measure.time, "sleep", lambda _: calls.append("."))
-    spin = busy(1e-3)
+    spin = Clocks(monkeypatch).run_of(1e-3)
     interleave([lambda r, n=n: calls.append(n) or spin(r) for n in "ab"], 4, threads)
     return "".join(calls)
 

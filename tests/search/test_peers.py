@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -304,15 +305,28 @@ def test_a_right_way_stands_beside_wrong_and_raising_ones(
 
 
 def test_clearly_slower_ways_are_not_timed(monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    def slow(a: Array, b: Array) -> Array:
-        end = screen.time.perf_counter() + 0.05
-        while screen.time.perf_counter() < end:
-            pass
-        product: Array = a @ b
-        return product
+    now = [0.0]
+    monkeypatch.setattr(screen, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
-    offer(monkeypatch, matmul_way(case, "slow", slow), matmul_way(case, "fast", np.matmul))
-    assert [way.variant.name for way in screen.screen("fake", case.bench)] == ["fast"]
+    def taking(*lengths: float) -> Callable[[Array, Array], Array]:
+        """A product that takes so many seconds each time, the first of which is checked."""
+        left = list(lengths)
+
+        def compute(a: Array, b: Array) -> Array:
+            now[0] += left.pop(0)
+            product: Array = a @ b
+            return product
+
+        return compute
+
+    offer(
+        monkeypatch,
+        matmul_way(case, "slow", taking(9.0, 0.16, 0.16, 0.16)),
+        matmul_way(case, "near", taking(9.0, 0.3, 0.14, 0.2)),
+        matmul_way(case, "fast", taking(9.0, 0.2, 0.3, 0.1)),
+        matmul_way(case, "slowest", taking(9.0, 0.6)),
+    )
+    assert [way.variant.name for way in screen.screen("fake", case.bench)] == ["fast", "near"]
 
 
 def test_rounding_to_a_narrow_output_is_allowed_and_no_more() -> None:

@@ -13,12 +13,12 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.errors import RunnerError
 from search.process import CandidateFailureError
-from search.runner import PARK_EARLY, Limits, Runner
+from search.runner import PARK_EARLY, Runner
 from tests.search import faulty_child
+from tests.search.patience import LIMITS, Patient
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 CHILD = "tests.search.faulty_child"
-LIMITS = Limits(trial_s=4.0, setup_s=60.0, memory_bytes=900 << 20)
 
 
 def steps(rows: int) -> list[object]:
@@ -27,7 +27,7 @@ def steps(rows: int) -> list[object]:
 
 @pytest.fixture(scope="module")
 def runner():
-    with Runner(PROBLEM, detect().canonical, limits=LIMITS, child=CHILD) as one:
+    with Patient(PROBLEM, detect().canonical, child=CHILD) as one:
         yield one
 
 
@@ -52,7 +52,7 @@ def test_operands_are_those_of_the_seed() -> None:
 @pytest.mark.parametrize(
     ("rows", "kind", "says"),
     [
-        (faulty_child.HANG, "timeout", "no answer within 4 s"),
+        (faulty_child.HANG, "timeout", "no answer within 2 s"),
         (faulty_child.CRASH, "crash", "SIGSEGV"),
         (faulty_child.EAT, "memory", "limit 900 MiB"),
         (faulty_child.WRONG, "wrong", "deviation"),
@@ -182,16 +182,18 @@ def test_the_child_dies_with_its_parent(tmp_path) -> None:
         "from tests.search.test_runner import *\n"
         "one = Runner(PROBLEM, detect().canonical, limits=LIMITS, child=CHILD)\n"
         "one.trial(steps(1), None)\n"
-        f"Path({str(note)!r}).write_text(str(one._timing.pid)); time.sleep(60)\n"
+        f"Path({str(note)!r}).write_text(str(one._timing.pid)); time.sleep(3600)\n"
     )
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", program])
-    deadline = time.monotonic() + 60
-    while not note.exists() or not note.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    deadline = time.monotonic() + LIMITS.setup_s
+    try:
+        while not note.exists() or not note.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     child = int(note.read_text())
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
     while _alive(child):
         assert time.monotonic() < deadline, "the child outlived its parent"
         time.sleep(0.05)

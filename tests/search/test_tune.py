@@ -10,11 +10,11 @@ from search.finals import CONTENDERS, FINALISTS
 from search.pace import WORTH
 from search.process import CandidateFailureError
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
-from search.runner import Limits, Runner
 from search.space import Space
 from search.store import MemoryStore
 from search.tune import tune
 from tests.search import faulty_child
+from tests.search.patience import Patient
 
 TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
                 l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip
@@ -434,10 +434,9 @@ def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> 
     base = {p.name: p.values[0] for p in Space(problem, detect()).parameters}
     points = [base | {"tile": f"{r}x1"} for r in rows]
     monkeypatch.setattr("search.proposals.prior_points", lambda *_: points)
-    limits = Limits(trial_s=6.0, setup_s=60.0, memory_bytes=900 << 20)
 
     def runner(problem, target, request):
-        return Runner(problem, target, request.seed, limits, "tests.search.faulty_child")
+        return Patient(problem, target, request.seed, child="tests.search.faulty_child")
 
     store = MemoryStore()
     result = tune(problem, detect(), TuneRequest(trials=8), store, make_runner=runner)
