@@ -83,6 +83,15 @@ def test_placements_differ_and_the_first_is_that_of_the_trials(
     assert placed[1] != trial
 
 
+def test_the_fastest_way_of_each_peer_stands_for_it() -> None:
+    def taken(*seconds: float) -> dict[str, list[list[float]]]:
+        return {"times": [[one] for one in seconds], "rounds": [[0] for _ in seconds]}
+
+    ways = [SimpleNamespace(peer=name) for name in ("a", "a", "b", "a")]
+    timed = [taken(3.0, 4.0, 5.0), taken(9.0, 2.0, 2.0), taken(7.0), taken(1.0, 8.0, 8.0)]
+    assert final_rounds._best_ways(ways, timed) == {"a": timed[1], "b": timed[2]}
+
+
 class Idle:
     """A call that computes nothing."""
 

@@ -105,6 +105,40 @@ def over_after(budget: Budget, clock: Clock) -> float:
     return clock.now - budget.began
 
 
+@pytest.mark.parametrize("start_s", [0.0, 0.5, 2.0])
+def test_the_search_leaves_time_for_proof_finals_and_end(
+    monkeypatch: pytest.MonkeyPatch, start_s: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+    budget = Budget(TuneRequest(seconds=40.0), clock.now, start_s=start_s)
+    proof_s = budget_module.PROOF_S + budget_module.PROOF_STARTS * start_s
+    assert budget.finals_begin is not None
+    searched = budget.finals_begin - proof_s - budget.began
+    assert over_after(budget, clock) == pytest.approx(searched, abs=0.02)
+    assert searched < 40.0 - proof_s - budget.end_s - budget_module.LEAST_FINALS_S - start_s
+
+
+def test_each_process_of_the_finals_has_half_of_what_starting_the_second_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, given = Clock(), []
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+
+    class Noted(SlowRunner):
+        def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+            ends = began + 30.0 - Budget(TuneRequest(), 0.0, self.start_s).end_s
+            given.append((budget_s, ends - clock.now))
+            return super().finals(schedules, rounds, peers, placements, budget_s)
+
+    runner, began = Noted(clock, 0.1), clock.now
+    request = TuneRequest(trials=2000, seconds=30.0, sampler="random")
+    tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: runner)
+    (first, left), (second, rest) = given
+    assert first == pytest.approx((left - runner.start_s) / 2)
+    assert second == pytest.approx(rest)
+
+
 def test_a_trial_that_would_end_too_late_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
@@ -242,6 +276,19 @@ def test_of_long_ones_the_best_of_a_semifinal_do() -> None:
     tune(SQUARE, TARGET, TuneRequest(trials=40), MemoryStore(), make_runner=lambda *_: runner)
     first, *finals = runner.met
     assert FINALISTS < first <= CONTENDERS and finals == [FINALISTS] * 2
+
+
+@pytest.mark.parametrize("peaks", [(2e3, 1e3), (1e3, 2e3)])
+def test_what_either_process_says_of_peak_and_preemption_is_told(peaks: tuple[float, ...]) -> None:
+    class Told(Seen):
+        def finals(self, *given):
+            told = {"peak_gflops": peaks[self.processes - 1], "rejected": 10**self.processes}
+            return super().finals(*given) | told
+
+    request = TuneRequest(trials=12)
+    best = tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: Told()).best
+    assert best is not None
+    assert (best.peak_gflops, best.rejected) == (2e3, 110)
 
 
 class Disturbed(Seen):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from kernels.problem import parse_problem
+from search import learning
 from search.costs import FITTED, NAMES, USUAL, Costs, shipped
-from search.learning import LEAST, learned
+from search.learning import ERROR, LEAST, learned
 from search.model import log_time
 from search.parameters import tile_shape
 from search.prior import prior_points
@@ -69,6 +70,27 @@ def test_another_processor_is_learnt_from_its_searches(true: Costs, clock: float
     first, shipped_first = (prior_points(s, 1)[0] for s in (found, space))
     there = replace(space, corrected=true)
     assert log_time(there, first) <= log_time(there, shipped_first) + 0.01
+
+
+@pytest.mark.parametrize("width", [0.03, 0.3])
+def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float) -> None:
+    """The loss of the trials and the prior's add up to the least there, whatever else moves."""
+    space = Space(parse_problem(NEW), WIDE)
+    true = costs(b_rows_from_l2=5, packed_b=3)
+    timed = [learning._timed(space, known) for known in searched(true)]
+    known, still = learning._together(timed, USUAL), np.zeros(len(NAMES))
+    moved = learning._moved(known, still, USUAL.overlap, width)
+
+    def loss(moved: learning.Array) -> float:
+        *_, errors = learning._system(known, moved, USUAL.overlap)
+        return errors / ERROR**2 + float(moved @ moved) / width**2
+
+    assert loss(moved) < loss(still)
+    for name in range(len(NAMES)):
+        for step in (-0.1, 0.1):
+            aside = moved.copy()
+            aside[name] += step
+            assert loss(aside) > loss(moved), NAMES[name]
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])

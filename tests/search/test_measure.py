@@ -1,4 +1,5 @@
 import random
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
@@ -139,6 +140,22 @@ def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped(
     given = Samples(1)
     ahead, stopped = measure.measure(run, 1.0, 0.1, samples=given, behind_s=0.05)
     assert (len(ahead.times), stopped) == (measure.LEAST_SAMPLES, False)
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_an_interval_is_narrow_when_its_half_is(few: bool) -> None:
+    for width, narrow in ((1.9, True), (2.1, False)):
+        ends = [1 - width * measure.WIDTH / 2, 1 + width * measure.WIDTH / 2]
+        within = [0.9, *ends * 4, 1.0, 1.1] if not few else [*ends, 1.0]
+        assert measure.is_narrow(within) == narrow
+
+
+def test_of_rounds_that_are_late_two_are_timed_anyway(clocks: Clocks) -> None:
+    runs = [clocks.run_of(seconds) for seconds in (1e-3, 2e-3)]
+    late = interleave(runs, 9, until=time.monotonic() - 1)
+    assert [one.rounds for one in late] == [[0, 1]] * 2
+    in_time = interleave(runs, 9, until=time.monotonic() + 1e6)
+    assert [one.rounds for one in in_time] == [list(range(9))] * 2
 
 
 def test_samples_that_spread_are_taken_until_the_interval_is_narrow_or_the_budget_ends(

@@ -1,11 +1,14 @@
 """Which processor times: left where somebody else makes it slow, and come back to."""
 
+import os
+import sys
 from collections import deque
 from typing import Any
 
 import pytest
 
 from kernels.problem import Matmul
+from search import processors
 from search import runner as runner_module
 from search.process import ChildProcess
 from search.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces
@@ -97,6 +100,23 @@ def test_a_search_goes_to_where_its_control_is_fast(
     assert child.where == ([{1}] if control else [])
     one.renew()
     assert len(child.where) == 1 + bool(control), "a fresh process runs elsewhere"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="claims are abstract sockets, of Linux")
+def test_nothing_compiles_on_the_other_half_of_a_core_that_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processors, "CLAIM", f"\0tilewise/test/halves/{os.getpid()}/{{}}")
+    monkeypatch.setattr(processors, "usable_processors", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(processors, "core_of", lambda processor: processor % 2)
+    one = processors.claim("cpu:any,threads=1")
+    other = processors.claim("cpu:any,threads=1")
+    try:
+        assert (one.timing, one.others) == ({0}, {1, 3})
+        assert (other.timing, other.others) == ({1}, {2}), "nor where another search times"
+    finally:
+        one.release()
+        other.release()
 
 
 def test_where_nothing_is_claimed_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:

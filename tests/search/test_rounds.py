@@ -172,6 +172,45 @@ def test_samples_of_one_process_alone_do_not() -> None:
     assert held < 150
 
 
+def test_slow_rounds_of_two_placements_are_not_in_a_row() -> None:
+    """The end of one and the begin of the next may lie minutes and a process apart."""
+    slow = {18, 19, PLACEMENT_ROUNDS, PLACEMENT_ROUNDS + 1}
+    numbers = [placement * PLACEMENT_ROUNDS + at for placement in range(2) for at in range(20)]
+    rng = random.Random(10)
+    levels = {at: (1.6 if at in slow else 1.0) * rng.lognormvariate(0, 0.002) for at in numbers}
+    found = Rounds(tuple({at: cost * levels[at] for at in numbers} for cost in (1e-3, 1.1e-3)))
+    low, high = found.measurement(0, FLOPS).interval
+    assert high / low < 1.1
+    in_a_row = {at: 1e-3 * (1.6 if 8 <= at < 12 else 1.0) for at in range(40)}
+    low, high = Rounds((in_a_row,)).measurement(0, FLOPS).interval
+    assert high / low > 1.5
+
+
+def test_a_placement_of_a_sample_or_two_has_no_median_of_its_own() -> None:
+    def interval(in_the_last: int) -> float:
+        calm = {
+            placement * PLACEMENT_ROUNDS + at: 1e-3 * (1 + 0.001 * placement)
+            for placement in range(3)
+            for at in range(12)
+        }
+        calm |= {3 * PLACEMENT_ROUNDS + at: 1.04e-3 for at in range(in_the_last)}
+        low, high = Rounds((calm,)).measurement(0, FLOPS).interval
+        return high / low
+
+    assert interval(0) < interval(2) < 1.06, "their pace counts"
+    assert interval(3) > 1.1, "three are enough"
+
+
+def test_a_peak_below_what_was_measured_cuts_nothing_off() -> None:
+    found = rounds([1e-3, 1.1e-3], [1.0] * 40, random.Random(6))
+    own = found.measurement(0, FLOPS)
+    samples = summarise(list(found.calm(0).values()), FLOPS)
+    for peak in (0.5 * own.gflops, own.gflops):
+        cut = found.measurement(0, FLOPS, peak_gflops=peak)
+        assert cut.gflops == own.gflops
+        assert cut.interval == pytest.approx((own.interval[0], samples.interval[1]))
+
+
 def test_who_is_in_no_round_is_last_whatever_the_others_take() -> None:
     others = ({at: 3.0 + 0.01 * at for at in range(8)} for _ in range(3))
     found = Rounds((*others, {900: 2.0}))

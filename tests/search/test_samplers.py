@@ -161,6 +161,56 @@ def test_a_climb_goes_on_from_one_proposal_to_the_next(
     assert max(away) in farthest
 
 
+def anything_legal(space: Space):
+    return lambda point: space.legal_hash(point) is not None
+
+
+def test_what_is_under_way_is_believed_until_it_ends_however_it_ends(monkeypatch) -> None:
+    space = Space(SQUARE, WIDE)
+    sampler = surrogate.Surrogate(space, seed=0, trials=40)
+    for number, point in enumerate(beside(space, 3)[:6]):
+        sampler.learn(timed(space, number, point, seconds(space, point)))
+    believed: list[int] = []
+    monkeypatch.setattr(sampler._process, "believe", lambda points: believed.append(len(points)))
+    first = sampler.propose(anything_legal(space))
+    assert believed == []
+    second = sampler.propose(lambda p: anything_legal(space)(p) and p != first)
+    assert believed == [1]
+    sampler.learn(timed(space, 6, first, seconds(space, first)))
+    failed = TrialRecord(7, space.schedule(second), second, "failed", "test", "crash", "SIGSEGV")
+    sampler.learn(failed)
+    sampler.propose(anything_legal(space))
+    assert believed == [1], "nothing is under way any more"
+
+
+@pytest.mark.parametrize("trials", [8, 80])
+def test_the_last_part_of_a_budget_is_not_for_screening(trials: int, monkeypatch) -> None:
+    space, asked = Space(SQUARE, WIDE), []
+    *points, other = beside(space, 3)[:7]
+
+    def fastest(_sampler, _points, _is_free) -> Point:
+        asked.append("a value nobody has tried, or a neighbour of the best")
+        return other
+
+    monkeypatch.setattr(surrogate.Surrogate, "_fastest", fastest)
+    sampler = surrogate.Surrogate(space, seed=0, trials=trials)
+    for number, point in enumerate(points):
+        sampler.learn(timed(space, number, point, seconds(space, point)))
+    sampler.propose(anything_legal(space))
+    assert bool(asked) == (trials == 80), "six of eight is where it settles"
+
+
+def test_the_model_sees_the_newest_and_of_the_older_the_fastest(monkeypatch) -> None:
+    monkeypatch.setattr(surrogate, "MOST_DATA", 8)
+    space = Space(SQUARE, WIDE)
+    sampler = surrogate.Surrogate(space, seed=0, trials=40)
+    taken = [5.0, 1.0, 7.0, 2.0, 8.0, 3.0, 4.0, 6.0, 9.0, 9.1, 9.2, 9.3]
+    for number, (point, took) in enumerate(zip(beside(space, 3), taken, strict=False)):
+        sampler.learn(timed(space, number, point, took))
+    seen = [round(float(np.exp(one.log_time)) / 1e6, 3) for one in sampler._data()]
+    assert seen == [1.0, 2.0, 3.0, 4.0, 9.0, 9.1, 9.2, 9.3]
+
+
 def believed(space: Space, points: list[Point], luck: float, paces: tuple[float, float]) -> Array:
     """How much slower than its model each point seems to be, as logarithms.
 

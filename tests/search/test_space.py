@@ -1,3 +1,4 @@
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -5,9 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.problem import parse_problem
-from kernels.schedule import Parallel, Schedule, check_legal
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Stream,
+    Tile,
+    check_legal,
+)
 from kernels.target import Target
 from search.blocks import balanced_chunk, equal_block
+from search.capacity import why_too_large
 from search.model import log_time
 from search.parameters import step_aside, tile_shape
 from search.prior import prior_points
@@ -106,9 +116,10 @@ def _point(space: Space, index: int) -> dict[str, object]:
 
 def test_the_grid_walk_visits_every_point_once() -> None:
     space = Space(parse_problem("matmul:m=2,n=20,k=70,dtype=f32"), WIDE)
-    walk = GridWalk(space, 3)
-    points = [tuple(walk.propose().items()) for _ in range(space.size)]
-    assert len(set(points)) == space.size
+    walks = [GridWalk(space, seed) for seed in (3, 4)]
+    points = [[tuple(walk.propose().items()) for _ in range(space.size)] for walk in walks]
+    assert [len(set(walked)) for walked in points] == [space.size] * 2
+    assert points[0][0] != points[1][0], "the seed says where it begins"
 
 
 def test_scratch_beyond_the_last_cache_is_turned_away() -> None:
@@ -117,6 +128,30 @@ def test_scratch_beyond_the_last_cache_is_turned_away() -> None:
     reason = space.why_illegal(space.schedule(point | {"pack_b": True}))
     assert reason is not None
     assert "MiB" in reason
+
+
+@pytest.mark.parametrize(("weights", "says"), [("variable", "packed block of B"), ("constant", "")])
+def test_weights_that_are_packed_once_for_all_need_no_cache(weights: str, says: str) -> None:
+    problem = parse_problem(f"matmul:m=64,n=20000,k=20000,dtype=f64,weights={weights}")
+    schedule = Schedule((Stream("k", 300), Pack("B"), Tile("m", 8), Pack("A"), Register(4, 8)))
+    small = replace(WIDE, l3_bytes=1 << 20)
+    found = why_too_large(problem, replace(small, l2_bytes=1 << 30), schedule)
+    assert (found is None) == (not says)
+    assert found is None or (says in found and "45 MiB" in found)
+
+
+@pytest.mark.parametrize(
+    ("depth", "rows", "turned_away"), [(128, 8, False), (129, 8, True), (129, 100, False)]
+)
+def test_a_panel_beyond_the_second_cache_is_turned_away_where_streaming_would_help(
+    depth: int, rows: int, turned_away: bool
+) -> None:
+    """A reduction that is cut short already is not cut shorter; one tile of rows reads once."""
+    problem = parse_problem(f"conv2d:n=1,h=9,w=100,ci={depth},co=48,kh=5,kw=5,dtype=f32")
+    schedule = Schedule((Pack("B"), Tile("n", 1), Register(rows, 48)))
+    found = why_too_large(problem, replace(WIDE, l2_bytes=64 << 10), schedule)
+    assert (found is not None) == turned_away
+    assert found is None or "a panel of B takes 604 KiB" in found
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -38,6 +38,11 @@ def test_sizes_are_kept_and_snapped() -> None:
     assert point["tile"] == "8x3"
 
 
+@pytest.mark.parametrize(("extent", "cols"), [(300, 0), (1000, 0), (1023, 0), (1024, 512)])
+def test_a_dim_that_was_not_cut_stays_whole_up_to_twice_as_long(extent: int, cols: int) -> None:
+    assert adapted(f"matmul:m=600,n={extent},k=300,dtype=f32", cols=0)["cols"] == cols
+
+
 def test_a_tile_that_does_not_fit_gives_way_to_one_like_it() -> None:
     point = adapted("matmul:m=512,n=20,k=512,dtype=f32", tile="8x3")
     assert point["tile"] in ("8x2", "12x2", "10x2")
@@ -86,6 +91,19 @@ def test_a_slower_point_comes_first_where_the_model_sees_that_it_suits_better() 
     assert known.points[0][0]["tile"] != "5x5"
     few = Space(parse_problem("matmul:m=15,n=960,k=900,dtype=f32"), WIDE)
     assert starting_points(few, [known])[0]["tile"] == "5x5"
+
+
+def test_what_is_slow_anyway_says_little_of_how_far_the_model_is_off() -> None:
+    """Else whoever tried many slow points would seem to have found the best ones."""
+    others = ("8x3", "12x2", "7x3", "9x3", "10x2", "9x2", "4x6", "8x2")
+    many_slow = searched(
+        "matmul:m=1024,n=1024,k=900,dtype=f32", {"6x4": 1.0} | dict.fromkeys(others[:4], 10.0)
+    )
+    one_fast = searched(
+        "matmul:m=1024,n=1024,k=1900,dtype=f32", {"5x5": 0.4} | dict.fromkeys(others, 1.0)
+    )
+    first, second, *_ = starting_points(Space(SQUARE, WIDE), [many_slow, one_fast])
+    assert (first["tile"], second["tile"]) == ("5x5", "6x4")
 
 
 def test_each_search_has_its_turn() -> None:

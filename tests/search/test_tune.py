@@ -10,9 +10,10 @@ from search.finals import CONTENDERS, FINALISTS
 from search.pace import WORTH
 from search.process import CandidateFailureError
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
+from search.runner import Runner
 from search.space import Space
 from search.store import MemoryStore
-from search.tune import tune
+from search.tune import local_runner, tune
 from tests.search import faulty_child
 from tests.search.patience import Patient
 
@@ -407,6 +408,13 @@ def test_bad_budgets_name_the_field(options, field: str) -> None:
     with pytest.raises(BudgetError) as caught:
         TuneRequest(**options)
     assert caught.value.field == field
+
+
+def test_the_process_that_times_has_the_seed_and_the_cache_mode_of_the_request() -> None:
+    with local_runner(SQUARE, TARGET.canonical, TuneRequest(seed=7, cache="cold")) as runner:
+        assert isinstance(runner, Runner)
+        assert (runner.problem, runner.target) == (SQUARE, TARGET.canonical)
+        assert (runner.seed, runner.cache) == (7, "cold")
 
 
 def test_a_real_search_beats_its_own_first_guess_or_keeps_it() -> None:
