@@ -13,10 +13,14 @@ CANARY = 0xA7
 
 
 class GuardedArray:
-    """An array whose last byte touches a page that may not be read or written."""
+    """An array whose last byte touches a page that may not be read or written.
 
-    def __init__(self, source: Array) -> None:
-        size = source.nbytes
+    One that is to begin at a multiple of `alignment` bytes ends up to as many before that page,
+    and the bytes between are canaries too.
+    """
+
+    def __init__(self, source: Array, alignment: int = 1) -> None:
+        size = -(-source.nbytes // alignment) * alignment
         pages = -(-size // PAGE) + 1
         self._map = mmap.mmap(-1, (pages + 1) * PAGE)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
@@ -26,9 +30,11 @@ class GuardedArray:
         self._all = np.frombuffer(self._map, np.uint8, pages * PAGE)
         self._all[:] = CANARY
         self._start = pages * PAGE - size
-        self.array = self._all[self._start :].view(source.dtype).reshape(source.shape)
+        self._end = self._start + source.nbytes
+        self.array = self._all[self._start : self._end].view(source.dtype).reshape(source.shape)
         self.array[...] = source
 
     def is_intact(self) -> bool:
-        """Whether nothing was written in front of the array."""
-        return bool((self._all[: self._start] == CANARY).all())
+        """Whether nothing was written in front of the array, or right behind it."""
+        around = self._all[: self._start], self._all[self._end :]
+        return all(bool((part == CANARY).all()) for part in around)

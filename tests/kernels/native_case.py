@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from kernels.loopnest import build, count
-from kernels.native import lower, uniform, use
+from kernels.native import executable, lower, uniform, use
 from kernels.problem import Problem
-from kernels.reference import compare, make_operands, reference
+from kernels.reference import ALIGNMENT, Array, compare, make_operands, reference
 from kernels.schedule import Schedule
 from kernels.target import Target, detect
-from tests.kernels.guarded import GuardedArray
+from tests.kernels.guarded import CANARY, GuardedArray
 
 AVX2 = frozenset({"avx2", "fma"})
 
@@ -29,7 +29,7 @@ TARGETS = lowered_targets()
 
 
 def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> None:
-    """The result is right, nothing outside the operands is touched, and the counts hold.
+    """The result is right, nothing outside operands and scratch is touched, the counts hold.
 
     With an odd seed the code is that of a large problem: a driver that other schedules share,
     and one step of the reduction at a time in the micro-kernels that few calls would go to.
@@ -38,15 +38,23 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
         if seed % 2:
             patch.setattr(uniform, "LEAST_WORK", 0)
             patch.setattr(use, "SELDOM", 1.0)
+        scratch: list[GuardedArray] = []
+
+        def guarded_scratch(shape: tuple[int, ...], dtype: type) -> Array:
+            scratch.append(GuardedArray(np.full(shape, CANARY, dtype), ALIGNMENT))
+            return scratch[-1].array
+
+        patch.setattr(executable, "empty_aligned", guarded_scratch)
         _check(problem, schedule, target, seed)
+        assert len(scratch) == 2 and all(panels.is_intact() for panels in scratch)
 
 
 def _check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> None:
     operands = make_operands(problem, seed)
     expected = reference(problem, operands)
     guarded = {name: GuardedArray(array) for name, array in operands.items()}
-    executable = lower(problem, schedule, target)
-    counts = executable.counted_run({name: g.array for name, g in guarded.items()})
+    lowered = lower(problem, schedule, target)
+    counts = lowered.counted_run({name: g.array for name, g in guarded.items()})
     error, tolerance = compare(problem, guarded["C"].array, expected)
     assert error <= tolerance, (problem, schedule)
     assert all(g.is_intact() for g in guarded.values())

@@ -1,5 +1,7 @@
 """Native kernels: any problem and schedule, every dtype, exactness, refusals."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -277,3 +279,22 @@ def test_operands_are_checked_before_any_address_is_used(host: Target) -> None:
             executable.run(good | wrong)
     with pytest.raises(LoweringError, match="operand C is absent"):
         executable.run({k: v for k, v in good.items() if k != "C"})
+
+
+def test_a_call_keeps_the_arrays_that_it_was_bound_to(host: Target) -> None:
+    """A caller may put others in their place, and the call goes on with those it knows."""
+    problem = parse_problem("matmul:m=64,n=512,k=64,dtype=f32")
+    operands, executable = make_operands(problem, 0), lower(problem, WHOLE, host)
+    scratch = {name: np.empty(size, np.uint8) for name, size in executable.scratch_bytes.items()}
+    given = [*operands.values(), *scratch.values()]
+    dropped = [weakref.ref(array) for array in given]
+    call = executable.bind(operands, scratch)
+    operands |= make_operands(problem, 1)
+    scratch.clear()
+    del given
+    gc.collect()
+    assert all(array() is not None for array in dropped)
+    call()
+    del call
+    gc.collect()
+    assert not any(array() is not None for array in dropped)
