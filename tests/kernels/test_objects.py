@@ -126,6 +126,23 @@ def test_the_folder_is_held_to_its_size(kept: Path, monkeypatch: pytest.MonkeyPa
     assert objects.kept_object("newest") == code and objects.kept_object("middle") == code
 
 
+def test_what_was_used_of_late_is_not_the_first_to_go(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = objects.ObjectCode(("f",), b"x" * 1000)
+    names = ("used", "unused", "another")
+    for name in names:
+        objects.keep_object(name, code)
+    for path in kept.iterdir():
+        os.utime(path, (1e8, 1e8))
+    assert objects.kept_object("used") == code
+    monkeypatch.setattr(objects, "MOST_BYTES", 2500)
+    monkeypatch.setattr(objects, "_COUNT_EVERY", 1)
+    objects.keep_object("new", code)
+    left = {name for name in (*names, "new") if objects.kept_object(name) is not None}
+    assert left == {"used", "new"}
+
+
 def test_a_folder_that_cannot_be_written_costs_only_time(
     kept: Path, made: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:

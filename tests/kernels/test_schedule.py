@@ -26,6 +26,7 @@ from kernels.schedule.steps import STEPS
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")
 CONV = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
+SINGLE = parse_problem("conv2d:n=1,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
 PADDED = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32")
 NCHW = parse_problem("conv2d:n=2,h=9,w=9,ci=8,co=32,kh=3,kw=3,layout=nchw_fchw,dtype=f32")
 POINTWISE = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
@@ -180,6 +181,7 @@ def test_legal_schedules() -> None:
         (BATCHED, (REGISTER,), "start with tile dim=batch size=1"),
         (CONV, (Pack("A"), REGISTER), "one n is packed at a time"),
         (CONV, (Tile("n", 2), REGISTER), "give size=1"),
+        (SINGLE, (Pack("A"), Tile("n", 1), REGISTER), "it moves is already packed"),
         (NCHW, (Tile("n", 1), REGISTER), "patches of the image.*pack operand=B"),
         (NCHW, (Pack("B"), Tile("n", 1), REGISTER), "one n is packed at a time"),
         (NCHW, (Pack("B"), REGISTER), "one n is packed at a time"),

@@ -13,7 +13,7 @@ from search.bench import Compared, Entry, PeerSpeed, Report, Suite, SuiteError, 
 from search.bench.side_by_side import bench_runner, compare
 from search.process import CandidateFailureError
 from search.records import Measurement
-from search.runner import Runner
+from search.runner import Limits, Runner
 from tests.search import faulty_child
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
@@ -227,6 +227,17 @@ def test_ours_and_a_peer_are_timed_in_one_child() -> None:
     assert found.ours.gflops > 0
     assert found.peers["openblas"].measurement.gflops > 0
     assert found.peak_gflops > found.ours.gflops
+
+
+def test_a_benchmark_has_memory_for_libraries_and_their_copies_of_the_operands() -> None:
+    def added(text: str) -> int:
+        problem = parse_problem(text)
+        with bench_runner(problem, detect().canonical) as runner:
+            return runner.limits.memory_bytes - Limits.for_problem(problem).memory_bytes
+
+    large = parse_problem("matmul:m=2048,n=2048,k=2048,dtype=f32")
+    assert added(SMALL) > 1 << 30
+    assert added(large.canonical) - added(SMALL) > 4 * large.bytes
 
 
 def test_a_child_that_was_started_again_prepares_its_peers_again() -> None:
