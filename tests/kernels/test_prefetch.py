@@ -1,0 +1,103 @@
+"""Which rows of B's next block the micro-kernels are asked to fetch, by the printed driver."""
+
+import ast
+from collections.abc import Callable
+
+import pytest
+
+from kernels.native.plan import plan
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.target import Target
+from tests.kernels.native_case import TARGETS
+
+B = 1 << 40
+
+
+class OfBlocks(ast.NodeTransformer):
+    """A driver that says when it comes to another block of B."""
+
+    def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        begins = ast.unparse(node) == "fetched = 0"
+        return [node, *(ast.parse("begin_block()").body if begins else [])]
+
+
+def asked(text: str, steps: tuple[Step, ...], target: Target) -> list[list[int]]:
+    """For each block of B the addresses of rows that are fetched while it is computed on.
+
+    The driver runs in Python, on a micro-kernel that does nothing but note what it is given.
+    """
+    planned = plan(parse_problem(text), Schedule(steps), target)
+    blocks: list[list[int]] = []
+
+    def call_address(_function: int, *given: int) -> None:
+        *_, depth, _flags, _rows, _cols, _beside, ahead, step = given
+        tap_rows, tap_cols = given[8:10]
+        if step:
+            iterations = tap_rows * tap_cols * (depth // planned.spec.unroll)
+            blocks[-1].extend(ahead + i * step for i in range(iterations))
+
+    names: dict[str, Callable[..., object]] = {
+        "njit": lambda *_, **__: lambda function: function,
+        "word": lambda given, index: given[index],
+        "add_word": lambda *_: None,
+        "call_address": call_address,
+        "pack_b": lambda *_: None,
+        "begin_block": lambda: blocks.append([]),
+    }
+    driver = OfBlocks().visit(ast.parse(planned.source.text))
+    driver.body = [node for node in driver.body if not isinstance(node, ast.ImportFrom)]
+    exec(compile(ast.fix_missing_locations(driver), "driver", "exec"), names)
+    sizes = dict.fromkeys(planned.source.parameters, 0) | planned.sizes | {"b": B}
+    names["driver"]([sizes[name] for name in planned.source.parameters])
+    return blocks
+
+
+def rows(first: int, count: int, row_bytes: int, col_bytes: int, panels: int) -> list[int]:
+    """Addresses of the rows of a block's panels, from an element of B on."""
+    return [
+        B + first + panel * col_bytes + row * row_bytes
+        for panel in range(panels)
+        for row in range(count)
+    ]
+
+
+def test_of_a_streamed_reduction_the_next_chunk_is_fetched_then_the_next_columns(
+    host: Target,
+) -> None:
+    cols = 2 * host.lanes("f32")
+    n = 4 * cols
+    steps = (Tile("n", 2 * cols), Stream("k", 24), Pack("B"), Prefetch("B"), Register(4, cols))
+    found = asked(f"matmul:m=8,n={n},k=48,dtype=f32", steps, host)
+    chunk, block = 24 * n * 4, 2 * cols * 4
+    nexts = [chunk, block, block + chunk]
+    expected = [rows(first, 24, n * 4, cols * 4, 2) for first in nexts]
+    assert found[:-1] == expected
+    assert len(found) == 4
+
+
+def test_of_a_filter_every_tap_of_a_panel_is_fetched(host: Target) -> None:
+    cols = host.lanes("f32")
+    co = 4 * cols
+    text = f"conv2d:n=1,h=6,w=10,ci=5,co={co},kh=3,kw=3,dtype=f32"
+    steps = (Tile("co", 2 * cols), Pack("B"), Prefetch("B"), Tile("n", 1), Register(4, cols))
+    found = asked(text, steps, host)
+    assert len(found) == 2
+    assert found[0] == rows(2 * cols * 4, 9 * 5, co * 4, cols * 4, 2)
+
+
+def test_a_call_goes_on_where_the_one_before_has_stopped(host: Target) -> None:
+    """Of eight rows the four iterations of a call, of two steps each, fetch four."""
+    cols = host.lanes("f32")
+    steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(4, cols), Unroll(2))
+    found = asked(f"matmul:m=16,n={2 * cols},k=8,dtype=f32", steps, host)
+    assert found[0] == rows(cols * 4, 8, 2 * cols * 4, 0, 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("vectors", [1, 2, 3])
+def test_every_line_of_a_row_is_fetched(vectors: int, target: Target) -> None:
+    cols = vectors * target.lanes("f32")
+    steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(2, cols))
+    planned = plan(parse_problem(f"matmul:m=8,n={4 * cols},k=8,dtype=f32"), Schedule(steps), target)
+    assert 64 * (planned.spec.prefetched - 1) < 4 * cols <= 64 * planned.spec.prefetched
