@@ -251,6 +251,7 @@ def test_two_kernels_in_one_process_keep_their_code_apart(host: Target, tmp_path
     second = load(export(deep, Schedule((Register(3, lanes),)), host), tmp_path)
     assert (second.matmul(np.ones((6, 7), np.float32), np.ones((7, 16), np.float32)) == 7).all()
     assert (first.matmul(a, b) == 6).all()
+    assert not set(first.NAMES) & set(second.NAMES), "whoever links them may link both"
 
 
 def test_a_schedule_that_the_target_cannot_run_is_refused(host: Target) -> None:
