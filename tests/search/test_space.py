@@ -74,6 +74,7 @@ def test_the_prior_proposes_different_points_of_the_space(problem, target) -> No
         assert all(point[p.name] in p.values for p in space.parameters)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.sampled_from([0, 64, 100, 512, 6000]))
 def test_chunks_are_balanced(extent: int, wanted: int) -> None:
     chunk = balanced_chunk(extent, wanted)
@@ -82,6 +83,7 @@ def test_chunks_are_balanced(extent: int, wanted: int) -> None:
     assert 1 <= chunk <= extent
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.sampled_from([0, 16, 200, 512]), st.integers(1, 80))
 def test_blocks_are_equal_counted_in_panels(extent: int, wanted: int, unit: int) -> None:
     block = equal_block(extent, wanted, unit)
