@@ -256,7 +256,8 @@ def _packs(out: dict[str, float], space: Space, point: Point, sizes: _Sizes, col
         halo = 1.0
         if isinstance(space.problem, Conv2d) and space.dims.image == "A":
             image_rows = sizes.block_rows / sizes.row
-            halo = space.problem.stride**2 * (1 + (space.problem.kh - 1) / image_rows)
+            reach = space.problem.dilation * (space.problem.kh - 1)
+            halo = space.problem.stride**2 * (1 + reach / image_rows)
         times = sizes.col_blocks
         lines = sizes.rows * halo * sizes.depth * sizes.chunks * size / LINE
         out["packed_a"] = lines * times

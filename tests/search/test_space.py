@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.loopnest import build, count
 from kernels.problem import parse_problem
 from kernels.schedule import (
     Pack,
@@ -18,7 +19,7 @@ from kernels.schedule import (
 from kernels.target import Target
 from search.blocks import balanced_chunk, equal_block
 from search.capacity import why_too_large
-from search.model import log_time
+from search.model import amounts, log_time
 from search.parameters import step_aside, tile_shape
 from search.prior import prior_points
 from search.samplers import GridWalk
@@ -60,6 +61,19 @@ def test_a_prefetch_of_no_other_block_costs_what_none_does() -> None:
         with_it, without = (whole | {"cols": cols, "prefetch": choice} for choice in (True, False))
         assert (space.schedule(with_it) == space.schedule(without)) == alike
         assert (log_time(space, with_it) == log_time(space, without)) == alike
+
+
+def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
+    modelled, counted = [], []
+    for dilation in (1, 3):  # padded to outputs as many
+        text = f"n=1,h=56,w=56,ci=64,co=64,kh=3,kw=3,pad={dilation},dilation={dilation},dtype=f32"
+        space = Space(parse_problem(f"conv2d:{text}"), WIDE)
+        point = {p.name: p.values[0] for p in space.parameters}
+        point |= {"pack_a": True, "cols": 0, "image_rows": 2}
+        nest = build(space.problem, space.schedule(point))
+        modelled.append(amounts(space, point)["packed_a"])
+        counted.append(count(space.problem, nest).packed_bytes["A"])
+    assert modelled[1] / modelled[0] == pytest.approx(counted[1] / counted[0], rel=0.1)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
