@@ -10,7 +10,10 @@ from importlib import metadata
 from pathlib import Path
 
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
-_GENERATORS = ("native", "mlir", "schedule", "loopnest", "arithmetic.py", "problem/iteration.py")
+_GENERATORS = (
+    *("native", "mlir", "schedule", "loopnest", "arithmetic.py"),
+    *("problem/dtypes.py", "problem/iteration.py", "problem/model.py", "target/model.py"),
+)
 
 
 @functools.cache

@@ -18,7 +18,10 @@ GENERATOR = [
     "schedule/legality.py",
     "loopnest/nest.py",
     "arithmetic.py",
+    "problem/dtypes.py",
     "problem/iteration.py",
+    "problem/model.py",
+    "target/model.py",
 ]
 
 
