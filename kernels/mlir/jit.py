@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.mlir.apply import StageError
+from kernels.mlir.constants import readable_constants
 from kernels.mlir.words import bf16_as_words
 
 Array = NDArray[Any]
@@ -68,7 +69,7 @@ def _with_repeats(text: str, entry: str) -> Any:
     It takes the addresses of the words and of the room for what `entry` returns, and the
     number of calls. Entered once, a short kernel is not timed with what entering costs.
     """
-    module = llvm.parse_assembly(_apart(bf16_as_words(text), entry))
+    module = llvm.parse_assembly(_apart(bf16_as_words(readable_constants(text)), entry))
     function = module.get_function(entry)
     function.add_function_attribute("noinline")
     kinds = [str(argument.type) for argument in function.arguments]
