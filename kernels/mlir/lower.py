@@ -16,6 +16,8 @@ _BEFORE_SCRATCH = (
     "builtin.module(func.func(iree-codegen-forall-to-for),canonicalize,cse)",
     "builtin.module(func.func(convert-linalg-to-loops),fold-memref-alias-ops,canonicalize,cse)",
 )
+_WITHOUT_LIBRARY = {"math.erf", "math.asinh", "math.acosh", "math.atanh", "math.cbrt"}
+_APPROXIMATED = "builtin.module(func.func(iree-codegen-math-transform))"
 _AFTER_SCRATCH = (
     "builtin.module(expand-strided-metadata,canonicalize,cse,affine-expand-index-ops-as-affine,"
     "lower-affine,convert-scf-to-cf,canonicalize,cse)",
@@ -45,7 +47,9 @@ def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ..
     try:
         for pipeline in _BEFORE_SCRATCH:
             PassManager.parse(pipeline).run(module.operation)
-        scratch = _scratch_to_arguments(_function(module))
+        scratch = _scratch_to_arguments(function_of(module))
+        if any(op.name in _WITHOUT_LIBRARY for op, _ in walk(module.operation)):
+            PassManager.parse(_APPROXIMATED).run(module.operation)
         for pipeline in _AFTER_SCRATCH:
             PassManager.parse(pipeline).run(module.operation)
         return llvm.translate_module_to_llvmir(module.operation), scratch
@@ -53,7 +57,8 @@ def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ..
         raise StageError("lower", diagnostics.explain(error)) from error
 
 
-def _function(module: Any) -> Any:
+def function_of(module: Any) -> Any:
+    """The first function of a module; ValueError where it has none."""
     for op in module.body.operations:
         if op.operation.name == "func.func":
             return op.operation

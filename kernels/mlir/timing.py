@@ -1,14 +1,17 @@
 """Median time of a call and what can be said about it."""
 
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernels.statistics import median_interval
 
 FEWEST = 5
 MOST = 10_000
+SHORTEST = 50e-6  # seconds of a sample; entering a call costs about a microsecond
+CLOCK = 1e-7
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,57 @@ def time_call(call: Callable[[], object], seconds: float) -> Timing:
         call()
         samples.append(time.perf_counter() - start)
     return summarise(samples)
+
+
+def time_beside(calls: Sequence[Callable[[int], object]], seconds: float) -> list[float]:
+    """Median seconds of one run of each of several calls, measured in turns.
+
+    What is short runs several times in one sample. What is slow gets fewer samples than
+    `FEWEST`: no more run once `FEWEST` times `seconds` are spent on it, if with one sample.
+
+    Args:
+        calls: each takes how often to run.
+        seconds: how long to measure each of them, about.
+    """
+    turns = [Turn(call, seconds) for call in calls]
+    while waiting := [turn for turn in turns if not turn.is_over]:
+        for turn in waiting:
+            turn.sample()
+    return [statistics.median(turn.samples) for turn in turns]
+
+
+class Turn:
+    """One of several calls that are measured in turns; it is warm once this is made.
+
+    Attributes:
+        samples: seconds of one run.
+    """
+
+    def __init__(self, call: Callable[[int], object], seconds: float) -> None:
+        self.samples: list[float] = []
+        self._call, self._seconds, self._spent, self._repeats = call, seconds, 0.0, 1
+        while (taken := self._run()) < SHORTEST:
+            self._repeats = max(2 * self._repeats, math.ceil(self._repeats * SHORTEST / taken))
+        if taken > FEWEST * seconds:  # too slow for a second run, and being cold is little of it
+            self.samples.append(taken / self._repeats)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are samples enough."""
+        if len(self.samples) < FEWEST:
+            return bool(self.samples) and self._spent > FEWEST * self._seconds
+        return self._spent > self._seconds or len(self.samples) >= MOST
+
+    def sample(self) -> None:
+        """Take one more sample."""
+        self.samples.append(self._run() / self._repeats)
+
+    def _run(self) -> float:
+        start = time.perf_counter()
+        self._call(self._repeats)
+        taken = max(time.perf_counter() - start, CLOCK)
+        self._spent += taken
+        return taken
 
 
 def summarise(samples: list[float]) -> Timing:

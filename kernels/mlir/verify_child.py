@@ -13,12 +13,13 @@ def verify_here(request: dict[str, Any]) -> dict[str, Any]:
 
     def steps(finding: Finding, diagnostics: Any) -> None:
         from kernels.mlir import examine
+        from kernels.mlir.functions import bufferize
         from kernels.mlir.lower import lower
         from kernels.mlir.packs import lower_packs
         from kernels.problem import parse_problem
 
         def lowered() -> Any:
-            examine.bufferize(module, diagnostics)
+            bufferize(module, diagnostics)
             lower_packs(module)
             return lower(module, diagnostics)
 
@@ -26,7 +27,7 @@ def verify_here(request: dict[str, Any]) -> dict[str, Any]:
         finding.fields |= examine.examine(module)
         if request["problem"] is None:
             stage("lower")
-            finding.fields |= examine.run_payload(request, module, diagnostics)
+            finding.fields |= examine.run_payload(request, module, diagnostics, stage)
             return
         compiled, scratch = finding.compile(lowered)
         problem = parse_problem(request["problem"])

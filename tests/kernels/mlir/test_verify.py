@@ -1,5 +1,6 @@
 """Any script on any payload: what holds, what does not, and what is said of either."""
 
+import json
 import textwrap
 
 import pytest
@@ -8,6 +9,7 @@ from kernels.mlir import emit_script, verify
 from kernels.mlir.script import with_payload
 from kernels.problem import parse_problem
 from tests.kernels.mlir.build import PACKED, schedule
+from tests.kernels.mlir.payloads import gelu, layer_norm, softmax
 
 PAYLOAD = """
 func.func @product(%a: tensor<16x24xf32>, %b: tensor<24x40xf32>, %c: tensor<16x40xf32>)
@@ -99,16 +101,117 @@ def test_diagnostics_come_back_with_their_line(text: str, failure: str, says: st
     assert says in verdict.proof.message
 
 
-def test_a_script_that_changes_what_is_computed_is_wrong() -> None:
-    swapped = with_payload(MATMUL, emit_script(MATMUL, schedule(*PACKED))).replace(
+def test_a_script_is_held_to_the_payload_that_it_holds() -> None:
+    adds = with_payload(MATMUL, emit_script(MATMUL, schedule(*PACKED))).replace(
         "outs(%init", "outs(%C"
     )
-    verdict = verify(swapped)
-    assert verdict.proof.ok, "both sides add to C: the payload is what the script is held to"
-    erased = script("transform.structured.replace %op : (!transform.any_op)"
-                    " -> !transform.any_op {", "  builtin.module {", "    func.func private @f()",
-                    "  }", "}")  # fmt: skip
-    assert not verify(erased, payload=PAYLOAD).proof.ok
+    assert verify(adds).proof.ok
+
+
+def passed_through(name: str, options: str = "{}") -> str:
+    """A script that runs a pass on the function."""
+    return script(
+        '%f = transform.structured.match ops{["func.func"]} in %root'
+        " : (!transform.any_op) -> !transform.any_op",
+        f'%g = transform.apply_registered_pass "{name}" with options = {options} to %f'
+        " : (!transform.any_op) -> !transform.any_op",
+    )
+
+
+def demoted(to: str) -> str:
+    return passed_through(
+        "iree-global-opt-demote-contraction-inputs", f'{{"type" = "{to}", "operation" = "all"}}'
+    )
+
+
+def with_maps(a: str, b: str) -> str:
+    """A script that has the matmul read its operands through other maps."""
+    maps = ", ".join(f"affine_map<(m, n, k) -> {dims}>" for dims in (a, b, "(m, n)"))
+    return script(
+        f"%maps = transform.param.constant [{maps}] -> !transform.any_param",
+        "%wrong = transform.structured.generalize %op : (!transform.any_op) -> !transform.any_op",
+        'transform.annotate %wrong "indexing_maps" = %maps'
+        " : !transform.any_op, !transform.any_param",
+    )
+
+
+SQUARE = PAYLOAD.replace("16x24", "19x19").replace("24x40", "19x19").replace("16x40", "19x19")
+WHOLE = SQUARE.replace("f32", "i32")
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        (demoted("f16"), PAYLOAD),
+        (demoted("f16"), PAYLOAD.replace("24", "1543")),
+        (with_maps("(k, m)", "(k, n)"), SQUARE),
+        (with_maps("(m, k)", "(n, k)"), SQUARE),
+        (with_maps("(k, m)", "(k, n)"), WHOLE),
+    ],
+)
+def test_a_script_that_changes_what_is_computed_is_wrong(text: str, payload: str) -> None:
+    proof = verify(text, payload=payload).proof
+    assert proof.applied and proof.executed and not proof.ok
+    assert proof.failure == "wrong", proof.message
+    assert "the payload's own is" in proof.message
+    json.dumps(proof.to_json(), allow_nan=False)
+
+
+def test_the_same_passes_and_maps_are_right_where_they_change_nothing() -> None:
+    assert verify(with_maps("(m, k)", "(k, n)"), payload=SQUARE).proof.ok
+    half = PAYLOAD.replace("f32", "f16")
+    assert verify(demoted("f16"), payload=half).proof.ok
+
+
+def test_a_script_that_changes_the_signature_is_refused() -> None:
+    proof = verify(
+        passed_through("iree-input-conversion-demote-f32-to-f16").replace(
+            '["func.func"]', '["builtin.module"]'
+        ),
+        payload=PAYLOAD,
+    ).proof
+    assert proof.failure == "verify"
+    assert "f16[16, 40] from @product of f32[16, 24]" in proof.message
+
+
+def test_a_sum_that_is_split_and_vectorised_is_right() -> None:
+    text = script(
+        "%f, %p, %c, %l = transform.structured.tile_reduction_using_for %op by tile_sizes"
+        " = [0, 0, 4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op,"
+        " !transform.any_op, !transform.any_op)",
+    )
+    verdict = verify(text, payload=PAYLOAD.replace("24", "29"))
+    assert verdict.proof.ok, verdict.proof.message
+    assert verdict.proof.max_error, "the sums are in another order"
+
+
+NOTHING = script()
+
+
+def test_a_script_that_changes_nothing_is_as_fast_as_no_script() -> None:
+    verdict = verify(NOTHING, payload=PAYLOAD)
+    assert verdict.unscripted_us is not None and verdict.proof.time_us is not None
+    # Both run the same code in turns; a first call, with cold pages, takes several times as long.
+    assert 0.6 < verdict.unscripted_us / verdict.proof.time_us < 1.7
+
+
+@pytest.mark.parametrize(
+    "payload", [softmax(), softmax(low="-3.4e38"), gelu(), gelu(function="tanh"), layer_norm()]
+)
+def test_payloads_of_a_network_are_verified(payload: str) -> None:
+    verdict = verify(NOTHING, payload=payload)
+    assert verdict.proof.ok, verdict.proof.message
+    assert verdict.proof.max_error == 0
+
+
+def test_a_softmax_of_one_op_is_verified() -> None:
+    payload = """
+func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> {
+  %0 = linalg.softmax dimension(1) ins(%a : tensor<7x131xf32>) outs(%b : tensor<7x131xf32>)
+      -> tensor<7x131xf32>
+  return %0 : tensor<7x131xf32>
+}"""
+    assert verify(NOTHING, payload=payload).proof.ok
 
 
 @pytest.mark.parametrize(
