@@ -1,7 +1,7 @@
 """How a child process answers: one request a line, one answer each, failures among them.
 
-It dies with its parent: at the end of its input, and at once through the kernel where Linux
-runs. Nothing here imports what a child computes with.
+It ends with its parent: at the end of its input, and at once where Linux runs (`kernels.start`).
+Nothing here imports what a child computes with.
 """
 
 import os
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import BinaryIO, TypeVar
 
 from kernels.errors import LoweringError, ScheduleError
-from kernels.process import die_with_parent
 from search.protocol import Message, read_message, write_message
 
 State = TypeVar("State")
@@ -48,7 +47,6 @@ def private_output() -> BinaryIO:
 
 def answer_all(one: Callable[[State | None, Message], tuple[State | None, Message]]) -> None:
     """Answer requests until the input ends; each answer comes with the state for the next."""
-    die_with_parent()
     out = private_output()
     state: State | None = None
     for line in sys.stdin.buffer:
