@@ -49,3 +49,7 @@ class CacheError(KernelsError):
 
 class ProofError(KernelsError):
     """A transform script did not apply, compile, run or match the reference."""
+
+
+class LimitError(KernelsError):
+    """A limit of time or memory that nothing can be held to; the message names it."""

@@ -8,13 +8,14 @@ Stages are announced on standard error, so that the parent can say which one hun
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
-from kernels.mlir.prove import STAGE
-from kernels.process import die_with_parent
+from kernels.mlir.prove import MOST_PRINTED, STAGE
 
 LIBRARIES = 2 << 30  # address space of the compilers themselves, most of it never resident
 
@@ -42,13 +43,14 @@ def _private_stdout() -> int:
 
 
 def limit(seconds: float, memory_bytes: int) -> None:
-    """Bounds that hold even if the parent is gone: processor time and address space."""
+    """Bounds that hold even if the parent is gone: processor time, address space, output."""
     processor = int(seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
     space = memory_bytes + LIBRARIES
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_PRINTED, MOST_PRINTED))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and MLIR would print on
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    die_with_parent()
 
 
 def stage(name: str) -> float:
@@ -167,33 +169,27 @@ def check_call(problem: Any, compiled: Any, scratch: Any, seed: int) -> tuple[An
     """
     from kernels.mlir.jit import Call
     from kernels.mlir.payload import argument_names
-    from kernels.reference import (
-        NUMPY_TYPES,
-        compare,
-        empty_aligned,
-        make_operands,
-        poison,
-        reference,
-    )
+    from kernels.mlir.signature import poisoned
+    from kernels.reference import compare, make_operands, reference
 
     stage("reference")
     operands = make_operands(problem, seed)
     expected = reference(problem, operands)
-    buffers = [empty_aligned(s.shape, NUMPY_TYPES[s.element]) for s in scratch]
-    for buffer in buffers:
-        poison(buffer)
+    buffers = poisoned(scratch)
     before = {name: operands[name].copy() for name in operands if name != "C"}
     arrays = [operands[name] for name in argument_names(problem)]
     stage("run")
     call = Call(compiled, [*arrays, *buffers], operands["C"])
     call()
     error, tolerance = compare(problem, call.returned(), expected)
-    out: dict[str, Any] = {"executed": True, "max_error": error, "tolerance": tolerance}
+    out: dict[str, Any] = {"executed": True, "tolerance": tolerance}
+    out["max_error"] = error if isfinite(error) else None  # JSON has no infinity
     changed = [name for name, array in before.items() if (operands[name] != array).any()]
     if changed:
         out |= {"failure": "wrong", "message": f"operand {changed[0]} was overwritten"}
     elif not error <= tolerance:
-        message = f"the result is off by {error:g}, and {tolerance:g} is allowed"
+        off = f"off by {error:g}" if isfinite(error) else "no finite number"
+        message = f"the result is {off}, and {tolerance:g} is allowed"
         out |= {"failure": "wrong", "message": message}
     return call, out
 

@@ -12,6 +12,7 @@ FAILURES = (
     "timeout",
     "crash",
     "memory",
+    "output",
     "wrong",
 )
 
@@ -23,7 +24,8 @@ class Proof:
     Attributes:
         applied: the interpreter ran the script to its end and the module verifies.
         executed: the compiled code ran to its end.
-        max_error: largest deviation from the reference (wrong elements, for integers).
+        max_error: largest deviation from the reference (wrong elements, for integers); None
+            where the result is no finite number, too.
         tolerance: the deviation allowed at that element.
         gflops: from the median time, with the operations counted as the problem does.
         interval: 95% confidence interval of `gflops`.

@@ -1,7 +1,6 @@
 """Proving scripts: a killable child process applies, compiles, runs, checks and times."""
 
 import json
-import os
 import signal
 import subprocess
 import tempfile
@@ -9,18 +8,27 @@ import time
 from dataclasses import replace
 from typing import IO, Any
 
-from kernels.errors import ProofError
+from kernels.errors import LimitError, ProofError
 from kernels.mlir.form import form
 from kernels.mlir.kernel import vector_lanes
 from kernels.mlir.notes import notes
 from kernels.mlir.proof import Proof
 from kernels.mlir.script import annotated, emit_script, mlir_version, with_payload
 from kernels.problem import Problem
-from kernels.process import ONE_THREAD, child_command, child_environment, resident_bytes
+from kernels.process import (
+    ONE_THREAD,
+    child_command,
+    child_environment,
+    end_group,
+    has_ended,
+    resident_bytes,
+)
 from kernels.schedule import Schedule
 
 STAGE = "stage: "
 REPEAT_SECONDS = 0.3
+MOST_SECONDS = 7 * 24 * 3600.0
+MOST_PRINTED = 64 << 20  # bytes of what a child prints, and of its reply
 POLL_SECONDS = 0.02
 TAIL = 2000
 OUT_OF_MEMORY = ("bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory")
@@ -44,6 +52,7 @@ def prove(
         memory_bytes: the child is killed beyond this much memory.
 
     Raises:
+        LimitError: a limit is not above 0, or not finite.
         UnsupportedError: no script covers a step of the schedule.
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: its blocks cannot be made static.
@@ -73,7 +82,10 @@ def prove_script(
 
     The innermost loops have to multiply vectors of at least `lanes` columns, if any are asked for.
     Whatever the script does (fail, hang, exhaust memory, crash the compiler or the
-    process, compute something else) becomes a `Proof` with that failure.
+    process, print without end, compute something else) becomes a `Proof` with that failure.
+
+    Raises:
+        LimitError: a limit is not above 0, or not finite.
     """
     request = {
         "problem": problem.canonical,
@@ -95,6 +107,7 @@ def transform(
     """The module that `script` makes of the payload of `problem`, as text.
 
     Raises:
+        LimitError: a limit is not above 0, or not finite.
         ProofError: it does not apply; the message is MLIR's.
     """
     reply = run_child(
@@ -113,11 +126,16 @@ def transform(
 
 
 def run_child(request: dict[str, Any], module: str = "kernels.mlir.child") -> dict[str, Any]:
-    """Send `request` to a fresh child that runs `module`; its reply, or what became of it."""
+    """Send `request` to a fresh child that runs `module`; its reply, or what became of it.
+
+    Raises:
+        LimitError: the request's `seconds` or `memory_bytes` cannot be a limit.
+    """
+    check_limits(request["seconds"], request["memory_bytes"])
     with (
         tempfile.TemporaryFile("w+") as source,
         tempfile.TemporaryFile("w+") as reply,
-        tempfile.TemporaryFile("w+") as errors,
+        tempfile.TemporaryFile("w+", errors="replace") as errors,
     ):
         json.dump(request, source)
         source.seek(0)
@@ -132,29 +150,32 @@ def run_child(request: dict[str, Any], module: str = "kernels.mlir.child") -> di
         try:
             stopped = _wait(child, request["seconds"], request["memory_bytes"])
         finally:
-            _kill(child)
+            end_group(child)
         return _outcome(child.returncode, stopped, reply, errors)
 
 
+def check_limits(seconds: float, memory_bytes: int) -> None:
+    """Refuse limits that no child can be held to.
+
+    Raises:
+        LimitError: names the limit, its value and what it can be.
+    """
+    if not 0 < seconds <= MOST_SECONDS:  # a NaN is neither
+        raise LimitError(f"seconds={seconds:g}: give more than 0, and at most {MOST_SECONDS:g}")
+    if memory_bytes <= 0:
+        raise LimitError(f"memory_bytes={memory_bytes}: give more than 0")
+
+
 def _wait(child: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> str | None:
-    """Wait for the child; `timeout` or `memory` when it went beyond a limit."""
+    """Wait until the child has ended; `timeout` or `memory` when it went beyond a limit."""
     end = time.monotonic() + seconds
-    while True:
-        try:
-            child.wait(POLL_SECONDS)
-            return None
-        except subprocess.TimeoutExpired:
-            if time.monotonic() > end:
-                return "timeout"
-            if resident_bytes(child.pid) > memory_bytes:
-                return "memory"
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End the child and everything that it started."""
-    if child.poll() is None:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    while not has_ended(child):
+        if time.monotonic() > end:
+            return "timeout"
+        if resident_bytes(child.pid) > memory_bytes:
+            return "memory"
+        time.sleep(POLL_SECONDS)
+    return None
 
 
 def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) -> dict[str, Any]:
@@ -167,12 +188,24 @@ def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) ->
         what = "the time limit" if stopped == "timeout" else "the memory limit"
         return {"failure": stopped, "message": f"killed at {what} in stage {where}"}
     if code == 0:
-        out: dict[str, Any] = json.load(reply)
-        return out
+        return _read(reply, where)
     tail = "\n".join(line for line in said.splitlines() if not line.startswith(STAGE))[-TAIL:]
+    if code == -signal.SIGXFSZ:
+        message = f"killed in stage {where}: more than {MOST_PRINTED >> 20} MiB were printed"
+        return {"failure": "output", "message": message}
     if any(sign in tail for sign in OUT_OF_MEMORY):
         return {"failure": "memory", "message": f"out of memory in stage {where}\n{tail}"}
     if code == -signal.SIGXCPU:
         return {"failure": "timeout", "message": f"killed at the time limit in stage {where}"}
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return {"failure": "crash", "message": f"the child ended with {how} in stage {where}\n{tail}"}
+
+
+def _read(reply: IO[str], where: str) -> dict[str, Any]:
+    """The reply of a child that ended well; native code can end it before it has written one."""
+    try:
+        out = json.load(reply)
+    except ValueError:
+        return {"failure": "crash", "message": f"the child ended in stage {where} without a reply"}
+    found: dict[str, Any] = out
+    return found

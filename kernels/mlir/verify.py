@@ -50,6 +50,8 @@ def verify(
 ) -> Verdict:
     """Put a script to the proof.
 
+    A payload is native code in the end: it runs in a child process, with this user's rights.
+
     Args:
         script: a module with `@__transform_main`; with neither a problem nor a payload it
             also holds the function that it transforms.
@@ -60,6 +62,7 @@ def verify(
         memory_bytes: the child is killed beyond this much memory.
 
     Raises:
+        LimitError: a limit is not above 0, or not finite.
         UnsupportedError: the problem has no payload.
     """
     if problem is not None:

@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from kernels.mlir import emit_script
 from tests.kernels.mlir.build import PACKED, schedule
-from tests.kernels.mlir.test_verify import MATMUL, PAYLOAD, tiled
+from tests.kernels.mlir.test_verify import MATMUL, PAYLOAD, demoted, tiled
 from tests.tilewise.conftest import Cli
 
 
@@ -35,6 +37,21 @@ def test_a_script_and_a_payload_of_somebody_else(cli: Cli, tmp_path: Path) -> No
     assert "applied   no" in failed.out
 
 
+def test_a_script_that_loses_precision_is_wrong(cli: Cli, tmp_path: Path) -> None:
+    path, payload = tmp_path / "script.mlir", tmp_path / "payload.mlir"
+    path.write_text(demoted("f16"))
+    payload.write_text(PAYLOAD)
+    failed = cli("verify", str(path), "--payload", str(payload))
+    assert failed.code == 1
+    assert failed.err.count("\n") == 1 and "wrong: the result is" in failed.err
+    told = cli("verify", str(path), "--payload", str(payload), "--json").out
+    assert not json.loads(told, parse_constant=pytest.fail)["ok"]
+
+
+def test_the_help_says_whose_rights_a_payload_has(cli: Cli) -> None:
+    assert "native code with your rights" in " ".join(cli("verify", "--help").out.split())
+
+
 def test_what_makes_no_sense_is_bad_input(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "script.mlir"
     path.write_text(tiled("[2]", 1))
@@ -44,6 +61,10 @@ def test_what_makes_no_sense_is_bad_input(cli: Cli, tmp_path: Path) -> None:
         ((str(path), "--problem", str(MATMUL), "--payload", "x"), "not both"),
         ((str(path), "--payload", str(tmp_path / "absent")), "cannot read"),
         ((str(tmp_path / "absent"),), "cannot read"),
+        *(
+            ((str(path), "--problem", str(MATMUL), f"--seconds={seconds}"), "give more than 0")
+            for seconds in ("nan", "inf", "1e30", "-1", "0")
+        ),
     ):
         done = cli("verify", *arguments)
         assert (done.code, done.out) == (2, "")

@@ -45,7 +45,7 @@ def render(told: Json) -> str:
     rows = [("problem", told["problem"]), ("mlir", told["mlir"]),
             ("applied", _yes(told["applied"])), ("vectors", _yes(told["vectorised"])),
             ("executed", _yes(told["executed"]))]  # fmt: skip
-    if told["max_error"] is not None:
+    if told["max_error"] is not None and told["tolerance"] is not None:
         rows.append(("error", f"{told['max_error']:.3g}, allowed {told['tolerance']:.3g}"))
     if told["time_us"] is not None:
         rows.append(("time", _time(told)))
@@ -101,7 +101,11 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
 def add_options(parser: Any) -> None:
     """What can be typed after `tilewise verify`."""
     parser.add_argument("script", metavar="SCRIPT.mlir", help="a module with @__transform_main")
-    parser.add_argument("--payload", metavar="FILE", help="a module with one function")
+    parser.add_argument(
+        "--payload",
+        metavar="FILE",
+        help="a module with one function; it is compiled, and runs as native code with your rights",
+    )
     parser.add_argument(
         "--problem", metavar="PROBLEM", help="default: what the script's header names"
     )
