@@ -14,7 +14,7 @@ from kernels.mlir.functions import Function, Result, compile_function
 from kernels.mlir.inputs import KINDS, make_inputs
 from kernels.mlir.interchange import put_parallel_innermost
 from kernels.mlir.outline import outline
-from kernels.mlir.perturb import perturb
+from kernels.mlir.perturb import perturb, seeds
 from kernels.mlir.signature import signature_of
 from kernels.mlir.timing import time_beside
 from kernels.reference import Array
@@ -122,8 +122,7 @@ def _compare(
 ) -> Compared:
     """Run all three on the same inputs; the worst difference of what they leave."""
     expected, found = _run(reference, inputs), _run(scripted, inputs)
-    seeds = np.random.default_rng(0).integers(0, 1 << 62, PERTURBED_RUNS, np.int64) * 2 + 1
-    moved = [_run(perturbed, inputs, seeds[i : i + 1]) for i in range(PERTURBED_RUNS)]
+    moved = [_run(perturbed, inputs, seed) for seed in seeds(PERTURBED_RUNS)]
     compared = [
         Compared(
             kind, own.name, difference(one.array, own.array, [m.array for m in more], own.element)
