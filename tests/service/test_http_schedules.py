@@ -81,7 +81,10 @@ def test_a_faster_result_replaces_the_stored_one_and_a_slower_does_not(client, s
         slow = fakes.Best(fakes.schedule(), fakes.measurement(1.0), 100.0)
         return fakes.replace(found, best=slow)
 
-    run(submit(trials=8), tuner=unlucky)
+    job_id = submit(trials=8)
+    run(job_id, tuner=unlucky)
+    own = client.get(f"/v1/jobs/{job_id}").json()["best"]
+    assert (own["gflops"], own["peak_fraction"]) == (17.0, None), "its own fastest trial"
     result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
     assert (result["best"]["gflops"], result["trials"]["asked"]) == (15.0, 6)
     again = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 8})
