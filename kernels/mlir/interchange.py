@@ -1,7 +1,7 @@
-"""Loops of a payload put in an order in which LLVM makes vectors of them: a plain matmul by 10.
+"""Loops of a payload put in an order in which LLVM makes vectors of them.
 
-A payload is run many times to be compared with, and its plain loops end with the reduction. With
-the last parallel dim innermost neighbours are computed together. The reductions keep their
+A payload runs many times to be compared with. Its plain loops end with the reduction. With the
+last parallel dim innermost, LLVM computes neighbours together. The reductions keep their
 order, and so each element is the same sum of the same terms in the same order, bit for bit.
 """
 

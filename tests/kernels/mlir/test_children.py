@@ -122,7 +122,7 @@ def test_a_child_whose_parent_cannot_stop_it_ends_by_its_processor_time() -> Non
         env=child_environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=120,
         check=False,
     )
     assert done.returncode == -signal.SIGXCPU
