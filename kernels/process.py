@@ -71,3 +71,11 @@ def resident_bytes(pid: int) -> int:
     except (OSError, ValueError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV`, say; of a signal that has no name, its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

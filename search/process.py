@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 
 from kernels.patience import Patience
-from kernels.process import child_command, child_environment, resident_bytes
+from kernels.process import child_command, child_environment, resident_bytes, signal_name
 from search.errors import RunnerError
 from search.protocol import Message, read_message, write_message
 from search.records import FailureClass
@@ -180,11 +180,3 @@ class ChildProcess:
                     pipe.close()
                 except BrokenPipeError:
                     continue
-
-
-def signal_name(number: int) -> str:
-    """`SIGSEGV`, say; of a signal that has no name, its number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)

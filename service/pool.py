@@ -9,8 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.process import ONE_THREAD, child_command, child_environment
-from search.process import signal_name
+from kernels.process import ONE_THREAD, child_command, child_environment, signal_name
 from service import lease
 from service.db.models import Job
 from service.db.session import Sessions, reading, writing

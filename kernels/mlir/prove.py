@@ -14,6 +14,7 @@ from kernels.mlir.kernel import vector_lanes
 from kernels.mlir.notes import notes
 from kernels.mlir.proof import Proof
 from kernels.mlir.script import annotated, emit_script, mlir_version, with_payload
+from kernels.patience import Patience
 from kernels.problem import Problem
 from kernels.process import (
     ONE_THREAD,
@@ -22,6 +23,7 @@ from kernels.process import (
     end_group,
     has_ended,
     resident_bytes,
+    signal_name,
 )
 from kernels.schedule import Schedule
 
@@ -168,9 +170,9 @@ def check_limits(seconds: float, memory_bytes: int) -> None:
 
 def _wait(child: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> str | None:
     """Wait until the child has ended; `timeout` or `memory` when it went beyond a limit."""
-    end = time.monotonic() + seconds
+    patience = Patience(seconds)
     while not has_ended(child):
-        if time.monotonic() > end:
+        if patience.is_over(child.pid):
             return "timeout"
         if resident_bytes(child.pid) > memory_bytes:
             return "memory"
@@ -197,7 +199,7 @@ def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) ->
         return {"failure": "memory", "message": f"out of memory in stage {where}\n{tail}"}
     if code == -signal.SIGXCPU:
         return {"failure": "timeout", "message": f"killed at the time limit in stage {where}"}
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    how = signal_name(-code) if code < 0 else f"exit code {code}"
     return {"failure": "crash", "message": f"the child ended with {how} in stage {where}\n{tail}"}
 
 

@@ -52,12 +52,16 @@ def test_the_help_says_whose_rights_a_payload_has(cli: Cli) -> None:
     assert "native code with your rights" in " ".join(cli("verify", "--help").out.split())
 
 
+HUGE = "matmul:m=100000,n=100000,k=100000,dtype=f32"
+
+
 def test_what_makes_no_sense_is_bad_input(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "script.mlir"
     path.write_text(tiled("[2]", 1))
     for arguments, says in (
         ((str(path),), "names no problem; give --payload or --problem"),
         ((str(path), "--problem", "matmul:m=1"), "matmul"),
+        ((str(path), "--problem", f"{HUGE}"), "this machine has"),
         ((str(path), "--problem", str(MATMUL), "--payload", "x"), "not both"),
         ((str(path), "--payload", str(tmp_path / "absent")), "cannot read"),
         ((str(tmp_path / "absent"),), "cannot read"),

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from kernels.problem import Problem, parse_problem
+from kernels.support import check_memory
 from tilewise.cli.files import read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError
 
@@ -24,6 +25,8 @@ def verify(options: argparse.Namespace) -> None:
     """Apply, run and time a script on real MLIR, and print what it made."""
     script = read_text(options.script)
     problem, payload = _subject(script, options)
+    if problem is not None:
+        check_memory(problem)
     try:
         from kernels.mlir import verify as put_to_the_proof
     except ModuleNotFoundError as error:
@@ -70,13 +73,17 @@ def _yes(is_so: bool) -> str:
 
 
 def _time(told: Json) -> str:
-    text = f"{told['time_us']:.1f} us"
+    text = _us(told["time_us"])
     if told["gflops"] is not None:
         text += f", {told['gflops']:.1f} GFLOP/s"
     if told["unscripted_us"] is not None:
         faster = told["unscripted_us"] / told["time_us"]
-        text += f"; {told['unscripted_us']:.1f} us without the script, {faster:.1f}x"
+        text += f"; {_us(told['unscripted_us'])} without the script, {faster:.1f}x"
     return text
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us:.1f} us" if time_us >= 1 else f"{time_us:.3f} us"
 
 
 def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, str | None]:

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from kernels.errors import ProofError
 from kernels.mlir import emit_script, prove_script, transform, with_payload
 from kernels.mlir.prove import run_child
+from kernels.patience import Patience
 from kernels.problem import Problem, parse_problem
 from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
 
@@ -200,3 +203,18 @@ def test_scripts_apply_with_plain_iree_opt(steps: tuple[str, ...], tmp_path: Pat
     )
     assert done.returncode == 0, done.stderr
     assert "vector.fma" in done.stdout
+
+
+def test_time_in_which_the_prover_was_frozen_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[float] = []
+
+    def clock() -> float:
+        """An hour passes between the third look and the fourth, as in a machine that is paused."""
+        looks.append(time.monotonic())
+        return looks[-1] + (3600 if len(looks) > 3 else 0)
+
+    monkeypatch.setitem(run_child.__globals__, "Patience", partial(Patience, clock=clock))
+    assert prove_script(SQUARE, emit_script(SQUARE, schedule(*IN_PLACE))).ok
+    assert len(looks) > 4
