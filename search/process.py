@@ -6,18 +6,25 @@ next request finds a new child.
 
 import os
 import selectors
-import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
 
 from kernels.patience import Patience
-from kernels.process import child_command, child_environment, resident_bytes, signal_name
+from kernels.process import (
+    child_command,
+    child_environment,
+    end_group,
+    has_ended,
+    resident_bytes,
+    signal_name,
+)
 from search.errors import RunnerError
 from search.protocol import Message, read_message, write_message
 from search.records import FailureClass
 
 WATCH_S = 0.05
+LAST_WORDS_S = 5.0
 
 
 class CandidateFailureError(Exception):
@@ -79,7 +86,7 @@ class ChildProcess:
 
     def start(self) -> None:
         """Start and set up a child, unless one is there; RunnerError when that fails."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and not has_ended(self._process):
             return
         self.close()
         begin = time.monotonic()
@@ -162,18 +169,20 @@ class ChildProcess:
             )
 
     def _died(self) -> CandidateFailureError:
-        assert self._process is not None
-        code = self._process.wait()
+        process = self._process
+        assert process is not None
+        end = time.monotonic() + LAST_WORDS_S
+        while not has_ended(process) and time.monotonic() < end:
+            time.sleep(WATCH_S)  # it has closed its output, and has its exit code yet to say
         self._kill()
+        code = process.returncode
         how = signal_name(-code) if code < 0 else f"exit code {code}"
         return CandidateFailureError("crash", f"the process ended with {how}")
 
     def _kill(self) -> None:
         process, self._process = self._process, None
         assert process is not None
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end_group(process)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 try:
