@@ -1,0 +1,88 @@
+"""A result as text for people: each number with its unit, and what limits it."""
+
+from typing import Any
+
+import pytest
+
+from tests.service import fakes
+from tests.tilewise.test_exports import trial
+from tilewise.cli import render
+
+Json = dict[str, Any]
+BEST = fakes.schedule(3)
+
+
+def found(best: Json | None = None, proof: Json | None = None, **parts: Any) -> Json:
+    """A result as the service shows it."""
+    return {
+        "problem": "matmul:m=4,n=4,k=4,dtype=f32", "key": "k", "target": "cpu:x,threads=1",
+        "cache": "hot", "toolchain": "tools", "elapsed_s": 2.5, "space": {"schedules": 77},
+        "trials": {"asked": 9, "timed": 4, "pruned": 3, "failed": 2},
+        "best": {
+            "hash": BEST.hash, "steps": BEST.to_json(), "gflops": 60.0, "interval": [58.0, 63.0],
+            "time_us": 12.5, "peak_fraction": 0.75, "scratch_bytes": {"A": 2048, "B": 65536},
+            "measured": {
+                "samples": 21, "placements": 6, "rejected": 2, "disturbed": 1, "cold": None
+            },
+        } | (best or {}),
+        "peers": {"openblas": {"gflops": 40.0, "interval": [39.0, 41.0], "time_us": 18.0}},
+        "proof": {
+            "applied": True, "executed": True, "max_error": 1.5e-6, "tolerance": 4e-5,
+            "gflops": 33.0, "interval": [32.0, 34.0], "time_us": 22.0, "mlir": "iree 3",
+            "failure": None, "message": "", "hash": BEST.hash,
+        } | (proof or {}),
+        "complete": True, "stale": False,
+    } | parts  # fmt: skip
+
+
+def line(text: str, label: str) -> str:
+    """What stands behind a label."""
+    (one,) = (one for one in text.splitlines() if one.startswith(f"{label} "))
+    return one.removeprefix(label).strip()
+
+
+def test_speeds_and_sizes_have_their_units() -> None:
+    text = render.result(found())
+    assert line(text, "speed") == "60.0 GFLOP/s, 95% interval 58.0 to 63.0; 12.5 us"
+    assert line(text, "peak") == "75.0% of the 80.0 GFLOP/s measured in the same run"
+    assert line(text, "scratch") == "panels of A 2 KiB, of B 64 KiB"
+    assert line(text, "openblas") == "40.0 GFLOP/s in the same rounds; ours is 1.50x"
+    assert line(text, "measured").endswith("; 1 rounds left out, in which all were slow")
+
+
+def test_what_a_result_is_not_is_said() -> None:
+    text = render.result(found())
+    counts = "4 timed, 3 pruned, 2 failed of 9 asked, in 2.5 s; 77 schedules are legal"
+    assert (line(text, "toolchain"), line(text, "trials")) == ("tools", counts)
+    text = render.result(found(stale=True, complete=False))
+    assert line(text, "toolchain") == "tools  (stale)"
+    assert line(text, "trials") == f"{counts} (cut short)"
+
+
+@pytest.mark.parametrize(
+    ("proof", "target", "says"),
+    [
+        ({}, 1, "proven: applied, run, error 1.5e-06 within 4e-05, 33.0 GFLOP/s (iree 3)"),
+        ({}, 2, "33.0 GFLOP/s on one thread (iree 3)"),
+        ({"hash": "0123"}, 1, "proven of schedule 0123: applied"),
+        (
+            {"failure": "wrong", "message": "off by 3"},
+            1,
+            "not proven, so not served (wrong: off by 3)",
+        ),
+    ],
+)
+def test_a_script_is_proven_or_not(proof: Json, target: int, says: str) -> None:
+    text = render.result(found(proof=proof, target=f"cpu:x,threads={target}"))
+    assert says in line(text, "script")
+
+
+def test_a_problem_without_a_proof_has_no_script() -> None:
+    assert line(render.result(found() | {"proof": None}), "script") == "none"
+
+
+def test_an_interval_is_shown_from_low_to_high() -> None:
+    shown = render.trials([trial(2)], "csv").splitlines()
+    row = dict(zip(shown[0].split(","), shown[1].split(","), strict=False))
+    assert (row["gflops_low"], row["gflops"], row["gflops_high"]) == ("99.0", "102.0", "103.0")
+    assert (row["time_us"], row["samples"]) == ("1498.0", "3")

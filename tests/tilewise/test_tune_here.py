@@ -1,0 +1,140 @@
+"""`tilewise tune` on this machine, with a search of fakes: joined jobs, cache modes, seconds."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from kernels.problem import parse_problem
+from kernels.target import detect
+from kernels.toolchain import identity
+from search.records import TuneRequest
+from service import jobs, lease
+from service.db import make_engine, schema, writing
+from service.db.session import make_sessions
+from service.db.trials import SqlTrialStore
+from service.owner import me
+from service.tuning import run_job
+from tests.service import fakes
+from tests.tilewise.conftest import Cli
+from tilewise.cli import local
+
+PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What each job was run with."""
+    seen: list[dict[str, Any]] = []
+
+    def run(sessions: Any, held: Any, **options: Any) -> Any:
+        seen.append(options)
+        return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, **options)
+
+    monkeypatch.setattr(local, "run_job", run)
+    return seen
+
+
+def tuned(cli: Cli, *options: str) -> dict[str, Any]:
+    ran = cli("tune", PROBLEM, "--json", *options)
+    assert ran.code == 0, ran.err
+    found: dict[str, Any] = json.loads(ran.out)
+    return found
+
+
+def test_a_result_is_that_of_the_caches_that_were_asked_for(
+    cli: Cli, runs: list[dict[str, Any]]
+) -> None:
+    assert tuned(cli, "--trials", "3", "--cache", "hot")["cache"] == "hot"
+    assert tuned(cli, "--trials", "2", "--cache", "cold")["cache"] == "cold"
+    for options, cache in ((("--cache", "cold"), "cold"), ((), "hot")):
+        assert json.loads(cli("show", PROBLEM, "--json", *options).out)["cache"] == cache
+
+
+def test_trials_of_one_objective_are_of_one_cache_mode(
+    cli: Cli, runs: list[dict[str, Any]], tmp_path: Any
+) -> None:
+    """Hot and cold times differ in kind: a study or a T4 file that mixes them misleads."""
+    tuned(cli, "--trials", "3")
+    tuned(cli, "--trials", "2", "--cache", "cold")
+
+    def exported(name: str, *options: str) -> int:
+        storage = f"sqlite:///{tmp_path / name}.db"
+        ran = cli("export-study", PROBLEM, "--storage", storage, "--json", *options)
+        trials: dict[str, int] = json.loads(ran.out)["trials"]
+        return trials["timed"]
+
+    def shown(*options: str) -> int:
+        ran = cli("trials", PROBLEM, *options)
+        found = json.loads(ran.out)
+        return len(found["results"] if isinstance(found, dict) else found)
+
+    assert (exported("hot"), exported("cold", "--cache", "cold")) == (3, 2)
+    assert (shown("--format", "t4"), shown("--format", "t4", "--cache", "cold")) == (3, 2)
+    assert (shown("--json"), shown("--json", "--cache", "hot")) == (5, 3)
+
+
+def test_seconds_count_from_the_start_of_the_command(cli: Cli, runs: list[dict[str, Any]]) -> None:
+    before = time.monotonic()
+    tuned(cli, "--trials", "2", "--seconds", "100")
+    (options,) = runs
+    assert before <= options["began"] <= time.monotonic()
+
+
+def test_what_a_joined_job_leaves_out_is_searched_for_then(
+    cli: Cli, database: str, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process runs the job of a smaller budget; its trials are told of meanwhile."""
+    schema.upgrade(database)
+    sessions = make_sessions(make_engine(database))
+    problem, target = parse_problem(PROBLEM), f"cpu:{detect().cpu},threads=1"
+    with writing(sessions) as session:
+        made = jobs.create_or_join(session, problem, target, TuneRequest(2), identity())
+        assert made.job is not None
+        held = lease.claim_one(session, made.job.id, me())
+        assert held is not None
+    told: list[tuple[int, float | None]] = []
+
+    def another_process(*given: Any, **options: Any) -> Any:
+        store = given[3]
+        store.add(fakes.failed_trial(0))
+        return fakes.tune(*given, **options)
+
+    def end_it(_seconds: float) -> None:
+        run_job(sessions, held, tuner=another_process, prover=fakes.prove)
+
+    monkeypatch.setattr(local, "time", type("", (), {"sleep": staticmethod(end_it)}))
+    backend = local.LocalBackend(database)
+    found = backend.tune(PROBLEM, "host", TuneRequest(4), lambda *seen: told.append(seen))
+    assert found["trials"] == {"asked": 4, "timed": 3, "pruned": 0, "failed": 1}
+    assert told == [(0, None), (3, 12.0), (4, 13.0)]
+    assert len(runs) == 1, "the first was another's"
+
+
+def test_trials_of_each_end_are_progress(
+    database: str, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema.upgrade(database)
+    sessions = make_sessions(make_engine(database))
+    problem, target = parse_problem(PROBLEM), f"cpu:{detect().cpu},threads=1"
+    with writing(sessions) as session:
+        made = jobs.create_or_join(session, problem, target, TuneRequest(3), identity())
+        assert made.job is not None
+        held = lease.claim_one(session, made.job.id, me())
+        assert held is not None
+    told: list[tuple[int, float | None]] = []
+
+    def step(_seconds: float) -> None:
+        store = SqlTrialStore(sessions, held.job_id, held)
+        if len(told) == 1:
+            store.add(fakes.failed_trial(0))
+            store.add(fakes.replace(fakes.trial(1, gflops=900.0), state="pruned"))
+        else:
+            run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove)
+
+    monkeypatch.setattr(local, "time", type("", (), {"sleep": staticmethod(step)}))
+    backend = local.LocalBackend(database)
+    backend.tune(PROBLEM, "host", TuneRequest(3), lambda *seen: told.append(seen))
+    assert told == [(0, None), (2, None)]
+    assert runs == []
