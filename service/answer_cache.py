@@ -18,7 +18,8 @@ Key = tuple[str, bytes]
 PATHS = "/v1/schedules/"
 MOST_BYTES = 64 * 1024**2
 LARGEST_BYTES = 4 * 1024**2
-MOST_ANSWERS = 100_000
+OVERHEAD = 2048  # bytes of an answer's key and objects
+LONGEST_QUERY = 1024  # bytes
 WHOLE = ("http.response.start", "http.response.body")
 
 
@@ -46,8 +47,8 @@ class Answer:
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
-        return len(self.body or b"")
+        """Bytes that it takes, about."""
+        return OVERHEAD + len(self.body or b"") + sum(map(len, sum(self.headers, ())))
 
     async def send(self, send: Send, if_none_match: str | None) -> bool:
         """Send it, or that the client has it; False, with nothing sent, where neither is known."""
@@ -69,7 +70,7 @@ class AnswerCache:
 
     Args:
         app: what answers.
-        most_bytes: of bodies that are kept; the least recently asked for goes first.
+        most_bytes: of all that is kept; the least recently asked for goes first.
     """
 
     def __init__(self, app: ASGIApp, most_bytes: int = MOST_BYTES) -> None:
@@ -81,6 +82,7 @@ class AnswerCache:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         is_kept = scope["type"] == "http" and scope["method"] == "GET"
+        is_kept = is_kept and len(scope["query_string"]) <= LONGEST_QUERY
         if not is_kept or not scope["path"].startswith(PATHS):
             await self._app(scope, receive, send)
             return
@@ -102,7 +104,7 @@ class AnswerCache:
             self._bytes -= old.size
         self._kept[key] = answer
         self._bytes += answer.size
-        while self._bytes > self._most_bytes or len(self._kept) > MOST_ANSWERS:
+        while self._bytes > self._most_bytes:
             _, oldest = self._kept.popitem(last=False)
             self._bytes -= oldest.size
 

@@ -82,10 +82,12 @@ def create_app(
 
 
 def stop_waiting(app: FastAPI) -> None:
-    """Answer the requests that wait for a job, since the service is about to end."""
+    """Answer the requests that wait, for a job or a text, since the service is about to end."""
     services: Services | None = getattr(app.state, "services", None)
     if services is not None:
         services.endings.close()
+        services.kernels.let_go()
+        services.proofs.let_go()
 
 
 def _open(
@@ -112,8 +114,8 @@ def _open(
         toolchain=toolchain,
         pool=pool,
         lanes=lanes,
-        kernels=Flights("kernels", PRINTERS),
-        proofs=Flights("proofs", PROVERS),
+        kernels=Flights("kernels", PRINTERS, keeps_results=True),
+        proofs=Flights("proofs", PROVERS, keeps_results=False),
         endings=Endings(partial(_ended_jobs, lanes.reads, sessions)),
         changes=Changes(settings.db),
     )

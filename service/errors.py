@@ -23,7 +23,7 @@ class DatabaseError(ServiceError):
 class BusyError(DatabaseError):
     """Nothing is wrong but the moment: the database is locked, or all that serves is in use.
 
-    Asking again after `RETRY_AFTER_S` is safe and as a rule enough.
+    Asking again after a while is safe and as a rule enough.
     """
 
 

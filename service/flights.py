@@ -5,28 +5,34 @@ the making takes longer, it is told to come again, and finds what has landed sin
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, TypeVar
 
-from service.errors import BusyError, UnfinishedError
-from service.lanes import Lane
+from service.errors import BusyError, ConflictError, NotFoundError, UnfinishedError
 
 Result = TypeVar("Result")
 
 PATIENCE_S = 10.0
+LOOK_S = 0.25
 KEPT_S = 60.0
 MOST_FLIGHTS = 256
+FINAL = (NotFoundError, ConflictError)  # errors that another try would meet again
 
 
 class Flights:
     """Makes things by key, each once at a time; used on one event loop.
 
+    Its threads are daemons, so that a process ends whatever is being made.
+
     Args:
         name: of what is made, for messages: `kernels`.
         threads: how many are made at once; the others wait their turn.
+        keeps_results: whether a key says all of what is made, which then cannot be outdated.
         patience_s: for which a request waits.
-        kept_s: for which the outcome of a flight, good or bad, is kept for those who come again.
+        kept_s: for which results, if they are kept, and `FINAL` errors are there for those who
+            come again.
         most: flights under way or waiting; a new one beyond is refused.
     """
 
@@ -34,33 +40,47 @@ class Flights:
         self,
         name: str,
         threads: int,
+        *,
+        keeps_results: bool,
         patience_s: float = PATIENCE_S,
         kept_s: float = KEPT_S,
         most: int = MOST_FLIGHTS,
     ) -> None:
         self._name = name
-        self._lane = Lane(name, threads, patience_s=None, may_abandon=True)
+        self._free = asyncio.Semaphore(threads)
+        self._keeps_results = keeps_results
         self._patience_s = patience_s
         self._kept_s = kept_s
         self._most = most
         self._flights: dict[Hashable, asyncio.Task[Any]] = {}
+        self._is_closing = False
 
     async def make(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """What `work` makes, or what another call for the same key makes or has just made.
 
         Raises:
-            UnfinishedError: it takes longer than a request waits.
+            UnfinishedError: it takes longer than a request waits, or the service is about to end.
             BusyError: too many others are being made.
         """
         flight = self._flights.get(key) or self._start(key, work)
-        await asyncio.wait((flight,), timeout=self._patience_s)
-        if not flight.done():
-            raise UnfinishedError(f"this is one of the {self._name} that are being made; ask again")
+        end = asyncio.get_running_loop().time() + self._patience_s
+        while not flight.done():
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0 or self._is_closing:
+                raise UnfinishedError(
+                    f"this is one of the {self._name} that are being made; ask again"
+                )
+            await asyncio.wait((flight,), timeout=min(left, LOOK_S))
         made: Result = flight.result()
         return made
 
+    def let_go(self) -> None:
+        """Let every request go; may be called from a signal handler."""
+        self._is_closing = True
+
     async def close(self) -> None:
-        """End the flights; what runs is left to itself, and ends with the process."""
+        """Let every request go, and begin no more; what runs ends with the process."""
+        self.let_go()
         flights = list(self._flights.values())
         for flight in flights:
             flight.cancel()
@@ -69,12 +89,46 @@ class Flights:
     def _start(self, key: Hashable, work: Callable[[], Any]) -> asyncio.Task[Any]:
         if sum(not flight.done() for flight in self._flights.values()) >= self._most:
             raise BusyError(f"{self._most} {self._name} are being made; try again")
-        flight = asyncio.create_task(self._lane.run(work))
+        flight = asyncio.create_task(self._fly(work))
         self._flights[key] = flight
         flight.add_done_callback(partial(self._landed, key))
         return flight
 
+    async def _fly(self, work: Callable[[], Any]) -> Any:
+        async with self._free:
+            return await in_daemon(work, self._name)
+
     def _landed(self, key: Hashable, flight: asyncio.Task[Any]) -> None:
-        if not flight.cancelled():
-            flight.exception()  # seen, even where everybody has gone
-        asyncio.get_running_loop().call_later(self._kept_s, self._flights.pop, key, None)
+        error = None if flight.cancelled() else flight.exception()  # seen, if nobody is there
+        is_kept = isinstance(error, FINAL) or (error is None and self._keeps_results)
+        loop = asyncio.get_running_loop()
+        if is_kept and not flight.cancelled():
+            loop.call_later(self._kept_s, self._flights.pop, key, None)
+        else:
+            self._flights.pop(key, None)
+
+
+async def in_daemon(work: Callable[[], Result], name: str) -> Result:
+    """What `work` returns, from a daemon thread of its own."""
+    loop = asyncio.get_running_loop()
+    made: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if made.done():  # nobody waits any more
+            return
+        if error is not None:
+            made.set_exception(error)
+        else:
+            made.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        outcome: tuple[Result | None, BaseException | None]
+        try:
+            outcome = work(), None
+        except BaseException as error:
+            outcome = None, error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await made

@@ -95,13 +95,7 @@ def check_schedule(row: models.Schedule) -> None:
     Raises:
         TamperedError: it is not; the message says what disagrees.
     """
-    work = Work.of(row)
-    fault = _work_fault(work) or _steps_fault(row.hash, row.steps)
-    if fault is None and not isinstance(row.created_at, datetime):
-        fault = "the moment at which it was stored is none"
-    if fault is None:
-        fault = _digest_fault(row.digest, lambda: schedule_digest(work, row))
-    if fault is not None:
+    if (fault := _schedule_fault(row)) is not None:
         raise refusal("schedules", row.id, fault)
 
 
@@ -111,26 +105,13 @@ def check_proof(work: Work, proof: StoredProof) -> None:
     Raises:
         TamperedError: it is not; the message says what disagrees.
     """
-    fault = _work_fault(work)
-    if fault is None and proof.script is not None:
-        fault = _script_fault(proof.script)
-    if fault is None and proof.ok:
-        fault = _proven_fault(proof)
-    if fault is None:
-        fault = _digest_fault(proof.digest, lambda: proof_digest(work, proof))
-    if fault is not None:
+    if (fault := _proof_fault(work, proof)) is not None:
         raise refusal("proofs", proof.id, fault)
 
 
 def is_whole(row: models.Schedule) -> bool:
     """Whether a schedule is what was stored, and its job is; its proofs are not looked at."""
-    try:
-        check_schedule(row)
-        if row.job is None:
-            raise without_job(row)
-    except TamperedError:
-        return False
-    return True
+    return row.job is not None and _schedule_fault(row) is None
 
 
 def without_job(row: models.Schedule) -> TamperedError:
@@ -140,20 +121,17 @@ def without_job(row: models.Schedule) -> TamperedError:
 
 def tampered_proofs(session: Session, schedule: models.Schedule) -> list[StoredProof]:
     """The proofs of a schedule, of every flavor, that are not what was stored."""
-    work, found = Work.of(schedule), []
-    for proof in stored.all_proofs(session, schedule.id):
-        try:
-            check_proof(work, proof)
-        except TamperedError:
-            found.append(proof)
-    return found
+    work = Work.of(schedule)
+    proofs = stored.all_proofs(session, schedule.id)
+    return [proof for proof in proofs if _proof_fault(work, proof) is not None]
 
 
 def refusal(table: str, row: int | str, fault: str) -> TamperedError:
     """The error that refuses a row, logged and counted."""
     message = (
         f"row {row} of {table} is not what was stored: {fault}; tune the problem again "
-        "(tilewise tune, POST /v1/jobs), which replaces it, or restore a copy of the database"
+        "(tilewise tune, POST /v1/jobs), which replaces it, or stop the service and restore a "
+        "copy of the database"
     )
     with _lock:
         _refused[table] += 1
@@ -165,6 +143,23 @@ def refused() -> dict[str, int]:
     """How often this process has refused a row, by table."""
     with _lock:
         return dict(_refused)
+
+
+def _schedule_fault(row: models.Schedule) -> str | None:
+    work = Work.of(row)
+    fault = _work_fault(work) or _steps_fault(row.hash, row.steps)
+    if fault is None and not isinstance(row.created_at, datetime):
+        fault = "the moment at which it was stored is none"
+    return fault or _digest_fault(row.digest, lambda: schedule_digest(work, row))
+
+
+def _proof_fault(work: Work, proof: StoredProof) -> str | None:
+    fault = _work_fault(work)
+    if fault is None and proof.script is not None:
+        fault = _script_fault(proof.script)
+    if fault is None and proof.ok:
+        fault = _proven_fault(proof)
+    return fault or _digest_fault(proof.digest, lambda: proof_digest(work, proof))
 
 
 def _work_fault(work: Work) -> str | None:

@@ -14,6 +14,7 @@ from service.db.base import damage, is_sound
 from service.db.rows import problem_row, toolchain_row
 from service.errors import ConflictError, DamagedError, NotFoundError
 from service.queries import find_fresh
+from service.stored import shown_proofs
 
 ENDED = ("done", "failed", "cancelled")
 
@@ -123,8 +124,15 @@ def answers(stored: models.Schedule, request: TuneRequest) -> bool:
 
 
 def _is_untouched(session: Session, stored: models.Schedule) -> bool:
-    """Whether a schedule and all its proofs are what was stored; if not, a search replaces them."""
-    return integrity.is_whole(stored) and not integrity.tampered_proofs(session, stored)
+    """Whether a schedule and its proofs are there as they were stored; a search replaces others.
+
+    Every search puts a script to the proof, so a schedule without any has lost them.
+    """
+    return (
+        integrity.is_whole(stored)
+        and shown_proofs(session, [stored.id]) != {}
+        and not integrity.tampered_proofs(session, stored)
+    )
 
 
 def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:

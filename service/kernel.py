@@ -35,16 +35,13 @@ def kernel_tag(source: str, toolchain: str) -> str:
 
 
 def kernel_module(tag: str, source: str) -> str:
-    """The module that `tag` names, kept or printed now, which takes a second.
+    """The module that `tag` names, printed now, which takes a second, and kept.
 
     It is called in a flight of `Services.kernels`.
 
     Raises:
         ConflictError: this machine or this toolchain cannot print it.
     """
-    kept = _read(tag)
-    if kept is not None:
-        return kept
     text = _print(source)
     with suppress(CacheError, OSError):  # without the file it is printed again
         _write(tag, text)
@@ -77,8 +74,8 @@ def _folder() -> Path:
     return folder
 
 
-def _read(tag: str) -> str | None:
-    """The module that is kept, unless it is damaged."""
+def kept_module(tag: str) -> str | None:
+    """The module that `tag` names, if it is kept and not damaged."""
     try:
         digest, _, text = (_folder() / tag).read_text(encoding="utf-8").partition("\n")
     except (CacheError, OSError, UnicodeDecodeError):

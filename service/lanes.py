@@ -27,22 +27,13 @@ class Lane:
     Args:
         name: of the work, for messages: `reads`.
         threads: most at once.
-        patience_s: for which a request waits for a thread; None is for ever.
-        may_abandon: whether a thread is left to itself where nobody waits for it any more.
+        patience_s: for which a request waits for a thread.
     """
 
-    def __init__(
-        self,
-        name: str,
-        threads: int,
-        patience_s: float | None = PATIENCE_S,
-        *,
-        may_abandon: bool = False,
-    ) -> None:
+    def __init__(self, name: str, threads: int, patience_s: float = PATIENCE_S) -> None:
         self._name = name
         self._threads = threads
         self._patience_s = patience_s
-        self._may_abandon = may_abandon
         self._free = asyncio.Semaphore(threads)
         self._limiter = CapacityLimiter(threads)
 
@@ -61,7 +52,7 @@ class Lane:
                 f"{self._patience_s:g} s; try again"
             ) from error
         try:
-            return await run_sync(work, limiter=self._limiter, abandon_on_cancel=self._may_abandon)
+            return await run_sync(work, limiter=self._limiter)
         finally:
             self._free.release()
 

@@ -146,8 +146,15 @@ def proven_script(
 
 
 def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> StoredProof | None:
-    """The latest attempt at a script of a flavor that failed."""
-    return stored.latest_failure(session, schedule.id, flavor)
+    """The latest attempt at a script of a flavor that failed.
+
+    Raises:
+        TamperedError: what is stored is not what was found.
+    """
+    found = stored.latest_failure(session, schedule.id, flavor)
+    if found is not None:
+        integrity.check_proof(Work.of(schedule), found)
+    return found
 
 
 def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[str, int]]:

@@ -12,7 +12,7 @@ SHUTDOWN_S = 5
 
 
 class Server(uvicorn.Server):
-    """Answers requests that wait for a job at the signal to end.
+    """Answers requests that wait for a job, or for a text that is made, at the signal to end.
 
     By itself uvicorn lets them wait for `SHUTDOWN_S` and then breaks them off, which is a 500.
 

@@ -13,7 +13,7 @@ from service import air, queries
 from service.answer_cache import matches
 from service.db import models
 from service.errors import NotFoundError
-from service.kernel import kernel_module, kernel_source, kernel_tag
+from service.kernel import kept_module, kernel_module, kernel_source, kernel_tag
 from service.lanes import in_lane
 from service.problem_json import responses, text_responses
 from service.results import result_json
@@ -94,7 +94,9 @@ async def get_kernel(
     headers = _headers(tag, stale=result["stale"])
     if if_none_match is not None and matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    text = await services.kernels.make(tag, partial(kernel_module, tag, source))
+    text = await services.lanes.reads.run(partial(kept_module, tag))
+    if text is None:
+        text = await services.kernels.make(tag, partial(kernel_module, tag, source))
     return Response(text, media_type="text/x-python", headers=headers)
 
 

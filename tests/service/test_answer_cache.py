@@ -188,18 +188,23 @@ def test_an_answer_belongs_to_the_state_before_it_was_made():
 
 
 def test_the_least_recently_asked_for_goes_first(monkeypatch):
-    app = Counting()
-    cache = AnswerCache(app, most_bytes=2)
+    monkeypatch.setattr(answer_cache, "OVERHEAD", 9)
+    app = Counting()  # each answer takes 19 bytes: 1 of its body, 9 of its headers
+    cache = AnswerCache(app, most_bytes=40)
     for query in (b"a", b"b", b"a", b"c", b"a"):
         ask(cache, query=query)
     assert app.calls == 3, "a stayed"
     ask(cache, query=b"b")
     assert app.calls == 4, "b had to go"
-    monkeypatch.setattr(answer_cache, "MOST_ANSWERS", 1)
-    ask(cache, query=b"d")
-    ask(cache, query=b"a")
-    assert app.calls == 6
-    monkeypatch.setattr(answer_cache, "LARGEST_BYTES", 0)
-    ask(cache, query=b"e")
-    ask(cache, query=b"e")
-    assert app.calls == 8
+
+
+@pytest.mark.parametrize(
+    ("limit", "query"), [("LARGEST_BYTES", b"a"), ("LONGEST_QUERY", b"a")], ids=["body", "query"]
+)
+def test_what_is_too_long_is_not_kept(monkeypatch, limit, query):
+    monkeypatch.setattr(answer_cache, limit, 0)
+    app = Counting()
+    cache = AnswerCache(app)
+    for _ in range(2):
+        ask(cache, query=query)
+    assert app.calls == 2

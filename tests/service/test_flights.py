@@ -1,11 +1,14 @@
 """Lanes keep kinds of work apart; flights make each thing once."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from service.errors import BusyError, UnfinishedError
+from kernels.process import child_environment
+from service.errors import BusyError, ConflictError, UnfinishedError
 from service.flights import Flights
 from service.lanes import Lane
 
@@ -66,7 +69,7 @@ def test_all_who_ask_for_a_key_share_one_flight():
     work = Slow()
 
     async def scenario():
-        flights = Flights("kernels", threads=2)
+        flights = Flights("kernels", threads=2, keeps_results=True)
         asked = [asyncio.create_task(flights.make(n % 3, work)) for n in range(30)]
         await asyncio.sleep(0.05)
         work.release.set()
@@ -81,7 +84,7 @@ def test_what_takes_long_is_found_by_who_comes_again():
     work = Slow()
 
     async def scenario():
-        flights = Flights("kernels", threads=1, patience_s=0.02)
+        flights = Flights("kernels", threads=1, keeps_results=True, patience_s=0.02)
         for _ in range(2):
             with pytest.raises(UnfinishedError, match="one of the kernels that are being made"):
                 await flights.make("key", work)
@@ -98,13 +101,13 @@ def test_what_takes_long_is_found_by_who_comes_again():
 
 
 def test_an_error_is_everybodys_and_is_kept_for_who_comes_again():
-    work = Slow(ValueError("cannot be made"))
+    work = Slow(ConflictError("cannot be made"))
     work.release.set()
 
     async def scenario():
-        flights = Flights("kernels", threads=1)
+        flights = Flights("kernels", threads=1, keeps_results=True)
         for _ in range(3):
-            with pytest.raises(ValueError, match="cannot be made"):
+            with pytest.raises(ConflictError, match="cannot be made"):
                 await flights.make("key", work)
 
     asyncio.run(scenario())
@@ -116,7 +119,7 @@ def test_an_outcome_is_not_kept_for_ever():
     work.release.set()
 
     async def scenario():
-        flights = Flights("kernels", threads=1, kept_s=0.0)
+        flights = Flights("kernels", threads=1, keeps_results=True, kept_s=0.0)
         while work.calls < 2:
             assert await flights.make("key", work) == "made"
             await asyncio.sleep(0.01)
@@ -128,7 +131,7 @@ def test_too_many_flights_are_refused_and_those_that_fly_are_joined():
     work = Slow()
 
     async def scenario():
-        flights = Flights("proofs", threads=1, most=2)
+        flights = Flights("proofs", threads=1, keeps_results=True, most=2)
         flying = [asyncio.create_task(flights.make(key, work)) for key in ("a", "b")]
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match=r"^2 proofs are being made"):
@@ -145,7 +148,7 @@ def test_a_client_that_goes_ends_no_flight():
     work = Slow()
 
     async def scenario():
-        flights = Flights("proofs", threads=1)
+        flights = Flights("proofs", threads=1, keeps_results=True)
         gone = asyncio.create_task(flights.make("key", work))
         stays = asyncio.create_task(flights.make("key", work))
         await asyncio.sleep(0)
@@ -157,20 +160,66 @@ def test_a_client_that_goes_ends_no_flight():
     assert work.calls == 1
 
 
-def test_closing_does_not_wait_for_what_runs():
+def test_what_may_be_outdated_is_made_again():
+    work = Slow()
+    work.release.set()
+
+    async def scenario():
+        flights = Flights("proofs", threads=1, keeps_results=False)
+        for _ in range(2):
+            assert await flights.make("key", work) == "made"
+
+    asyncio.run(scenario())
+    assert work.calls == 2
+
+
+@pytest.mark.parametrize("error", [BusyError("locked"), OSError("no processes left")])
+def test_an_error_that_passes_is_not_kept(error):
+    work = Slow(error)
+    work.release.set()
+
+    async def scenario():
+        flights = Flights("kernels", threads=1, keeps_results=True)
+        for _ in range(2):
+            with pytest.raises(type(error)):
+                await flights.make("key", work)
+
+    asyncio.run(scenario())
+    assert work.calls == 2
+
+
+def test_a_service_that_ends_lets_every_request_go():
     work = Slow()
 
     async def scenario():
-        flights = Flights("proofs", threads=1)
+        flights = Flights("proofs", threads=1, keeps_results=False)
         asked = [asyncio.create_task(flights.make(key, work)) for key in ("runs", "waits")]
         while not work.calls:
             await asyncio.sleep(0.01)
+        flights.let_go()
+        ends = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
+        assert [type(end) for end in ends] == [UnfinishedError] * 2
         await asyncio.wait_for(flights.close(), 30)
-        assert all(
-            isinstance(end, asyncio.CancelledError)
-            for end in await asyncio.gather(*asked, return_exceptions=True)
-        )
 
     asyncio.run(scenario())
     work.release.set()
     assert work.calls == 1
+
+
+def test_a_process_ends_whatever_is_being_made():
+    program = """
+import asyncio, threading
+from service.flights import Flights
+
+async def scenario():
+    flights = Flights("proofs", threads=1, keeps_results=False)
+    begun, never = threading.Event(), threading.Event()
+    asked = asyncio.create_task(flights.make("key", lambda: begun.set() or never.wait()))
+    while not begun.is_set():
+        await asyncio.sleep(0.01)
+    await flights.close()
+    asked.cancel()
+
+asyncio.run(scenario())
+"""
+    subprocess.run([sys.executable, "-c", program], env=child_environment(), check=True, timeout=60)

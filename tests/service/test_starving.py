@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from kernels.problem import parse_problem
 from service import air, app, kernel
 from service.app import create_app
+from service.errors import BusyError
 from service.flights import Flights
 from service.services import READERS, Lanes
 from service.settings import Settings
@@ -90,6 +91,16 @@ def test_a_printed_kernel_outlives_the_process(client_factory, tuned, printer, t
     assert sum(printer.printed.values()) == 2
 
 
+def test_a_kept_kernel_waits_for_none_that_is_printed(
+    client, client_factory, tuned, printer, changed
+):
+    printer.release.set()
+    path = f"/v1/schedules/{KEY}/kernel"
+    text = client_factory().get(path).text
+    changed(kernels=Flights("kernels", 1, keeps_results=True, most=0))
+    assert client.get(path).text == text
+
+
 def test_only_so_many_kernels_are_kept(monkeypatch, printer, tmp_path):
     monkeypatch.setattr(kernel, "MOST_KEPT", 3)
     printer.release.set()
@@ -106,7 +117,7 @@ def test_a_cache_folder_that_cannot_be_used_costs_time_alone(monkeypatch, printe
 
 
 def test_what_takes_long_is_answered_202_and_found_later(client, tuned, printer, changed):
-    changed(kernels=Flights("kernels", 1, patience_s=0.05))
+    changed(kernels=Flights("kernels", 1, keeps_results=True, patience_s=0.05))
     path = f"/v1/schedules/{KEY}/kernel?target=host"
     answer = client.get(path)
     assert answer.status_code == 202
@@ -140,8 +151,22 @@ def test_air_scripts_are_proven_once_while_others_are_served(client, tuned, monk
     assert len(proven) == 1
 
 
+def test_a_proof_outlives_a_lock(client, tuned, monkeypatch):
+    real, locks = air._keep, []
+
+    def keep(*given):
+        if len(locks) < 2:
+            locks.append(given)
+            raise BusyError("locked")
+        real(*given)
+
+    monkeypatch.setattr(air, "_keep", keep)
+    assert client.get(f"/v1/schedules/{KEY}/script?flavor=air").status_code == 200
+    assert len(locks) == 2
+
+
 def test_too_much_to_make_is_503_with_a_time_to_come_again(client, tuned, printer, changed):
-    changed(kernels=Flights("kernels", 1, most=0))
+    changed(kernels=Flights("kernels", 1, keeps_results=True, most=0))
     assert_busy(client.get(f"/v1/schedules/{KEY}/kernel"), "are being made")
 
 

@@ -307,3 +307,30 @@ def test_what_does_not_agree_does_not_answer_a_search(url, sessions, machine, st
         assert made.schedule is None and made.job.state == "queued"
     with reading(sessions) as session, pytest.raises(TamperedError, match="row 1 of proofs"):
         queries.find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
+
+
+def test_looking_at_a_job_refuses_nothing(client, stored_rows, url, caplog):
+    edit(url, OF_THE_SCHEDULE["faster"])
+    for path in ("/v1/jobs/1", "/v1/jobs"):
+        assert client.get(path).status_code == 200
+    assert not [record for record in caplog.records if record.name == integrity.__name__]
+
+
+def test_a_schedule_that_has_lost_its_proofs_is_tuned_again(client, stored_rows, url, run):
+    edit(url, "DELETE FROM proofs WHERE schedule_id = 1")
+    assert client.get(SCRIPT).status_code == 404
+    answer = client.post("/v1/jobs", json=ASKED)
+    assert answer.status_code == 202
+    run(answer.json()["id"])
+    assert client.get(SCRIPT).status_code == 200
+    assert client.post("/v1/jobs", json=ASKED).status_code == 200
+
+
+def test_a_failure_that_was_none_is_refused(client, stored_rows, url, caplog):
+    assert client.get(AIR).status_code == 200
+    edit(
+        url,
+        "UPDATE proofs SET ok = 0 WHERE script_id = (SELECT id FROM scripts WHERE flavor = 'air')",
+    )
+    caplog.clear()
+    assert_refused(client.get(AIR), caplog)
