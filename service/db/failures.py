@@ -15,6 +15,8 @@ RAISED = (DBAPIError, NoConnectionError)
 
 _READ_ONLY_TRANSACTION = "25006"
 _MISSING_OBJECT = ("42P01", "42703")
+# Too many connections, a deadlock, a lock or a statement that took too long.
+_BUSY = ("53300", "40P01", "55P03", "57014")
 
 
 def is_read_only(error: BaseException | None) -> bool:
@@ -23,8 +25,10 @@ def is_read_only(error: BaseException | None) -> bool:
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Whether SQLite refused because another connection holds a lock."""
-    return isinstance(error, sqlite3.Error) and _sqlite_code(error) == sqlite3.SQLITE_BUSY
+    """Whether the database refused for what others do with it, which passes."""
+    if isinstance(error, sqlite3.Error):
+        return _sqlite_code(error) == sqlite3.SQLITE_BUSY
+    return getattr(error, "sqlstate", None) in _BUSY
 
 
 def translate(error: SQLAlchemyError, database: str) -> DatabaseError:

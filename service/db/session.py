@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from sqlite3 import Connection as SqliteConnection
+from typing import Any
 from urllib.parse import unquote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -50,7 +51,7 @@ def make_engine(
     """
     parsed = _parse(url)
     sqlite = parsed.get_backend_name() == "sqlite"
-    options = {"connect_args": {"timeout": patience_s}} if sqlite else {"pool_pre_ping": True}
+    options = {"connect_args": {"timeout": patience_s}} if sqlite else _server_options(patience_s)
     try:
         engine = create_engine(
             parsed,
@@ -70,6 +71,15 @@ def make_engine(
     if sqlite:
         _configure_sqlite(engine, foreign_keys=foreign_keys, patience_s=patience_s)
     return engine
+
+
+def _server_options(patience_s: float) -> dict[str, Any]:
+    """How long a server is waited for, as libpq has it: in whole seconds, two at least."""
+    limits = {
+        "connect_timeout": max(2, round(patience_s)),
+        "options": f"-c lock_timeout={round(patience_s * 1000)}",
+    }
+    return {"pool_pre_ping": True, "connect_args": limits}
 
 
 def make_sessions(engine: Engine) -> Sessions:

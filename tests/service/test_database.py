@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import make_url
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from service.app import create_app
 from service.db import make_engine, models, reading, schema, writing
+from service.db.failures import translate
 from service.db.session import make_sessions, shown
-from service.errors import DatabaseError
+from service.errors import BusyError, DatabaseError
 from service.settings import Settings, default_database
 from tests.service.conftest import TOOLCHAIN
 
@@ -186,3 +187,22 @@ def test_the_wait_for_a_lock_ends(tmp_path, monkeypatch):
     with pytest.raises(OperationalError, match="locked"):
         make_engine(f"sqlite:///{file}").connect()
     holder.execute("COMMIT")
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"), [("53300", BusyError), ("55P03", BusyError), ("25006", DatabaseError)]
+)
+def test_what_passes_on_a_server_is_busy(state, kind):
+    refused = OSError("refused")
+    refused.sqlstate = state
+    error = translate(DBAPIError("SELECT 1", {}, refused), "postgresql://host/name")
+    assert type(error) is kind
+
+
+def test_a_server_is_not_waited_for_without_end(monkeypatch):
+    made = {}
+    monkeypatch.setattr(
+        "service.db.session.create_engine", lambda _url, **given: made.update(given)
+    )
+    make_engine("postgresql+psycopg://host/name", patience_s=5.0)
+    assert made["connect_args"] == {"connect_timeout": 5, "options": "-c lock_timeout=5000"}

@@ -165,6 +165,15 @@ def test_a_proof_outlives_a_lock(client, tuned, monkeypatch):
     assert len(locks) == 2
 
 
+def test_a_service_that_ends_lets_go_who_waits_for_a_text(client, tuned, printer, many):
+    (asked,) = many([lambda: client.get(f"/v1/schedules/{KEY}/kernel")])
+    wait_until(lambda: bool(printer.printed))
+    app.stop_waiting(client.app)
+    answer = asked.result(60)
+    assert answer.status_code == 202 and answer.headers["Retry-After"]
+    printer.release.set()
+
+
 def test_too_much_to_make_is_503_with_a_time_to_come_again(client, tuned, printer, changed):
     changed(kernels=Flights("kernels", 1, keeps_results=True, most=0))
     assert_busy(client.get(f"/v1/schedules/{KEY}/kernel"), "are being made")
