@@ -124,3 +124,19 @@ def test_a_service_tells_its_port_and_ends_on_a_signal(url, number):
     finally:
         service.kill()
         service.communicate()
+
+
+def test_a_name_is_served_on_all_its_addresses_or_on_none(monkeypatch):
+    """The second address of a name is taken; nobody may be left waiting on the first."""
+    (taken,) = listen("127.0.0.2", 0)
+    port = taken.getsockname()[1]
+    found = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, port))
+        for name in ("127.0.0.1", "127.0.0.2")
+    ]
+    with monkeypatch.context() as named, taken:
+        named.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with pytest.raises(AddressError, match="is taken") as kept:
+            listen("both", port)
+    listen("127.0.0.1", port)[0].close()
+    assert kept.value.__traceback__ is not None, "it would keep a socket that was left open"

@@ -7,10 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from kernels.target import detect
 from search.bench import side_by_side
+from search.records import TuneRequest
 from tests.tilewise.conftest import Cli
 from tilewise.cli import bench_table, local
 from tilewise.cli.roofline import Axis, draw
+from tilewise.errors import TilewiseError
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
 INTEGERS = "matmul:m=24,n=40,k=16,dtype=i32"
@@ -197,3 +200,22 @@ def test_what_a_larger_machine_has_stored_is_left_out(
     assert ran.code == 0, ran.err
     (row,) = json.loads(ran.out)["problems"]
     assert row["ours"] is None and "this machine has" in row["reason"]
+
+
+def test_a_search_of_a_suite_is_asked_for_with_the_options(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored of another toolchain is no answer."""
+    asked: list[tuple[Any, ...]] = []
+
+    def tune(_backend: object, *given: Any) -> dict[str, Any]:
+        asked.append(given[:-1])
+        raise TilewiseError("of the tests")
+
+    monkeypatch.setattr(local.LocalBackend, "show", lambda *_: {"stale": True, "best": None})
+    monkeypatch.setattr(local.LocalBackend, "tune", tune)
+    ran = cli("bench", written(tmp_path, {"problems": [SMALL]}), *QUICK, "--seed", "7", "--json")
+    (row,) = json.loads(ran.out)["problems"]
+    assert row["reason"] == "of the tests"
+    target = f"cpu:{detect().cpu},threads=1"
+    assert asked == [(SMALL, target, TuneRequest(2, seed=7))]

@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 from sqlalchemy import insert
 
@@ -47,6 +50,8 @@ print(json.dumps({
 """
 PLOT = """
 import sys
+import time
+from collections.abc import Iterator
 import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -211,3 +216,32 @@ def test_t4_from_the_command(cli: Cli, stored: str) -> None:
     assert kinds == ["correct"] * 8 + ["runtime"]
     assert cli("trials", PROBLEM, "--format", "t4", "--json").out == printed.out
     assert json.loads(cli("trials", PROBLEM, "--format", "csv", "--json").out)[8]["number"] == 8
+
+
+def test_what_a_slow_moment_did_to_the_samples_is_taken_out(storage: str) -> None:
+    """The final time is at pace 1, and so must be the ones before it."""
+    rows = [trial(0, pace=2.0, samples_us=[3e3, 5e3]), trial(1, pace=None, samples_us=[3e3])]
+    export(rows, storage)
+    slow, unknown = (t["intermediate"] for t in json.loads(read(READ, storage))["trials"])
+    assert slow == {"1": 1500.0, "2": 2000.0}
+    assert unknown == {"1": 3000.0}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A clock on the wall nine hours ahead of UTC."""
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "XXX-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_times_are_those_of_the_clock_on_the_wall_as_in_every_study(
+    storage: str, elsewhere: None
+) -> None:
+    export([trial(0)], storage)
+    (study,) = optuna.get_all_study_summaries(storage)
+    (made,) = optuna.load_study(study_name=study.study_name, storage=storage).trials
+    assert made.datetime_complete is not None
+    assert made.datetime_complete.isoformat().startswith("2026-11-21T03:25:00")

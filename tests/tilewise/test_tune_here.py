@@ -1,12 +1,14 @@
 """`tilewise tune` on this machine, with a search of fakes: joined jobs, cache modes, seconds."""
 
 import json
+import os
 import time
 from typing import Any
 
 import pytest
 
 from kernels.problem import parse_problem
+from kernels.process import ONE_THREAD
 from kernels.target import detect
 from kernels.toolchain import identity
 from search.records import TuneRequest
@@ -19,6 +21,7 @@ from service.tuning import run_job
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
 from tilewise.cli import local
+from tilewise.cli.backend import local_backend
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 
@@ -138,3 +141,12 @@ def test_trials_of_each_end_are_progress(
     backend.tune(PROBLEM, "host", TuneRequest(3), lambda *seen: told.append(seen))
     assert told == [(0, None), (2, None)]
     assert runs == []
+
+
+def test_the_threads_of_a_search_leave_the_processors_to_its_candidates(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ONE_THREAD:
+        monkeypatch.setenv(name, "8")
+    with local_backend(database):
+        assert {name: os.environ[name] for name in ONE_THREAD} == ONE_THREAD
