@@ -45,6 +45,13 @@ def body(size: int) -> bytes:
     return text + b" " * (size - len(text))
 
 
+def test_a_body_that_is_refused_closes_its_connection(small):
+    """The rest of it may still be on its way, and is no request."""
+    refused = small.post("/v1/jobs", content=body(MOST + 1), headers=JSON)
+    assert (refused.status_code, refused.headers["Connection"]) == (413, "close")
+    assert "Connection" not in small.post("/v1/jobs", content=body(MOST), headers=JSON).headers
+
+
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/schedules/lookup"])
 @pytest.mark.parametrize("pieces", [1, 4], ids=["declared", "in chunks"])
 def test_a_body_that_is_too_large_is_refused(small, sessions, path, pieces):

@@ -126,17 +126,6 @@ def test_the_pages_of_jobs_keep_their_filter(client, submit):
     assert listed == made[::2][::-1]
 
 
-def test_the_pages_of_trials_keep_their_cache_mode(client, submit, run):
-    run(submit(trials=2, cache="cold"))
-    run(submit(trials=2))
-    listed, path = [], "/v1/trials?limit=1&cache=cold"
-    while path:
-        page = client.get(path).json()
-        listed += [trial["cache"] for trial in page["trials"]]
-        path = page["next"]
-    assert listed == ["cold"] * 2
-
-
 def test_a_problem_must_fit_in_the_memory_of_the_machine_that_times_it(url, machine):
     small = replace(machine, memory_bytes=4096)
     with TestClient(create_app(Settings(db=url), 0, machine=small, toolchain=TOOLCHAIN)) as client:
@@ -159,9 +148,3 @@ def test_a_service_without_its_workers_is_not_ready(client, machine, is_alive):
     assert ready.status_code == (200 if is_alive else 503)
     assert is_alive or "workers have stopped" in ready.json()["detail"]
     assert client.get("/v1/targets").json() == {"targets": list(machine.targets)}
-
-
-def test_a_body_that_is_refused_closes_its_connection(client):
-    """The rest of it may still be on its way, and is no request."""
-    refused = client.post("/v1/jobs", content=b"x" * (2 << 20))
-    assert (refused.status_code, refused.headers["Connection"]) == (413, "close")
