@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from kernels.process import child_environment
-from service import run
+from service import listening, run
 from service.errors import AddressError, HostError, ServiceError
 from service.listening import listen
 from service.settings import Settings
@@ -126,17 +126,23 @@ def test_a_service_tells_its_port_and_ends_on_a_signal(url, number):
         service.communicate()
 
 
-def test_a_name_is_served_on_all_its_addresses_or_on_none(monkeypatch):
-    """The second address of a name is taken; nobody may be left waiting on the first."""
-    (taken,) = listen("127.0.0.2", 0)
-    port = taken.getsockname()[1]
-    found = [
-        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, port))
+def test_a_name_of_which_an_address_is_taken_is_served_on_none(monkeypatch):
+    """Nobody may be left waiting on the first of them."""
+    opened = []
+
+    def listening_once(family, _address):
+        if opened:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        opened.append(socket.socket(family))
+        opened[0].bind(("127.0.0.1", 0))
+        return opened[0]
+
+    both = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, 80))
         for name in ("127.0.0.1", "127.0.0.2")
     ]
-    with monkeypatch.context() as named, taken:
-        named.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        with pytest.raises(AddressError, match="is taken") as kept:
-            listen("both", port)
-    listen("127.0.0.1", port)[0].close()
-    assert kept.value.__traceback__ is not None, "it would keep a socket that was left open"
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
+    monkeypatch.setattr(listening, "_listening", listening_once)
+    with pytest.raises(AddressError, match="is taken"):
+        listen("both", 80)
+    assert [one.fileno() for one in opened] == [-1]

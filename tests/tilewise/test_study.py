@@ -50,8 +50,6 @@ print(json.dumps({
 """
 PLOT = """
 import sys
-import time
-from collections.abc import Iterator
 import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

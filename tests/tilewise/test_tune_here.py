@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from kernels.target import detect
 from kernels.toolchain import identity
 from search.records import TuneRequest
 from service import jobs, lease
-from service.db import make_engine, schema, writing
+from service.db import Sessions, make_engine, schema, writing
 from service.db.session import make_sessions
 from service.db.trials import SqlTrialStore
+from service.lease import Lease
 from service.owner import me
 from service.tuning import run_job
 from tests.service import fakes
@@ -24,6 +26,7 @@ from tilewise.cli import local
 from tilewise.cli.backend import local_backend
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+Running = Callable[[int], tuple[Sessions, Lease]]
 
 
 @pytest.fixture
@@ -37,6 +40,26 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(local, "run_job", run)
     return seen
+
+
+@pytest.fixture
+def running(database: str) -> Iterator[Running]:
+    """Makes a job of so many trials that another process runs."""
+    schema.upgrade(database)
+    engine = make_engine(database)
+    sessions = make_sessions(engine)
+
+    def make(trials: int) -> tuple[Sessions, Lease]:
+        problem, target = parse_problem(PROBLEM), f"cpu:{detect().cpu},threads=1"
+        with writing(sessions) as session:
+            made = jobs.create_or_join(session, problem, target, TuneRequest(trials), identity())
+            assert made.job is not None
+            held = lease.claim_one(session, made.job.id, me())
+            assert held is not None
+            return sessions, held
+
+    yield make
+    engine.dispose()
 
 
 def tuned(cli: Cli, *options: str) -> dict[str, Any]:
@@ -86,17 +109,10 @@ def test_seconds_count_from_the_start_of_the_command(cli: Cli, runs: list[dict[s
 
 
 def test_what_a_joined_job_leaves_out_is_searched_for_then(
-    cli: Cli, database: str, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    database: str, running: Running, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process runs the job of a smaller budget; its trials are told of meanwhile."""
-    schema.upgrade(database)
-    sessions = make_sessions(make_engine(database))
-    problem, target = parse_problem(PROBLEM), f"cpu:{detect().cpu},threads=1"
-    with writing(sessions) as session:
-        made = jobs.create_or_join(session, problem, target, TuneRequest(2), identity())
-        assert made.job is not None
-        held = lease.claim_one(session, made.job.id, me())
-        assert held is not None
+    sessions, held = running(2)
     told: list[tuple[int, float | None]] = []
 
     def another_process(*given: Any, **options: Any) -> Any:
@@ -116,16 +132,9 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(
 
 
 def test_trials_of_each_end_are_progress(
-    database: str, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    database: str, running: Running, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema.upgrade(database)
-    sessions = make_sessions(make_engine(database))
-    problem, target = parse_problem(PROBLEM), f"cpu:{detect().cpu},threads=1"
-    with writing(sessions) as session:
-        made = jobs.create_or_join(session, problem, target, TuneRequest(3), identity())
-        assert made.job is not None
-        held = lease.claim_one(session, made.job.id, me())
-        assert held is not None
+    sessions, held = running(3)
     told: list[tuple[int, float | None]] = []
 
     def step(_seconds: float) -> None:
