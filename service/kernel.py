@@ -42,9 +42,11 @@ def kernel_module(tag: str, source: str) -> str:
     Raises:
         ConflictError: this machine or this toolchain cannot print it.
     """
+    folder = _folder_if_any()
     text = _print(source)
-    with suppress(CacheError, OSError):  # without the file it is printed again
-        _write(tag, text)
+    if folder is not None:
+        with suppress(OSError):  # without the file it is printed again
+            _write(folder / tag, text)
     return text
 
 
@@ -74,6 +76,13 @@ def _folder() -> Path:
     return folder
 
 
+def _folder_if_any() -> Path | None:
+    try:
+        return _folder()
+    except (CacheError, OSError):
+        return None
+
+
 def kept_module(tag: str) -> str | None:
     """The module that `tag` names, if it is kept and not damaged."""
     try:
@@ -83,16 +92,15 @@ def kept_module(tag: str) -> str | None:
     return text if digest == _digest(text) else None
 
 
-def _write(tag: str, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     """Keep a module, whole or not at all; the oldest beyond `MOST_KEPT` go."""
-    folder = _folder()
-    handle, name = tempfile.mkstemp(dir=folder)
+    handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(f"{_digest(text)}\n{text}")
-    Path(name).replace(folder / tag)
-    kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
-    for path in kept[:-MOST_KEPT]:
-        path.unlink(missing_ok=True)
+    Path(name).replace(path)
+    kept = sorted(path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+    for old in kept[:-MOST_KEPT]:
+        old.unlink(missing_ok=True)
 
 
 def _digest(text: str) -> str:

@@ -57,9 +57,15 @@ class Printer:
         return f"# {source}"
 
 
-@pytest.fixture
-def printer(monkeypatch, tmp_path):
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    """A cache folder that outlives the client: what is still being made as a test ends is
+    written there, not among the modules that other tests fetch."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def printer(monkeypatch):
     made = Printer()
     monkeypatch.setattr(kernel, "_print", made)
     return made
