@@ -14,10 +14,10 @@ from statistics import median
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
+from search.engine.tune import tune
 from search.records import Measurement, TuneRequest
-from search.runner import Runner
+from search.runner.runner import Runner
 from search.store import MemoryStore
-from search.tune import tune
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",

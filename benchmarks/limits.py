@@ -25,11 +25,11 @@ from kernels.reference import compare, make_operands, poison, reference
 from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll
 from kernels.target import Target, resolve
 from kernels.target.microbench import bandwidth_gbs, peak_gflops
-from search.bench.machine import processor
-from search.measure import interleave
 from search.peers import available_peers
 from search.peers.variant import why_wrong
-from search.session import Session
+from search.runner.child.session import Session
+from search.timing.measure import interleave
+from tilewise.bench.machine import processor
 
 F32 = tuple(f"matmul:m={n},n={n},k={n},dtype=f32" for n in (256, 512, 1024, 2048))
 I32 = ("matmul:m=1024,n=512,k=2048,dtype=i32", "matmul:m=16,n=1024,k=1024,dtype=i32")

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from search.bench.machine import processor
+from tilewise.bench.machine import processor
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",

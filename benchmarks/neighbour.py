@@ -19,11 +19,11 @@ from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.process import child_command, child_environment
 from kernels.target import detect
-from search.compiling import GIVE_WAY
-from search.prior import prior_points
-from search.process import CandidateFailureError
-from search.runner import Runner
-from search.space import Space
+from search.model.prior import prior_points
+from search.runner.child_process import CandidateFailureError
+from search.runner.compilers import GIVE_WAY
+from search.runner.runner import Runner
+from search.space.space import Space
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
 SCHEDULES = 4

@@ -3,7 +3,7 @@
     python -m benchmarks.peer_tuners [--seconds 90] [--seed 0] [--out FILE]
                                      [--tvm-python PATH] [--tvm-seconds 270]
 
-- tilewise: `search.tune` with its defaults.
+- tilewise: `search.engine.tune` with its defaults.
 - optuna: Optuna's TPE with its defaults on the same space, kernels, checks and timing, without
   the analytical prior and whatever else the search knows.
 - metaschedule: TVM's, by the interpreter of an environment that has it; docs/tuners.md says
@@ -35,13 +35,13 @@ import optuna
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
 from kernels.target.model import Target
-from search.parameters import Point
-from search.process import CandidateFailureError
+from search.engine.tune import tune
 from search.records import TrialRecord, TuneRequest
-from search.runner import Runner
-from search.space import Space
+from search.runner.child_process import CandidateFailureError
+from search.runner.runner import Runner
+from search.space.parameters import Point
+from search.space.space import Space
 from search.store import MemoryStore
-from search.tune import tune
 
 PROBLEMS = (
     "matmul:m=1024,n=1024,k=1024,dtype=f32",

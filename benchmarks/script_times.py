@@ -21,8 +21,8 @@ from kernels.mlir import emit_script, prove_script
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from search.bench.machine import processor
-from search.space import Space
+from search.space.space import Space
+from tilewise.bench.machine import processor
 
 PROBLEMS = (
     "matmul:m=256,n=256,k=256,dtype=f32",

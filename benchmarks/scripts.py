@@ -39,10 +39,10 @@ from kernels.reference import (
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.microbench import peak_gflops
-from search.bench import read_suite
-from search.bench.machine import processor
-from search.measure import interleave, summarise
 from search.records import TuneRequest
+from search.timing.measure import interleave, summarise
+from tilewise.bench import read_suite
+from tilewise.bench.machine import processor
 from tilewise.cli.backend import Backend, local_backend
 from tilewise.errors import MissingError
 

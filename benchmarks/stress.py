@@ -18,12 +18,12 @@ from statistics import median
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
-from search.processors import claim
+from search.engine.tune import tune
+from search.finals.rounds import rounds_of
 from search.records import TuneRequest, TuneResult
-from search.rounds import rounds_of
-from search.runner import Runner
+from search.runner.processors import claim
+from search.runner.runner import Runner
 from search.store import MemoryStore
-from search.tune import tune
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
 ROUNDS, PLACEMENTS = 31, 3

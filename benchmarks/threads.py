@@ -14,10 +14,10 @@ from typing import Any
 
 from kernels.problem import parse_problem
 from kernels.target import resolve
-from search.bench.machine import processor
-from search.bench.side_by_side import bench_runner
-from search.measure import summarise
 from search.records import TuneRequest
+from search.timing.measure import summarise
+from tilewise.bench.compare import bench_runner
+from tilewise.bench.machine import processor
 from tilewise.cli.backend import local_backend
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=2048,n=2048,k=2048,dtype=f32")

@@ -21,9 +21,9 @@ from benchmarks.warm_start import searched, settled
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import detect
-from search.finals import time_us
+from search.finals.finals import time_us
 from search.records import TuneRequest
-from search.runner import Runner
+from search.runner.runner import Runner
 
 PROBLEMS = (
     "matmul:m=200,n=517,k=391,dtype=f32",

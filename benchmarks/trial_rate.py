@@ -20,10 +20,10 @@ from typing import Any
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
-from search.process import CandidateFailureError
+from search.engine.tune import tune
 from search.records import TuneRequest, TuneResult
-from search.runner import Runner
-from search.tune import tune
+from search.runner.child_process import CandidateFailureError
+from search.runner.runner import Runner
 from service import jobs, lease
 from service.db import schema, writing
 from service.db.session import make_engine, make_sessions

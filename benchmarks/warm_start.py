@@ -32,16 +32,16 @@ from benchmarks.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_o
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import detect
-from search.costs import Costs, shipped
-from search.exploration import Exploration
-from search.finals import time_us
-from search.process import CandidateFailureError
+from search.engine.exploration import Exploration
+from search.finals.finals import time_us
+from search.finals.rounds import rounds_of
+from search.model.weights import Costs, shipped
 from search.records import Solved, TrialRecord, TuneRequest
-from search.rounds import rounds_of
-from search.runner import Runner
-from search.space import Space
+from search.runner.child_process import CandidateFailureError
+from search.runner.runner import Runner
+from search.space.space import Space
 from search.store import MemoryStore
-from search.transfer import warmed
+from search.transfer.starting_points import warmed
 
 WIDE, WIDE_ROUNDS = 1.06, 3  # what is timed again first, by its own search; rounds on a placement
 CLOSE, CLOSE_ROUNDS = 1.05, 10  # and once more, by what the first rounds say

@@ -4,7 +4,7 @@
 
 Each problem is searched once for each seed. Then a fresh process times the winners in
 interleaved rounds, and each one's time over that of the fastest is quoted, by what
-the rounds say (`search.rounds`).
+the rounds say (`search.finals.rounds`).
 """
 
 import argparse
@@ -15,11 +15,11 @@ from statistics import median
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.target import detect
+from search.engine.tune import tune
+from search.finals.rounds import rounds_of
 from search.records import TuneRequest
-from search.rounds import rounds_of
-from search.runner import Runner
+from search.runner.runner import Runner
 from search.store import MemoryStore
-from search.tune import tune
 
 PROBLEMS = (
     "matmul:m=512,n=512,k=512,dtype=f32",

@@ -95,7 +95,7 @@ class TrialRecord:
         measurement: None for failures; at pace 1.
         samples: every wall time kept, in seconds, as it was.
         pace: how many times longer than in the job's first trial everything took meanwhile;
-            None where no control told it (`search.pace`), which is taken for 1.
+            None where no control told it (`search.timing.turns`), which is taken for 1.
         rejected: samples thrown away because wall and thread time parted.
         compile_s: seconds until the candidate could run.
         max_error: deviation from the reference where it is closest to its tolerance, or the
@@ -206,7 +206,7 @@ class Best:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What `search.tune.tune` returns.
+    """What `search.engine.tune.tune` returns.
 
     Attributes:
         best: None when no candidate ran.

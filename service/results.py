@@ -96,8 +96,8 @@ def space_json(problem: str, target: str) -> Json | None:
     None for the target of another machine, whose caches nobody here knows.
     """
     from kernels.target import resolve
-    from search.census import count_schedules
-    from search.space import Space
+    from search.space.census import count_schedules
+    from search.space.space import Space
 
     try:
         space = Space(parse_problem(problem), resolve(target))

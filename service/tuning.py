@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernels.mlir import Proof
 
 # Named, not imported: both load compilers, which the service must not.
-TUNER = "search.tune:tune"
+TUNER = "search.engine.tune:tune"
 PROVER = "kernels.mlir:prove"
 
 _LEAST_SECONDS = 0.001
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Tuner(Protocol):
-    """`search.tune.tune`."""
+    """`search.engine.tune.tune`."""
 
     def __call__(
         self,
@@ -122,7 +122,7 @@ def run_job(
         sessions: the session factory.
         held: the job's lease, which `service.lease.claim` gave.
         on_event: told of each trial and each proof.
-        tuner: the search; None is `search.tune.tune`.
+        tuner: the search; None is `search.engine.tune.tune`.
         prover: the proof of a script; None is `kernels.mlir.prove`.
         machine: this machine; None examines it.
         began: the moment of `time.monotonic` from which the job's seconds count; None is now.

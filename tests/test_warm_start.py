@@ -8,12 +8,12 @@ from benchmarks.warm_cold import add_costs_of, costs_of
 from benchmarks.warm_start import Row, Searched, compare, standing, summary
 from kernels.problem import Matmul, parse_problem
 from kernels.target import detect
-from search.costs import FITTED, USUAL
-from search.nearness import distance
-from search.process import CandidateFailureError
+from search.model.weights import FITTED, USUAL
 from search.records import Measurement, Solved, TrialRecord
-from search.runner import Runner
-from search.space import Space
+from search.runner.child_process import CandidateFailureError
+from search.runner.runner import Runner
+from search.space.space import Space
+from search.transfer.nearness import distance
 
 
 def trials_of(times_us):

@@ -26,9 +26,9 @@ from statistics import median
 from benchmarks.replay.problems import FOLDER, PROBLEMS
 from kernels.errors import KernelsError
 from search.errors import RecordingError
-from search.recording import Recording
 from search.records import SAMPLERS, TuneRequest
-from search.replay import RecordedSpace, replay
+from search.replay.recording import Recording
+from search.replay.replay import RecordedSpace, replay
 
 NEAR = 1.02
 SLOW = 2.0
@@ -76,7 +76,7 @@ def from_database(url: str, text: str, target: str) -> Recording:
     """The trials that a database holds of a problem, as a recording."""
     from kernels.problem import parse_problem
     from kernels.target import resolve
-    from search.space import Space
+    from search.space.space import Space
     from service import queries
     from service.db import make_engine, reading
     from service.db.session import make_sessions

@@ -5,7 +5,7 @@
 Least squares of the logarithm's errors with weights of at least zero, over the schedules
 within three times the best of each space, the fastest counting most; every space counts alike,
 and has a factor of its own. Prints the weights in cycles
-for `search.costs`, and how well they rank each space: the speed of the schedule that
+for `search.model.weights`, and how well they rank each space: the speed of the schedule that
 the model likes best as a share of the best, and Spearman's correlation. A space that is
 left out shows how the weights do on a problem that they were not fitted to; so do, with
 `--judge`, weights that are shipped.
@@ -21,10 +21,10 @@ from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
 from benchmarks.replay.problems import FOLDER, PROBLEMS
-from search.costs import EXTRA, FITTED, NAMES, TRAFFIC
-from search.model import amounts
-from search.recording import Recording
-from search.space import Space
+from search.model.analytical import amounts
+from search.model.weights import EXTRA, FITTED, NAMES, TRAFFIC
+from search.replay.recording import Recording
+from search.space.space import Space
 
 SLOWEST = 3.0
 WEAK = 1e-3
@@ -43,7 +43,7 @@ def read(path: Path) -> tuple[Array, Array]:
 
 
 def predict(rows: Array, weights: Array, overlap: float) -> Array:
-    """Cycles of each row of amounts, as `search.model.log_time` puts them together."""
+    """Cycles of each row of amounts, as `search.model.analytical.log_time` puts them together."""
     cycles = rows * weights
     traffic = cycles[:, [name in TRAFFIC for name in NAMES]].sum(axis=1)
     extra = cycles[:, [name in EXTRA for name in NAMES]].sum(axis=1)

@@ -25,7 +25,7 @@ UNSEEN = {
     "unseen-conv1x1-f32": "conv2d:n=1,h=14,w=14,ci=1024,co=256,kh=1,kw=1,dtype=f32",
 }
 """Shapes that no weight was fitted to and no sampler was chosen on; the rule of evidence in
-`search.learning` was chosen with them in view."""
+`search.transfer.calibration` was chosen with them in view."""
 
 
 def relatives(problem: Problem) -> dict[str, Problem]:

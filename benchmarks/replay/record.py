@@ -5,9 +5,9 @@
 Most schedules are drawn at random over the space, so that they say what random search
 would meet; then the prior's, and then one-parameter neighbours of the fastest, so that the
 best of the space is really among them. Each is checked against the reference, and timed beside
-the fastest so far (`search.pace`). The fastest are timed again in interleaved rounds until all
-of the first few have been, and the best of those once more, so that the best is not the luckiest
-sample. A file that exists is gone on with.
+the fastest so far (`search.timing.turns`). The fastest are timed again in interleaved rounds until
+all of the first few have been, and the best of those once more, so that the best is not the
+luckiest sample. A file that exists is gone on with.
 """
 
 import argparse
@@ -27,21 +27,21 @@ from benchmarks.replay.problems import ALL, FOLDER, PROBLEMS, RELATIVES, UNSEEN
 from kernels.problem import parse_problem
 from kernels.target import detect
 from kernels.toolchain import identity
-from search.attempt import attempt
+from search.engine.attempt import attempt
+from search.engine.exploration import takes_over
 from search.errors import SearchError
-from search.exploration import takes_over
-from search.learning import learned
-from search.nearness import distance
-from search.parameters import Point
-from search.prior import prior_points
-from search.process import CandidateFailureError
-from search.protocol import Message
-from search.recording import Recording
+from search.finals.rounds import rounds_of
+from search.model.prior import prior_points
 from search.records import TrialRecord
-from search.rounds import rounds_of
-from search.runner import Runner
-from search.space import Space
-from search.transfer import adapt
+from search.replay.recording import Recording
+from search.runner.child_process import CandidateFailureError
+from search.runner.protocol import Message
+from search.runner.runner import Runner
+from search.space.parameters import Point
+from search.space.space import Space
+from search.transfer.calibration import learned
+from search.transfer.nearness import distance
+from search.transfer.starting_points import adapt
 
 RANDOM_SHARE = 0.65
 PRIOR = 48

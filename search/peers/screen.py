@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from kernels.problem import Problem
 from kernels.reference import Array, Expected, Operands
-from search.measure import settle
 from search.peers import iree, onednn, openblas
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
+from search.timing.measure import settle
 
 MAKERS: dict[str, Callable[[Problem, Operands, int], list[Variant]]] = {
     "openblas": openblas.variants,

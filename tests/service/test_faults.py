@@ -4,13 +4,13 @@ from functools import partial
 
 from kernels.schedule import Schedule
 from kernels.target import detect
-from search.runner import Limits, Runner
-from search.space import Space
-from search.tune import tune
+from search.engine.tune import tune
+from search.runner.runner import Limits, Runner
+from search.space.space import Space
 from service import jobs
 from service.db import reading
 from service.db.trials import SqlTrialStore
-from tests.search import faulty_child
+from tests.search.runner import faulty_child
 from tests.service.conftest import PROBLEM
 
 FAULTS = {
@@ -42,9 +42,9 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
 
     def runner(problem, target, request):
         limits = Limits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
-        return Impatient(problem, target, request.seed, limits, "tests.search.faulty_child")
+        return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
 
-    monkeypatch.setattr("search.proposals.prior_points", points)
+    monkeypatch.setattr("search.engine.proposals.prior_points", points)
     monkeypatch.setattr("service.tuning.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"

@@ -6,8 +6,8 @@ import pytest
 
 from kernels.problem import parse_problem
 from kernels.target import resolve
-from search.census import count_schedules
-from search.space import Space
+from search.space.census import count_schedules
+from search.space.space import Space
 from service.db import reading
 from service.queries import served_script
 from tests.service import fakes, statements

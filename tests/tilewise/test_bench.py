@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from kernels.target import detect
-from search.bench import side_by_side
 from search.records import TuneRequest
 from tests.tilewise.conftest import Cli
+from tilewise.bench import side_by_side
 from tilewise.cli import bench_table, local
 from tilewise.cli.roofline import Axis, draw
 from tilewise.errors import TilewiseError

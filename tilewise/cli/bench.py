@@ -10,9 +10,9 @@ from typing import Any
 from kernels.errors import KernelsError
 from kernels.quoting import quoted
 from kernels.support import check_memory
-from search.bench import Compared, Entry, Report, Suite, SuiteError, read_suite
 from search.errors import SearchError
 from search.records import TuneRequest
+from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite
 from tilewise.cli import bench_table
 from tilewise.cli.backend import Backend, Json, local_backend
 from tilewise.cli.files import require_file, require_folder, write_text
@@ -62,7 +62,7 @@ class _Bench:
     def run(self) -> Report:
         """Measure every problem, and the machine before and after."""
         from kernels.target.microbench import bandwidth_gbs
-        from search.bench.machine import describe
+        from tilewise.bench.machine import describe
 
         before = bandwidth_gbs(self._target)
         rows = tuple(self._rows())
@@ -79,7 +79,7 @@ class _Bench:
             yield row
 
     def _row(self, entry: Entry) -> Compared:
-        from search.bench.side_by_side import bench_runner, compare
+        from tilewise.bench.compare import bench_runner, compare
 
         try:
             check_memory(entry.problem)

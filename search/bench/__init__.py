@@ -1,6 +1,0 @@
-"""A suite of problems beside other libraries: read, measure, sum up."""
-
-from search.bench.report import Compared, PeerSpeed, Report
-from search.bench.suite import Entry, Suite, SuiteError, read_suite
-
-__all__ = ["Compared", "Entry", "PeerSpeed", "Report", "Suite", "SuiteError", "read_suite"]

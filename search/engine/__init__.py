@@ -1,0 +1,4 @@
+"""The loop: propose, try, keep, and end with the finals.
+
+Face: `tune`.
+"""

@@ -1,0 +1,43 @@
+"""One candidate, tried: what the runner answers, or how it failed, as a trial."""
+
+from collections.abc import Callable
+
+from search.records import TrialRecord
+from search.runner.child_process import CandidateFailureError
+from search.runner.protocol import Message
+from search.space.parameters import Point
+from search.space.space import Space
+from search.timing.measure import summarise
+
+
+def attempt(
+    ask: Callable[[], Message], space: Space, number: int, point: Point, origin: str
+) -> TrialRecord:
+    """The trial that comes of asking a runner, whatever comes of it.
+
+    Args:
+        ask: asks the runner to compile, check and time the point's schedule.
+        space: what the point is of.
+        number: of the trial.
+        point: what is tried.
+        origin: who proposed it.
+    """
+    schedule, flops = space.schedule(point), space.problem.flops
+    try:
+        reply = ask()
+    except CandidateFailureError as failure:
+        return TrialRecord(number, schedule, point, "failed", origin, failure.kind, str(failure))
+    return TrialRecord(
+        number=number,
+        schedule=schedule,
+        params=point,
+        state="pruned" if reply["pruned"] else "timed",
+        origin=origin,
+        measurement=summarise([taken / (reply["pace"] or 1.0) for taken in reply["times"]], flops),
+        samples=tuple(reply["times"]),
+        pace=reply["pace"],
+        takes_over=reply["takes_over"],
+        rejected=reply["rejected"],
+        compile_s=reply["compile_s"],
+        max_error=reply["max_error"],
+    )

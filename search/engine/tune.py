@@ -1,0 +1,120 @@
+"""The search: prior, near problems, sampler, finals; resumed from whatever the store holds."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from kernels.paths import require_cache_dir
+from kernels.problem import Problem
+from kernels.target.model import Target
+from search.budget import Budget
+from search.engine.exploration import Exploration, TrialRunner
+from search.finals.finals import Finals, FinalsRunner
+from search.records import TrialRecord, TuneRequest, TuneResult
+from search.runner.runner import Runner
+from search.space.space import Space
+from search.store import TrialStore
+from search.timing.cold import evicting_s
+from search.transfer.starting_points import warmed
+
+OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
+
+BeforeFinals = Callable[[list[TrialRecord], float | None], None]
+
+
+class CandidateRunner(TrialRunner, FinalsRunner, Protocol):
+    """What the search needs of a runner; see `search.runner.runner.Runner`."""
+
+    @property
+    def start_s(self) -> float:
+        """Seconds that the start of the timing process took."""
+        ...
+
+    def settle(self) -> None:
+        """End whatever computes beside the timing."""
+        ...
+
+
+RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[CandidateRunner]]
+
+
+def local_runner(
+    problem: Problem, target: str, request: TuneRequest
+) -> AbstractContextManager[CandidateRunner]:
+    """A child process of this machine."""
+    return Runner(problem, target, request.seed, cache=request.cache)
+
+
+def tune(
+    problem: Problem,
+    target: Target,
+    request: TuneRequest,
+    store: TrialStore,
+    *,
+    on_trial: OnTrial | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    before_finals: BeforeFinals | None = None,
+    make_runner: RunnerFactory = local_runner,
+) -> TuneResult:
+    """Search for the fastest schedule of `problem` on `target`.
+
+    Trials that `store` holds count towards the budget and are not timed again; each
+    new one is in the store before it counts. While one is timed the next ones are
+    compiled, so the sampler is asked a few trials ahead of what it has been told.
+
+    A budget in seconds is for everything: the search ends early enough for what
+    `before_finals` does, and the rounds of the finals fill what is left.
+
+    Args:
+        problem: what to compute.
+        target: where; this machine.
+        request: budget, seed, sampler, peers, cache mode.
+        store: where trials are kept.
+        on_trial: called with each new trial and the best so far.
+        should_stop: asked between trials; True ends the search early.
+        before_finals: called between search and finals with the trials that ran, the fastest
+            first, and the moment of `time.monotonic` by which it should have ended, if any.
+        make_runner: starts the process that runs candidates.
+
+    Raises:
+        CacheError: compiled code cannot be kept where it should be.
+        BudgetError: the sampler needs a package that is absent.
+        RunnerError: no child process could be started.
+    """
+    require_cache_dir()
+    cold_s = evicting_s(target) if request.cache == "cold" else 0.0
+    budget = Budget(request, time.monotonic(), evicting_s=cold_s)
+    space, starts = warmed(Space(problem, target), store)
+    search = Exploration(space, request, store, starts)
+    with make_runner(problem, target.canonical, request) as runner:
+        complete = True
+        for point, origin in search.ahead(runner):
+            # However short the time, one candidate is tried, so that there is a result.
+            if (should_stop and should_stop()) or (search.trials and budget.search_is_over()):
+                complete = False
+                break
+            begun = time.monotonic()
+            trial = search.run(runner, point, origin)
+            budget.took(time.monotonic() - begun)
+            budget.start_s = runner.start_s
+            if on_trial:
+                on_trial(trial, search.best)
+        runner.settle()
+        if before_finals and search.best:
+            before_finals(search.ranking(), budget.finals_begin)
+        to_end = [trial for trial in search.ranking() if trial.state == "timed"]
+        finals = Finals(
+            problem,
+            request.peers,
+            runner,
+            budget,
+            paces=search.paces,
+            earlier=store.earlier_paces(),
+            threads=target.threads,
+            evicting_s=cold_s,
+            should_stop=should_stop,
+        )
+        best, peers = finals.run(to_end)
+    trials = tuple(search.trials)
+    return TuneResult(best, trials, budget.spent_s, complete, peers)

@@ -1,0 +1,282 @@
+"""The finalists timed again: interleaved, on several placements of the buffers, in two processes,
+or in more where those met no quiet times.
+
+Where buffers lie moves a kernel by up to 4%, and one process is not like the next, so a
+winner by the trials alone would be one of circumstance. The winner is the one that stands best
+in the rounds (`search.finals.rounds`).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import log
+from statistics import median
+from typing import Any, Protocol
+
+from kernels.problem import Problem
+from search.budget import Budget
+from search.finals.rounds import (
+    PLACEMENT_ROUNDS,
+    QUIETEST,
+    ByRound,
+    Rounds,
+    by_round,
+    over_quiet,
+    rounds_of,
+)
+from search.records import Best, Measurement, TrialRecord
+from search.runner.child_process import CandidateFailureError
+from search.runner.protocol import Message
+from search.timing.measure import SAMPLE_S, sample_cost, summarise
+
+FINALISTS = 4
+CONTENDERS = 12
+LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
+BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
+SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
+LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES_OF_ALL = 5, 20, 480  # on each placement of the buffers
+FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
+PLACEMENTS = 3  # of the buffers, in each process
+AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
+QUIETER = 0.1  # of the logarithm of a pace: by so much the search has met quieter times
+WAITING = 4  # further processes, at most, that wait for such times
+ENOUGH_PACES = 10  # to tell what the search has seen
+LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
+
+
+class FinalsRunner(Protocol):
+    """What the finals need of a runner."""
+
+    def finals(
+        self,
+        schedules: list[list[Any]],
+        rounds: int,
+        peers: bool,
+        placements: int = 1,
+        budget_s: float | None = None,
+    ) -> Message:
+        """Time finalists again."""
+        ...
+
+    def renew(self) -> None:
+        """Time in a fresh process from now on."""
+        ...
+
+
+@dataclass
+class Finals:
+    """The finals of one search.
+
+    Attributes:
+        problem: what is computed.
+        peers: whether other libraries take part.
+        runner: where they are run.
+        budget: when they have to end.
+        most: how many take part where runs are long, and are told of.
+        paces: of the machine in the trials of the search, where a control told them.
+        earlier: those of the searches before it on the same target, each for itself.
+        threads: that a run uses.
+        evicting_s: that it takes to empty the caches before each sample; 0 where that is not done.
+        should_stop: asked before there is more waiting; True ends it.
+    """
+
+    problem: Problem
+    peers: bool
+    runner: FinalsRunner
+    budget: Budget
+    most: int = FINALISTS
+    paces: Sequence[float] = ()
+    earlier: Sequence[Sequence[float]] = ()
+    threads: int = 1
+    evicting_s: float = 0.0
+    should_stop: Callable[[], bool] | None = None
+    _timed: list[ByRound] = field(default_factory=list, init=False)
+
+    def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
+        """Time the first few of a ranking, and rank them by that."""
+        finalists = self._finalists(self._contenders(ranking))
+        while finalists:
+            rounds = self._most_rounds(finalists)
+            afresh, budget_s = self._share()
+            try:
+                reply = self._time(finalists, rounds, self.peers, budget_s)
+            except CandidateFailureError as failure:
+                # One that passed its trial fails now and then; go on with the others.
+                self._drop(finalists, failure.index)
+                continue
+            self._timed = [by_round(timed) for timed in reply["finalists"]]
+            if afresh and self._time_afresh(finalists, rounds, reply, AFRESH):
+                self._wait_for_quiet(finalists, rounds, reply)
+            return self._rank(finalists, reply)
+        return None, {}
+
+    def _drop(self, finalists: list[TrialRecord], index: int | None) -> None:
+        """Go on without one that failed; where nobody knows which, without those that trail."""
+        if index is not None:
+            finalists.pop(index)
+        elif len(finalists) > self.most:
+            del finalists[self.most :]
+        else:
+            finalists.pop()
+
+    def _contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Those who can win: as many as can meet in a semifinal, checked and warmed up."""
+        left = self.budget.finals_left_s
+        within_s = FINALS_S if left is None else SEMIFINAL_SHARE * left
+        runs = LEAST_SEMIFINAL_ROUNDS + BEFORE_ROUNDS
+        evicting_s = LEAST_SEMIFINAL_ROUNDS * self.evicting_s
+        taken_s = accumulate(
+            max(CHECK_S, runs * time_us(trial) / 1e6) + evicting_s for trial in ranking
+        )
+        fitting = sum(seconds <= within_s for seconds in taken_s)
+        return list(ranking[: max(self.most, min(CONTENDERS, fitting))])
+
+    def _finalists(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
+        """Those who go to the finals: all, where they are short, else the best of a semifinal."""
+        is_short = self._fitting_rounds(contenders) >= ENOUGH_ROUNDS
+        return contenders if is_short else self._semifinal(contenders)
+
+    def _semifinal(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
+        """The best of a few rounds.
+
+        A trial's time is of one moment, and errs by more than the best differ. Where nothing
+        comes of the rounds the trials count.
+        """
+        if len(contenders) <= self.most:
+            return contenders
+        left = self.budget.finals_left_s
+        budget_s = None if left is None else SEMIFINAL_SHARE * left
+        fitting = int(SEMIFINAL_S / self._round_s(contenders))
+        rounds = max(LEAST_SEMIFINAL_ROUNDS, min(MOST_SEMIFINAL_ROUNDS, fitting))
+        try:
+            reply = self._time(contenders, rounds, False, budget_s, placements=1)
+        except CandidateFailureError as failure:
+            if failure.index is not None:
+                contenders.pop(failure.index)
+                return self._semifinal(contenders)
+            return contenders[: self.most]
+        standings = rounds_of(reply).standings
+        order = sorted(range(len(contenders)), key=lambda i: standings[i])
+        return [contenders[i] for i in order[: self.most]]
+
+    def _share(self) -> tuple[bool, float | None]:
+        """Whether there is time for a fresh process, and what the present one may take."""
+        left = self.budget.finals_left_s
+        if left is None:
+            return True, None
+        timing_s = left - self.budget.start_s
+        return (True, timing_s / 2) if timing_s >= LEAST_TIMING_S else (False, left)
+
+    def _most_rounds(self, finalists: list[TrialRecord]) -> int:
+        """On each placement; a budget ends them where there is one."""
+        if self.budget.finals_left_s is not None:
+            return PLACEMENT_ROUNDS - 1
+        most = MOST_SAMPLES_OF_ALL // len(finalists)
+        return max(LEAST_ROUNDS, min(most, self._fitting_rounds(finalists)))
+
+    def _fitting_rounds(self, finalists: list[TrialRecord]) -> int:
+        """How many fit into the time for a placement."""
+        _, within_s = self._share()
+        within_s = FINALS_S if within_s is None else within_s - CHECK_S * len(finalists)
+        return int(within_s / PLACEMENTS / max(self._round_s(finalists), SAMPLE_S))
+
+    def _round_s(self, contenders: list[TrialRecord]) -> float:
+        """Seconds of one round."""
+        is_cold = self.evicting_s > 0
+        costs = [sample_cost(time_us(trial) / 1e6, self.threads, is_cold) for trial in contenders]
+        return sum(costs) + self.evicting_s * len(contenders)
+
+    def _time(
+        self,
+        finalists: list[TrialRecord],
+        rounds: int,
+        peers: bool,
+        budget_s: float | None,
+        placements: int = PLACEMENTS,
+    ) -> Message:
+        steps = [list(trial.schedule.to_json()) for trial in finalists]
+        return self.runner.finals(steps, rounds, peers, placements, budget_s)
+
+    def _wait_for_quiet(self, finalists: list[TrialRecord], rounds: int, first: Message) -> None:
+        """Further processes while there was no quiet one; not in a budget of seconds."""
+        for process in range(2, 2 + WAITING):
+            is_over = self.budget.finals_left_s is not None or (
+                self.should_stop is not None and self.should_stop()
+            )
+            if is_over or not self._were_disturbed(finalists):
+                return
+            if not self._time_afresh(finalists, rounds, first, process * AFRESH):
+                return
+
+    def _were_disturbed(self, finalists: list[TrialRecord]) -> bool:
+        """Whether even the quiet rounds were slower than the search has seen the machine.
+
+        Which of two finalists is the faster can depend on who else computes.
+        """
+        paces = sorted(self._paces(finalists, Rounds(tuple(self._timed))))
+        is_known = len(paces) >= ENOUGH_PACES
+        return is_known and paces[int(QUIETEST * len(paces))] < -QUIETER
+
+    def _time_afresh(
+        self, finalists: list[TrialRecord], rounds: int, first: Message, at: int
+    ) -> bool:
+        """Again in another process, its rounds counted from `at`; whether they came to an end.
+
+        One that fails there keeps what the others have said.
+        """
+        self.runner.renew()
+        with suppress(CandidateFailureError):
+            reply = self._time(finalists, rounds, False, self.budget.finals_left_s)
+            for samples, again in zip(self._timed, reply["finalists"], strict=True):
+                samples.update(by_round(again, at))
+            first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])
+            first["rejected"] += reply["rejected"]
+            return True
+        return False
+
+    def _rank(
+        self, finalists: list[TrialRecord], reply: Message
+    ) -> tuple[Best, dict[str, Measurement]]:
+        flops = self.problem.flops
+        rounds = Rounds(tuple(self._timed))
+        own, peak = self._paces(finalists, rounds), reply["peak_gflops"]
+        earlier = [pace for paces in self.earlier for pace in over_quiet(paces)]
+        order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
+        (schedule, measurement), *others = [
+            (finalists[i].schedule, rounds.measurement(i, flops, own, earlier, peak)) for i in order
+        ]
+        others = others[: self.most - 1]
+        winner = order[0]
+        calm = rounds.calm(winner)
+        best = Best(
+            schedule,
+            measurement,
+            reply["peak_gflops"],
+            tuple(others),
+            reply["scratch_bytes"][winner],
+            samples=len(calm),
+            placements=len({at // PLACEMENT_ROUNDS for at in calm}),
+            rejected=reply["rejected"],
+            disturbed=rounds.disturbed,
+            cold=reply["cold"],
+        )
+        peers = {
+            name: summarise(list(rounds.in_quiet(by_round(timed)).values()), flops)
+            for name, timed in reply["peers"].items()
+        }
+        return best, peers
+
+    def _paces(self, finalists: list[TrialRecord], rounds: Rounds) -> list[float]:
+        """The paces of the search over that of the quiet rounds, as logarithms."""
+        quiet = median(
+            log(1e6 * median(rounds.calm(index).values()) / time_us(trial))
+            for index, trial in enumerate(finalists)
+        )
+        return [log(pace) - quiet for pace in self.paces]
+
+
+def time_us(trial: TrialRecord) -> float:
+    """The median time of a trial that ran."""
+    assert trial.measurement is not None
+    return trial.measurement.time_us

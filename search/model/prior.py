@@ -1,0 +1,134 @@
+"""The first schedules to try: those that the analytical model (`search.model.analytical`) likes
+best.
+
+The model is asked, not the machine: from some points of every promising register tile, one
+parameter at a time is moved to where the modelled time is least, until nothing moves. The
+best of what was met on the way are proposed, but the first few with different register
+tiles and packs, so that an error of the model in one respect costs one trial.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from search.model.analytical import log_time
+from search.space.parameters import WHOLE, Point, Size, Value, tile_shape
+from search.space.space import Space
+from search.space.tiles import VECTORS, SplitTile
+
+TILES_TRIED = 10  # register tiles that a descent starts from
+SPLITS_TRIED = 8
+LONG_STREAM = 32  # vectors of a row, from which caches deliver one row at a time best
+SWEEPS = 3
+WIDER = 4  # times as many are looked at as are wanted
+DIVERSE = 4  # proposals that differ in tile or packs
+TIE = 1e-6
+
+
+def prior_points(space: Space, most: int) -> list[Point]:
+    """Up to `most` points of different schedules, the most promising first."""
+    points = list(islice(_legal(space), WIDER * most))
+    leaders: dict[object, Point] = {}
+    for point in points:
+        split = tile_shape(point["tile"])[2]
+        kind = point["unroll"] if split else (point["pack_a"], point["pack_b"])
+        if len(leaders) < DIVERSE:
+            leaders.setdefault((point["tile"], kind), point)
+    chosen = list(leaders.values())
+    chosen += [point for point in points if point not in chosen]
+    return chosen[:most]
+
+
+def _legal(space: Space) -> Iterator[Point]:
+    """The points of `ranked` that are legal, each schedule once."""
+    seen: set[str] = set()
+    for point in ranked(space):
+        schedule = space.schedule(point)
+        if schedule.hash not in seen and space.why_illegal(schedule) is None:
+            seen.add(schedule.hash)
+            yield point
+
+
+def ranked(space: Space) -> Iterator[Point]:
+    """Tiles of single columns, where there are any; then what the descents met, by time."""
+    yield from islice(_split_points(space), SPLITS_TRIED)
+    known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
+
+    def cost(point: Point) -> float:
+        key = tuple(point[p.name] for p in space.parameters)
+        if key not in known:
+            known[key] = (log_time(space, point), len(known), point)
+        return known[key][0]
+
+    for start in islice(_starts(space), TILES_TRIED):
+        _descend(space, start, cost)
+    yield from (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
+
+
+def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None:
+    """Move one parameter at a time to where `cost` is least, the first of equals."""
+    tile = space.parameter("tile")
+    for _ in range(SWEEPS):
+        before = cost(point)
+        for parameter in space.parameters:
+            if parameter.name == "parallel":
+                continue  # the model was fitted on one thread
+            values = parameter.values
+            if parameter is tile:
+                values = tuple(v for v in values if not tile_shape(v)[2])
+            if isinstance(parameter, Size):
+                values = values[::-1]  # of sizes that cost the same, the larger: fewer loops
+            near = [point | {parameter.name: value} for value in values]
+            point = min(near, key=lambda p: round(cost(p) / TIE))
+        if cost(point) >= before:
+            break
+
+
+def _starts(space: Space) -> list[Point]:
+    """For each register tile a plain point, nothing cut, B packed or not; likely ones first."""
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= {name: WHOLE for name in ("depth", "cols", "rows", "image_rows") if name in base}
+    base |= _division(space)
+    points = [
+        base | {"tile": tile, "pack_b": pack}
+        for tile in space.values("tile")
+        if not tile_shape(tile)[2]
+        for pack in space.values("pack_b")
+    ]
+    return sorted(points, key=lambda point: log_time(space, point))
+
+
+def _division(space: Space) -> Point:
+    """The columns, else the dim with most to divide: then no thread packs what another packs."""
+    divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
+    if not divisions:
+        return {}
+    threads = space.target.threads
+    wanted = [(dim, space.dims.extent(dim)) for dim in space.dims.lead]
+    wanted.append((space.dims.col, space.dims.extent(space.dims.col) // (4 * space.lanes)))
+    for dim, parts in wanted:
+        if f"{dim}={threads}" in divisions and parts >= threads:
+            return {"parallel": f"{dim}={threads}"}
+    rows = [dim for dim in space.dims.row_dims if f"{dim}={threads}" in divisions]
+    if not rows:
+        return {"parallel": divisions[-1]}
+    return {"parallel": f"{max(rows, key=space.dims.extent)}={threads}"}
+
+
+def _split_points(space: Space) -> Iterator[Point]:
+    """Tiles of single columns, where there are any: large ones first, nothing else cut.
+
+    Whole rows at a time where they are long; else all rows of a tile side by side.
+    """
+    registers = space.target.vector_registers
+    is_long = space.dims.extent(space.dims.stream) >= LONG_STREAM * space.lanes
+
+    def rank(tile: SplitTile) -> tuple[bool, int]:
+        return tile.fits(registers) == is_long, -tile.rows * tile.cols
+
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
+    base |= _division(space)
+    for tile in sorted(space.split_tiles, key=rank):
+        wanted = 1 if tile.vectors >= max(VECTORS) else 2
+        unroll = wanted if wanted in space.values("unroll") else 1
+        yield base | {"tile": str(tile), "unroll": unroll}

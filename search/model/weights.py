@@ -1,0 +1,103 @@
+"""What the analytical model's costs are, in cycles of the multiply-add units.
+
+`search.model.analytical` counts how much there is of each in a schedule. The weights here were
+fitted, none below zero, to recorded spaces of problems of different kinds
+(`benchmarks/replay/fit.py`), for each processor that was recorded: cores differ in what hides
+behind computing, and in what a line costs that the caches have to fetch. What trials on another say
+of them, `search.transfer.calibration` takes in.
+"""
+
+from dataclasses import dataclass
+
+from kernels.target.cores import is_intel
+from kernels.target.model import Target
+
+ZEN5 = {
+    "multiply_adds": 1.0,
+    "loads": 0.0945,
+    "few_chains": 0.0501,
+    "steps": 0.0263,
+    "unrolled": 0.001,
+    "crowded": 0.021,
+    "calls": 32.7,
+    "edges": 0.112,
+    "c_lines": 0.27,
+    "a_from_l2": 8.14,
+    "a_from_l3": 9.52,
+    "a_rows_from_l2": 7.26,
+    "a_rows_from_l3": 8.95,
+    "b_from_l2": 1.17,
+    "b_from_l3": 1.92,
+    "b_rows_from_l2": 1.77,
+    "b_rows_from_l3": 2.49,
+    "packed_a": 3.44,
+    "packed_b": 2.0,
+    "packed_b_far": 5.23,
+    "fetched_b": 4.89,
+}
+"""Cycles for each on AMD's Zen 5; see `search.model.analytical.amounts`.
+
+No trial there speaks for `unrolled`; it is not zero, for trials elsewhere may.
+"""
+
+CASCADE_LAKE = {
+    "multiply_adds": 1.0,
+    "loads": 0.448,
+    "few_chains": 0.0128,
+    "steps": 1.72,
+    "unrolled": 0.0151,
+    "crowded": 0.0604,
+    "calls": 0.1,
+    "edges": 0.0066,
+    "c_lines": 1.57,
+    "a_from_l2": 1.57,
+    "a_from_l3": 2.87,
+    "a_rows_from_l2": 0.86,
+    "a_rows_from_l3": 0.919,
+    "b_from_l2": 0.19,
+    "b_from_l3": 1.42,
+    "b_rows_from_l2": 0.538,
+    "b_rows_from_l3": 1.31,
+    "packed_a": 8.83,
+    "packed_b": 2.03,
+    "packed_b_far": 0.536,
+    "fetched_b": 0.1,
+}
+"""The same on Intel's Cascade Lake, where nothing seems to hide behind computing.
+
+No trial there speaks for `calls` and `fetched_b`; they are not zero, for trials elsewhere may.
+"""
+
+NAMES = tuple(ZEN5)
+TRAFFIC = tuple(name for name in NAMES if "_from_" in name)
+EXTRA = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The weights of a model.
+
+    Attributes:
+        cycles: for one of each of `NAMES`.
+        overlap: how well reading hides behind computing: 1 is not at all (their cycles add up),
+            infinity is wholly (the longer one counts).
+    """
+
+    cycles: tuple[float, ...]
+    overlap: float
+
+
+USUAL = Costs(tuple(ZEN5.values()), overlap=8.0)
+FITTED = {"znver5": USUAL, "cascadelake": Costs(tuple(CASCADE_LAKE.values()), overlap=1.0)}
+"""By LLVM's names of the processors whose spaces they were fitted to."""
+
+
+def shipped(target: Target) -> Costs:
+    """The costs that a search on a target begins with.
+
+    Those of Cascade Lake on Intel's processors, those of Zen 5 on all others. One more of Intel's
+    was recorded, a server of the Golden Cove family (docs/search.md): the schedule that the former
+    like best has 77 to 100% of the best one's speed on eighteen spaces, the one that the latter
+    like best 38 to 100%.
+    """
+    return FITTED["cascadelake"] if is_intel(target.cpu) else USUAL

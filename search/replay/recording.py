@@ -1,0 +1,166 @@
+"""Timed schedules of one problem as a compact file, so that searches can be replayed on them.
+
+A recording keeps what was run (points and steps), how each came to be chosen, every raw
+sample in nanoseconds, and for the fastest a second set of samples that was taken in
+interleaved rounds. It needs nothing of the present space: it stays readable when that changes.
+"""
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kernels.problem import Problem, parse_problem
+from kernels.schedule import Schedule
+from kernels.schedule.steps import Step, step_from_json
+from kernels.target.model import Target
+from search.errors import RecordingError
+from search.records import Solved, TrialRecord
+from search.space.parameters import Value
+from search.timing.measure import summarise
+
+FORMAT = 1
+NS = 1e9
+
+
+@dataclass
+class Recording:
+    """Timed schedules of one problem on one target.
+
+    Attributes:
+        parameters: the values of each parameter of the space at that time.
+        trials: in the order in which they were run; `origin` says how each was chosen.
+        again: by schedule's hash, the samples of the interleaved rounds, in seconds; at the
+            pace of the trials, where those have one.
+        toolchain: `kernels.toolchain.identity()` then.
+        condition: how it was recorded, for the reader: core, date, protocol.
+    """
+
+    problem: Problem
+    target: Target
+    parameters: dict[str, tuple[Value, ...]]
+    trials: list[TrialRecord] = field(default_factory=list)
+    again: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    toolchain: str = ""
+    condition: dict[str, str] = field(default_factory=dict)
+
+    def time_us(self, trial: TrialRecord) -> float:
+        """The best knowledge of a trial's time: the interleaved rounds, else its own, at pace 1."""
+        if times := self.again.get(trial.schedule.hash):
+            return median(times) * 1e6
+        return trial.measurement.time_us if trial.measurement else float("inf")
+
+    def by_time(self) -> list[TrialRecord]:
+        """The trials that ran, fastest first."""
+        return sorted((t for t in self.trials if t.measurement), key=self.time_us)
+
+    def solved(self) -> Solved:
+        """Its points, as a store gives them to searches of near problems."""
+        return Solved.of(self.problem, self.target.canonical, self.trials)
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        words: dict[str, int] = {}
+        trials = [_trial_to_json(t, self.parameters, words) for t in self.trials]
+        document = {
+            "format": FORMAT,
+            "problem": self.problem.canonical,
+            "target": asdict(self.target) | {"features": sorted(self.target.features)},
+            "toolchain": self.toolchain,
+            "condition": self.condition,
+            "parameters": self.parameters,
+            "steps": [json.loads(text) for text in words],
+            "trials": trials,
+            "again": {key: _to_ns(times) for key, times in self.again.items()},
+        }
+        if any(t.pace is not None for t in self.trials):
+            document["paces"] = [t.pace and round(t.pace, 4) for t in self.trials]
+        draft = path.with_suffix(".tmp")
+        text = json.dumps(document, separators=(",", ":"))
+        draft.write_bytes(gzip.compress(text.encode(), mtime=0))
+        draft.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Recording":
+        """Read a file; RecordingError when it is none, or of another format."""
+        try:
+            document = json.loads(gzip.decompress(path.read_bytes()))
+        except (OSError, EOFError, ValueError) as error:
+            raise RecordingError(f"{path} is not a recording: {error}") from error
+        if document.get("format") != FORMAT:
+            raise RecordingError(
+                f"{path} has format {document.get('format')}, not {FORMAT}; record it anew"
+            )
+        problem = parse_problem(document["problem"])
+        target = document["target"]
+        steps = [step_from_json(step) for step in document["steps"]]
+        parameters = {name: tuple(values) for name, values in document["parameters"].items()}
+        paces = document.get("paces") or [None] * len(document["trials"])
+        trials = [
+            _trial_from_json(number, row, pace, parameters, steps, problem.flops)
+            for number, (row, pace) in enumerate(zip(document["trials"], paces, strict=True))
+        ]
+        return cls(
+            problem,
+            replace(Target(**target), features=frozenset(target["features"])),
+            parameters,
+            trials,
+            {key: _to_s(times) for key, times in document["again"].items()},
+            document["toolchain"],
+            document["condition"],
+        )
+
+
+def _trial_to_json(
+    trial: TrialRecord, parameters: dict[str, tuple[Value, ...]], words: dict[str, int]
+) -> list[Any]:
+    steps = [json.dumps(step) for step in trial.schedule.to_json()]
+    return [
+        [values.index(trial.params[name]) for name, values in parameters.items()],
+        [words.setdefault(step, len(words)) for step in steps],
+        trial.origin,
+        trial.state,
+        _to_ns(trial.samples),
+        trial.rejected,
+        round(trial.compile_s, 3),
+        *([trial.failure, trial.message] if trial.failure else []),
+    ]
+
+
+def _trial_from_json(
+    number: int,
+    row: list[Any],
+    pace: float | None,
+    parameters: dict[str, tuple[Value, ...]],
+    steps: list[Step],
+    flops: int,
+) -> TrialRecord:
+    indices, words, origin, state, ns, rejected, compile_s, *failure = row
+    samples = _to_s(ns)
+    return TrialRecord(
+        number=number,
+        schedule=Schedule(tuple(steps[word] for word in words)),
+        params={
+            name: values[i] for (name, values), i in zip(parameters.items(), indices, strict=True)
+        },
+        state=state,
+        origin=origin,
+        failure=failure[0] if failure else None,
+        message=failure[1] if failure else "",
+        measurement=summarise([t / (pace or 1.0) for t in samples], flops) if samples else None,
+        samples=samples,
+        pace=pace,
+        rejected=rejected,
+        compile_s=compile_s,
+    )
+
+
+def _to_ns(times: Sequence[float]) -> list[int]:
+    return [round(t * NS) for t in times]
+
+
+def _to_s(times: Sequence[int]) -> tuple[float, ...]:
+    return tuple(t / NS for t in times)

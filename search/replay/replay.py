@@ -1,0 +1,178 @@
+"""A search replayed on schedules that were timed before, without timing anything.
+
+`RecordedSpace` is a space of the recorded schedules alone: all samplers see the same finite
+set, and every one of them has a time. A point that means a recorded schedule is that
+schedule; in place of any other that is proposed comes the nearest recorded one that is free,
+by the distance of encodings. (Kernel Tuner's simulation mode refuses what is not in its
+cache, which holds whole spaces; of a space of 10^5 points and more a recording is a sample.)
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.schedule import Schedule
+from search.engine.proposals import PRIOR, Proposals
+from search.model.prior import prior_points
+from search.records import TrialRecord, TuneRequest
+from search.replay.recording import Recording
+from search.space.parameters import Point
+from search.space.space import Space
+from search.timing.measure import summarise
+
+SLOWER = 1.25  # a search stops timing what is so many times slower than the best
+
+
+@dataclass(frozen=True)
+class RecordedSpace(Space):
+    """The recorded schedules of a problem, as a space."""
+
+    recording: Recording = field(kw_only=True, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, recording: Recording) -> "RecordedSpace":
+        """The space of a recording."""
+        return cls(recording.problem, recording.target, recording=recording)
+
+    @cached_property
+    def trials(self) -> dict[str, TrialRecord]:
+        """By schedule's hash, the trials whose points the present space still has."""
+        return {t.schedule.hash: t for t in self.recording.trials if self.holds(t.params)}
+
+    @cached_property
+    def _schedules(self) -> dict[tuple[object, ...], Schedule]:
+        return {self._key(t.params): t.schedule for t in self.trials.values()}
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """The recorded points."""
+        return [t.params for t in self.trials.values()]
+
+    @cached_property
+    def prior(self) -> list[Point]:
+        """What the analytical model proposes, or the nearest to it that was recorded."""
+        own = Space(self.problem, self.target, self.corrected)
+        return [self.nearest(point) for point in prior_points(own, PRIOR)]
+
+    @cached_property
+    def _encoded(self) -> NDArray[np.float64]:
+        return np.array([self.encode(point) for point in self.points])
+
+    def schedule(self, point: Point) -> Schedule:
+        """The recorded schedule of a recorded point, else what the present space makes of it."""
+        key = self._key(point)
+        found = self._schedules.get(key)
+        if found is None:
+            found = self._schedules[key] = super().schedule(point)
+        return found
+
+    def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
+        """What was not recorded cannot be had."""
+        return None if schedule.hash in self.trials else "it was not recorded"
+
+    def draw(self, random: Random) -> Point:
+        """One of the recorded points, each drawn alike."""
+        return random.choice(self.points)
+
+    def free_point_beside(
+        self, point: Point, is_free: Callable[[Point], bool], random: Random
+    ) -> Point | None:
+        """The nearest recorded point that is free."""
+        return next((near for near in self._by_distance(point) if is_free(near)), None)
+
+    def nearest(self, point: Point) -> Point:
+        """The recorded point that means the same schedule, else the nearest."""
+        found = self.trials.get(self.schedule(point).hash)
+        return found.params if found else next(self._by_distance(point))
+
+    def _by_distance(self, point: Point) -> Iterator[Point]:
+        distances = np.sum((self._encoded - np.array(self.encode(point))) ** 2, axis=1)
+        return (self.points[i] for i in np.argsort(distances, kind="stable"))
+
+    def _key(self, point: Point) -> tuple[object, ...]:
+        return tuple(point[p.name] for p in self.parameters)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """One replayed search: its trials, and the time of each as it is best known, in us."""
+
+    trials: tuple[TrialRecord, ...]
+    times_us: tuple[float, ...]
+
+    def trials_to(self, limit_us: float) -> int | None:
+        """How many trials it took to one of at most `limit_us`; None if none was."""
+        return next((i for i, t in enumerate(self.times_us, 1) if t <= limit_us), None)
+
+    def slow_share(self, limit_us: float) -> float:
+        """The share of trials that were slower than `limit_us`."""
+        return sum(t > limit_us for t in self.times_us) / len(self.times_us)
+
+
+def replay(
+    space: RecordedSpace,
+    request: TuneRequest,
+    in_flight: int = 1,
+    until_us: float = 0.0,
+    starts: Sequence[Point] = (),
+) -> Replayed:
+    """Search as `search.engine.tune` does, with recorded answers.
+
+    Args:
+        space: what was recorded.
+        request: budget, seed and sampler.
+        in_flight: proposals that are asked for before the first is answered.
+        until_us: end once a trial is as fast.
+        starts: points from near problems; in place of what was not recorded comes the nearest.
+    """
+    recorded = [space.nearest(point) for point in starts]
+    proposals = Proposals(space, request, (), recorded, prior=space.prior)
+    trials: list[TrialRecord] = []
+    times: list[float] = []
+    waiting: list[TrialRecord] = []
+    for answer in _answers(space, proposals, request.trials, in_flight, waiting):
+        trials.append(answer)
+        times.append(space.recording.time_us(answer))
+        if times[-1] <= until_us:
+            break
+    return Replayed(tuple(trials), tuple(times))
+
+
+def _answers(
+    space: RecordedSpace,
+    proposals: Proposals,
+    most: int,
+    in_flight: int,
+    waiting: list[TrialRecord],
+) -> Iterator[TrialRecord]:
+    asked = 0
+    while True:
+        while asked < most and len(waiting) < in_flight:
+            proposal = proposals.next()
+            if proposal is None:
+                most = asked
+                break
+            point, origin = proposal
+            recorded = space.trials[space.schedule(point).hash]
+            waiting.append(replace(recorded, number=asked, params=point, origin=origin))
+            asked += 1
+        if not waiting:
+            return
+        trial = waiting.pop(0)
+        proposals.learn(_as_timed(space, trial))
+        yield trial
+
+
+def _as_timed(space: RecordedSpace, trial: TrialRecord) -> TrialRecord:
+    """The trial with its best known time, which what learns from it is judged by.
+
+    That time is the truth here, at whatever pace it was recorded.
+    """
+    again = space.recording.again.get(trial.schedule.hash)
+    if again is None:
+        return replace(trial, pace=None)
+    return replace(trial, measurement=summarise(again, space.problem.flops), pace=None)

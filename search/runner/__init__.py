@@ -1,0 +1,4 @@
+"""Where candidates run: killable processes that compile, check and time.
+
+Face: `Runner`, `CandidateRunner`, `CandidateFailureError`.
+"""

@@ -1,0 +1,4 @@
+"""What runs inside the child of a runner.
+
+Face: `python -m search.runner.child`.
+"""

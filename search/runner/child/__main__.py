@@ -1,0 +1,52 @@
+"""The child process of a runner: compiles, checks and times candidates on request.
+
+It may hang, crash or be killed at any moment without harm to the search.
+"""
+
+from collections.abc import Callable
+
+from search.runner.child.serve import answer_all, failure_of
+from search.runner.child.session import Session
+from search.runner.child.trial import trial
+from search.runner.protocol import Message
+
+
+def answer(session: Session | None, request: Message) -> tuple[Session | None, Message]:
+    """Do what one request asks; failures of candidates become answers, not exceptions."""
+    try:
+        what = request["do"]
+        given = {name: value for name, value in request.items() if name != "do"}
+        if what == "setup":
+            return Session(**given), {"ok": True}
+        assert session is not None, "setup comes first"
+        return session, _answering(what)(session, **given)
+    except Exception as error:
+        # The boundary between a candidate and the search: whatever it raises is its own.
+        return session, failure_of(error)
+
+
+def _answering(what: str) -> Callable[..., Message]:
+    """What answers a request; the first trial does not wait for what others need."""
+    match what:
+        case "trial":
+            return trial
+        case "compile":
+            return Session.compile
+        case "finals":
+            from search.runner.child.finals import finals
+
+            return finals
+        case "peer" | "beside":
+            from search.runner.child.beside import beside, peer
+
+            return peer if what == "peer" else beside
+    raise ValueError(f"a runner's child is not asked for {what!r}")
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    answer_all(answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""A benchmark in a runner's child: one schedule and every way of the peers, timed in turn."""
+
+import time
+from typing import Any
+
+from search.peers.screen import Bench, screen
+from search.peers.variant import PeerAbsentError
+from search.runner.child.session import Session
+from search.runner.protocol import Message
+from search.timing.measure import Run, Samples, interleave, sample_cost
+
+LEAST_ROUNDS, MOST_ROUNDS = 7, 25
+
+
+def peer(session: Session, name: str) -> Message:
+    """Prepare and check a peer for `beside`; why it is absent, if it is."""
+    bench = Bench(
+        session.problem, session.operands, session.expected, session.initial, session.target.threads
+    )
+    try:
+        session.screened[name] = screen(name, bench)
+    except PeerAbsentError as error:
+        session.screened[name] = []
+        return {"absent": str(error)}
+    return {"ways": [way.variant.name for way in session.screened[name]]}
+
+
+def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> Message:
+    """Time one schedule and every way of the peers in interleaved rounds."""
+    absent = {}
+    for name in peers:
+        if name not in session.screened and "absent" in (reply := peer(session, name)):
+            absent[name] = reply["absent"]
+    ways = [way for name in peers for way in session.screened[name]]
+    call = session.call(steps)
+    session.check(call)
+
+    def ours(repeat: int) -> None:
+        for _ in range(repeat):  # entered from Python each time, as every peer is
+            call(1)
+
+    begin = time.perf_counter()
+    ours(1)
+    spent = [time.perf_counter() - begin, *(way.seconds for way in ways)]
+    threads = session.target.threads
+    fitting = int(budget_s / sum(sample_cost(seconds, threads) for seconds in spent))
+    rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
+    (own, *theirs), peak = _with_peak(session, [ours, *(way.variant.run for way in ways)], rounds)
+    return {
+        "times": own.times,
+        "ways": [
+            {
+                "peer": way.variant.peer,
+                "variant": way.variant.name,
+                "output": way.variant.output,
+                "times": samples.times,
+            }
+            for way, samples in zip(ways, theirs, strict=True)
+        ],
+        "absent": absent,
+        "peak_gflops": peak,
+    }
+
+
+def _with_peak(session: Session, runs: list[Run], rounds: int) -> tuple[list[Samples], float]:
+    """Interleaved rounds, and the multiply-add peak around them in GFLOP/s.
+
+    The peak is the best of before and after: a bound has to lie above what it bounds, and
+    its median in the same rounds does not (kernels reached 104 to 110% of it here).
+    """
+    before = session.peak()
+    timed = interleave(runs, rounds, session.target.threads)
+    return timed, max(before, session.peak())

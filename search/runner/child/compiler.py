@@ -1,0 +1,54 @@
+"""The child process that compiles candidates ahead of their turn and runs none of them."""
+
+import gc
+import time
+from typing import Any
+
+from kernels.native import compile_ahead
+from kernels.problem import Problem, parse_problem
+from kernels.schedule import Schedule
+from kernels.target import resolve
+from kernels.target.model import Target
+from search.runner.child.serve import answer_all, failure_of
+from search.runner.protocol import Message
+
+
+class Compiler:
+    """Compiles schedules of one problem into the cache folder."""
+
+    def __init__(self, problem: str, target: str) -> None:
+        self.problem = parse_problem(problem)
+        self.target = resolve(target)
+        gc.freeze()  # what was imported stays, and need not be looked at again
+
+    def compile(self, steps: Any) -> Message:
+        """Compile one schedule; the seconds that it took."""
+        return compiled(self.problem, steps, self.target)
+
+
+def compiled(problem: Problem, steps: Any, target: Target) -> Message:
+    """Compile a schedule for whoever loads it; the seconds that it took."""
+    begin = time.perf_counter()
+    compile_ahead(problem, Schedule.from_json(steps), target)
+    return {"compile_s": time.perf_counter() - begin}
+
+
+def answer(compiler: Compiler | None, request: Message) -> tuple[Compiler | None, Message]:
+    """Do what one request asks; failures of candidates become answers, not exceptions."""
+    try:
+        if request["do"] == "setup":
+            return Compiler(request["problem"], request["target"]), {"ok": True}
+        assert compiler is not None, "setup comes first"
+        return compiler, compiler.compile(request["steps"])
+    except Exception as error:
+        # The boundary between a candidate and the search: whatever it raises is its own.
+        return compiler, failure_of(error)
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    answer_all(answer)
+
+
+if __name__ == "__main__":
+    main()

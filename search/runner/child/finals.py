@@ -1,0 +1,129 @@
+"""The finals in a runner's child: finalists and peers timed in turn, on several placements."""
+
+import time
+from statistics import median
+from typing import Any
+
+from kernels.native import lower
+from kernels.native.executable import Executable
+from kernels.schedule import Schedule
+from search.peers import available_peers
+from search.peers.variant import Variant, why_wrong
+from search.runner.child.serve import FailureError
+from search.runner.child.session import Session
+from search.runner.protocol import Message
+from search.timing.cold import in_turn
+from search.timing.measure import Run, interleave
+
+
+def finals(
+    session: Session,
+    schedules: list[Any],
+    rounds: int,
+    with_peers: bool,
+    placements: int = 1,
+    budget_s: float | None = None,
+) -> Message:
+    """Time the finalists again, and the peers with them, in interleaved rounds.
+
+    The rounds are spread over several placements of the buffers, the first of which is that of
+    the trials. Of the peers' ways the fastest stands for each.
+    """
+    begin = time.monotonic()
+    scratch = _checked(session, schedules)
+    executables = [
+        lower(session.problem, Schedule.from_json(steps), session.target) for steps in schedules
+    ]
+    peers = _right_peers(session) if with_peers else []
+    cold = session.how_cold(session.call(schedules[0])) if session.cache == "cold" else None
+    ours, theirs = _nothing_yet(len(schedules)), _nothing_yet(len(peers))
+    before = time.monotonic()
+    rejected, peak = 0, session.peak()
+    peak_s = time.monotonic() - before  # which it takes after each placement again
+    for placement in range(placements):
+        until = None
+        if budget_s is not None:
+            until = begin + budget_s * (placement + 1) / placements - peak_s
+            if placement and time.monotonic() > until:
+                break
+        contenders = [
+            *_placed(session, executables, placement),
+            *_placed_peers(session, peers),
+        ]
+        timed = interleave(contenders, rounds, session.target.threads, cold, until)
+        for one, samples in zip([*ours, *theirs], timed, strict=True):
+            one["times"].append(samples.times)
+            one["rounds"].append(samples.rounds)
+        rejected += sum(samples.rejected for samples in timed[: len(ours)])
+        contenders.clear()  # their buffers go before those of the next placement come
+        peak = max(peak, session.peak())
+    return {
+        "finalists": ours,
+        "rejected": rejected,
+        "peers": _best_ways(peers, theirs),
+        "peak_gflops": peak,
+        "scratch_bytes": scratch,
+        "cold": None if cold is None else cold.description,
+    }
+
+
+def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
+    """The scratch of each schedule, once it was right; a FailureError says which was not."""
+    scratch = []
+    for index, steps in enumerate(schedules):
+        call = session.call(steps)
+        try:
+            session.check(call)
+        except FailureError as failure:
+            failure.index = index
+            raise
+        scratch.append(call.scratch_bytes)
+    return scratch
+
+
+def _placed(session: Session, executables: list[Executable], placement: int) -> list[Run]:
+    """The finalists on buffers of a placement, on every copy that the cold mode wants."""
+    places = session.places
+    if placement:
+        places = [session.new_place() for _ in places]
+    return [
+        in_turn([session.bind(executable, place) for place in places]) for executable in executables
+    ]
+
+
+def _placed_peers(session: Session, peers: list[Variant]) -> list[Run]:
+    """The peers' ways, on every copy that the cold mode wants."""
+    if len(session.places) == 1:
+        return [way.run for way in peers]
+    others = [
+        {
+            (way.peer, way.name): way
+            for way in available_peers(session.problem, place.operands, session.target.threads)
+        }
+        for place in session.places[1:]
+    ]
+    return [
+        in_turn([way.run, *(other[way.peer, way.name].run for other in others)]) for way in peers
+    ]
+
+
+def _right_peers(session: Session) -> list[Variant]:
+    """The peers' ways whose results are right."""
+    given = (session.problem, session.operands, session.expected, session.initial)
+    ways = available_peers(session.problem, session.operands, session.target.threads)
+    return [way for way in ways if why_wrong(way, *given) is None]
+
+
+def _nothing_yet(count: int) -> list[Message]:
+    """For each contender, its samples for each placement, and the rounds that they are of."""
+    return [{"times": [], "rounds": []} for _ in range(count)]
+
+
+def _best_ways(ways: list[Variant], timed: list[Message]) -> dict[str, Message]:
+    """For each peer the samples of its fastest way."""
+    best: dict[str, tuple[float, Message]] = {}
+    for way, taken in zip(ways, timed, strict=True):
+        seconds = median(t for times in taken["times"] for t in times)
+        if way.peer not in best or seconds < best[way.peer][0]:
+            best[way.peer] = seconds, taken
+    return {name: taken for name, (_, taken) in best.items()}

@@ -1,0 +1,130 @@
+"""What a runner's child holds for one problem: operands, reference, scratch, and how to bind."""
+
+import gc
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernels.native import lower
+from kernels.native.executable import Call, Executable
+from kernels.problem import parse_problem
+from kernels.problem.iteration import is_packed_ahead
+from kernels.reference import (
+    Operands,
+    compare,
+    empty_aligned,
+    make_operands,
+    poison,
+    reference,
+)
+from kernels.schedule import Schedule
+from kernels.target import resolve
+from kernels.target.microbench import peak_gflops
+from search.runner.child.compiler import compiled
+from search.runner.child.serve import FailureError
+from search.runner.protocol import Message
+from search.timing.cold import (
+    MOST_COPIED_BYTES,
+    ColdMode,
+    cold_mode,
+    in_turn,
+    largest_cache,
+    least_s,
+)
+from search.timing.measure import Run
+from search.timing.turns import Control
+
+if TYPE_CHECKING:  # peers are loaded with the first request for one
+    from search.peers.screen import Timed
+
+
+@dataclass
+class Place:
+    """Where one set of buffers lies: operands, and panels that several schedules share."""
+
+    operands: Operands
+    arena: dict[str, Any] = field(default_factory=dict)
+
+
+class Session:
+    """One problem's operands, reference and scratch, made once and used by every trial."""
+
+    def __init__(self, problem: str, target: str, seed: int, cache: str = "hot") -> None:
+        self.problem = parse_problem(problem)
+        self.target = resolve(target)
+        self.operands = make_operands(self.problem, seed)
+        self.initial = self.operands["C"].copy()
+        self.expected = reference(self.problem, self.operands)
+        self.places = [Place(self.operands)]
+        self.cache = cache
+        self.cold: ColdMode | None = None
+        self.pace = 1.0
+        self.control: tuple[Any, Control] | None = None
+        self.screened: dict[str, list[Timed]] = {}
+        gc.freeze()  # what was imported stays, and need not be looked at again
+
+    def call(self, steps: Any) -> Call:
+        """Compile a schedule and bind it to the operands and the arena."""
+        schedule = Schedule.from_json(steps)
+        return self.bind(lower(self.problem, schedule, self.target), self.places[0])
+
+    def compile(self, steps: Any) -> Message:
+        """Compile a schedule for its trial; the seconds that it took."""
+        return compiled(self.problem, steps, self.target)
+
+    def bind(self, executable: Executable, place: Place) -> Call:
+        """Bind to the buffers of a place.
+
+        Constant weights are packed at binding and stay, so their panels are not shared.
+        """
+        for name, size in executable.scratch_bytes.items():
+            held = place.arena.get(name)
+            own = is_packed_ahead(self.problem, name)
+            if held is None or held.size < size or own:
+                place.arena[name] = empty_aligned((size,), np.uint8)
+        return executable.bind(place.operands, place.arena)
+
+    def new_place(self) -> Place:
+        """Copies of the operands in memory of their own; panels alone where they are large."""
+        if sum(array.nbytes for array in self.operands.values()) > MOST_COPIED_BYTES:
+            return Place(self.operands)
+        copies = {}
+        for name, array in self.operands.items():
+            copies[name] = empty_aligned(array.shape, array.dtype.type)
+            copies[name][...] = array
+        return Place(copies)
+
+    def how_cold(self, first: Run) -> ColdMode | None:
+        """The cold mode for this problem, decided by its first candidate; None measures hot."""
+        if self.cache == "hot":
+            return None
+        if self.cold is None:
+            size = sum(array.nbytes for array in self.operands.values())
+            self.cold = cold_mode(least_s(first), size, largest_cache(self.target))
+            self.places += [self.new_place() for _ in range(self.cold.copies - 1)]
+        return self.cold
+
+    def on_copies(self, steps: Any, first: Run) -> Run:
+        """The call on every copy of the operands that the cold mode has."""
+        if len(self.places) == 1:
+            return first
+        executable = lower(self.problem, Schedule.from_json(steps), self.target)
+        return in_turn([first, *(self.bind(executable, place) for place in self.places[1:])])
+
+    def peak(self) -> float:
+        """The multiply-add peak for the problem's type now, in GFLOP/s."""
+        return peak_gflops(self.target, self.problem.element.name)
+
+    def check(self, run: Run) -> tuple[float, float]:
+        """Run once on poisoned (or initial) C and compare; FailureError when it is wrong."""
+        result = self.operands["C"]
+        if getattr(self.problem, "init", "zero") == "accumulate":
+            result[...] = self.initial
+        else:
+            poison(result)
+        run(1)
+        error, tolerance = compare(self.problem, result, self.expected)
+        if not error <= tolerance:
+            raise FailureError("wrong", f"largest deviation {error:.3g}, tolerance {tolerance:.3g}")
+        return error, tolerance

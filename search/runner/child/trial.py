@@ -1,0 +1,108 @@
+"""One trial in a runner's child: a schedule compiled, checked, and timed beside a control."""
+
+import time
+from typing import Any
+
+from kernels.errors import LoweringError, ScheduleError
+from search.runner.child.session import Session
+from search.runner.protocol import Message
+from search.timing.cold import evicting_s
+from search.timing.measure import (
+    LEAST_SAMPLES,
+    LONG_RUN_S,
+    SAMPLE_S,
+    VERY_LONG_RUN_S,
+    Samples,
+    measure,
+    start,
+)
+from search.timing.turns import Bounds, Control, Paced, measure_beside
+
+TRIAL_BUDGET_S = 0.08
+CLEARLY_SLOWER = 1.25
+BEHIND = 1.05  # times the best: more than noise, so that the finals will not have it
+FIRST_RUN = 1.8  # times that limit already in the run that is checked
+
+
+def trial(
+    session: Session, steps: Any, best_s: float | None, control: Message | None = None
+) -> Message:
+    """Compile, check and time one schedule; the check is its warm-up.
+
+    Args:
+        session: with what.
+        steps: of the schedule.
+        best_s: seconds of the best so far, at pace 1.
+        control: `steps` and `seconds` (at pace 1) of a schedule that the pace is read from.
+    """
+    begin = time.perf_counter()
+    known = _control(session, control)
+    call = session.call(steps)
+    compiled = time.perf_counter()
+    first = Samples(1, session.target.threads)
+
+    def sampled(_repeat: int) -> None:
+        first.take(call)
+
+    error, tolerance = session.check(sampled)
+    limits = Bounds(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
+    paced = _timed(session, steps, call, first, limits, known)
+    session.pace = paced.pace or session.pace  # until a control tells another
+    return {
+        "times": paced.samples.times,
+        "pace": paced.pace,
+        "takes_over": paced.takes_over,
+        "rejected": paced.samples.rejected,
+        "pruned": paced.stopped,
+        "compile_s": compiled - begin,
+        "measure_s": time.perf_counter() - compiled,
+        "max_error": error,
+        "tolerance": tolerance,
+    }
+
+
+def _timed(
+    session: Session,
+    steps: Any,
+    call: Any,
+    first: Samples,
+    limits: Bounds | None,
+    control: Control | None,
+) -> Paced:
+    """The samples of a candidate that is right, after the one of its check."""
+    threads = session.target.threads
+    cold = session.how_cold(call)
+    is_long = threads == 1 and cold is None and first.least_s >= LONG_RUN_S
+    if is_long and limits and first.least_s > FIRST_RUN * limits.stop_above_s * session.pace:
+        # Touching its memory for the first time does not double a run this long.
+        only = Samples(1, times=[first.least_s], rejected=first.rejected)
+        return Paced(only, True, session.pace if control else None)
+    run = session.on_copies(steps, call)
+    samples = Samples(1) if is_long else start(run, threads, cold)
+    if is_long and first.least_s >= VERY_LONG_RUN_S:
+        samples = first  # the median is of the others, if this one met new memory
+    if control is not None and limits is not None:
+        return measure_beside(control, run, samples, limits, TRIAL_BUDGET_S)
+    budget_s = TRIAL_BUDGET_S + LEAST_SAMPLES * (evicting_s(session.target) if cold else 0.0)
+    stop_above_s, behind_s = (limits.stop_above_s, limits.behind_s) if limits else (None, None)
+    samples, stopped = measure(run, budget_s, stop_above_s, threads, samples, behind_s)
+    return Paced(samples, stopped, None)
+
+
+def _control(session: Session, asked: Message | None) -> Control | None:
+    """The control that was asked for, bound and warmed up once.
+
+    None for several threads and cold caches, and where it does not run any more: that is no
+    fault of the candidate's.
+    """
+    if asked is None or session.target.threads > 1 or session.cache != "hot":
+        return None
+    if session.control is None or session.control[0] != asked:
+        repeat = max(1, round(SAMPLE_S / asked["seconds"]))
+        try:
+            call = session.call(asked["steps"])
+        except (LoweringError, ScheduleError, MemoryError):
+            return None
+        call(1)
+        session.control = asked, Control(call, asked["seconds"], repeat)
+    return session.control[1]

@@ -1,0 +1,191 @@
+"""A child process that answers requests, from the outside: its time and memory are watched.
+
+It can hang, segfault or eat memory; each costs the request that it was busy with, and the
+next request finds a new child.
+"""
+
+import os
+import selectors
+import subprocess
+import time
+from dataclasses import dataclass, field
+
+from kernels.patience import Patience
+from kernels.process import (
+    child_command,
+    child_environment,
+    end_group,
+    has_ended,
+    resident_bytes,
+    signal_name,
+)
+from search.errors import RunnerError
+from search.records import FailureClass
+from search.runner.protocol import Message, read_message, write_message
+
+WATCH_S = 0.05
+LAST_WORDS_S = 5.0
+
+
+class CandidateFailureError(Exception):
+    """A candidate failed.
+
+    Attributes:
+        kind: its class.
+        index: which of several finalists it was; None where that is not known.
+    """
+
+    def __init__(self, kind: FailureClass, message: str, index: int | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.index = index
+
+
+@dataclass
+class ChildProcess:
+    """One child at a time; used from one thread at a time, whose end would end the child.
+
+    Attributes:
+        module: what the child runs.
+        setup: the first request to each child.
+        setup_s: seconds that the setup may take.
+        memory_bytes: the child is killed beyond this.
+        environment: variables beside this process's own.
+        processors: where the child may run; None leaves that to the system.
+        niceness: by how much it gives way to others.
+        start_s: seconds that the last start and setup took.
+    """
+
+    module: str
+    setup: Message
+    setup_s: float
+    memory_bytes: int
+    environment: dict[str, str]
+    processors: set[int] | None = None
+    niceness: int = 0
+    start_s: float = field(default=0.0, init=False)
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False, repr=False)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the present child, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    def ask(self, request: Message, limit_s: float) -> Message:
+        """Send a request to the child, started if need be, and wait for its answer.
+
+        Of the limit counts the time in which this process and the child both run: what is
+        frozen with them, or beside them, did not hang.
+
+        Raises:
+            CandidateFailureError: the child said so, died, hung, or took too much memory.
+            RunnerError: it cannot be started or set up.
+        """
+        self.start()
+        return self._exchange(request, limit_s)
+
+    def start(self) -> None:
+        """Start and set up a child, unless one is there; RunnerError when that fails."""
+        if self._process is not None and not has_ended(self._process):
+            return
+        self.close()
+        begin = time.monotonic()
+        try:
+            self._process = subprocess.Popen(
+                child_command(self.module),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=child_environment(**self.environment),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RunnerError(f"the runner's child cannot be started: {error}") from error
+        self._place()
+        try:
+            self._exchange(self.setup, self.setup_s)
+        except CandidateFailureError as failure:
+            self.close()
+            raise RunnerError(f"the runner's child cannot be set up: {failure}") from failure
+        self.start_s = time.monotonic() - begin
+
+    def move(self, processors: set[int]) -> None:
+        """Have this child, and the ones after it, run elsewhere."""
+        self.processors = processors
+        self._place()
+
+    def close(self) -> None:
+        """End the child."""
+        if self._process is not None:
+            self._kill()
+
+    def _place(self) -> None:
+        if self._process is None:
+            return
+        try:
+            if self.processors is not None and hasattr(os, "sched_setaffinity"):
+                os.sched_setaffinity(self._process.pid, self.processors)
+            if self.niceness:
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, self.niceness)
+        except OSError:
+            return  # it has ended already, which the next exchange will tell
+
+    def _exchange(self, request: Message, limit_s: float) -> Message:
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            write_message(self._process.stdin, request)
+            reply = read_message(self._wait_for_line(limit_s))
+        except BrokenPipeError:
+            raise self._died() from None
+        if "failure" in reply:
+            raise CandidateFailureError(reply["failure"], reply["message"], reply.get("index"))
+        return reply
+
+    def _wait_for_line(self, limit_s: float) -> bytes:
+        """One line of the child's output, while its time and memory are watched."""
+        assert self._process is not None and self._process.stdout is not None
+        patience = Patience(limit_s)
+        received = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while not received.endswith(b"\n"):
+                self._watch(patience)
+                if selector.select(WATCH_S):
+                    chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+                    if not chunk:
+                        raise self._died()
+                    received += chunk
+        return received
+
+    def _watch(self, patience: Patience) -> None:
+        assert self._process is not None
+        if patience.is_over(self._process.pid):
+            self._kill()
+            raise CandidateFailureError("timeout", f"no answer within {patience.seconds:.0f} s")
+        used, limit = resident_bytes(self._process.pid), self.memory_bytes
+        if used > limit:
+            self._kill()
+            raise CandidateFailureError(
+                "memory", f"{used >> 20} MiB resident, limit {limit >> 20} MiB"
+            )
+
+    def _died(self) -> CandidateFailureError:
+        process = self._process
+        assert process is not None
+        end = time.monotonic() + LAST_WORDS_S
+        while not has_ended(process) and time.monotonic() < end:
+            time.sleep(WATCH_S)  # it has closed its output, and has its exit code yet to say
+        self._kill()
+        code = process.returncode
+        how = signal_name(-code) if code < 0 else f"exit code {code}"
+        return CandidateFailureError("crash", f"the process ended with {how}")
+
+    def _kill(self) -> None:
+        process, self._process = self._process, None
+        assert process is not None
+        end_group(process)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    continue

@@ -1,0 +1,272 @@
+"""Where candidates run: a killable child process that times, and others that compile ahead.
+
+A candidate can hang, segfault, eat memory or be wrong; each costs one trial. The child
+is started again for the next one.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernels.problem import Problem
+from kernels.process import ONE_THREAD
+from kernels.support import working_bytes
+from kernels.target import parse_target, resolve
+from search.records import CacheMode
+from search.runner.child_process import CandidateFailureError, ChildProcess
+from search.runner.compilers import READY_AHEAD, Compilers, compilers_beside
+from search.runner.processors import Claim, Paces, claim
+from search.runner.protocol import Message
+from search.timing.cold import added_bytes
+
+CHILD = "search.runner.child"
+COMPILER = "search.runner.child.compiler"
+SLOWEST_FLOPS = 2e9  # a candidate slower than this is as good as hung
+BASE_LIMIT_S = 20.0
+SETUP_LIMIT_S = 120.0
+BASE_MEMORY = 1 << 30
+PEER_LIMIT_S = 240.0  # to load a library, compile for it, and check each of its ways
+PARK_EARLY = {
+    "OPENBLAS_THREAD_TIMEOUT": "20",  # log2 of cycles of the processor's counter; by itself 28
+    "GOMP_SPINCOUNT": "20000",  # by itself 300000
+}
+"""Idle threads of the peers park within a millisecond, and not while calls follow at once."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds and bytes that one request may take."""
+
+    trial_s: float
+    setup_s: float
+    memory_bytes: int
+
+    @classmethod
+    def for_problem(cls, problem: Problem, measuring_bytes: int = 0) -> "Limits":
+        """Generous for a sane candidate of `problem`, final for any other.
+
+        Args:
+            problem: what candidates compute.
+            measuring_bytes: that the measurement itself takes.
+        """
+        work_s = problem.flops / SLOWEST_FLOPS
+        return cls(
+            trial_s=BASE_LIMIT_S + 10 * work_s,
+            setup_s=SETUP_LIMIT_S + 10 * work_s,
+            memory_bytes=BASE_MEMORY + 2 * working_bytes(problem) + measuring_bytes,
+        )
+
+
+def thread_limits(target: str) -> dict[str, str]:
+    """The environment that holds libraries to the threads of a canonical target."""
+    _, threads = parse_target(target)
+    if threads == 1:
+        return ONE_THREAD
+    return dict.fromkeys(ONE_THREAD, str(threads)) | PARK_EARLY
+
+
+@dataclass
+class Runner:
+    """Runs candidates of one problem in a child process; a context manager.
+
+    Candidates that are prepared are compiled beside it, in processes of their own on other
+    processors, while it times; where there are none, `prepare` does nothing.
+
+    Attributes:
+        problem: what to run.
+        target: the target's canonical string.
+        seed: of the random operands.
+        limits: see `Limits`.
+        child: the module that the child process runs; tests name a misbehaving one.
+        cache: `hot` or `cold`, how candidates are timed.
+        compiler: the module that compiles ahead.
+    """
+
+    problem: Problem
+    target: str
+    seed: int = 0
+    limits: Limits | None = None
+    child: str = CHILD
+    cache: CacheMode = "hot"
+    compiler: str = COMPILER
+    _paces: Paces = field(default_factory=Paces, init=False, repr=False)
+    _claim: Claim | None = field(default=None, init=False, repr=False)
+    _timing: ChildProcess | None = field(default=None, init=False, repr=False)
+    _compilers: Compilers | None = field(default=None, init=False, repr=False)
+
+    def __enter__(self) -> "Runner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _limits(self) -> Limits:
+        if self.limits:
+            return self.limits
+        measuring = added_bytes(resolve(self.target)) if self.cache == "cold" else 0
+        return Limits.for_problem(self.problem, measuring)
+
+    @property
+    def processors(self) -> Claim:
+        """Where this runner times and compiles; claimed with the first use."""
+        if self._claim is None:
+            self._claim = claim(self.target)
+        return self._claim
+
+    @property
+    def ahead(self) -> int:
+        """How many candidates are worth preparing while one is timed."""
+        return READY_AHEAD if self.processors.others else 0
+
+    @property
+    def start_s(self) -> float:
+        """Seconds that the start of the timing process took."""
+        return self._timed.start_s
+
+    def prepare(self, steps: list[Any]) -> None:
+        """Have a schedule compiled before its trial, while others are timed."""
+        if self._compilers is None:
+            others = self.processors.others
+            if not others:
+                return
+            children = [self._child(self.compiler, others) for _ in range(compilers_beside(others))]
+            self._compilers = Compilers(children, self._limits.trial_s)
+        self._compilers.prepare(steps)
+
+    def trial(
+        self, steps: list[Any], best_s: float | None, control: Message | None = None
+    ) -> Message:
+        """Compile (unless that is done), check and time one schedule.
+
+        Raises:
+            CandidateFailureError: the candidate failed, with its class.
+            RunnerError: the child cannot be started or set up.
+        """
+        self._timed.start()  # while the first candidate is compiled
+        ahead_s = None
+        if self._compilers:
+            self._compilers.help(steps, self._compile_here)
+            ahead_s = self._compilers.finish(steps)
+        request = {"do": "trial", "steps": steps, "best_s": best_s, "control": control}
+        reply = self._ask_with_control(request)
+        if ahead_s is not None:
+            reply["compile_s"] += ahead_s
+        if reply["rejected"] > len(reply["times"]) or self._is_slow_here(reply):
+            self._time_elsewhere()
+        return reply
+
+    def _ask_with_control(self, request: Message) -> Message:
+        """A trial; where the child dies, once more without its control, which may be to blame."""
+        try:
+            return self._ask(request, self._limits.trial_s)
+        except CandidateFailureError as failure:
+            if request["control"] is None or failure.kind not in ("crash", "memory"):
+                raise
+            return self._ask(request | {"control": None}, self._limits.trial_s)
+
+    def _is_slow_here(self, reply: Message) -> bool:
+        timing, pace = self.processors.timing, reply["pace"]
+        if timing is None or pace is None or reply["pruned"]:
+            return False
+        (processor,) = timing
+        return self._paces.is_to_leave(processor, pace, time.monotonic())
+
+    def finals(
+        self,
+        schedules: list[list[Any]],
+        rounds: int,
+        peers: bool,
+        placements: int = 1,
+        budget_s: float | None = None,
+    ) -> Message:
+        """Time finalists (and peers) again in interleaved rounds; errors as for `trial`.
+
+        Args:
+            schedules: steps of the finalists.
+            rounds: most rounds on each placement.
+            peers: whether to time other libraries too.
+            placements: of the buffers, over which the rounds are spread.
+            budget_s: seconds from this call on, after which no further round begins.
+        """
+        begin = time.monotonic()
+        self.settle()
+        self._timed.start()
+        if budget_s is not None:
+            budget_s = max(0.0, budget_s - (time.monotonic() - begin))
+        request = {
+            "do": "finals",
+            "schedules": schedules,
+            "rounds": rounds,
+            "with_peers": peers,
+            "placements": placements,
+            "budget_s": budget_s,
+        }
+        return self._ask(request, self._limits.trial_s * (len(schedules) + 1) + (budget_s or 0.0))
+
+    def settle(self) -> None:
+        """End the compilers, so that nothing of this runner computes beside the child."""
+        if self._compilers is not None:
+            self._compilers.close()
+            self._compilers = None
+
+    def renew(self) -> None:
+        """Have the next request answered by a fresh child, elsewhere if there is a place."""
+        self._timed.close()
+        self._time_elsewhere()
+
+    def peer(self, name: str) -> Message:
+        """Prepare and check one peer in the child; `absent` in the reply says why it cannot be.
+
+        Raises:
+            CandidateFailureError: the peer took the child down, or hung.
+            RunnerError: as for `trial`.
+        """
+        return self._ask({"do": "peer", "name": name}, PEER_LIMIT_S + self._limits.trial_s)
+
+    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> Message:
+        """Time one schedule and all peers in interleaved rounds; errors as for `trial`.
+
+        A peer that this child has not prepared is prepared first.
+        """
+        request = {"do": "beside", "steps": steps, "peers": peers, "budget_s": budget_s}
+        limit_s = (PEER_LIMIT_S + self._limits.trial_s) * (1 + len(peers))
+        return self._ask(request, limit_s)
+
+    def close(self) -> None:
+        """End all processes and give the processor back."""
+        self.settle()
+        if self._timing is not None:
+            self._timing.close()
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    @property
+    def _timed(self) -> ChildProcess:
+        if self._timing is None:
+            self._timing = self._child(self.child, self.processors.timing, cache=self.cache)
+            self._timing.setup["seed"] = self.seed
+        return self._timing
+
+    def _child(self, module: str, processors: set[int] | None, **setup: Any) -> ChildProcess:
+        first = {"do": "setup", "problem": self.problem.canonical, "target": self.target, **setup}
+        limits = self._limits
+        environment = thread_limits(self.target)
+        return ChildProcess(
+            module, first, limits.setup_s, limits.memory_bytes, environment, processors
+        )
+
+    def _compile_here(self, steps: list[Any]) -> Message:
+        return self._ask({"do": "compile", "steps": steps}, self._limits.trial_s)
+
+    def _ask(self, request: Message, limit_s: float) -> Message:
+        return self._timed.ask(request, limit_s)
+
+    def _time_elsewhere(self) -> None:
+        """Leave a processor that others keep busy."""
+        claimed = self.processors
+        if claimed.change(self._paces.left) and claimed.timing is not None:
+            self._timed.move(claimed.timing)
+            if self._compilers is not None:
+                self._compilers.move(claimed.others)

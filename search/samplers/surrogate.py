@@ -1,0 +1,195 @@
+"""The default sampler: a Gaussian process over points, asked about a pool of candidates.
+
+It models the logarithm of the time over the encoding of points (`search.space.parameters`), with
+the analytical model's estimate (`search.model.analytical`) as its mean, so that the timed schedules
+only have to teach where that errs. The candidates are the neighbours of the fastest, random
+points, and what a climb from the most promising free ones meets: their neighbours. The best that
+are free are candidates again for the next proposal, so that the climb goes on from trial to
+trial: what is best may be several changes away from any point that was timed. The one with the
+largest expected improvement is proposed (Jones, Schonlau and Welch, Efficient Global Optimization
+of Expensive Black-Box Functions, Journal of Global Optimization 13, 1998); in the last part of
+the budget the one that is believed the fastest.
+
+That alone leaves gaps. What a single change does to the fastest is known least where it looks known
+best: the process takes the function for smooth, and a step of the unrolling moves a time by 5 to
+20%, either way. So every third proposal is greedy, of the neighbours of the fastest the one that is
+believed the fastest (De Ath, Everson, Rahat and Fieldsend, Greed Is Good: Exploration and
+Exploitation Trade-offs in Bayesian Optimisation, ACM Transactions on Evolutionary Learning and
+Optimization 1(1), 2021), and values that nobody has tried come before all
+(`search.samplers.untried`).
+
+Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and a
+good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
+Kriging-Based Infill Criteria for Noisy Optimization, Structural and Multidisciplinary Optimization
+48, 2013). How far trials err is known (`benchmarks.trial_error`), and the process is told: from a
+few dozen of them it would take their errors for the shape of the function. What was timed at an
+unusual pace of the machine is believed less: the control that tells the pace suffers from others
+more, or less, than the candidate does. A point that was proposed and not timed yet is believed to
+be as fast as predicted, so that the next proposal goes elsewhere (Ginsbourger et al., Kriging Is
+Well-Suited to Parallelize Optimization, 2010).
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from math import log
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search.records import TrialRecord
+from search.samplers.features import Features
+from search.samplers.gaussian_process import GaussianProcess, expected_improvement
+from search.samplers.registry import IsFree
+from search.samplers.untried import Untried
+from search.space.parameters import Point
+from search.space.space import Space
+
+CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
+SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest
+GREEDY = 3  # every so many-th proposal is a neighbour of the fastest
+RANDOM, FRESH = 40, 8  # candidates from anywhere, and how many of them are new each time
+PROMISING = 20  # free candidates that stay for the next proposal
+CLIMBED = 2  # of the free ones, whose neighbours are candidates too
+SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
+MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
+FEW = 3  # trials before which there is nothing to model
+TRIAL_ERRS = 0.01  # any trial's time, as a share of it
+ERRS = 0.4  # of a pace's distance from the usual one: by so much more a time may be wrong
+
+Array = NDArray[np.float64]
+
+
+class _Timed(NamedTuple):
+    """What one trial took, and the machine's pace meanwhile, as logarithms."""
+
+    log_time: float
+    point: Point
+    log_pace: float
+
+
+class Surrogate:
+    """Proposes where the time may improve most, by what has been timed."""
+
+    def __init__(self, space: Space, seed: int, trials: int) -> None:
+        self._space = space
+        self._settles_at = trials - int(SETTLE * trials)
+        self._random = Random(seed)
+        self._features = Features(space)
+        self._timed: list[_Timed] = []
+        self._untried = Untried(space)
+        self._turn = 0
+        self._pending: dict[tuple[object, ...], Point] = {}
+        self._anywhere: deque[Point] = deque(maxlen=RANDOM)
+        self._promising: list[Point] = []
+        self._process = GaussianProcess()
+
+    def learn(self, trial: TrialRecord) -> None:
+        """Keep a trial that was timed; one that failed is no longer waited for."""
+        if not self._space.holds(trial.params):
+            return
+        self._pending.pop(self._space.key(trial.params), None)
+        self._untried.take_out(trial.params)
+        if trial.measurement is not None:
+            took, pace = log(trial.measurement.time_us), log(trial.pace or 1.0)
+            self._timed.append(_Timed(took, trial.params, pace))
+
+    def propose(self, is_free: IsFree) -> Point:
+        """What has its turn beside the fastest, else the largest improvement to expect."""
+        if len(self._timed) < FEW:
+            return self._space.draw(self._random)
+        data = self._data()
+        encoded, expected = self._features([timed.point for timed in data])
+        offset = self._fit(encoded, data, expected)
+        mean, _ = self._process.predict(encoded)
+        known = mean + expected + offset
+        centres = [data[i].point for i in np.argsort(known)[:CENTRES]]
+        if self._pending:
+            self._process.believe(self._features(list(self._pending.values()))[0])
+        chosen = self._beside(centres[0], is_free)
+        if chosen is None:
+            self._promising = self._climbed(centres, offset, float(known.min()), is_free)
+            if not self._promising:
+                return self._space.draw(self._random)
+            chosen = self._promising.pop(0)
+        self._untried.take_out(chosen)
+        self._pending[self._space.key(chosen)] = chosen
+        return chosen
+
+    def _fit(self, encoded: Array, data: list[_Timed], expected: Array) -> float:
+        """Have the process learn where the model errs, less a constant factor; its logarithm.
+
+        Args:
+            encoded: timed points, in rows.
+            data: what they took.
+            expected: logarithms of what the model says.
+        """
+        times = np.array([timed.log_time for timed in data])
+        residual = np.minimum(times, times.min() + SLOWEST) - expected
+        offset = float(np.median(residual))
+        paces = np.array([timed.log_pace for timed in data])
+        errors = ERRS * (paces - np.median(paces))
+        self._process.fit(encoded, residual - offset, TRIAL_ERRS**2 + errors**2)
+        return offset
+
+    def _beside(self, best: Point, is_free: IsFree) -> Point | None:
+        """A single change of `best` whose turn it is, whatever improvement there is to expect."""
+        if len(self._timed) >= self._settles_at:
+            return None
+        new = self._fastest(self._untried.in_place_of(best), is_free)
+        if new is not None:
+            return new
+        self._turn += 1
+        is_greedy = self._turn % GREEDY == 0
+        return self._fastest(self._space.neighbours(best), is_free) if is_greedy else None
+
+    def _fastest(self, points: Iterable[Point], is_free: IsFree) -> Point | None:
+        """Which of those that are free is believed the fastest."""
+        free = [point for point in points if is_free(point)]
+        if not free:
+            return None
+        candidates, estimates = self._features(free)
+        mean, _ = self._process.predict(candidates)
+        return free[int(np.argmin(mean + estimates))]
+
+    def _climbed(
+        self, centres: list[Point], offset: float, best: float, is_free: IsFree
+    ) -> list[Point]:
+        """The best candidates that are free, after a step up from the first of them."""
+        pool = self._pool(centres)
+        worth = self._worth(pool, offset, best)
+        tops = islice((pool[i] for i in np.argsort(worth) if is_free(pool[i])), CLIMBED)
+        known = {self._space.key(point) for point in pool}
+        beside = [point for top in tops for point in self._space.neighbours(top)]
+        higher = {key: p for p in beside if (key := self._space.key(p)) not in known}
+        if higher:
+            pool += higher.values()
+            more = self._worth(list(higher.values()), offset, best)
+            worth = np.concatenate([worth, more])
+        free = (pool[i] for i in np.argsort(worth) if is_free(pool[i]))
+        return list(islice(free, PROMISING))
+
+    def _pool(self, centres: list[Point]) -> list[Point]:
+        pool = [p for centre in centres for p in self._space.neighbours(centre)]
+        drawn = FRESH if self._anywhere else RANDOM
+        self._anywhere.extend(self._space.draw(self._random) for _ in range(drawn))
+        pool += [*self._anywhere, *self._promising]
+        return list({self._space.key(point): point for point in pool}.values())
+
+    def _worth(self, pool: list[Point], offset: float, best: float) -> Array:
+        """Less for what is better to try: by the improvement to expect, in the end by the time."""
+        candidates, estimates = self._features(pool)
+        mean, deviation = self._process.predict(candidates)
+        times = np.asarray(mean + estimates + offset)
+        if len(self._timed) >= self._settles_at:
+            return times
+        return -expected_improvement(times, deviation, best)
+
+    def _data(self) -> list[_Timed]:
+        if len(self._timed) <= MOST_DATA:
+            return self._timed
+        newest = self._timed[-MOST_DATA // 2 :]
+        older = sorted(self._timed[: -MOST_DATA // 2], key=lambda timed: timed.log_time)
+        return older[: MOST_DATA // 2] + newest

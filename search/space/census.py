@@ -1,0 +1,68 @@
+"""How many different legal schedules a space holds, exactly, without listing them.
+
+Given the register tile, the division among threads and the depth, what is chosen for the
+columns (block, pack of B, prefetch) and what is chosen for the rows (block, pack of A) do
+not depend on each other: neither in the steps that they give, nor in what the caches allow.
+So the schedules of each are counted apart and multiplied; and tiles of as many columns (or
+rows) share the count.
+"""
+
+from itertools import product
+
+from search.space.parameters import Point, Value, tile_shape
+from search.space.space import Space
+
+COLS = ("cols", "pack_b", "prefetch")
+ROWS = ("rows", "image_rows", "pack_a")
+
+
+def count_schedules(space: Space) -> int:
+    """The number of different legal schedules."""
+    free = len(space.values("outer")) * len(space.values("unroll"))
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    counts: dict[tuple[object, ...], int] = {}
+
+    def count(point: Point, names: tuple[str, ...], operand: str, key: tuple[object, ...]) -> int:
+        key = (operand, *key)
+        if key not in counts:
+            choices = {n: space.values(n) for n in names if space.values(n)}
+            counts[key] = _count(space, point, choices, operand)
+        return counts[key]
+
+    total = 0
+    for tile in space.values("tile"):
+        rows, vectors, split = tile_shape(tile)
+        cols = vectors if split else vectors * space.lanes
+        is_alone = rows >= space.dims.extent(space.dims.row)
+        for point, depth in _distinct_outer(space, base | {"tile": tile}):
+            part = space.part_of(point, rows, cols)
+            shared = (split, depth)
+            of_cols = count(point, COLS, "B", (cols, part[space.dims.col], is_alone, *shared))
+            of_rows = count(point, ROWS, "A", (rows, *part.values(), *shared))
+            total += free * of_cols * of_rows
+    return total
+
+
+def _distinct_outer(space: Space, base: Point) -> list[tuple[Point, int | None]]:
+    """Points with the divisions among threads and depths that give different steps."""
+    found: dict[object, tuple[Point, int | None]] = {}
+    for choice, depth in product(space.values("parallel") or ("",), space.values("depth")):
+        divided: Point = {"parallel": choice} if choice else {}
+        point = base | {"depth": depth} | divided
+        schedule = space.schedule(point)
+        found.setdefault(schedule, (point, schedule.depth))
+    return list(found.values())
+
+
+def _count(space: Space, base: Point, choices: dict[str, tuple[Value, ...]], operand: str) -> int:
+    """Different schedules of `base` with each of `choices`, as far as `operand` may be packed."""
+    largest = base | {name: options[-1] for name, options in choices.items()}  # whole, packed
+    all_fit = space.why_illegal(space.schedule(largest), operand) is None
+    seen = set()
+    for chosen in product(*choices.values()):
+        schedule = space.schedule(base | dict(zip(choices, chosen, strict=True)))
+        if schedule in seen:
+            continue
+        if all_fit or space.why_illegal(schedule, operand) is None:
+            seen.add(schedule)
+    return len(seen)

@@ -1,0 +1,148 @@
+"""Parameters of a search: each knows its values, their neighbours, and numbers for them.
+
+The numbers (an encoding) put values that act alike near each other, about one unit from end
+to end: sizes by their logarithm, register tiles by rows and columns. A model of the speed
+and the distance of two points are made of them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import log2
+from random import Random
+
+from search.space.tiles import SplitTile
+
+Value = int | str | bool
+Point = dict[str, Value]
+
+WHOLE = 0  # "do not cut this dim"
+SIZE_SPAN = 4.0  # doublings of a size that make one unit of the encoding
+ROWS_SPAN, VECTORS_SPAN = 3.0, 2.0
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One dimension of the search: its name and its values, in their natural order."""
+
+    name: str
+    values: tuple[Value, ...]
+
+    def neighbours(self, value: Value) -> tuple[Value, ...]:
+        """The values next to `value` in the natural order."""
+        at = self.values.index(value)
+        return tuple(self.values[i] for i in (at - 1, at + 1) if 0 <= i < len(self.values))
+
+    def encode(self, value: Value) -> tuple[float, ...]:
+        """`value` as numbers, always as many."""
+        return (self.values.index(value) / max(1, len(self.values) - 1),)
+
+
+@dataclass(frozen=True)
+class Choice(Parameter):
+    """Values without an order: each is every other's neighbour, and equally far from it."""
+
+    def neighbours(self, value: Value) -> tuple[Value, ...]:
+        """All other values."""
+        return tuple(v for v in self.values if v != value)
+
+    def encode(self, value: Value) -> tuple[float, ...]:
+        """One number for two values, else one for each."""
+        if len(self.values) <= 2:
+            return super().encode(value)
+        return tuple(float(v == value) for v in self.values)
+
+
+@dataclass(frozen=True)
+class Size(Parameter):
+    """Wanted sizes of a block of a dim; the last, `WHOLE`, leaves the dim of `extent` uncut."""
+
+    extent: int = 1
+
+    def size(self, value: Value) -> int:
+        """The size that a value wants."""
+        return self.extent if value == WHOLE else int(value)
+
+    def encode(self, value: Value) -> tuple[float, ...]:
+        """The logarithm of the size."""
+        return (log2(self.size(value)) / SIZE_SPAN,)
+
+    def nearest(self, wanted: int) -> Value:
+        """The value nearest to `wanted` on a scale of ratios; WHOLE where it covers the dim."""
+        if wanted >= self.extent:
+            return WHOLE
+        return min(self.values, key=lambda v: abs(log2(self.size(v) / max(1, wanted))))
+
+
+@dataclass(frozen=True)
+class RegisterTile(Parameter):
+    """Register tiles, `ROWSxVECTORS`, and those of single columns (`search.space.tiles`)."""
+
+    @cached_property
+    def _shapes(self) -> dict[Value, tuple[int, int, int]]:
+        return {value: tile_shape(value) for value in self.values}
+
+    def neighbours(self, value: Value) -> tuple[Value, ...]:
+        """The tiles with the next number of rows, of vectors, or of both that keeps the area.
+
+        Few tiles use all registers, and from one of those to another it takes two changes.
+        """
+        near = self._near.get(value)
+        if near is None:
+            near = self._near[value] = self._neighbours(*self._shapes[value])
+        return near
+
+    @cached_property
+    def _near(self) -> dict[Value, tuple[Value, ...]]:
+        """The neighbours that were asked for."""
+        return {}
+
+    def _neighbours(self, rows: int, cols: int, split: int) -> tuple[Value, ...]:
+        near = []
+        for other, (r, c, s) in self._shapes.items():
+            if (r, c, s) == (rows, cols, split) or (split > 0) != (s > 0):
+                continue
+            steps = (abs(r - rows) > 0) + (abs(c - cols) > 0) + (s != split)
+            close = abs(log2(r / rows)) <= 1 and abs(log2(c / cols)) <= 1
+            if close and (steps == 1 or abs(log2(r * c / (rows * cols))) <= 0.5):
+                near.append(other)
+        return tuple(near)
+
+    def encode(self, value: Value) -> tuple[float, ...]:
+        """Logarithms of rows and columns (or vectors), and of the partial sums of a split."""
+        return self.encode_shape(*self._shapes[value])
+
+    @staticmethod
+    def encode_shape(rows: int, cols: int, split: int) -> tuple[float, ...]:
+        """The encoding of a tile's shape, also of one that is no value here."""
+        return (log2(rows) / ROWS_SPAN, log2(cols) / VECTORS_SPAN, log2(1 + split))
+
+
+def step_aside(parameters: tuple[Parameter, ...], point: Point, random: Random) -> Point:
+    """A neighbour of `point`: one parameter moved to a value next to its own."""
+    movable = [p for p in parameters if len(p.values) > 1]
+    if not movable:
+        return point
+    parameter = random.choice(movable)
+    near = parameter.neighbours(point[parameter.name])
+    return point | {parameter.name: random.choice(near)} if near else point
+
+
+@lru_cache(maxsize=1024)
+def tile_shape(value: Value) -> tuple[int, int, int]:
+    """Rows, vectors (single columns of a split tile), and a split tile's vectors, else 0."""
+    split = SplitTile.parse(str(value))
+    if split is not None:
+        return split.rows, split.cols, split.vectors
+    rows, vectors = (int(x) for x in str(value).split("x"))
+    return rows, vectors, 0
+
+
+def default(parameter: Parameter) -> Value:
+    """What a point says of a parameter that its problem did not have, or not yet."""
+    return parameter.values[-1] if isinstance(parameter, Size) else parameter.values[0]
+
+
+def completed(parameters: Iterable[Parameter], params: Point) -> Point:
+    """A point that was stored, in the parameters that its problem has now."""
+    return {p.name: params.get(p.name, default(p)) for p in parameters}

@@ -1,0 +1,80 @@
+"""Which earlier searches say something of a problem, and how near they are.
+
+To whom a schedule may serve: the same operation, element type, layout and transposes, on the
+same processor (its name stands for its instruction set and caches); then the distance of the
+extents' logarithms, in doublings, as AutoTVM and Ansor's users find schedules of one shape to
+serve for others (Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section 4:
+transfer between workloads). Another number of threads, bias, epilogue and the like count as a
+fraction of a doubling. The problem itself counts as the nearest of all, where it has been
+searched before.
+
+What a processor is like, any search for the operation tells that ran on as many threads of it.
+"""
+
+from collections import Counter
+from dataclasses import fields
+from math import log2, sqrt
+
+from kernels.problem import Problem
+from kernels.target.model import parse_target
+from search.records import Earlier, Solved
+from search.space.space import Space
+from search.store import TrialStore
+
+FARTHEST = 2.5  # doublings of extents, in all, from where a schedule says little
+DETAIL = 0.5  # what another epilogue or the like counts, in doublings
+DECISIVE = ("dtype", "layout", "transpose_a", "transpose_b", "weights", "groups")
+MOST = 16  # earlier searches that are read
+NEAREST = 4  # of them, whose schedules may serve
+MOST_ALIKE = 2  # for one and the same problem: those with the most trials
+
+
+def near_searches(space: Space, store: TrialStore) -> list[Solved]:
+    """What the nearest of a store's searches on the same processor have found.
+
+    Those whose schedules may serve come first.
+    """
+    known = [
+        (doublings(space.problem, earlier.problem) + DETAIL * (not same_threads), earlier)
+        for earlier in store.earlier(space.problem.op)
+        if (same_threads := _same_threads(space, earlier.target)) is not None
+    ]
+    known.sort(key=lambda one: (one[0], -one[1].trials))
+    alike: Counter[str] = Counter()
+    near: list[Earlier] = []
+    for _, earlier in known:
+        alike[earlier.problem.canonical] += 1
+        if alike[earlier.problem.canonical] <= MOST_ALIKE:
+            near.append(earlier)
+    serving = [earlier for earlier in near if distance(space, earlier) is not None][:NEAREST]
+    others = [earlier for earlier in near if earlier not in serving]
+    return store.solved([*serving, *others][:MOST])
+
+
+def distance(space: Space, other: Earlier | Solved) -> float | None:
+    """Doublings between two problems; None when schedules of one say nothing of the other."""
+    here, there = space.problem, other.problem
+    same_threads = _same_threads(space, other.target)
+    decided = all(getattr(here, n, None) == getattr(there, n, None) for n in DECISIVE)
+    if not decided or same_threads is None:
+        return None
+    apart = doublings(here, there) + DETAIL * (not same_threads)
+    return apart if apart <= FARTHEST else None
+
+
+def doublings(here: Problem, there: Problem) -> float:
+    """The distance of two problems of one operation, whatever differs."""
+    apart = 0.0
+    for field in fields(here):
+        mine, other = getattr(here, field.name), getattr(there, field.name)
+        if isinstance(mine, int) and not isinstance(mine, bool) and min(mine, other) > 0:
+            apart += log2(mine / other) ** 2
+        elif mine != other:
+            apart += DETAIL**2
+    return sqrt(apart)
+
+
+def _same_threads(space: Space, target: str) -> bool | None:
+    """Whether a target has as many threads; None when it is another processor."""
+    processor, threads = parse_target(target)
+    return threads == space.target.threads if processor == space.target.cpu else None

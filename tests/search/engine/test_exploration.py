@@ -1,0 +1,110 @@
+"""What a search makes of its trials: the control, the usual pace, and where it goes on."""
+
+from typing import Any
+
+import pytest
+
+from search.engine import proposals
+from search.engine.exploration import Exploration
+from search.engine.proposals import GIVES_WAY, PRIOR, TRANSFER, Proposals
+from search.model.prior import prior_points
+from search.records import TrialRecord, TuneRequest
+from search.space.space import Space
+from search.store import MemoryStore
+from search.timing.measure import summarise
+from tests.search.engine.test_tune import SQUARE, TARGET
+
+SPACE = Space(SQUARE, TARGET)
+POINTS = prior_points(SPACE, 12)
+
+
+def trial(number: int, seconds: float, state: str = "timed", pace: float | None = 1.0):
+    point = POINTS[number]
+    return TrialRecord(
+        number,
+        SPACE.schedule(point),
+        point,
+        state,
+        "prior",
+        measurement=summarise([seconds] * 6, SQUARE.flops),
+        pace=pace,
+    )
+
+
+def explored(*trials: TrialRecord) -> Exploration:
+    """The search that a store with these trials goes on with."""
+    store = MemoryStore()
+    for one in trials:
+        store.add(one)
+    return Exploration(SPACE, TuneRequest(trials=40), store, [])
+
+
+class Answering:
+    """A runner whose trials take what they are told to; a control never runs."""
+
+    ahead = 0
+
+    def __init__(self, *seconds: float) -> None:
+        self.seconds = list(seconds)
+        self.controls: list[Any] = []
+
+    def prepare(self, steps: list[Any]) -> None: ...
+
+    def trial(self, steps: list[Any], best_s: float | None, control: Any = None) -> Any:
+        self.controls.append(control and control["seconds"])
+        return {
+            "times": [self.seconds.pop(0)] * 6,
+            "pace": None,
+            "rejected": 0,
+            "pruned": False,
+            "takes_over": False,
+            "compile_s": 0.1,
+            "max_error": 0.0,
+        }
+
+
+def test_the_control_of_a_resumed_search_is_the_first_about_as_fast_as_the_luckiest() -> None:
+    search = explored(
+        trial(0, 2.0), trial(1, 1.05, "pruned"), trial(2, 1.04), trial(3, 1.0), trial(4, 1.02)
+    )
+    assert search.best is not None and search.control is not None
+    assert (search.best.number, search.control.number) == (3, 2)
+
+
+def test_a_control_that_does_not_run_any_more_makes_way_for_the_next_to_be_the_best() -> None:
+    search, runner = explored(trial(0, 1e-3)), Answering(2e-3, 3e-3, 0.5e-3, 0.4e-3)
+    for number in range(1, 5):
+        search.run(runner, POINTS[number], "prior")
+    assert runner.controls == [pytest.approx(1e-3), None, None, pytest.approx(0.5e-3)]
+
+
+def test_the_usual_pace_is_that_of_trials_that_were_timed_to_the_end() -> None:
+    stopped = trial(2, 3.0, "pruned", pace=1.7)
+    search = explored(trial(0, 1.0, pace=None), trial(1, 1.0), stopped, trial(3, 1.1, pace=1.1))
+    assert search.paces == [1.0, 1.1]
+
+
+@pytest.mark.parametrize(("seed", "drawn_from"), [(5, 8), (2**32 - 1, 2)])
+def test_a_resumed_sampler_draws_other_numbers(
+    seed: int, drawn_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, seeds = proposals.make_sampler, []
+
+    def noted(name: str, space: Space, seed: int, trials: int) -> Any:
+        seeds.append(seed)
+        return made(name, space, seed, trials)
+
+    monkeypatch.setattr(proposals, "make_sampler", noted)
+    stored = [trial(number, 1.0) for number in range(3)]
+    for trials in ([], stored):
+        Proposals(SPACE, TuneRequest(seed=seed, sampler="local"), trials)
+    assert seeds == [seed, drawn_from]
+
+
+@pytest.mark.parametrize("starts", [0, 2])
+def test_one_of_the_prior_gives_way_to_what_near_problems_offer(starts: int) -> None:
+    given = POINTS[-1:] * starts
+    asked = Proposals(SPACE, TuneRequest(sampler="local"), starts=given)
+    origins = [asked.next()[1] for _ in range(PRIOR + 2)]
+    assert origins.count(TRANSFER) == min(1, starts)
+    assert origins.count("prior") == PRIOR - GIVES_WAY * min(1, starts)

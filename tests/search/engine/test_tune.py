@@ -1,0 +1,457 @@
+import dataclasses
+
+import pytest
+
+from kernels.problem import Matmul, parse_problem
+from kernels.schedule import Schedule
+from kernels.target import Target, detect
+from search.engine.tune import local_runner, tune
+from search.errors import BudgetError
+from search.finals.finals import CONTENDERS, FINALISTS
+from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
+from search.runner.child_process import CandidateFailureError
+from search.runner.runner import Runner
+from search.space.space import Space
+from search.store import MemoryStore
+from search.timing.turns import WORTH
+from tests.search.runner import faulty_child
+from tests.search.runner.patience import Patient
+
+TARGET = Target("fake", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10,
+                l2_bytes=1 << 20, l3_bytes=32 << 20)  # fmt: skip
+SQUARE = parse_problem("matmul:m=512,n=512,k=512,dtype=f32")
+
+
+class FakeRunner:
+    """Times that depend on the schedule alone; one register tile fails."""
+
+    def __init__(self) -> None:
+        self.hashes: list[str] = []
+        self.failing_rows = -1
+        self.finals_fail = 0
+        self.failing_final: int | None = None
+
+    def __enter__(self) -> "FakeRunner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    ahead = 0
+    start_s = 0.0
+
+    def prepare(self, steps):
+        pass
+
+    def settle(self):
+        pass
+
+    def renew(self):
+        pass
+
+    def trial(self, steps, best_s, control=None):
+        schedule = Schedule.from_json(steps)
+        self.hashes.append(schedule.hash)
+        if schedule.register.rows == self.failing_rows:
+            raise CandidateFailureError("crash", "SIGSEGV")
+        seconds = self.seconds(schedule)
+        pruned = best_s is not None and seconds > 1.25 * best_s
+        return {
+            "times": [seconds] * 6,
+            "pace": 1.0,
+            "rejected": 0,
+            "pruned": pruned,
+            "takes_over": control is not None and seconds < WORTH * control["seconds"],
+            "compile_s": 0.1,
+            "max_error": 0.0,
+        }
+
+    @staticmethod
+    def seconds(schedule: Schedule) -> float:
+        register = schedule.register
+        return 1e-3 * (1 + abs(register.rows - 7) + abs(register.cols - 48) / 16)
+
+    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+        if self.finals_fail:
+            self.finals_fail -= 1
+            raise CandidateFailureError("wrong", "now and then", self.failing_final)
+
+        def timed(seconds):
+            return {
+                "times": [[seconds] * rounds] * placements,
+                "rounds": [list(range(rounds))] * placements,
+            }
+
+        named = {"openblas": timed(2e-3)} if peers else {}
+        return {
+            "finalists": [timed(self.seconds(Schedule.from_json(s))) for s in schedules],
+            "rejected": 0,
+            "peers": named,
+            "peak_gflops": 1e3,
+            "cold": None,
+            "scratch_bytes": [{"A": 64, "B": 640}] * len(schedules),
+        }
+
+
+def run(request: TuneRequest, store=None, runner=None, problem=SQUARE, **options):
+    runner = runner or FakeRunner()
+    store = store or MemoryStore()
+    result = tune(problem, TARGET, request, store, make_runner=lambda *_: runner, **options)
+    return result, runner, store
+
+
+def test_spends_the_budget_and_times_nothing_twice() -> None:
+    result, runner, _ = run(TuneRequest(trials=80))
+    assert len(result.trials) == 80
+    assert len(set(runner.hashes)) == 80
+    assert [t.number for t in result.trials] == list(range(80))
+    assert {t.origin for t in result.trials} == {"prior", DEFAULT_SAMPLER}
+    assert result.complete
+    assert result.best is not None
+    fastest = min(runner.seconds(t.schedule) for t in result.trials)
+    assert result.best.measurement.time_us == pytest.approx(fastest * 1e6)
+    assert len(result.best.runners_up) == FINALISTS - 1
+
+
+@pytest.mark.parametrize("sampler", [s for s in SAMPLERS if s != "gp"])
+def test_every_sampler_finds_untried_schedules(sampler: str) -> None:
+    result, runner, _ = run(TuneRequest(trials=40, sampler=sampler))
+    assert len(set(runner.hashes)) == 40
+    assert result.trials[-1].origin == sampler
+
+
+@pytest.mark.parametrize("sampler", [DEFAULT_SAMPLER, "random"])
+def test_same_seed_same_trials(sampler: str) -> None:
+    def hashes(seed: int) -> list[str]:
+        result, *_ = run(TuneRequest(trials=40, seed=seed, sampler=sampler))
+        return [trial.schedule.hash for trial in result.trials]
+
+    assert hashes(3) == hashes(3)
+    if sampler == "random":  # the default can come to the same whatever it draws
+        assert hashes(3) != hashes(4)
+
+
+def test_a_failure_costs_one_trial_and_is_kept_with_its_class() -> None:
+    runner = FakeRunner()
+    runner.failing_rows = 6
+    result, *_ = run(TuneRequest(trials=40), runner=runner)
+    failed = [t for t in result.trials if t.state == "failed"]
+    assert failed
+    assert {(t.failure, t.message) for t in failed} == {("crash", "SIGSEGV")}
+    assert len(result.trials) == 40
+    assert result.best is not None
+    assert result.best.schedule.register.rows != 6
+
+
+def test_stored_trials_count_and_are_not_timed_again() -> None:
+    store = MemoryStore()
+    run(TuneRequest(trials=25), store=store)
+    result, runner, _ = run(TuneRequest(trials=40), store=store)
+    assert len(runner.hashes) == 15
+    assert len({t.schedule.hash for t in result.trials}) == 40
+    assert [t.number for t in store.trials()] == list(range(40))
+
+
+def test_stored_points_of_an_earlier_space_count_but_teach_nothing() -> None:
+    store = MemoryStore()
+    run(TuneRequest(trials=3), store=store)
+    old = MemoryStore()
+    for trial in store.trials():
+        old.add(dataclasses.replace(trial, params={"colour": 3}))
+    result, runner, _ = run(TuneRequest(trials=40), store=old)
+    assert len(runner.hashes) == 37 and len(result.trials) == 40
+
+
+def test_an_interrupted_search_says_so_and_resumes_where_it_was() -> None:
+    store = MemoryStore()
+    short, *_ = run(
+        TuneRequest(trials=30), store=store, should_stop=lambda: len(store.trials()) > 9
+    )
+    assert not short.complete
+    assert len(short.trials) == 10
+    assert short.best is not None
+    full, runner, _ = run(TuneRequest(trials=30), store=store)
+    assert full.complete
+    assert len(runner.hashes) == 20
+
+
+def test_seconds_end_the_search_but_one_candidate_is_always_tried() -> None:
+    result, *_ = run(TuneRequest(trials=1000, seconds=1e-9))
+    assert not result.complete
+    assert len(result.trials) == 1
+    assert result.best is not None
+
+
+def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> None:
+    runner = FakeRunner()
+    slower = runner.seconds
+    runner.seconds = lambda schedule: slower(schedule) / 4  # so short that all meet in the finals
+    runner.finals = lambda schedules, rounds, *_: {
+        "finalists": [
+            {"times": [[(99 - i) * 1e-3] * rounds], "rounds": [list(range(rounds))]}
+            for i in range(len(schedules))
+        ],
+        "rejected": 0,
+        "cold": None,
+        "peers": {},
+        "peak_gflops": 1e3,
+        "scratch_bytes": [{"A": 64, "B": i} for i in range(len(schedules))],
+    }
+    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    assert result.best is not None
+    assert result.best.measurement.time_us == pytest.approx((99 - CONTENDERS + 1) * 1e3)
+    assert result.best.scratch_bytes == {"A": 64, "B": CONTENDERS - 1}, "that of the winner"
+    others = [m.time_us for _, m in result.best.runners_up]
+    assert others == sorted(others) and len(others) == FINALISTS - 1
+    assert min(others) > result.best.measurement.time_us
+
+
+class Paced(FakeRunner):
+    """A runner on a machine that is slower in every third trial, and says so where it can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.controls: list = []
+
+    def trial(self, steps, best_s, control=None):
+        reply = super().trial(steps, best_s, control)
+        pace = 1.5 if control and len(self.controls) % 3 == 0 else 1.0
+        self.controls.append(control)
+        times = [seconds * pace for seconds in reply["times"]]
+        return reply | {"times": times, "pace": pace if control else None}
+
+
+def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
+    result, runner, _ = run(TuneRequest(trials=30), runner=Paced())
+    assert runner.controls[0] is None
+    best = result.trials[0]
+    for trial, control in zip(result.trials[1:], runner.controls[1:], strict=True):
+        assert control["steps"] == list(best.schedule.to_json())
+        assert control["seconds"] == pytest.approx(FakeRunner.seconds(best.schedule))
+        is_usual = trial.state == "timed" and trial.pace == 1.0
+        if is_usual and trial.measurement.time_us < WORTH * best.measurement.time_us:
+            best = trial
+    for trial in result.trials:
+        assert trial.measurement.time_us == pytest.approx(1e6 * FakeRunner.seconds(trial.schedule))
+        assert trial.samples[0] == pytest.approx(
+            FakeRunner.seconds(trial.schedule) * (trial.pace or 1.0)
+        )
+    assert {trial.pace for trial in result.trials} == {None, 1.0, 1.5}
+
+
+def test_a_search_that_goes_on_has_the_control_of_the_one_before() -> None:
+    store = MemoryStore()
+    first, *_ = run(TuneRequest(trials=20), store, Paced())
+    _, runner, _ = run(TuneRequest(trials=22), store, Paced())
+    fastest = min(t.measurement.time_us for t in first.trials if t.state == "timed")
+    near = [t for t in first.trials if t.state == "timed"]
+    near = [t for t in near if t.measurement.time_us <= fastest / WORTH]
+    assert runner.controls[0]["steps"] == list(near[0].schedule.to_json()), "not the luckiest"
+
+
+class Lucky(Paced):
+    """A runner whose every trial seems faster than the one before, and none at a second look."""
+
+    def trial(self, steps, best_s, control=None):
+        reply = super().trial(steps, best_s, control)
+        lucky_s = reply["times"][0] * 0.9 ** len(self.controls)
+        return reply | {"times": [lucky_s] * 5, "takes_over": False}
+
+
+def test_who_was_only_lucky_is_no_control() -> None:
+    result, runner, _ = run(TuneRequest(trials=10, sampler="local"), runner=Lucky())
+    assert len({str(c["steps"]) for c in runner.controls if c}) == 1
+    assert (
+        min(t.measurement.time_us for t in result.trials)
+        < 0.9**8 * 1e6 * runner.controls[1]["seconds"]
+    )
+
+
+class Confused(Paced):
+    """A runner on which whatever is timed in a slow moment seems much faster than the control."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_beat: list[float | None] = []
+
+    def trial(self, steps, best_s, control=None):
+        self.to_beat.append(best_s)
+        reply = super().trial(steps, best_s, control)
+        if reply["pace"] == 1.5:
+            reply |= {"times": [t / 2 for t in reply["times"]], "takes_over": True}
+        return reply
+
+
+def test_nobody_becomes_the_control_at_an_unusual_pace() -> None:
+    result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
+    slow = [t for t in result.trials if t.pace == 1.5]
+    assert len(slow) > 5 and all(t.takes_over for t in slow)
+    controls = {str(c["steps"]) for c in runner.controls if c}
+    assert not controls & {str(list(t.schedule.to_json())) for t in slow}
+    assert len(controls) > 1, "others do take over"
+
+
+def test_what_is_behind_is_told_by_the_fastest_at_a_usual_pace() -> None:
+    result, runner, _ = run(TuneRequest(trials=30, sampler="local"), runner=Confused())
+    assert runner.to_beat[0] is None
+    hasty = 0
+    for number, to_beat in enumerate(runner.to_beat[1:], 1):
+        before = [t for t in result.trials[:number] if t.state == "timed"]
+        steady = min(t.measurement.time_us for t in before if t.pace != 1.5)
+        assert to_beat == pytest.approx(steady / 1e6)
+        hasty += min(t.measurement.time_us for t in before) < 0.9 * steady
+    assert hasty > 1, "some were told too fast"
+
+
+def test_the_paces_of_a_search_go_into_its_interval() -> None:
+    request = TuneRequest(trials=30, sampler="local")  # which paces do not lead elsewhere
+    calm, *_ = run(request)
+    paced, *_ = run(request, runner=Paced())
+    known, *_ = run(request, MemoryStore(paces=[[1.0, 1.0, 1.5, 1.5]] * 9))
+    for found in (paced, known):
+        assert found.best.measurement.gflops == calm.best.measurement.gflops
+        assert found.best.measurement.interval[0] < calm.best.measurement.interval[0] / 1.4
+
+
+def test_a_small_space_runs_dry_and_is_complete() -> None:
+    tiny = Matmul(m=1, n=1, k=1, dtype="f32")
+    result, runner, _ = run(TuneRequest(trials=5000), problem=tiny)
+    assert result.complete
+    assert len(runner.hashes) == len(set(runner.hashes)) < 100
+
+
+class Long(FakeRunner):
+    """A runner of candidates that take so long that few of them can meet in the finals."""
+
+    @staticmethod
+    def seconds(schedule: Schedule) -> float:
+        return 6 * FakeRunner.seconds(schedule)
+
+
+@pytest.mark.parametrize("index", [None, 0])
+@pytest.mark.parametrize("kind", [FakeRunner, Long])
+def test_finalists_that_fail_leave_the_rest(kind: type[FakeRunner], index: int | None) -> None:
+    runner = kind()
+    runner.finals_fail, runner.failing_final = 2, index
+    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    assert result.best is not None
+    # Of twelve one is replaced; where nobody knows who it was, those that trail go with it.
+    assert len(result.best.runners_up) == FINALISTS - (1 if index == 0 else 2)
+    timed = sorted((t for t in result.trials if t.measurement), key=lambda t: t.measurement.time_us)
+    assert result.best.schedule == timed[2 if index == 0 else 0].schedule
+
+
+class Alike(FakeRunner):
+    """A runner of candidates that take about as long, so that none is stopped early."""
+
+    @staticmethod
+    def seconds(schedule: Schedule) -> float:
+        return 1e-3 * (1 + FakeRunner.seconds(schedule))
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_nobody_takes_the_place_of_a_finalist_who_fails_among_few(index: int | None) -> None:
+    runner = Alike()
+    runner.finals_fail, runner.failing_final = 2, index
+    result, *_ = run(TuneRequest(trials=FINALISTS), runner=runner)
+    assert result.best is not None
+    assert len(result.best.runners_up) == FINALISTS - 3
+    runner = FakeRunner()
+    runner.finals_fail = 3 * FINALISTS
+    result, *_ = run(TuneRequest(trials=20), runner=runner)
+    assert result.best is None, "nobody is left"
+
+
+def test_no_candidate_that_runs_means_no_best() -> None:
+    runner = FakeRunner()
+    runner.trial = lambda *_: (_ for _ in ()).throw(
+        CandidateFailureError("compile", "nothing compiles")
+    )
+    result, *_ = run(TuneRequest(trials=5), runner=runner)
+    assert result.best is None
+    assert result.count("failed") == 5
+
+
+def test_callbacks_see_each_trial_after_it_is_stored() -> None:
+    store = MemoryStore()
+    seen: list[tuple[int, int]] = []
+
+    def on_trial(trial: TrialRecord, best: TrialRecord | None) -> None:
+        seen.append((trial.number, len(store.trials())))
+        assert best is not None
+
+    run(TuneRequest(trials=14), store=store, on_trial=on_trial)
+    assert seen == [(n, n + 1) for n in range(14)]
+
+
+def test_trials_of_another_space_are_kept_but_teach_nothing() -> None:
+    store = MemoryStore()
+    result, *_ = run(TuneRequest(trials=3), store=store)
+    strange = dataclasses.replace(result.trials[0], number=7, params={"colour": "red"})
+    store.add(strange)
+    again, *_ = run(TuneRequest(trials=20), store=store)
+    assert [t.number for t in again.trials][:4] == [0, 1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"trials": 0}, "trials"),
+        ({"trials": 10**9}, "trials"),
+        ({"seconds": 0.0}, "seconds"),
+        ({"seconds": float("nan")}, "seconds"),
+        ({"seed": -1}, "seed"),
+        ({"sampler": "magic"}, "sampler"),
+    ],
+)
+def test_bad_budgets_name_the_field(options, field: str) -> None:
+    with pytest.raises(BudgetError) as caught:
+        TuneRequest(**options)
+    assert caught.value.field == field
+
+
+def test_the_process_that_times_has_the_seed_and_the_cache_mode_of_the_request() -> None:
+    with local_runner(SQUARE, TARGET.canonical, TuneRequest(seed=7, cache="cold")) as runner:
+        assert isinstance(runner, Runner)
+        assert (runner.problem, runner.target) == (SQUARE, TARGET.canonical)
+        assert (runner.seed, runner.cache) == (7, "cold")
+
+
+def test_a_real_search_beats_its_own_first_guess_or_keeps_it() -> None:
+    problem = parse_problem("matmul:m=96,n=112,k=80,dtype=f32")
+    result = tune(problem, detect(), TuneRequest(trials=20, peers=True), MemoryStore())
+    assert result.best is not None
+    assert result.count("failed") == 0
+    assert 0.05 < result.best.peak_fraction <= 1.1
+    assert result.peers["openblas"].gflops > 0
+    assert all(t.max_error is not None and t.samples for t in result.trials)
+
+
+def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> None:
+    problem = parse_problem("matmul:m=24,n=40,k=16,dtype=f32")
+    rows = [
+        1,
+        faulty_child.HANG,
+        faulty_child.CRASH,
+        faulty_child.EAT,
+        faulty_child.RAISE,
+        faulty_child.EXIT,
+        8,
+        faulty_child.WRONG,
+    ]
+    base = {p.name: p.values[0] for p in Space(problem, detect()).parameters}
+    points = [base | {"tile": f"{r}x1"} for r in rows]
+    monkeypatch.setattr("search.engine.proposals.prior_points", lambda *_: points)
+
+    def runner(problem, target, request):
+        return Patient(problem, target, request.seed, child="tests.search.runner.faulty_child")
+
+    store = MemoryStore()
+    result = tune(problem, detect(), TuneRequest(trials=8), store, make_runner=runner)
+    ends = [t.failure or t.state for t in store.trials()]
+    good = {"timed", "pruned"}
+    assert ends[0] == "timed"
+    assert ends[1:6] == ["timeout", "crash", "memory", "runtime", "crash"]
+    assert ends[6] in good
+    assert ends[7] == "wrong"
+    assert result.complete

@@ -1,0 +1,400 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from kernels.problem import parse_problem
+from kernels.schedule import Schedule
+from search import budget as budget_module
+from search.budget import Budget
+from search.engine.tune import tune
+from search.finals.finals import CONTENDERS, ENOUGH_PACES, FINALISTS, PLACEMENTS, WAITING
+from search.records import TuneRequest
+from search.runner.child_process import CandidateFailureError
+from search.store import MemoryStore
+from search.timing.measure import DECIDE_AFTER
+from tests.search.engine.test_tune import SQUARE, TARGET, FakeRunner, Long
+
+
+class Clock:
+    """Seconds that pass only when somebody spends them."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class SlowRunner(FakeRunner):
+    """A runner that takes time by the clock: to start, for a trial, for rounds."""
+
+    start_s = 1.2
+
+    def __init__(self, clock: Clock, trial_s: float) -> None:
+        super().__init__()
+        self.clock, self.trial_s = clock, trial_s
+        self.fresh = True
+        self.processes = 0
+
+    def _start(self) -> None:
+        if self.fresh:
+            self.clock.now += self.start_s
+            self.processes += 1
+        self.fresh = False
+
+    def renew(self) -> None:
+        self.fresh = True
+
+    def trial(self, steps, best_s, control=None):
+        self._start()
+        self.clock.now += self.trial_s
+        return super().trial(steps, best_s, control)
+
+    def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+        begin = self.clock.now
+        self._start()
+        wanted_s = rounds * placements * len(schedules) * 1e-3
+        left_s = begin + budget_s - self.clock.now
+        self.clock.now += 0.2 + max(0.0, min(wanted_s, left_s - 0.2))
+        return super().finals(schedules, rounds, peers, placements, budget_s)
+
+
+@pytest.mark.parametrize("seconds", [10.0, 15.0, 60.0])
+@pytest.mark.parametrize("trial_s", [0.1, 0.3])
+@pytest.mark.parametrize("proof_s", [0.8, 2.0])
+def test_seconds_are_kept_within_five_percent(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, trial_s: float, proof_s: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+    asked_until = []
+
+    def prove(trials, until) -> None:
+        asked_until.append(until - clock.now)
+        clock.now += proof_s
+        assert trials == sorted(trials, key=lambda t: t.measurement.time_us)
+
+    runner = SlowRunner(clock, trial_s)
+    began = clock.now
+    result = tune(
+        SQUARE,
+        TARGET,
+        TuneRequest(trials=2000, seconds=seconds, sampler="random"),
+        MemoryStore(),
+        make_runner=lambda *_: runner,
+        before_finals=prove,
+    )
+    spent = clock.now - began
+    if result.complete:
+        assert spent < seconds, "the space or the trials ran dry first"
+    else:
+        after = Budget(TuneRequest(), 0.0, runner.start_s).end_s
+        assert abs(spent + after - seconds) <= 0.05 * seconds
+    assert len(asked_until) == 1 and result.best is not None
+    assert runner.processes == 2, "the finals are split over two processes"
+    assert result.best.placements == 2 * PLACEMENTS
+
+
+def over_after(budget: Budget, clock: Clock) -> float:
+    """Seconds from which no trial begins any more."""
+    clock.now = budget.began
+    while not budget.search_is_over():
+        clock.now += 0.01
+    return clock.now - budget.began
+
+
+@pytest.mark.parametrize("start_s", [0.0, 0.5, 2.0])
+def test_the_search_leaves_time_for_proof_finals_and_end(
+    monkeypatch: pytest.MonkeyPatch, start_s: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+    budget = Budget(TuneRequest(seconds=40.0), clock.now, start_s=start_s)
+    proof_s = budget_module.PROOF_S + budget_module.PROOF_STARTS * start_s
+    assert budget.finals_begin is not None
+    searched = budget.finals_begin - proof_s - budget.began
+    assert over_after(budget, clock) == pytest.approx(searched, abs=0.02)
+    assert searched < 40.0 - proof_s - budget.end_s - budget_module.LEAST_FINALS_S - start_s
+
+
+def test_each_process_of_the_finals_has_half_of_what_starting_the_second_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, given = Clock(), []
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+
+    class Noted(SlowRunner):
+        def finals(self, schedules, rounds, peers, placements=1, budget_s=None):
+            ends = began + 30.0 - Budget(TuneRequest(), 0.0, self.start_s).end_s
+            given.append((budget_s, ends - clock.now))
+            return super().finals(schedules, rounds, peers, placements, budget_s)
+
+    runner, began = Noted(clock, 0.1), clock.now
+    request = TuneRequest(trials=2000, seconds=30.0, sampler="random")
+    tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: runner)
+    (first, left), (second, rest) = given
+    assert first == pytest.approx((left - runner.start_s) / 2)
+    assert second == pytest.approx(rest)
+
+
+def test_a_trial_that_would_end_too_late_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+    short, long = (Budget(TuneRequest(seconds=20.0), clock.now, start_s=0.5) for _ in range(2))
+    for seconds in (5.0, 1.2, 30.0, 1.2):  # the first made buffers, one hung
+        long.took(seconds)
+    assert over_after(long, clock) == pytest.approx(over_after(short, clock) - 1.2, abs=0.02)
+
+
+def test_the_finals_have_time_to_empty_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(budget_module.time, "monotonic", clock.monotonic)
+    hot, cold = (
+        Budget(TuneRequest(seconds=20.0), clock.now, start_s=0.5, evicting_s=evicting_s)
+        for evicting_s in (0.0, 0.4)
+    )
+    for budget in (hot, cold):
+        assert budget.finals_begin is not None
+    evictions = FINALISTS * DECIDE_AFTER  # the least that the finals do
+    assert evictions == budget_module.LEAST_EVICTIONS
+    apart = hot.finals_begin - cold.finals_begin
+    assert apart == pytest.approx(1.0 + evictions * 0.4 - 0.12 * 20.0)
+    assert over_after(cold, clock) < over_after(hot, clock)
+
+
+def test_without_a_budget_in_seconds_nothing_is_late() -> None:
+    budget = Budget(TuneRequest(), 0.0)
+    assert not budget.search_is_over()
+    assert budget.finals_begin is None and budget.finals_left_s is None
+
+
+class Ahead(FakeRunner):
+    """A runner that compiles three candidates ahead, and notes the order of events."""
+
+    ahead = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, str]] = []
+
+    def prepare(self, steps):
+        self.events.append(("prepare", Schedule.from_json(steps).hash))
+
+    def settle(self):
+        self.events.append(("settle", ""))
+
+    def trial(self, steps, best_s, control=None):
+        self.events.append(("trial", Schedule.from_json(steps).hash))
+        return super().trial(steps, best_s, control)
+
+    def finals(self, *given):
+        self.events.append(("finals", ""))
+        return super().finals(*given)
+
+
+def test_candidates_are_compiled_ahead_of_their_trial_and_each_once() -> None:
+    runner = Ahead()
+    result = tune(
+        SQUARE, TARGET, TuneRequest(trials=30), MemoryStore(), make_runner=lambda *_: runner
+    )
+    prepared = [name for what, name in runner.events if what == "prepare"]
+    tried = [name for what, name in runner.events if what == "trial"]
+    assert prepared == tried and len(set(tried)) == len(result.trials) == 30
+    first = [what for what, _ in runner.events[:8]]
+    assert first == ["prepare"] * 4 + ["trial", "prepare", "trial", "prepare"]
+    ends = [what for what, _ in runner.events if what in ("settle", "finals")]
+    assert ends == ["settle"] + ["finals"] * 2, "nothing compiles beside the finals"
+
+
+def test_what_failed_in_an_earlier_search_is_not_tried_again() -> None:
+    store = MemoryStore()
+    first = FakeRunner()
+    tune(SQUARE, TARGET, TuneRequest(trials=10), store, make_runner=lambda *_: first)
+    refused = set(first.hashes[:4])
+
+    class Remembering(MemoryStore):
+        def known_failures(self) -> set[str]:
+            return refused
+
+    runner = FakeRunner()
+    result = tune(
+        SQUARE, TARGET, TuneRequest(trials=10), Remembering(), make_runner=lambda *_: runner
+    )
+    assert len(result.trials) == 10 and not refused & set(runner.hashes)
+
+
+def test_a_fresh_process_that_fails_leaves_what_the_first_has_said() -> None:
+    class Once(FakeRunner):
+        def renew(self):
+            self.finals_fail = 1
+
+    result = tune(
+        SQUARE, TARGET, TuneRequest(trials=12), MemoryStore(), make_runner=lambda *_: Once()
+    )
+    assert result.best is not None
+    assert result.best.placements == PLACEMENTS
+    assert len(result.best.runners_up) == FINALISTS - 1
+
+
+def test_a_search_of_one_candidate_has_a_result() -> None:
+    problem = parse_problem("matmul:m=1,n=1,k=1,dtype=f32")
+    result = tune(
+        problem, TARGET, TuneRequest(trials=1), MemoryStore(), make_runner=lambda *_: FakeRunner()
+    )
+    assert result.best is not None and result.complete
+
+
+class Seen(FakeRunner):
+    """A runner that notes how many meet, and in how many processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[int] = []
+        self.processes = 1
+
+    def renew(self):
+        self.processes += 1
+
+    def finals(self, schedules, *given):
+        self.met.append(len(schedules))
+        return super().finals(schedules, *given)
+
+
+def test_short_contenders_all_meet_in_the_finals() -> None:
+    runner = Seen()
+    tune(SQUARE, TARGET, TuneRequest(trials=40), MemoryStore(), make_runner=lambda *_: runner)
+    assert runner.met == [CONTENDERS] * 2
+
+
+def test_of_long_ones_the_best_of_a_semifinal_do() -> None:
+    class LongSeen(Seen, Long):
+        pass
+
+    runner = LongSeen()
+    tune(SQUARE, TARGET, TuneRequest(trials=40), MemoryStore(), make_runner=lambda *_: runner)
+    first, *finals = runner.met
+    assert FINALISTS < first <= CONTENDERS and finals == [FINALISTS] * 2
+
+
+@pytest.mark.parametrize("peaks", [(2e3, 1e3), (1e3, 2e3)])
+def test_what_either_process_says_of_peak_and_preemption_is_told(peaks: tuple[float, ...]) -> None:
+    class Told(Seen):
+        def finals(self, *given):
+            told = {"peak_gflops": peaks[self.processes - 1], "rejected": 10**self.processes}
+            return super().finals(*given) | told
+
+    request = TuneRequest(trials=12)
+    best = tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: Told()).best
+    assert best is not None
+    assert (best.peak_gflops, best.rejected) == (2e3, 110)
+
+
+class Disturbed(Seen):
+    """In the first so many processes all takes half as long again, what leads twice as long."""
+
+    def __init__(self, processes: int) -> None:
+        super().__init__()
+        self.disturbed = processes
+
+    def finals(self, schedules, *given):
+        reply = super().finals(schedules, *given)
+        if self.processes <= self.disturbed:
+            for place, timed in enumerate(reply["finalists"]):
+                slower = 1.5 if place else 2.0
+                timed["times"] = [[slower * t for t in times] for times in timed["times"]]
+        return reply
+
+
+def found(runner: FakeRunner, **limits: float) -> Schedule:
+    request = TuneRequest(trials=40, **limits)
+    best = tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: runner).best
+    assert best is not None
+    return best.schedule
+
+
+def test_finals_wait_for_times_as_quiet_as_the_search_has_seen() -> None:
+    calm, waiting = Seen(), Disturbed(3)
+    wanted = found(calm)
+    assert found(waiting) == wanted
+    assert (calm.processes, waiting.processes) == (2, 4)
+
+
+def test_nobody_waits_for_ever_or_in_a_budget_of_seconds() -> None:
+    runner = Disturbed(1000)
+    assert found(runner) != found(Seen())
+    assert runner.processes == 2 + WAITING
+    runner = Disturbed(1000)
+    found(runner, seconds=60.0)
+    assert runner.processes == 2
+
+
+def test_nobody_waits_once_the_job_is_to_stop_or_for_what_few_trials_have_seen() -> None:
+    runner, asked = Disturbed(1000), []
+
+    def should_stop() -> bool:
+        asked.append(runner.processes)
+        return runner.processes > 2
+
+    tune(
+        SQUARE,
+        TARGET,
+        TuneRequest(trials=40),
+        MemoryStore(),
+        make_runner=lambda *_: runner,
+        should_stop=should_stop,
+    )
+    assert runner.processes == 3 and asked[-2:] == [2, 3]
+    runner, few = Disturbed(1000), TuneRequest(trials=ENOUGH_PACES - 1)
+    tune(SQUARE, TARGET, few, MemoryStore(), make_runner=lambda *_: runner)
+    assert runner.processes == 2
+
+
+def test_a_further_process_that_fails_is_the_last() -> None:
+    class Failing(Disturbed):
+        def renew(self):
+            super().renew()
+            self.finals_fail = self.processes > 2
+
+    runner = Failing(1000)
+    found(runner)
+    assert runner.processes == 3
+
+
+def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along() -> None:
+    class Crashing(Seen):
+        def finals(self, schedules, *given):
+            self.met.append(len(schedules))
+            if len(schedules) > FINALISTS:
+                raise CandidateFailureError("crash", "SIGSEGV")
+            return FakeRunner.finals(self, schedules, *given)
+
+    runner = Crashing()
+    found(runner)
+    assert runner.met == [CONTENDERS, FINALISTS, FINALISTS]
+
+
+def test_emptying_large_caches_leaves_time_for_few_in_the_semifinal() -> None:
+    met = {}
+    for l3_bytes in (32 << 20, 480 << 20):
+        runner = Seen()
+        target = replace(TARGET, l3_bytes=l3_bytes)
+        request = TuneRequest(trials=40, cache="cold")
+        tune(SQUARE, target, request, MemoryStore(), make_runner=lambda *_, r=runner: r)
+        met[l3_bytes] = runner.met[0]
+    assert met[480 << 20] < met[32 << 20] == CONTENDERS
+
+
+@pytest.mark.parametrize(("threads", "cold"), [(2, False), (1, True)])
+def test_what_a_sample_takes_beside_its_run_counts(threads: int, cold: bool) -> None:
+    runner = Seen()
+    request = TuneRequest(trials=40, cache="cold" if cold else "hot")
+    target = replace(TARGET, threads=threads)
+    tune(SQUARE, target, request, MemoryStore(), make_runner=lambda *_: runner)
+    assert runner.met[-1] == FINALISTS
+
+
+def test_the_first_trial_does_not_wait_for_other_libraries() -> None:
+    code = "import sys, search.runner.child; sys.exit(any('peers' in name for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

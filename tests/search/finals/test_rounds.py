@@ -1,0 +1,250 @@
+"""Contenders by rounds: who stands best, which rounds are quiet, what the interval holds."""
+
+import random
+from math import log
+from statistics import median
+
+import pytest
+
+from search.finals.rounds import (
+    PLACEMENT_ROUNDS,
+    WINDOW,
+    Rounds,
+    by_round,
+    lasting,
+    over_quiet,
+    student,
+)
+from search.timing.measure import summarise
+
+FLOPS = 1_000_000
+Levels = list[float]
+
+
+def rounds(costs: list[float], levels: Levels, rng: random.Random, kept: float = 1.0) -> Rounds:
+    """Contenders of these costs in rounds of these levels, with 1% of noise, some preempted."""
+    return Rounds(
+        tuple(
+            {
+                at: cost * level * rng.lognormvariate(0, 0.01)
+                for at, level in enumerate(levels)
+                if rng.random() < kept
+            }
+            for cost in costs
+        )
+    )
+
+
+def test_contenders_are_compared_within_rounds() -> None:
+    """Two that differ by 2% on a machine that is half as fast in every other round."""
+    rng = random.Random(2)
+    by_standing = by_median = 0
+    for _ in range(200):
+        levels = [2.0 if rng.random() < 0.5 else 1.0 for _ in range(30)]
+        found = rounds([1.00, 1.02], levels, rng, kept=0.9)
+        first, second = found.standings
+        by_standing += first < second
+        by_median += median(found.contenders[0].values()) < median(found.contenders[1].values())
+    assert by_standing == 200
+    assert by_median < 190
+
+
+def test_what_makes_single_samples_longer_hides_little() -> None:
+    """Of each contender's samples half meet somebody, who takes up to a fifth."""
+    rng = random.Random(7)
+    by_standing = by_median = 0
+    for _ in range(200):
+        times = [
+            {at: cost * (1 + (rng.random() < 0.5) * rng.uniform(0, 0.2)) for at in range(60)}
+            for cost in (1.0, 1.01, 1.02, 1.03)
+        ]
+        standings = Rounds(tuple(times)).standings
+        by_standing += standings == sorted(standings)
+        medians = [median(one.values()) for one in times]
+        by_median += medians == sorted(medians)
+    assert by_standing >= 185
+    assert by_median < 120
+
+
+def test_many_contenders_need_no_complete_round() -> None:
+    """With forty of them and a fifth of the samples preempted, hardly a round has all."""
+    rng = random.Random(3)
+    costs = [1.0 + 0.01 * i for i in range(40)]
+    found = rounds(costs, [rng.choice([1.0, 1.7]) for _ in range(33)], rng, kept=0.8)
+    complete = set.intersection(*map(set, found.contenders))
+    assert len(complete) < 3
+    ranks = sorted(range(40), key=lambda i: found.standings[i])
+    assert all(abs(rank - i) <= 2 for i, rank in enumerate(ranks))
+
+
+def test_few_rounds_are_those_of_the_medians() -> None:
+    found = Rounds(({0: 1.0, 1: 3.0, 2: 2.0}, {3: 1.5}))
+    first, second = found.standings
+    assert first > second
+    pooled = summarise([1.0, 2.0, 3.0], FLOPS)
+    assert found.measurement(0, FLOPS).interval == pytest.approx(pooled.interval)
+    assert Rounds(()).standings == []
+    with pytest.raises(ValueError, match="no times"):
+        Rounds(({},)).measurement(0, FLOPS)
+
+
+def test_what_is_quoted_is_the_median_of_quiet_rounds() -> None:
+    rng = random.Random(4)
+    levels = [1.0] * 12 + [1.6] * 28
+    found = rounds([1e-3, 1.1e-3], levels, rng)
+    assert found.quiet == set(range(12)) and found.disturbed == 28
+    measured = found.measurement(0, FLOPS)
+    assert measured.time_us == pytest.approx(1e3, rel=0.02)
+    assert set(found.calm(1)) == set(range(12))
+    low, high = measured.interval
+    assert low < measured.gflops / 1.55, "what a disturbed process measures is in the interval"
+    assert high < 1.1 * measured.gflops, "and nothing was faster than in quiet"
+
+
+def test_on_a_calm_machine_nearly_all_rounds_count() -> None:
+    rng = random.Random(5)
+    found = rounds([1e-3, 1.1e-3, 1.2e-3], [1.0] * 90, rng)
+    assert found.disturbed <= 2
+    low, high = found.measurement(0, FLOPS).interval
+    assert high / low < 1.06
+
+
+def test_a_pace_of_the_search_that_the_finals_did_not_meet_is_in_the_interval() -> None:
+    rng = random.Random(6)
+    found = rounds([1e-3, 1.1e-3], [1.0] * 40, rng)
+    slow = [log(1.5)] * 20 + [0.0] * 40
+    fast = [log(0.8)] * 20 + [0.0] * 40
+    own = found.measurement(0, FLOPS)
+    low, _ = found.measurement(0, FLOPS, slow).interval
+    _, high = found.measurement(0, FLOPS, fast).interval
+    assert low < own.gflops / 1.5 < own.interval[0]
+    assert high > own.gflops / 0.8 > own.interval[1]
+    single = found.measurement(0, FLOPS, [0.0] * 30 + [log(1.5)] + [0.0] * 30)
+    assert single.interval == pytest.approx(own.interval, rel=1e-3), "one of many trials is not"
+
+
+def test_what_the_machine_did_before_is_in_the_interval() -> None:
+    rng = random.Random(8)
+    found = rounds([1e-3, 1.1e-3], [1.0] * 40, rng)
+    own = found.measurement(0, FLOPS)
+    earlier = over_quiet([3.0] * 30 + [4.5] * 20)
+    low, high = found.measurement(0, FLOPS, [0.0] * 60, earlier).interval
+    assert low < own.gflops / 1.47 < own.interval[0]
+    assert high > own.gflops * 1.47, "now may have been the bad time"
+    _, high = found.measurement(0, FLOPS, [0.0] * 60, earlier, 1.2 * own.gflops).interval
+    assert high == 1.2 * own.gflops, "but nothing beats the peak"
+    both = [0.0] * 30 + [log(1.5)] * 30
+    _, high = found.measurement(0, FLOPS, both, earlier).interval
+    assert high == pytest.approx(own.interval[1], rel=1e-2), "who has seen both knows"
+    calm = over_quiet([1.0] * 5000)
+    low, _ = found.measurement(0, FLOPS, [log(1.5)] * 20, calm).interval
+    assert low < own.gflops / 1.5, "a long calm does not outweigh the present"
+    assert over_quiet([]) == [] and over_quiet([2.0]) == [0.0]
+
+
+def test_the_interval_holds_the_median_of_a_further_process() -> None:
+    """Processes that differ by 1% with samples that spread by 0.2%: 95% by design."""
+    rng = random.Random(5)
+    held = 0
+    for _ in range(1000):
+        groups = []
+        for _ in range(7):
+            centre = rng.lognormvariate(0.0, 0.01)
+            groups.append([centre * (1 + abs(rng.gauss(0, 0.002))) for _ in range(9)])
+        own = {
+            placement * PLACEMENT_ROUNDS + at: seconds
+            for placement, times in enumerate(groups[:6])
+            for at, seconds in enumerate(times)
+        }
+        low, high = Rounds((own,)).measurement(0, FLOPS).interval
+        held += low <= FLOPS / median(groups[6]) / 1e9 <= high
+    assert held / 1000 >= 0.93
+
+
+def test_samples_of_one_process_alone_do_not() -> None:
+    rng = random.Random(5)
+    held = 0
+    for _ in range(300):
+        own, other = (rng.lognormvariate(0.0, 0.01) for _ in range(2))
+        times = [own * (1 + abs(rng.gauss(0, 0.002))) for _ in range(54)]
+        low, high = summarise(times, FLOPS).interval
+        held += low <= FLOPS / other / 1e9 <= high
+    assert held < 150
+
+
+def test_slow_rounds_of_two_placements_are_not_in_a_row() -> None:
+    """The end of one and the begin of the next may lie minutes and a process apart."""
+    slow = {18, 19, PLACEMENT_ROUNDS, PLACEMENT_ROUNDS + 1}
+    numbers = [placement * PLACEMENT_ROUNDS + at for placement in range(2) for at in range(20)]
+    rng = random.Random(10)
+    levels = {at: (1.6 if at in slow else 1.0) * rng.lognormvariate(0, 0.002) for at in numbers}
+    found = Rounds(tuple({at: cost * levels[at] for at in numbers} for cost in (1e-3, 1.1e-3)))
+    low, high = found.measurement(0, FLOPS).interval
+    assert high / low < 1.1
+    in_a_row = {at: 1e-3 * (1.6 if 8 <= at < 12 else 1.0) for at in range(40)}
+    low, high = Rounds((in_a_row,)).measurement(0, FLOPS).interval
+    assert high / low > 1.5
+
+
+def test_a_placement_of_a_sample_or_two_has_no_median_of_its_own() -> None:
+    def interval(in_the_last: int) -> float:
+        calm = {
+            placement * PLACEMENT_ROUNDS + at: 1e-3 * (1 + 0.001 * placement)
+            for placement in range(3)
+            for at in range(12)
+        }
+        calm |= {3 * PLACEMENT_ROUNDS + at: 1.04e-3 for at in range(in_the_last)}
+        low, high = Rounds((calm,)).measurement(0, FLOPS).interval
+        return high / low
+
+    assert interval(0) < interval(2) < 1.06, "their pace counts"
+    assert interval(3) > 1.1, "three are enough"
+
+
+def test_a_peak_below_what_was_measured_cuts_nothing_off() -> None:
+    found = rounds([1e-3, 1.1e-3], [1.0] * 40, random.Random(6))
+    own = found.measurement(0, FLOPS)
+    samples = summarise(list(found.calm(0).values()), FLOPS)
+    for peak in (0.5 * own.gflops, own.gflops):
+        cut = found.measurement(0, FLOPS, peak_gflops=peak)
+        assert cut.gflops == own.gflops
+        assert cut.interval == pytest.approx((own.interval[0], samples.interval[1]))
+
+
+def test_who_is_in_no_round_is_last_whatever_the_others_take() -> None:
+    others = ({at: 3.0 + 0.01 * at for at in range(8)} for _ in range(3))
+    found = Rounds((*others, {900: 2.0}))
+    assert found.standings[3] > max(found.standings[:3])
+    assert found.calm(3) == {900: 2.0}
+
+
+def test_thousands_of_rounds_do_not_outweigh_a_search() -> None:
+    rng = random.Random(9)
+    found = rounds([1e-3, 1.1e-3], [1.0] * 2000, rng)
+    paces = [log(1.5)] * 20 + [0.0] * 40
+    low, _ = found.measurement(0, FLOPS, paces).interval
+    assert low < found.measurement(0, FLOPS).gflops / 1.5
+
+
+def test_who_took_part_in_slow_rounds_alone_is_told_as_in_quiet_ones() -> None:
+    rng = random.Random(7)
+    found = rounds([1e-3, 1.1e-3], [1.5] * 20 + [1.0] * 20, rng)
+    peer = dict.fromkeys(range(20), 0.002 * 1.5)
+    assert median(found.in_quiet(peer).values()) == pytest.approx(2e-3, rel=0.02)
+    assert found.in_quiet({900: 5.0}) == {900: 5.0}, "nothing is known of that round"
+
+
+def test_samples_keep_their_round_and_their_placement() -> None:
+    timed = {"times": [[1.0, 2.0], [3.0]], "rounds": [[0, 2], [1]]}
+    assert by_round(timed, 7000) == {7000: 1.0, 7002: 2.0, 7001 + PLACEMENT_ROUNDS: 3.0}
+
+
+def test_a_lasting_pace_is_one_of_several_in_a_row() -> None:
+    assert lasting([]) == []
+    assert lasting([1.0, 9.0]) == [5.0]
+    assert lasting([1.0] * 4 + [9.0] + [1.0] * 4) == [1.0] * (10 - WINDOW)
+    assert max(lasting([1.0] * 4 + [9.0] * 3 + [1.0] * 4)) == 9.0
+
+
+def test_students_t_of_a_gap_in_the_table_is_on_the_safe_side() -> None:
+    assert student(6) == 2.571 and student(11) == student(10) and student(40) == 2.201

@@ -1,0 +1,214 @@
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import pytest
+
+from benchmarks.replay.record import Recorder
+from search.errors import RecordingError
+from search.model.analytical import log_time
+from search.model.prior import prior_points
+from search.model.weights import FITTED, USUAL
+from search.records import Solved, TuneRequest
+from search.replay.recording import Recording
+from search.replay.replay import RecordedSpace, replay
+from search.space.parameters import Point
+from search.space.space import Space
+from search.store import MemoryStore
+from search.transfer.starting_points import warmed
+from tests.search.engine.test_tune import SQUARE, TARGET, Confused, FakeRunner, run
+
+SPACES = Path(__file__).parents[3] / "benchmarks" / "spaces"
+MAIN = (
+    "large-f32", "skinny-f32", "tiny-f32", "odd-f32",
+    "square-i32", "square-bf16", "conv3x3-f32", "conv1x1-f32",
+)  # fmt: skip
+SIDES = ("rows", "cols")
+
+
+def stored() -> Recording:
+    """A job of the fake runner, as a recording."""
+    store = MemoryStore()
+    run(TuneRequest(trials=60, sampler="random"), store)
+    values = {p.name: p.values for p in Space(SQUARE, TARGET).parameters}
+    return Recording(SQUARE, TARGET, values, store.trials(), toolchain="of the tests")
+
+
+def test_a_recording_comes_back_as_it_was(tmp_path: Path) -> None:
+    recording = stored()
+    first = recording.trials[0]
+    recording.again[first.schedule.hash] = (1e-3, 2e-3, 3e-3)
+    recording.trials[3] = dataclasses.replace(
+        recording.trials[3], state="failed", failure="crash", message="SIGSEGV",
+        samples=(), measurement=None, max_error=None,
+    )  # fmt: skip
+    beside = dataclasses.replace(recording.trials[5], samples=(6e-3, 6e-3, 6e-3), pace=1.5)
+    recording.trials[5] = beside
+    path = tmp_path / "space.json.gz"
+    recording.save(path)
+    found = Recording.load(path)
+    assert found.problem == recording.problem and found.target == recording.target
+    assert found.again == recording.again
+    assert found.time_us(found.trials[0]) == pytest.approx(2000)
+    assert found.trials[5].pace == 1.5
+    assert found.time_us(found.trials[5]) == pytest.approx(4000), "at pace 1"
+    for old, new in zip(recording.trials, found.trials, strict=True):
+        assert (old.schedule, old.params, old.state, old.origin, old.failure) == (
+            new.schedule, new.params, new.state, new.origin, new.failure,
+        )  # fmt: skip
+        assert new.samples == pytest.approx(old.samples, abs=1e-9)
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", None])
+def test_what_is_no_recording_is_refused(tmp_path: Path, content) -> None:
+    path = tmp_path / "space.json.gz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RecordingError, match=r"space\.json\.gz"):
+        Recording.load(path)
+
+
+def test_a_stored_job_is_replayed_from_its_trials() -> None:
+    recording = stored()
+    space = RecordedSpace.of(recording)
+    for sampler in ("surrogate", "local", "tpe", "grid"):
+        run_ = replay(space, TuneRequest(trials=40, sampler=sampler, seed=2))
+        assert len(run_.trials) == 40
+        hashes = [t.schedule.hash for t in run_.trials]
+        assert len(set(hashes)) == 40 and set(hashes) <= set(space.trials)
+        for trial, time_us in zip(run_.trials, run_.times_us, strict=True):
+            assert time_us == pytest.approx(FakeRunner.seconds(trial.schedule) * 1e6)
+
+
+def test_a_replay_ends_when_everything_was_tried() -> None:
+    recording = stored()
+    run_ = replay(RecordedSpace.of(recording), TuneRequest(trials=500))
+    assert len(run_.trials) == len(recording.trials)
+
+
+def test_what_was_not_recorded_is_replaced_by_the_nearest() -> None:
+    space = RecordedSpace.of(stored())
+    random = Random(1)
+    for trial in list(space.trials.values())[:5]:
+        assert space.nearest(trial.params) == trial.params
+        assert space.free_point_beside(trial.params, lambda p, t=trial: p != t.params, random)
+    anywhere = Space(SQUARE, TARGET).draw(random)
+    nearest = space.nearest(anywhere)
+    assert nearest in space.points
+    assert space.free_point_beside(anywhere, lambda _: False, random) is None
+
+
+def test_the_same_seed_replays_the_same_search_with_any_number_in_flight() -> None:
+    space = RecordedSpace.of(stored())
+    request = TuneRequest(trials=40, seed=4)
+    for in_flight in (1, 4):
+        first, again = (replay(space, request, in_flight) for _ in range(2))
+        assert first == again
+        assert len(first.trials) == 40
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_recorded_spaces_are_whole(name: str) -> None:
+    path = SPACES / f"{name}.json.gz"
+    assert path.stat().st_size < 1 << 20
+    recording = Recording.load(path)
+    assert sum(t.state != "failed" for t in recording.trials) >= 1500
+    assert len({t.schedule.hash for t in recording.trials}) == len(recording.trials)
+    assert sum(t.origin == "random" for t in recording.trials) >= 900
+    best = recording.by_time()[:30]
+    assert all(t.schedule.hash in recording.again for t in best), "the best were timed again"
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_the_first_schedule_is_nearly_the_best_of_a_recorded_space(name: str) -> None:
+    space = RecordedSpace.of(Recording.load(SPACES / f"{name}.json.gz"))
+    recording = space.recording
+    best_us = recording.time_us(recording.by_time()[0])
+    own = Space(space.problem, space.target)
+    first = own.schedule(prior_points(own, 1)[0])
+    assert first.hash in space.trials, "record what the prior proposes now"
+    assert recording.time_us(space.trials[first.hash]) <= best_us / 0.8
+
+
+@pytest.mark.parametrize("name", ["large-f32", "odd-f32"])
+def test_the_default_sampler_needs_few_trials(name: str) -> None:
+    space = RecordedSpace.of(Recording.load(SPACES / f"{name}.json.gz"))
+    recording = space.recording
+    limit = recording.time_us(recording.by_time()[0]) * 1.02
+    for seed in range(3):
+        run_ = replay(space, TuneRequest(trials=60, seed=seed), until_us=limit)
+        needed = run_.trials_to(limit)
+        assert needed is not None and needed <= 40
+        assert run_.slow_share(limit * 2) <= 0.15
+
+
+def share_of_the_best(name: str, cpu: str) -> float:
+    """The speed of the recorded schedule that a processor's costs like best."""
+    space = RecordedSpace.of(Recording.load(SPACES / "goldencove" / f"{name}.json.gz"))
+    judged = dataclasses.replace(Space(space.problem, space.target), corrected=FITTED[cpu])
+    times = {space.recording.time_us(t): log_time(judged, t.params) for t in space.trials.values()}
+    return min(times) / min(times, key=lambda time_us: times[time_us])
+
+
+def test_costs_of_an_earlier_core_of_the_same_maker_suit_better() -> None:
+    names = ("f32-cols", "skinny-f32-rows", "unseen-f32", "unseen-odd-f32", "unseen-conv1x1-f32")
+    kin = [share_of_the_best(name, "cascadelake") for name in names]
+    other = [share_of_the_best(name, "znver5") for name in names]
+    assert min(kin) >= 0.75
+    assert median(kin) >= median(other) + 0.1
+
+
+def on_cascade_lake(name: str) -> RecordedSpace:
+    return RecordedSpace.of(Recording.load(SPACES / "cascadelake" / f"{name}.json.gz"))
+
+
+def trials_to_the_best(space: RecordedSpace, starts: Sequence[Point] = ()) -> float:
+    """Until within 2%, the median of five searches."""
+    limit = space.recording.time_us(space.recording.by_time()[0]) * 1.02
+    runs = [
+        replay(space, TuneRequest(trials=100, seed=seed), 1, limit, list(starts))
+        for seed in range(5)
+    ]
+    return median(run.trials_to(limit) or 101 for run in runs)
+
+
+@pytest.mark.parametrize("name", ["unseen-skinny-f32", "unseen-bf16", "unseen-conv3x3-f32"])
+def test_costs_of_the_processor_bring_the_best_sooner_on_shapes_they_were_not_fitted_to(
+    name: str,
+) -> None:
+    space = on_cascade_lake(name)
+    assert space.costs != USUAL
+    usual = dataclasses.replace(space, corrected=USUAL)
+    assert trials_to_the_best(space) <= trials_to_the_best(usual) / 2
+
+
+def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() -> None:
+    """With the costs of another processor, a shape whose relatives were searched."""
+
+    def recorded(name: str) -> RecordedSpace:
+        return dataclasses.replace(on_cascade_lake(name), corrected=USUAL)
+
+    relatives = [recorded(f"conv{size}-f32-{side}") for size in ("3x3", "1x1") for side in SIDES]
+    store = MemoryStore(
+        Solved.of(space.problem, space.target.canonical, replay(space, TuneRequest()).trials)
+        for space in relatives
+    )
+    space = recorded("unseen-conv3x3-f32")
+    assert all(other.problem != space.problem for other in relatives)
+    own, starts = warmed(Space(space.problem, space.target, USUAL), store)
+    warm = dataclasses.replace(space, corrected=own.costs)
+    assert trials_to_the_best(warm, starts) <= trials_to_the_best(space) / 2
+
+
+def test_a_recorder_changes_its_control_at_a_usual_pace_alone(tmp_path, monkeypatch) -> None:
+    runner = Confused()
+    monkeypatch.setattr("benchmarks.replay.record.Runner", lambda *_: runner)
+    recorder = Recorder("tiny-f32", tmp_path / "tiny-f32.json.gz")
+    recorder.run(most=60, seconds=600.0)
+    slow = [t for t in recorder.recording.trials if t.pace == 1.5]
+    assert len(slow) > 5 and all(t.takes_over for t in slow)
+    controls = {str(c["steps"]) for c in runner.controls if c}
+    assert not controls & {str(list(t.schedule.to_json())) for t in slow}
+    assert len(controls) > 1, "others do take over"

@@ -1,0 +1,33 @@
+"""A compiling child that hangs or crashes over chosen register tiles, and notes what it was asked.
+
+The rows of the register step choose the fault; any other schedule is only noted.
+"""
+
+import ctypes
+import os
+import time
+from typing import Any
+
+from kernels.errors import LoweringError
+from kernels.schedule import Schedule
+from search.runner.child import compiler
+from search.runner.protocol import Message
+
+HANG, CRASH, REFUSE = 2, 3, 6
+
+
+class FaultyCompiler(compiler.Compiler):
+    def compile(self, steps: Any) -> Message:
+        rows = Schedule.from_json(steps).register.rows
+        if rows == HANG:
+            time.sleep(3600)
+        if rows == CRASH:
+            ctypes.string_at(0)
+        if rows == REFUSE:
+            raise LoweringError("no such instruction")
+        return {"compile_s": 1000.0 + os.getpid()}
+
+
+if __name__ == "__main__":
+    compiler.Compiler = FaultyCompiler
+    compiler.main()

@@ -1,0 +1,45 @@
+"""A child that tells when it was asked, and answers once it is allowed to.
+
+As a program it is the one that asks: `python -m tests.search.runner.frozen_child FOLDER SECONDS`.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from search.runner.child.serve import answer_all
+from search.runner.child_process import CandidateFailureError, ChildProcess
+from search.runner.protocol import Message
+
+
+def answer(folder: Path | None, request: Message) -> tuple[Path | None, Message]:
+    if request["do"] == "setup":
+        return Path(request["folder"]), {"ok": True}
+    assert folder is not None
+    (folder / "asked").touch()
+    while not (folder / "allowed").exists():
+        time.sleep(0.01)
+    return folder, {"answer": 42}
+
+
+def ask(folder: Path, limit_s: float) -> str:
+    """What became of a request to a child in `folder`."""
+    setup = {"do": "setup", "folder": str(folder)}
+    child = ChildProcess("tests.search.runner.frozen_child", setup, 60.0, 1 << 30, {})
+    child.start()
+    assert child.pid is not None
+    (folder / "child.new").write_text(str(child.pid))
+    (folder / "child.new").rename(folder / "child")
+    try:
+        return str(child.ask({"do": "work"}, limit_s)["answer"])
+    except CandidateFailureError as failure:
+        return failure.kind
+    finally:
+        child.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(ask(Path(sys.argv[1]), float(sys.argv[2])))
+    else:
+        answer_all(answer)

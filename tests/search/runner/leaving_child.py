@@ -1,0 +1,24 @@
+"""A child that starts a process of its own, tells its number, and dies with a code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from search.runner.child.serve import answer_all
+from search.runner.protocol import Message
+
+CODE = 3
+
+
+def answer(note: Path | None, request: Message) -> tuple[Path | None, Message]:
+    if request["do"] == "setup":
+        return Path(request["note"]), {"ok": True}
+    assert note is not None
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    note.write_text(str(left.pid))
+    os._exit(CODE)
+
+
+if __name__ == "__main__":
+    answer_all(answer)

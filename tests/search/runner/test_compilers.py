@@ -1,0 +1,127 @@
+import os
+import sys
+from concurrent.futures import wait
+from pathlib import Path
+
+import pytest
+
+from kernels.problem import Matmul
+from kernels.schedule import Pack, Register, Schedule
+from kernels.target import detect
+from search.runner import compilers, processors
+from search.runner import runner as runner_module
+from search.runner.child_process import CandidateFailureError
+from search.runner.compilers import Compilers
+from search.runner.processors import Claim, claim
+from search.runner.runner import Runner
+from tests.search.runner import faulty_compiler
+from tests.search.runner.patience import BRIEF, LIMITS
+
+PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
+
+
+def steps(rows: int) -> list[object]:
+    return list(Schedule((Pack("B"), Register(rows, detect().lanes("f32")))).to_json())
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Processors to compile on, also where there is one alone; compilers get their share of it."""
+    monkeypatch.setattr(compilers, "GIVE_WAY", 0)
+    others = set(sorted(os.sched_getaffinity(0))[-1:])
+    monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, others))
+    return others
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        (faulty_compiler.HANG, "timeout"),
+        (faulty_compiler.CRASH, "crash"),
+        (faulty_compiler.REFUSE, "compile"),
+    ],
+)
+def test_a_candidate_that_takes_its_compiler_down_fails_alone(
+    beside: set[int], rows: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Compilers, "help", lambda *_: None)
+    compiler = "tests.search.runner.faulty_compiler"
+    with Runner(PROBLEM, detect().canonical, limits=BRIEF, compiler=compiler) as one:
+        for asked in (1, rows, 4):
+            one.prepare(steps(asked))
+        one.limits = LIMITS  # of trials; the compilers have theirs
+        first = one.trial(steps(1), None)
+        with pytest.raises(CandidateFailureError) as caught:
+            one.trial(steps(rows), None)
+        assert caught.value.kind == kind
+        second = one.trial(steps(4), None)
+    assert first["times"] and second["times"]
+    assert min(first["compile_s"], second["compile_s"]) > 1000, "compiled beside"
+    is_new = int(first["compile_s"]) != int(second["compile_s"])
+    assert is_new == (kind != "compile"), "only what is dead is replaced"
+
+
+def test_the_timing_process_takes_over_what_no_compiler_has_begun(beside: set[int]) -> None:
+    compiler = "tests.search.runner.faulty_compiler"
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler=compiler) as one:
+        one.trial(steps(1), None)  # so that the timing process is there
+        one.limits = BRIEF
+        for asked in (faulty_compiler.HANG, 4, 5):
+            one.prepare(steps(asked))
+        one.limits = LIMITS
+        with pytest.raises(CandidateFailureError) as caught:
+            one.trial(steps(faulty_compiler.HANG), None)
+        assert caught.value.kind == "timeout"
+        replies = [one.trial(steps(asked), None) for asked in (4, 5)]
+    assert all(reply["compile_s"] < 1000 for reply in replies), "not by the compiler"
+
+
+def test_what_was_compiled_beside_is_not_compiled_again(
+    beside: set[int], tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+
+    def written() -> dict[Path, int]:
+        return {p: p.stat().st_ino for p in (tmp_path / "objects").iterdir()}
+
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS) as one:
+        one.trial(steps(6), None)  # makes what all drivers call
+        first = written()
+        one.prepare(steps(7))
+        wait([ahead for _, ahead in one._compilers._waiting.values()])
+        before = written()
+        assert first.keys() < before.keys()
+        assert one.trial(steps(7), None)["times"]
+        assert written() == before
+
+
+def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, set()))
+    with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler="no.such.module") as one:
+        assert one.ahead == 0
+        one.prepare(steps(1))
+        assert one.trial(steps(1), None)["times"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="claims are abstract sockets, of Linux")
+def test_compilers_stay_off_the_processor_that_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Names of this test's own: searches that run meanwhile claim processors too.
+    monkeypatch.setattr(processors, "CLAIM", f"\0tilewise/test/{os.getpid()}/{{}}")
+    first = claim("cpu:any,threads=1")
+    try:
+        assert first.timing is not None
+        assert len(first.timing) == 1 and not first.timing & first.others
+        second = claim("cpu:any,threads=1")
+        assert second.timing is None or second.timing != first.timing
+        assert not second.others & first.timing, "nor where another search times"
+        second.release()
+    finally:
+        first.release()
+    again = claim("cpu:any,threads=1")
+    assert again.timing == first.timing, "it was given back"
+    again.release()
+
+
+def test_threads_of_the_target_leave_the_rest_to_compilers() -> None:
+    every = len(os.sched_getaffinity(0))
+    assert len(claim(f"cpu:any,threads={max(2, every)}").others) == 0

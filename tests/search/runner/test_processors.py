@@ -1,0 +1,130 @@
+"""Which processor times: left where somebody else makes it slow, and come back to."""
+
+import os
+import sys
+from collections import deque
+from typing import Any
+
+import pytest
+
+from kernels.problem import Matmul
+from search.runner import processors
+from search.runner import runner as runner_module
+from search.runner.child_process import ChildProcess
+from search.runner.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces
+from search.runner.runner import Runner
+
+PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
+
+
+def left(paces: Paces, processor: int, pace: float, begin: float, until: float) -> float | None:
+    """The moment at which a processor is left, if something is timed on it every 10 ms."""
+    now = begin
+    while now < until:
+        if paces.is_to_leave(processor, pace, now):
+            return now
+        now += 0.01
+    return None
+
+
+def test_a_processor_that_stays_slow_is_left_and_a_steady_one_is_not() -> None:
+    paces = Paces()
+    assert left(paces, 0, 1.0, 0.0, 10.0) is None
+    assert left(paces, 0, SLOW - 0.01, 10.0, 20.0) is None
+    when = left(paces, 0, 1.5, 20.0, 30.0)
+    assert when is not None and BRIEF_S <= when - 20.0 < 3 * BRIEF_S
+
+
+def test_a_slow_moment_is_borne() -> None:
+    paces = Paces()
+    for second in range(20):
+        assert left(paces, 0, 1.5, second, second + BRIEF_S / 2) is None
+        assert left(paces, 0, 1.0, second + BRIEF_S / 2, second + 0.5) is None
+
+
+def test_of_two_slow_ones_the_less_slow_is_kept_until_the_other_may_have_changed() -> None:
+    paces = Paces()
+    assert left(paces, 0, 1.0, 0.0, 1.0) is None
+    gone = left(paces, 0, 1.5, 1.0, 2.0)
+    assert gone is not None
+    assert left(paces, 1, 1.5, gone, gone + STALE_S - 0.1) is None, "it is no faster there"
+    assert left(paces, 1, 1.5, gone, gone + 2 * STALE_S) is not None
+    paces = Paces(deque([1.0] * 20), left={0: (5.0, 1.2)})
+    assert left(paces, 1, 1.5, 5.0, 6.0) is not None, "and back to where it is less slow"
+
+
+class Child:
+    """A timing process that says at which pace it runs, by its processor."""
+
+    def __init__(self) -> None:
+        self.where: list[set[int]] = []
+
+    def move(self, processors: set[int]) -> None:
+        self.where.append(processors)
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("control", [None, {"steps": [], "seconds": 1.0}])
+def test_a_search_goes_to_where_its_control_is_fast(
+    control: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = Claim({0}, {1})
+
+    def change(_left: Any) -> bool:
+        moved.timing, moved.others = moved.others, moved.timing or set()
+        return True
+
+    clock = [0.0]
+    monkeypatch.setattr(moved, "change", change)
+    monkeypatch.setattr(runner_module, "claim", lambda _target: moved)
+    monkeypatch.setattr(runner_module.time, "monotonic", lambda: clock[0])
+    one, child = Runner(PROBLEM, "cpu:any,threads=1"), Child()
+    monkeypatch.setattr(one, "_timing", child)
+    slow = {0: 1.0, 1: 1.0}
+
+    def ask(request: Any, _limit_s: float) -> Any:
+        (processor,) = moved.timing or {-1}
+        pace = slow[processor] if request["control"] else None
+        return {"times": [1.0], "rejected": 0, "pruned": False, "pace": pace}
+
+    monkeypatch.setattr(one, "_ask", ask)
+    for step in range(60):
+        clock[0] = 0.1 * step
+        slow[0] = 1.6 if step >= 20 else 1.0
+        one.trial([], None, control)
+    assert child.where == ([{1}] if control else [])
+    one.renew()
+    assert len(child.where) == 1 + bool(control), "a fresh process runs elsewhere"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="claims are abstract sockets, of Linux")
+def test_nothing_compiles_on_the_other_half_of_a_core_that_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processors, "CLAIM", f"\0tilewise/test/halves/{os.getpid()}/{{}}")
+    monkeypatch.setattr(processors, "usable_processors", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(processors, "core_of", lambda processor: processor % 2)
+    one = processors.claim("cpu:any,threads=1")
+    other = processors.claim("cpu:any,threads=1")
+    try:
+        assert (one.timing, one.others) == ({0}, {1, 3})
+        assert (other.timing, other.others) == ({1}, {2}), "nor where another search times"
+    finally:
+        one.release()
+        other.release()
+
+
+def test_where_nothing_is_claimed_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(*_: Any) -> None:
+        raise AssertionError("there is nowhere to go")
+
+    monkeypatch.setattr(ChildProcess, "move", moved)
+    monkeypatch.setattr(runner_module, "claim", lambda _target: Claim(None, set()))
+    with Runner(PROBLEM, "cpu:any,threads=1") as one:
+        one.renew()
+        assert one.processors.timing is None

@@ -1,0 +1,66 @@
+"""What a runner's child keeps from one trial to the next, and what it must not."""
+
+import numpy as np
+import pytest
+
+from kernels.native import lower
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Register, Schedule
+from kernels.target import detect
+from search.runner.child import session as module
+from search.runner.child.serve import FailureError
+from search.runner.child.session import Session
+
+TEXT = "matmul:m=24,n=40,k=16,dtype=f32"
+
+
+def steps(rows: int) -> list[object]:
+    return list(Schedule((Pack("B"), Register(rows, detect().lanes("f32")))).to_json())
+
+
+def session(text: str = TEXT) -> Session:
+    return Session(parse_problem(text).canonical, detect().canonical, seed=0)
+
+
+def test_what_accumulates_begins_each_check_with_the_same_result() -> None:
+    one = session(f"{TEXT},init=accumulate")
+    initial = one.operands["C"].copy()
+    for rows in (1, 4, 2):
+        call = one.call(steps(rows))
+        one.check(call)
+        call(3)
+    one.operands["C"][...] = initial
+    with pytest.raises(FailureError, match="deviation"):
+        one.check(lambda _repeat: None)
+
+
+def test_a_check_that_writes_nothing_fails_whatever_ran_before() -> None:
+    one = session()
+    one.check(one.call(steps(1)))
+    with pytest.raises(FailureError, match="deviation"):
+        one.check(lambda _repeat: None)
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1 << 30])
+def test_operands_are_copied_to_a_new_place_where_they_are_not_large(
+    most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_COPIED_BYTES", most_bytes)
+    one = session()
+    place = one.new_place()
+    for name, array in one.operands.items():
+        assert np.array_equal(place.operands[name], array, equal_nan=True)
+        assert np.shares_memory(place.operands[name], array) == (most_bytes == 0)
+    one.bind(lower(one.problem, Schedule.from_json(steps(4)), one.target), place)(1)
+    panels, ours = place.arena["B"], one.places[0].arena
+    assert panels.size > 0 and "B" not in ours, "panels of its own in any case"
+
+
+@pytest.mark.parametrize("weights", ["variable", "constant"])
+def test_schedules_share_panels_but_for_those_that_are_packed_ahead(weights: str) -> None:
+    one = session(f"{TEXT},weights={weights}")
+    first = one.call(steps(1))
+    held = one.places[0].arena["B"]
+    one.call(steps(4))
+    assert (one.places[0].arena["B"] is held) == (weights == "variable")
+    one.check(first)

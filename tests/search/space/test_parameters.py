@@ -1,0 +1,63 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.problem import parse_problem
+from search.space.parameters import WHOLE, Choice, RegisterTile, Size
+from search.space.space import Space
+from tests.kernels.strategies import problems
+from tests.search.space.test_space import NARROW, SQUARE, WIDE
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(problems, st.sampled_from([WIDE, NARROW, WIDE.with_threads(4)]))
+def test_values_know_their_neighbours_and_numbers(problem, target) -> None:
+    for parameter in Space(problem, target).parameters:
+        width = len(parameter.encode(parameter.values[0]))
+        encoded = {parameter.encode(value) for value in parameter.values}
+        assert len(encoded) == len(parameter.values), "different values have different numbers"
+        for value in parameter.values:
+            assert len(parameter.encode(value)) == width
+            for near in parameter.neighbours(value):
+                assert near in parameter.values and near != value
+                assert value in parameter.neighbours(near), "nearness goes both ways"
+
+
+def test_every_tile_can_be_reached_from_every_other() -> None:
+    tile = Space(SQUARE, WIDE).parameter("tile")
+    assert isinstance(tile, RegisterTile)
+    reached, frontier = {tile.values[0]}, [tile.values[0]]
+    while frontier:
+        for near in tile.neighbours(frontier.pop()):
+            if near not in reached:
+                reached.add(near)
+                frontier.append(near)
+    assert reached == set(tile.values)
+
+
+def test_a_size_is_as_large_as_its_dim_at_most() -> None:
+    depth = Size("depth", (96, 128, 512, WHOLE), 600)
+    assert depth.size(WHOLE) == 600
+    assert depth.nearest(600) == depth.nearest(5000) == WHOLE
+    assert depth.nearest(110) == 96 or depth.nearest(110) == 128
+    assert depth.nearest(500) == 512
+    assert depth.encode(512) < depth.encode(WHOLE)
+
+
+def test_choices_are_all_alike() -> None:
+    choice = Choice("parallel", ("none", "m=2", "n=2"))
+    assert choice.neighbours("m=2") == ("none", "n=2")
+    apart = [
+        sum((a - b) ** 2 for a, b in zip(choice.encode(x), choice.encode(y), strict=True))
+        for x, y in (("none", "m=2"), ("m=2", "n=2"), ("none", "n=2"))
+    ]
+    assert len(set(apart)) == 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_neighbours_of_a_point_differ_in_one_parameter(count: int) -> None:
+    space = Space(parse_problem(f"matmul:m=64,n={64 * count},k=300,dtype=f32"), WIDE)
+    point = {p.name: p.values[0] for p in space.parameters}
+    near = list(space.neighbours(point))
+    assert near
+    assert all(sum(point[n] != other[n] for n in point) == 1 for other in near)

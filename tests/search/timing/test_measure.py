@@ -1,0 +1,283 @@
+import random
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+import pytest
+
+from kernels.statistics import median_interval
+from search.timing import measure
+from search.timing.measure import PREEMPTED_S, Samples, interleave, summarise
+
+
+class Clocks:
+    """Clocks that only runs move: those of the machine would show who else computes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall = self.thread = 0.0
+        monkeypatch.setattr(measure.time, "perf_counter", lambda: self.wall)
+        monkeypatch.setattr(measure.time, "thread_time", lambda: self.thread)
+
+    def run_of(self, seconds: float, taken_away: Sequence[float] = ()) -> measure.Run:
+        """Runs of so many seconds, the first few of them preempted for so long."""
+        away = iter(taken_away)
+
+        def run(repeat: int) -> None:
+            self.thread += repeat * seconds
+            self.wall += repeat * seconds + next(away, 0.0)
+
+        return run
+
+    def waiting(self, seconds: float) -> measure.Run:
+        """Runs that take so many seconds, in which the thread has no processor."""
+
+        def run(repeat: int) -> None:
+            self.wall += repeat * seconds
+
+        return run
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(monkeypatch)
+
+
+@pytest.mark.parametrize("count", [6, 9, 15, 25, 60])
+def test_interval_holds_the_median_as_often_as_it_says(count: int) -> None:
+    rng = random.Random(count)
+    low, high = median_interval(count)
+    held = 0
+    for _ in range(4000):
+        ordered = sorted(rng.expovariate(1.0) for _ in range(count))
+        held += ordered[low] <= 0.6931471805599453 <= ordered[high]
+    assert 0.94 <= held / 4000 <= 0.999
+
+
+def test_interval_of_few_samples_is_their_range() -> None:
+    assert [median_interval(n) for n in (1, 2, 5)] == [(0, 0), (0, 1), (0, 4)]
+
+
+def test_intervals_narrow_with_more_samples() -> None:
+    widths = [(h - lo) / n for n in (6, 15, 60) for lo, h in [median_interval(n)]]
+    assert all(a > b for a, b in pairwise(widths))
+
+
+def test_summary_in_the_units_it_promises() -> None:
+    times = [2e-3, 1e-3, 4e-3, 2e-3, 2e-3, 3e-3, 1e-3]
+    summary = summarise(times, 2_000_000)
+    assert summary.time_us == pytest.approx(median(times) * 1e6)
+    assert summary.gflops == pytest.approx(1.0)
+    assert summary.interval[0] <= summary.gflops <= summary.interval[1]
+    with pytest.raises(ValueError, match="no times"):
+        summarise([], 1)
+
+
+def test_preempted_samples_are_rejected(clocks: Clocks) -> None:
+    samples = Samples(1)
+    samples.take(clocks.waiting(0.005))
+    assert (samples.times, samples.rejected) == ([], 1)
+    samples.take(clocks.run_of(0.005))
+    assert (samples.times, samples.rejected) == (pytest.approx([0.005]), 1)
+
+
+@pytest.mark.parametrize(("seconds", "away_s"), [(1e-4, PREEMPTED_S), (5e-3, 1.5e-4)])
+def test_a_sample_is_preempted_by_more_than_clocks_differ(
+    seconds: float, away_s: float, clocks: Clocks
+) -> None:
+    """A few microseconds pass between the two clocks; of a long sample, a small part may go."""
+    for share, kept in ((0.9, 1), (1.1, 0)):
+        samples = Samples(1)
+        samples.take(clocks.run_of(seconds, [share * away_s]))
+        assert (len(samples.times), samples.rejected) == (kept, 1 - kept)
+
+
+def test_a_preempted_sample_still_tells_how_long_the_thread_ran(clocks: Clocks) -> None:
+    samples = Samples(4)
+    samples.take(clocks.run_of(1e-3, [1.0]))
+    assert samples.rejected == 1
+    assert samples.last_s == samples.least_s == pytest.approx(1e-3)
+    samples.take(clocks.run_of(2e-3))
+    assert (samples.last_s, samples.least_s) == pytest.approx((2e-3, 1e-3))
+
+
+def test_a_caller_that_waits_for_its_other_threads_is_not_preempted(
+    clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure.time, "sleep", lambda _: None)
+    samples = Samples(1, threads=2)
+    samples.take(clocks.waiting(0.005))
+    assert (len(samples.times), samples.rejected) == (1, 0)
+    found, _ = measure.measure(clocks.waiting(0.002), budget_s=1.0, threads=2)
+    assert len(found.times) >= measure.LEAST_SAMPLES
+    assert found.rejected == 0
+
+
+def test_a_run_that_always_sleeps_still_gets_a_number(clocks: Clocks) -> None:
+    samples, stopped = measure.measure(clocks.waiting(0.002), budget_s=0.2)
+    assert samples.times == [pytest.approx(0.002)]
+    assert samples.rejected >= 5
+    assert not stopped
+    assert clocks.wall < 2 * measure.PATIENCE * 0.2
+
+
+def test_slow_candidates_stop_early_and_fast_ones_do_not(clocks: Clocks) -> None:
+    samples, stopped = measure.measure(clocks.run_of(0.004), 0.1, stop_above_s=0.001)
+    assert (samples.taken, stopped) == (1, True), "one sample far above the limit says enough"
+    samples, stopped = measure.measure(clocks.run_of(0.004), 0.1, stop_above_s=0.003)
+    assert (samples.taken, stopped) == (measure.DECIDE_AFTER, True)
+    samples, stopped = measure.measure(clocks.run_of(0.0005), 0.05, stop_above_s=1.0)
+    assert (len(samples.times), stopped) == (measure.LEAST_SAMPLES, False)
+
+
+def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped(
+    clocks: Clocks,
+) -> None:
+    given = Samples(1)
+    run = clocks.run_of(0.003)
+    behind, stopped = measure.measure(run, 1.0, 0.1, samples=given, behind_s=0.002)
+    assert (len(behind.times), stopped) == (measure.FEW_SAMPLES, False)
+    given = Samples(1)
+    ahead, stopped = measure.measure(run, 1.0, 0.1, samples=given, behind_s=0.05)
+    assert (len(ahead.times), stopped) == (measure.LEAST_SAMPLES, False)
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_an_interval_is_narrow_when_its_half_is(few: bool) -> None:
+    for width, narrow in ((1.9, True), (2.1, False)):
+        ends = [1 - width * measure.WIDTH / 2, 1 + width * measure.WIDTH / 2]
+        within = [0.9, *ends * 4, 1.0, 1.1] if not few else [*ends, 1.0]
+        assert measure.is_narrow(within) == narrow
+
+
+def test_of_rounds_that_are_late_two_are_timed_anyway(clocks: Clocks) -> None:
+    runs = [clocks.run_of(seconds) for seconds in (1e-3, 2e-3)]
+    late = interleave(runs, 9, until=time.monotonic() - 1)
+    assert [one.rounds for one in late] == [[0, 1]] * 2
+    in_time = interleave(runs, 9, until=time.monotonic() + 1e6)
+    assert [one.rounds for one in in_time] == [list(range(9))] * 2
+
+
+def test_samples_that_spread_are_taken_until_the_interval_is_narrow_or_the_budget_ends(
+    clocks: Clocks,
+) -> None:
+    draws = random.Random(1)
+
+    def spread(_repeat: int) -> None:
+        clocks.run_of(2.5e-3 * draws.lognormvariate(0, 0.1))(1)
+
+    most, _ = measure.measure(spread, 1.0)
+    assert len(most.times) == measure.MOST_SAMPLES
+    assert not measure.is_narrow(most.times)
+    until, _ = measure.measure(spread, 0.03)
+    assert measure.LEAST_SAMPLES < len(until.times) < measure.MOST_SAMPLES
+
+
+def test_short_runs_are_repeated_within_a_sample(clocks: Clocks) -> None:
+    assert measure.start(clocks.run_of(2e-6)).repeat == 250
+    assert measure.start(clocks.run_of(2e-3)).repeat == 1
+    assert measure.start(clocks.run_of(2e-6), threads=2).repeat == 250
+
+
+@pytest.mark.parametrize("seconds", [10e-3, 60e-3])
+@pytest.mark.parametrize("preempted", [0, 1, 2])
+def test_a_short_run_that_is_preempted_is_not_taken_for_a_long_one(
+    preempted: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_away = [0.0] * preempted + [seconds]
+    assert measure.start(Clocks(monkeypatch).run_of(2e-6, taken_away)).repeat == 250
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "thread_s", "repeat"),
+    [(1e-4, 0, 5), (1e-3, 0, 1), (1e-3, 2e-6, 1), (4e-2, 0, 1), (4e-2, 2e-6, 1)],
+)
+def test_a_run_that_waits_is_repeated_by_the_time_that_passes(
+    wall_s: float, thread_s: float, repeat: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = Clocks(monkeypatch)
+
+    def run(repeat: int) -> None:
+        clocks.wall += repeat * wall_s
+        clocks.thread += repeat * thread_s
+
+    assert measure.start(run).repeat == repeat
+    assert clocks.wall < 0.2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "one"), [(0.1e-3, "aa"), (1e-3, "aa"), (5e-3, "aa"), (20e-3, "a")]
+)
+def test_each_interleaved_sample_follows_a_run_of_its_own_unless_that_is_very_long(
+    seconds: float, one: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    spin = Clocks(monkeypatch).run_of(seconds)
+    runs = [lambda r, n=n: calls.append(n) or spin(r) for n in "abc"]
+    all_samples = interleave(runs, 6)
+    assert [len(s.times) for s in all_samples] == [6, 6, 6]
+    last = calls[-18 * len(one) :]
+    turns = [last[at : at + len(one)] for at in range(0, len(last), len(one))]
+    assert all(turn == [turn[0]] * len(one) for turn in turns)
+
+
+def test_nobody_always_comes_after_the_same_and_all_come_as_often_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    spin = Clocks(monkeypatch).run_of(20e-3)
+    names = "abcde"
+    interleave([lambda r, n=n: calls.append(n) or spin(r) for n in names], 40)
+    rounds = ["".join(calls[at : at + 5]) for at in range(len(calls) - 200, len(calls), 5)]
+    assert all(set(one) == set(names) for one in rounds)
+    assert rounds[1::2] == [one[::-1] for one in rounds[::2]], "a drift meets them alike"
+    after = {pair for one in rounds for pair in pairwise(one)}
+    assert len(after) == 20, "everyone has come after everyone else"
+
+
+def test_hot_is_a_run_after_one_of_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks, last = Clocks(monkeypatch), [""]
+    slower = {name: clocks.run_of(2e-3) for name in "ab"}
+    usual = {name: clocks.run_of(1e-3) for name in "ab"}
+
+    def run_of(name: str) -> measure.Run:
+        def run(repeat: int) -> None:
+            for _ in range(repeat):
+                (usual if last[0] == name else slower)[name](1)
+                last[0] = name
+
+        return run
+
+    all_samples = interleave([run_of(name) for name in "ab"], 5)
+    assert all(t == pytest.approx(1e-3) for samples in all_samples for t in samples.times)
+
+
+def rounds_of_two(threads: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who ran in four interleaved rounds, `.` for a pause."""
+    calls: list[str] = []
+    monkeypatch.setattr(measure.time, "sleep", lambda _: calls.append("."))
+    spin = Clocks(monkeypatch).run_of(1e-3)
+    interleave([lambda r, n=n: calls.append(n) or spin(r) for n in "ab"], 4, threads)
+    return "".join(calls)
+
+
+def test_on_several_threads_a_pause_and_an_untimed_run_come_before_each_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = rounds_of_two(2, monkeypatch)
+    assert log.endswith(".aa.bb.bb.aa.bb.aa.aa.bb")
+    assert log.startswith(".a")
+    assert log.count(".") == 2 + 8
+
+
+def test_on_one_thread_nothing_comes_between_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "." not in rounds_of_two(1, monkeypatch)
+
+
+def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
+    assert measure.sample_cost(1e-6, 1) == pytest.approx(measure.SAMPLE_S, rel=0.01)
+    assert measure.sample_cost(0.4e-3, 1) == pytest.approx(0.9e-3)
+    assert measure.sample_cost(3e-3, 1) == 6e-3
+    assert measure.sample_cost(1.0, 1) == 1.0
+    assert measure.sample_cost(3e-3, 1, is_cold=True) == 3e-3
+    assert measure.sample_cost(1.0, 2) == 2.0 + measure.PAUSE_S

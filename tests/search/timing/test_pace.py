@@ -1,0 +1,244 @@
+"""The machine's pace, told by a control: what a slow second does to a trial."""
+
+import random
+from statistics import median
+
+import pytest
+
+from search.timing import measure, turns
+from search.timing.measure import FEW_SAMPLES, VERY_LONG_RUN_S, Run, Samples
+from search.timing.turns import (
+    LEAST_SHORT_ROUNDS,
+    MOST_SHORT_ROUNDS,
+    Bounds,
+    Control,
+    Paced,
+    fastest,
+    measure_beside,
+)
+
+
+class Machine:
+    """Runs that take so long at pace 1, on clocks that only they move."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.runs, self.noise = 0.0, 0, random.Random(1)
+        self.paces = [1.0]  # of the runs to come; the last goes on
+        self.spread = 0.002
+        for module in (measure, turns):
+            monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(measure.time, "thread_time", lambda: self.now)
+
+    def run_of(self, seconds: float) -> Run:
+        def run(repeat: int) -> None:
+            now = self.paces.pop(0) if len(self.paces) > 1 else self.paces[0]
+            self.now += seconds * repeat * now * self.noise.lognormvariate(0, self.spread)
+            self.runs += 1
+
+        return run
+
+    def beside(self, best_s: float, seconds: float) -> Paced:
+        """A candidate of `seconds` beside a control of `best_s`, one run in a sample."""
+        control, run = Control(self.run_of(best_s), best_s, 1), self.run_of(seconds)
+        samples = Samples(1)
+        if seconds >= VERY_LONG_RUN_S:
+            samples.take(run)
+        return measure_beside(control, run, samples, Bounds(1.25 * best_s, 1.05 * best_s), 0.08)
+
+
+def seconds(found: Paced) -> float:
+    """The candidate's time at pace 1."""
+    assert found.pace is not None
+    return median(found.samples.times) / found.pace
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+@pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
+@pytest.mark.parametrize("now", [1.0, 1.7, 0.6])
+def test_a_candidate_is_told_at_the_pace_of_the_control(
+    machine: Machine, best_s: float, now: float
+) -> None:
+    machine.paces = [now]
+    found = machine.beside(best_s, 1.03 * best_s)
+    assert found.pace == pytest.approx(now, rel=0.02)
+    assert seconds(found) == pytest.approx(1.03 * best_s, rel=0.01)
+    assert not found.stopped
+
+
+@pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
+def test_a_machine_that_slows_down_meanwhile_condemns_nobody(
+    machine: Machine, best_s: float
+) -> None:
+    for before in range(1, 5):
+        machine.paces = [1.0] * before + [1.6]
+        found = machine.beside(best_s, 0.99 * best_s)
+        assert machine.paces == [1.6] and not found.stopped
+        assert seconds(found) == pytest.approx(0.99 * best_s, rel=0.02)
+
+
+def test_nor_does_a_fast_second_make_a_winner(machine: Machine) -> None:
+    machine.paces = [1.0, 0.6, 0.6, 0.6, 1.0]
+    found = machine.beside(0.5e-3, 0.55e-3)
+    assert seconds(found) == pytest.approx(0.55e-3, rel=0.02)
+
+
+@pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
+def test_one_slow_sample_of_the_control_makes_no_winner(machine: Machine, best_s: float) -> None:
+    machine.paces = [1.0, 1.5, 1.0]
+    found = machine.beside(best_s, 1.02 * best_s)
+    assert seconds(found) == pytest.approx(1.02 * best_s, rel=0.02)
+
+
+@pytest.mark.parametrize("best_s", [0.5e-3, 5e-3, 20e-3])
+def test_hundreds_of_equals_do_not_make_each_other_faster(machine: Machine, best_s: float) -> None:
+    machine.spread = 0.03
+    told, control_s = [], best_s
+    for _ in range(400):
+        control = Control(machine.run_of(best_s), control_s, 1)
+        limits = Bounds(1.25 * control_s, 1.05 * control_s)
+        found = measure_beside(control, machine.run_of(best_s), Samples(1), limits, 0.08)
+        told.append(seconds(found))
+        if found.takes_over:
+            control_s = told[-1]
+    assert min(told) < 0.97 * best_s, "some were lucky"
+    assert median(told[-50:]) == pytest.approx(best_s, rel=0.03)
+
+
+def test_what_takes_over_was_timed_twice(machine: Machine) -> None:
+    found = machine.beside(0.5e-3, 0.4e-3)
+    assert found.takes_over and len(found.samples.times) >= 2 * LEAST_SHORT_ROUNDS
+    assert seconds(found) == pytest.approx(0.4e-3, rel=0.01)
+    machine.paces = [1.0, 1.5] * 2 + [1.5, 1.0] + [1.0, 1.5] * 2 + [1.0]
+    lucky = machine.beside(0.5e-3, 0.52e-3)
+    assert not lucky.takes_over
+    assert seconds(lucky) == pytest.approx(0.52e-3, rel=0.02)
+
+
+def test_the_slow_are_given_up_after_a_round_or_two(machine: Machine) -> None:
+    assert machine.beside(0.5e-3, 1.5e-3).stopped
+    assert machine.runs == 4
+    found = machine.beside(0.5e-3, 0.7e-3)
+    assert found.stopped and machine.runs == 4 + 8
+
+
+def test_a_run_far_behind_needs_two_rounds_and_one_near_the_best_more(machine: Machine) -> None:
+    behind = machine.beside(0.5e-3, 0.58e-3)
+    assert (len(behind.samples.times), behind.stopped, machine.runs) == (2, False, 8)
+    near = machine.beside(0.5e-3, 0.51e-3)
+    assert len(near.samples.times) == LEAST_SHORT_ROUNDS
+    machine.spread = 0.1
+    near = machine.beside(0.5e-3, 0.51e-3)
+    assert LEAST_SHORT_ROUNDS < len(near.samples.times) <= MOST_SHORT_ROUNDS
+
+
+def test_short_runs_are_told_by_those_that_nobody_disturbed(machine: Machine) -> None:
+    """Of either side half of the runs meet somebody, who takes a tenth or two fifths."""
+    draws = random.Random(0)
+    right = 0
+    for _ in range(100):
+        machine.paces = [draws.choice([1.0, 1.0, 1.1, 1.4]) for _ in range(60)] + [1.0]
+        found = machine.beside(0.5e-3, 0.52e-3)
+        right += abs(seconds(found) / 0.52e-3 - 1) < 0.01
+    assert right >= 90
+
+
+@pytest.mark.parametrize("best_s", [0.5e-3, 5e-3])
+def test_runs_are_told_by_those_after_one_of_their_own_kind(
+    machine: Machine, best_s: float
+) -> None:
+    """What the other side leaves in the caches costs the one a tenth and the other nothing."""
+    last = [""]
+
+    def after(name: str, run: Run, slower: Run) -> Run:
+        def call(repeat: int) -> None:
+            (run if last[0] == name else slower)(repeat)
+            last[0] = name
+
+        return call
+
+    of_control = after("control", machine.run_of(best_s), machine.run_of(1.1 * best_s))
+    alike = machine.run_of(1.04 * best_s)
+    control, limits = Control(of_control, best_s, 1), Bounds(1.25 * best_s, 1.05 * best_s)
+    candidate = after("candidate", alike, alike)
+    found = measure_beside(control, candidate, Samples(1), limits, 0.08)
+    assert seconds(found) == pytest.approx(1.04 * best_s, rel=0.01)
+
+
+def test_runs_between_do_not_hang_on_a_single_lucky_one(machine: Machine) -> None:
+    """One run of the candidate is a tenth shorter: what the fastest fifth alone would tell."""
+    machine.paces = [1.0] * 4 + [0.9] + [1.0]
+    found = machine.beside(5e-3, 5.1e-3)
+    assert seconds(found) == pytest.approx(5.1e-3, rel=0.03)
+
+
+def test_the_fastest_fifth_is_one_of_a_few_and_several_of_many() -> None:
+    assert fastest([3.0, 1.0, 2.0]) == 1.0
+    assert fastest([5.0, 1.0, 4.0, 2.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]) == 1.5
+
+
+def test_very_long_runs_count_the_run_of_their_check(machine: Machine) -> None:
+    found = machine.beside(20e-3, 20.2e-3)
+    assert machine.runs == 4 and len(found.samples.times) == 2
+
+
+def test_runs_that_outlast_the_budget_are_compared_twice_all_the_same(machine: Machine) -> None:
+    machine.paces = [1.4, 1.0]  # the first run meets new memory
+    found = machine.beside(1.0, 1.02)
+    assert len(found.samples.times) == FEW_SAMPLES
+    assert seconds(found) == pytest.approx(1.02, rel=0.02)
+
+
+def test_when_every_sample_is_preempted_the_time_of_the_threads_counts(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure.time, "thread_time", lambda: machine.now / 2)
+    machine.paces = [0.6]
+    found = machine.beside(0.5e-3, 0.51e-3)
+    assert found.samples.times == [found.samples.least_s]
+    assert seconds(found) == pytest.approx(0.51e-3, rel=0.02)
+    assert found.samples.rejected >= LEAST_SHORT_ROUNDS
+
+
+@pytest.mark.parametrize(("best_s", "every"), [(0.5e-3, 3), (5e-3, 3), (20e-3, 2)])
+def test_who_was_preempted_makes_nobody_slower_or_faster(
+    best_s: float, every: int, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = [0.0]
+
+    def run_of(seconds: float, phase: int) -> Run:
+        run, calls = machine.run_of(seconds), [phase]
+
+        def call(repeat: int) -> None:
+            run(repeat)
+            calls[0] += 1
+            if calls[0] % every == 0:  # others had the processor meanwhile
+                machine.now, lost[0] = machine.now + best_s, lost[0] + best_s
+
+        return call
+
+    monkeypatch.setattr(measure.time, "thread_time", lambda: machine.now - lost[0])
+    control, limits = Control(run_of(best_s, 0), best_s, 1), Bounds(1.25 * best_s, 1.05 * best_s)
+    found = measure_beside(control, run_of(1.02 * best_s, 1), Samples(1), limits, 0.08)
+    assert found.samples.rejected > 0
+    assert seconds(found) == pytest.approx(1.02 * best_s, rel=0.02)
+
+
+def test_a_very_long_run_that_was_preempted_is_not_run_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = [0.0]
+
+    def thread_time() -> float:
+        lost[0] += 2e-3  # before a run and after it
+        return machine.now - lost[0]
+
+    monkeypatch.setattr(measure.time, "thread_time", thread_time)
+    found = machine.beside(20e-3, 24e-3)
+    check, two_rounds = 1, 4
+    assert machine.runs == check + two_rounds and found.samples.rejected == check + 2
+    assert seconds(found) == pytest.approx(20e-3 * 22 / 18, rel=0.02), "by the threads' times"
+    assert not found.stopped

@@ -1,0 +1,96 @@
+"""One problem: our schedule and every peer, timed in the same rounds of one child process."""
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+from kernels.problem import Problem
+from search.errors import RunnerError
+from search.records import Measurement
+from search.runner.child_process import CandidateFailureError
+from search.runner.protocol import Message
+from search.runner.runner import Limits, Runner
+from search.timing.measure import summarise
+from tilewise.bench.report import Compared, PeerSpeed
+from tilewise.bench.suite import Entry
+
+BUDGET_S = 2.0
+LIBRARIES_BYTES = 3 << 30  # what the peers' code and its buffers take
+COPIES = 8  # of the operands, in the peers' own layouts
+
+
+class BenchRunner(Protocol):
+    """What a comparison needs of a runner; see `search.runner.runner.Runner`."""
+
+    def peer(self, name: str) -> Message:
+        """Prepare and check one peer."""
+        ...
+
+    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> Message:
+        """Time a schedule and peers in interleaved rounds."""
+        ...
+
+
+def bench_runner(problem: Problem, target: str) -> Runner:
+    """A child process with the memory that the peers need."""
+    limits = Limits.for_problem(problem)
+    memory = limits.memory_bytes + LIBRARIES_BYTES + COPIES * problem.bytes
+    return Runner(problem, target, limits=replace(limits, memory_bytes=memory))
+
+
+def compare(
+    runner: BenchRunner,
+    entry: Entry,
+    schedule: tuple[str, list[Any]],
+    peers: tuple[str, ...],
+    budget_s: float = BUDGET_S,
+) -> Compared:
+    """Measure `entry` with our schedule and with each peer that can do it.
+
+    A peer that crashes, hangs or is wrong is absent with that reason, and costs the
+    others nothing but a new process.
+
+    Args:
+        runner: a child process for this problem.
+        entry: the problem.
+        schedule: hash and steps of ours.
+        peers: names of those asked for.
+        budget_s: about how long the rounds may take together; slow ones take longer.
+    """
+    name, steps = schedule
+    absent: dict[str, str] = {}
+    try:
+        for peer in peers:
+            absent |= _prepare(runner, peer)
+        present = [peer for peer in peers if peer not in absent]
+        reply = runner.beside(steps, present, budget_s)
+    except (CandidateFailureError, RunnerError) as failure:
+        return Compared(entry, None, f"not measured: {failure}", name, absent=absent)
+    return _compared(entry, name, reply, absent)
+
+
+def _prepare(runner: BenchRunner, peer: str) -> dict[str, str]:
+    """The reason of a peer that is absent, by its name; nothing for one that is ready."""
+    try:
+        reason = runner.peer(peer).get("absent")
+    except CandidateFailureError as failure:
+        reason = f"{failure.kind}: {failure}"
+    return {peer: reason} if reason else {}
+
+
+def _compared(entry: Entry, schedule: str, reply: Message, absent: dict[str, str]) -> Compared:
+    flops = entry.problem.flops
+    peers: dict[str, PeerSpeed] = {}
+    for way in reply["ways"]:
+        speed = PeerSpeed(summarise(way["times"], flops), way["variant"], way["output"])
+        best = peers.get(way["peer"])
+        if best is None or speed.measurement.gflops > best.measurement.gflops:
+            peers[way["peer"]] = speed
+    ours: Measurement = summarise(reply["times"], flops)
+    return Compared(
+        entry,
+        ours,
+        schedule=schedule,
+        peers=peers,
+        absent=absent | reply["absent"],
+        peak_gflops=reply["peak_gflops"],
+    )

@@ -1,0 +1,163 @@
+"""What came of a suite: a row per problem, and what they sum up to."""
+
+from dataclasses import dataclass, field
+from math import exp, log
+from typing import Any
+
+from search.records import Measurement
+from tilewise.bench.suite import Entry, Suite
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class PeerSpeed:
+    """A peer's fastest way.
+
+    Attributes:
+        measurement: its speed.
+        variant: which of the peer's ways it was.
+        output: dtype of what it wrote, where that is narrower than the problem's result.
+    """
+
+    measurement: Measurement
+    variant: str
+    output: str | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One problem beside the peers, all from the same rounds.
+
+    Attributes:
+        entry: the problem and its count.
+        ours: None when there is no schedule of ours that runs.
+        reason: why, then.
+        schedule: hash of the schedule measured.
+        peers: those that computed the problem rightly, by name.
+        absent: why each of the others did not.
+        peak_gflops: multiply-add peak of the same run, 0 where unknown.
+    """
+
+    entry: Entry
+    ours: Measurement | None
+    reason: str = ""
+    schedule: str | None = None
+    peers: dict[str, PeerSpeed] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    peak_gflops: float = 0.0
+
+    @property
+    def oracle(self) -> str | None:
+        """The fastest peer of this problem."""
+        if not self.peers:
+            return None
+        return max(self.peers, key=lambda name: self.peers[name].measurement.gflops)
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over the fastest peer; None unless there are both."""
+        if self.ours is None or self.oracle is None:
+            return None
+        return self.ours.gflops / self.peers[self.oracle].measurement.gflops
+
+    def to_json(self) -> Json:
+        """One element of `problems`."""
+        oracle = self.oracle
+        ours = None
+        if self.ours is not None:
+            ours = _speed_json(self.ours)
+            if self.peak_gflops:
+                ours["peak_fraction"] = self.ours.gflops / self.peak_gflops
+        return {
+            "problem": self.entry.problem.canonical,
+            "label": self.entry.label,
+            "count": self.entry.count,
+            "ours": ours,
+            "reason": self.reason,
+            "schedule": self.schedule,
+            "peers": {name: _peer_json(peer) for name, peer in self.peers.items()},
+            "absent": self.absent,
+            "oracle": oracle and {
+                "peer": oracle,
+                "gflops": self.peers[oracle].measurement.gflops,
+            },
+            "ratio": self.ratio,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Report:
+    """A suite's rows with the machine that they were measured on.
+
+    Sums are over the problems that have both ours and a peer; the others are `left_out`.
+    """
+
+    suite: Suite
+    machine: Json
+    rows: tuple[Compared, ...]
+
+    @property
+    def counted(self) -> list[Compared]:
+        """The rows that the sums are over."""
+        return [row for row in self.rows if row.ratio is not None]
+
+    @property
+    def geomean_ratio(self) -> float | None:
+        """Geometric mean of the ratios, each problem once."""
+        ratios = [row.ratio for row in self.rows if row.ratio is not None]
+        return exp(sum(map(log, ratios)) / len(ratios)) if ratios else None
+
+    @property
+    def weighted(self) -> Json | None:
+        """Speed of the whole workload: all its work over all its time, by count.
+
+        The oracle takes the fastest peer for each problem, which no one library does.
+        """
+        work, ours_s, oracle_s = 0.0, 0.0, 0.0
+        for row in self.counted:
+            assert row.ours is not None and row.oracle is not None
+            oracle = row.peers[row.oracle].measurement
+            work += row.entry.count * row.entry.problem.flops
+            ours_s += row.entry.count * row.ours.time_us / 1e6
+            oracle_s += row.entry.count * oracle.time_us / 1e6
+        if not work:
+            return None
+        return {
+            "ours_gflops": work / ours_s / 1e9,
+            "oracle_gflops": work / oracle_s / 1e9,
+            "ours_s": ours_s,
+            "oracle_s": oracle_s,
+            "ratio": oracle_s / ours_s,
+        }
+
+    def to_json(self) -> Json:
+        """The contract's object."""
+        peaks: dict[str, float] = {}
+        for row in self.rows:
+            dtype = row.entry.problem.element.name
+            if row.peak_gflops:
+                peaks[dtype] = max(row.peak_gflops, peaks.get(dtype, 0.0))
+        return {
+            "suite": self.suite.name,
+            "source": self.suite.source,
+            "machine": {**self.machine, "peak_gflops": peaks},
+            "problems": [row.to_json() for row in self.rows],
+            "counted": len(self.counted),
+            "left_out": len(self.rows) - len(self.counted),
+            "geomean_ratio": self.geomean_ratio,
+            "weighted": self.weighted,
+        }
+
+
+def _speed_json(measurement: Measurement) -> Json:
+    return {
+        "gflops": measurement.gflops,
+        "interval": list(measurement.interval),
+        "time_us": measurement.time_us,
+    }
+
+
+def _peer_json(peer: PeerSpeed) -> Json:
+    shown = {**_speed_json(peer.measurement), "variant": peer.variant}
+    return shown if peer.output is None else {**shown, "output": peer.output}
