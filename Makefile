@@ -30,10 +30,10 @@ format: .venv/installed-dev
 
 # 3000 random requests and sequences of requests, other ones each time.
 fuzz: .venv/installed-dev
-	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile fuzz tests/service/test_fuzz.py
+	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile fuzz tests/service/api/test_fuzz.py
 
 bench: .venv/installed-dev
-	$(BIN)/python -m benchmarks.main_job
+	$(BIN)/python -m benchmarks.peers.main_job
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

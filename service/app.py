@@ -9,22 +9,22 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Engine
 
-from kernels.toolchain import identity
-from service import openapi, problem_json
-from service.answer_cache import AnswerCache
+from kernels.system.toolchain import identity
+from service.api import openapi, problem_details
+from service.api.answer_cache import AnswerCache
+from service.api.flights import Flights
+from service.api.lanes import PATIENCE_S, Lane
+from service.api.middleware import BodyLimit, HeadAsGet
+from service.api.routes import jobs, lookup, schedules, status, trials
+from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.db import schema
 from service.db.changes import Changes
 from service.db.session import Sessions, make_engine, make_sessions, reading
 from service.errors import DatabaseError
-from service.flights import Flights
-from service.lanes import PATIENCE_S, Lane
-from service.machine import MachineInfo, examine
-from service.middleware import BodyLimit, HeadAsGet
-from service.pool import Pool, Work
-from service.routes import jobs, lookup, schedules, status, trials
-from service.services import OTHERS, READERS, WRITERS, Lanes, Services
+from service.host.machine import MachineInfo, examine
+from service.jobs.waiting import Endings, ended_jobs
 from service.settings import Settings
-from service.waiting import Endings, ended_jobs
+from service.workers.pool import Pool, Work
 
 PROBE_PATIENCE_S = 2.0
 PRINTERS, PROVERS = 2, 1  # children at once: each takes a core from what is being timed
@@ -49,8 +49,8 @@ def create_app(
         settings: where the database is.
         workers: jobs to run at once; 0 only takes and shows them.
         machine: this machine; None examines it.
-        toolchain: identity of the compilers; None asks `kernels.toolchain`.
-        worker_arguments: further arguments of `python -m service.worker`.
+        toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
+        worker_arguments: further arguments of `python -m service.workers`.
     """
 
     @asynccontextmanager
@@ -73,7 +73,7 @@ def create_app(
     )
     for part in (jobs, trials, schedules, lookup, status):
         app.include_router(part.router)
-    problem_json.install(app)
+    problem_details.install(app)
     openapi.install(app)
     app.add_middleware(BodyLimit, most_bytes=settings.body_bytes)
     app.add_middleware(AnswerCache)

@@ -1,33 +1,56 @@
-"""The HTTP server: uvicorn, which tells the application of its end in time."""
+"""Serving the application with uvicorn."""
 
-import signal
-from types import FrameType
+import logging
+import socket
+from contextlib import ExitStack, suppress
 
-import uvicorn
 from fastapi import FastAPI
 
-from service.app import stop_waiting
+from service.app import create_app
+from service.db import schema
+from service.errors import ServiceError
+from service.host.machine import examine
+from service.listening import listen
+from service.settings import Settings
+from service.uvicorn_server import Server
 
-SHUTDOWN_S = 5
+log = logging.getLogger(__name__)
 
 
-class Server(uvicorn.Server):
-    """Answers requests that wait for a job, or for a text that is made, at the signal to end.
+def serve(
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    settings: Settings | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; the jobs that run then go back to the queue.
 
-    By itself uvicorn lets them wait for `SHUTDOWN_S` and then breaks them off, which is a 500.
-
-    Args:
-        app: what is served.
-        options: of `uvicorn.Config`.
+    Raises:
+        HostError: the host is no address of this machine; raised before anything is opened.
+        AddressError: the port cannot be had; likewise.
+        DatabaseError: the database cannot be used; raised before anything is served.
+        MachineError: this machine's processor cannot be named; likewise.
+        ServiceError: a part could not be started; the log says which.
     """
+    settings = settings or Settings()
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
+    )
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(one) for one in listen(host, port)]
+        schema.prepare(settings.db)
+        app = create_app(settings, workers, machine=examine())
+        _run(app, sockets, settings)
 
-    def __init__(self, app: FastAPI, **options: object) -> None:
-        self._app = app
-        super().__init__(
-            uvicorn.Config(app, timeout_graceful_shutdown=SHUTDOWN_S, **options)  # type: ignore[arg-type]
-        )
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take note of a signal to end."""
-        stop_waiting(self._app)
-        super().handle_exit(signal.Signals(sig), frame)
+def _run(app: FastAPI, sockets: list[socket.socket], settings: Settings) -> None:
+    server = Server(app, log_level=settings.log_level)
+    for one in sockets:
+        host, port = one.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        log.info("listening on http://%s:%d (Ctrl-C to stop)", shown, port)
+    with suppress(KeyboardInterrupt):  # which ends a service as it should be ended
+        try:
+            server.run(sockets)
+        except SystemExit as error:
+            raise ServiceError("the service could not be started; its log says why") from error

@@ -3,7 +3,7 @@
     python -m benchmarks.replay [SPACE ...] [--seeds 100] [--samplers surrogate,tpe,random]
     python -m benchmarks.replay --db URL --problem PROBLEM [--target T]
 
-A space is a recording of `benchmarks/spaces` by name, or a file; or the trials of all stored
+A space is a recording of `benchmarks/data/spaces` by name, or a file; or the trials of all stored
 searches of a problem.
 
 Prints for each space: the speed of the first trial (the analytical model alone) as a share of
@@ -23,7 +23,8 @@ from math import comb
 from pathlib import Path
 from statistics import median
 
-from benchmarks.replay.problems import FOLDER, PROBLEMS
+from benchmarks.places import SPACES
+from benchmarks.replay.problems import PROBLEMS
 from kernels.errors import KernelsError
 from search.errors import RecordingError
 from search.records import SAMPLERS, TuneRequest
@@ -77,10 +78,10 @@ def from_database(url: str, text: str, target: str) -> Recording:
     from kernels.problem import parse_problem
     from kernels.target import resolve
     from search.space.space import Space
-    from service import queries
     from service.db import make_engine, reading
     from service.db.session import make_sessions
     from service.db.trials import record
+    from service.results import schedules as queries
 
     where = resolve(target)
     space = Space(parse_problem(text), where)
@@ -152,8 +153,8 @@ def table(rows: Sequence[Row], samplers: Sequence[str]) -> str:
 def _spaces(args: argparse.Namespace) -> dict[str, Recording]:
     if args.db:
         return {"stored": from_database(args.db, args.problem, args.target)}
-    files = [Path(s) if s.endswith(".gz") else FOLDER / f"{s}.json.gz" for s in args.spaces]
-    files = files or [FOLDER / f"{name}.json.gz" for name in PROBLEMS]
+    files = [Path(s) if s.endswith(".gz") else SPACES / f"{s}.json.gz" for s in args.spaces]
+    files = files or [SPACES / f"{name}.json.gz" for name in PROBLEMS]
     return {path.name.split(".")[0]: Recording.load(path) for path in files}
 
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import spearmanr
 
-from benchmarks.replay.problems import FOLDER, PROBLEMS
+from benchmarks.places import SPACES
+from benchmarks.replay.problems import PROBLEMS
 from search.model.analytical import amounts
 from search.model.weights import EXTRA, FITTED, NAMES, TRAFFIC
 from search.replay.recording import Recording
@@ -84,7 +85,7 @@ def main() -> int:
     either.add_argument("--without", default="", help="judge this one, do not fit to it")
     either.add_argument("--judge", choices=FITTED, help="fit nothing, judge these weights")
     args = parser.parse_args()
-    paths = args.spaces or [FOLDER / f"{name}.json.gz" for name in PROBLEMS]
+    paths = args.spaces or [SPACES / f"{name}.json.gz" for name in PROBLEMS]
     data = {f"{path.parent.name}/{path.name.split('.')[0]}": read(path) for path in paths}
     if args.judge:
         weights, overlap = np.array(FITTED[args.judge].cycles), FITTED[args.judge].overlap

@@ -1,11 +1,9 @@
 """The problems whose spaces are recorded, by the names of their files."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from kernels.problem import Conv2d, Matmul, Problem, parse_problem
 
-FOLDER = Path(__file__).parents[1] / "spaces"
 PROBLEMS = {
     "large-f32": "matmul:m=1024,n=1024,k=1024,dtype=f32",
     "skinny-f32": "matmul:m=16,n=1024,k=1024,dtype=f32",

@@ -23,10 +23,11 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from benchmarks.replay.problems import ALL, FOLDER, PROBLEMS, RELATIVES, UNSEEN
+from benchmarks.places import SPACES
+from benchmarks.replay.problems import ALL, PROBLEMS, RELATIVES, UNSEEN
 from kernels.problem import parse_problem
+from kernels.system.toolchain import identity
 from kernels.target import detect
-from kernels.toolchain import identity
 from search.engine.attempt import attempt
 from search.engine.exploration import takes_over
 from search.errors import SearchError
@@ -273,7 +274,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=1600)
     parser.add_argument("--seconds", type=float, default=300.0, help="for each problem")
     parser.add_argument("--random-share", type=float, default=RANDOM_SHARE)
-    parser.add_argument("--into", type=Path, default=FOLDER)
+    parser.add_argument("--into", type=Path, default=SPACES)
     args = parser.parse_args()
     if unknown := set(args.names) - set(ALL):
         known = ", ".join(ALL)

@@ -1,21 +1,5 @@
-"""Schedules as transform scripts for real MLIR, and the proof that they work."""
+"""Schedules as transform scripts for real MLIR, and the proof that they work.
 
-from kernels.mlir.payload import payload
-from kernels.mlir.proof import Proof
-from kernels.mlir.prove import prove, prove_script, transform
-from kernels.mlir.script import Script, emit_script, mlir_version, with_payload
-from kernels.mlir.verify import Verdict, verify
-
-__all__ = [
-    "Proof",
-    "Script",
-    "Verdict",
-    "emit_script",
-    "mlir_version",
-    "payload",
-    "prove",
-    "prove_script",
-    "transform",
-    "verify",
-    "with_payload",
-]
+`payload` is what a script is applied to, `transform` what all flavors share, `cpu` and `air` are
+flavors, `lowering` leads to machine code, `proof` says whether a script holds.
+"""

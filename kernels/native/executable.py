@@ -7,17 +7,17 @@ import numpy as np
 
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
-from kernels.native.compile import CompiledKernels, code_of, compile_kernels, pieces
-from kernels.native.driver_packs import PACK_A_SHIFT, PACK_B_SHIFT
-from kernels.native.loading import Drivers, driver_code, load_driver
+from kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
+from kernels.native.jit.drivers import Drivers, driver_code, load_driver
+from kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels, pieces
 from kernels.native.plan import Scratch, plan
+from kernels.oracle.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.problem import Problem
-from kernels.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 
 if TYPE_CHECKING:
-    from kernels.native.crew import Crew
+    from kernels.native.threads.crew import Crew
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Executable:
 
 def _crew(threads: int) -> "Crew":
     """This process's threads; Numba, which compiles how they wait, is loaded for them alone."""
-    from kernels.native.crew import crew
+    from kernels.native.threads.crew import crew
 
     return crew(threads)
 

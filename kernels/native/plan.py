@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from kernels.arithmetic import arithmetic
 from kernels.loopnest import Nest, build
-from kernels.native.compile import FUNCTIONS, KernelSpec
-from kernels.native.driver import DriverSource, print_driver
-from kernels.native.geometry import geometry
-from kernels.native.inner_product_spec import inner_product_spec
-from kernels.native.microkernel_spec import microkernel_spec
-from kernels.native.sizes import driver_sizes
-from kernels.native.uniform import uniform
-from kernels.native.use import Use, use_of
-from kernels.native.vector_ir import LINE_BYTES
+from kernels.native.driver.parameters import driver_sizes
+from kernels.native.driver.printer import DriverSource, print_driver
+from kernels.native.driver.shared_structure import uniform
+from kernels.native.ir.vectors import LINE_BYTES
+from kernels.native.jit.functions import FUNCTIONS, KernelSpec
+from kernels.native.microkernels.inner_product_spec import inner_product_spec
+from kernels.native.microkernels.outer_product_spec import microkernel_spec
+from kernels.native.microkernels.use import Use, use_of
+from kernels.native.strides import geometry
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target

@@ -107,7 +107,7 @@ class Problem(ABC):
         """Bytes of all operands and the result as they are stored, each counted once.
 
         That is the least that a run reads and writes. An image's padding is not stored;
-        `kernels.support.working_bytes` counts it, and everything else that takes memory.
+        `kernels.footprint.working_bytes` counts it, and everything else that takes memory.
         """
         element, total = self.element, 0
         for name, shape in self.operand_shapes.items():

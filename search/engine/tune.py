@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from kernels.paths import require_cache_dir
 from kernels.problem import Problem
+from kernels.system.cache_folder import require_cache_dir
 from kernels.target.model import Target
 from search.budget import Budget
 from search.engine.exploration import Exploration, TrialRunner

@@ -5,8 +5,8 @@ Importing this loads none of them.
 
 from importlib.util import find_spec
 
+from kernels.oracle.reference import Operands
 from kernels.problem import Matmul, Problem
-from kernels.reference import Operands
 from search.peers import openblas
 from search.peers.variant import PeerAbsentError, Variant
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.paths import cache_dir
-from kernels.reference import Array
+from kernels.oracle.reference import Array
+from kernels.system.cache_folder import cache_dir
 from kernels.target import Target
 
 VARIABLE = "OPENBLAS_CORETYPE"

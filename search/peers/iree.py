@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.oracle.reference import Array, Operands, empty_aligned
 from kernels.problem import Problem
-from kernels.process import child_command, child_environment
-from kernels.reference import Array, Operands, empty_aligned
+from kernels.system.children import child_command, child_environment
 from search.peers.iree_text import (
     ENTRY,
     SCOPE,

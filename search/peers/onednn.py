@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from kernels.oracle.reference import Array, Operands
 from kernels.problem import Conv2d, Matmul, Problem
-from kernels.reference import Array, Operands
 from search.peers.variant import PeerAbsentError, Variant
 
 Tensor = Any  # torch's own types are there only where torch is

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from kernels.oracle.reference import Array, Operands
 from kernels.problem import Conv2d, Matmul, Problem
-from kernels.reference import Array, Operands
 from kernels.target import detect
 from search.peers.blas_family import better_family, hold_threads
 from search.peers.blas_family import product as product_by

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kernels.oracle.reference import Array, Expected, Operands
 from kernels.problem import Problem
-from kernels.reference import Array, Expected, Operands
 from search.peers import iree, onednn, openblas
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
 from search.timing.measure import settle

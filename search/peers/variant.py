@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.oracle.reference import Array, Expected, Operands, compare, poison
 from kernels.problem import Problem
-from kernels.reference import Array, Expected, Operands, compare, poison
 
 UNITS = {"bf16": 2.0**-8, "f16": 2.0**-11}
 """Unit roundoff of outputs that are narrower than the problem's."""

@@ -35,7 +35,7 @@ class Recording:
         trials: in the order in which they were run; `origin` says how each was chosen.
         again: by schedule's hash, the samples of the interleaved rounds, in seconds; at the
             pace of the trials, where those have one.
-        toolchain: `kernels.toolchain.identity()` then.
+        toolchain: `kernels.system.toolchain.identity()` then.
         condition: how it was recorded, for the reader: core, date, protocol.
     """
 

@@ -10,8 +10,7 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
-from kernels.patience import Patience
-from kernels.process import (
+from kernels.system.children import (
     child_command,
     child_environment,
     end_group,
@@ -19,6 +18,7 @@ from kernels.process import (
     resident_bytes,
     signal_name,
 )
+from kernels.system.patience import Patience
 from search.errors import RunnerError
 from search.records import FailureClass
 from search.runner.protocol import Message, read_message, write_message

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.native.placement import core_of, usable_processors
+from kernels.native.threads.pinning import core_of, usable_processors
 from kernels.target import parse_target
 
 SLOW = 1.08  # times the fastest pace that was seen: somebody else is on the core

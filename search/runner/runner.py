@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernels.footprint import working_bytes
 from kernels.problem import Problem
-from kernels.process import ONE_THREAD
-from kernels.support import working_bytes
+from kernels.system.children import ONE_THREAD
 from kernels.target import parse_target, resolve
 from search.records import CacheMode
 from search.runner.child_process import CandidateFailureError, ChildProcess

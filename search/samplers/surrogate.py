@@ -21,12 +21,12 @@ Optimization 1(1), 2021), and values that nobody has tried come before all
 Fastest is by belief, not by measurement: on a busy machine the best sample is a lucky one, and a
 good schedule may have met a bad second (Picheny, Wagner and Ginsbourger, A Benchmark of
 Kriging-Based Infill Criteria for Noisy Optimization, Structural and Multidisciplinary Optimization
-48, 2013). How far trials err is known (`benchmarks.trial_error`), and the process is told: from a
-few dozen of them it would take their errors for the shape of the function. What was timed at an
-unusual pace of the machine is believed less: the control that tells the pace suffers from others
-more, or less, than the candidate does. A point that was proposed and not timed yet is believed to
-be as fast as predicted, so that the next proposal goes elsewhere (Ginsbourger et al., Kriging Is
-Well-Suited to Parallelize Optimization, 2010).
+48, 2013). How far trials err is known (`benchmarks.measuring.trial_error`), and the process is
+told: from a few dozen of them it would take their errors for the shape of the function. What was
+timed at an unusual pace of the machine is believed less: the control that tells the pace suffers
+from others more, or less, than the candidate does. A point that was proposed and not timed yet is
+believed to be as fast as predicted, so that the next proposal goes elsewhere (Ginsbourger et al.,
+Kriging Is Well-Suited to Parallelize Optimization, 2010).
 """
 
 from collections import deque

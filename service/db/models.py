@@ -49,7 +49,9 @@ class Machine(Base):
 
 
 class Toolchain(Base):
-    """The compilers and the generator that a result belongs to, as `kernels.toolchain` says."""
+    """The compilers and the generator that a result belongs to, as `kernels.system.toolchain`
+    says.
+    """
 
     __tablename__ = "toolchains"
 
@@ -63,7 +65,7 @@ class Job(Base):
 
     Attributes:
         trials, seconds, seed, sampler, peers, cache: the request.
-        owner: process that holds the lease (`service.owner`), None unless running.
+        owner: process that holds the lease (`service.host.process_identity`), None unless running.
         heartbeat_at: when the owner last showed itself.
         epoch: number of the present run; each claim counts it up, and what a run writes
             carries it, so that a run which lost its claim writes nothing.
@@ -173,7 +175,7 @@ class Schedule(Base):
         cache: whether the operands lay in the caches, or were evicted before each sample.
         measured: how the speed was had: samples, placements of the buffers, samples thrown
             away, and what emptied the caches; None in rows older than that.
-        digest: of what `service.integrity` names, hex; None in an older row that disagreed
+        digest: of what `service.results.integrity` names, hex; None in an older row that disagreed
             with itself.
     """
 
@@ -235,7 +237,7 @@ class Proof(Base):
     Attributes:
         script_id: None when no script came about.
         ok: whether the script may be served.
-        digest: of what `service.integrity` names, hex; None in an older row that disagreed
+        digest: of what `service.results.integrity` names, hex; None in an older row that disagreed
             with itself.
     """
 

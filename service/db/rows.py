@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from kernels.problem import Problem
 from service.db import models
 from service.db.base import Base, now
-from service.machine import MachineInfo
+from service.host.machine import MachineInfo
 
 Row = TypeVar("Row", bound=Base)
 

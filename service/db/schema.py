@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.orm import Session
 
 import migrations
-from service.db.failures import ELSEWHERE, RAISED, UPGRADE, translate
+from service.db.driver_errors import ELSEWHERE, RAISED, UPGRADE, translate
 from service.db.session import make_engine, shown, write_connection
 from service.errors import DatabaseError
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from kernels.quoting import quoted, without_password
-from service.db.failures import RAISED, is_busy, is_read_only, translate
+from service.db.driver_errors import RAISED, is_busy, is_read_only, translate
 from service.errors import DatabaseError
 
 Sessions = sessionmaker[Session]

@@ -23,13 +23,13 @@ from search.records import (
     TimedPoint,
     TrialRecord,
 )
-from service import lease
 from service.db import models
 from service.db.base import damage, now
 from service.db.session import Sessions, reading, writing
 from service.db.sound import earlier_search, fault_of, is_above_0
 from service.faults import tell_once
-from service.lease import Lease
+from service.jobs import lease
+from service.jobs.lease import Lease
 
 MOST_JOBS = 1024  # earlier searches that one search looks at
 PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from kernels.loopnest import build, count
-from kernels.native import executable, lower, uniform, use
+from kernels.native import executable, lower
+from kernels.native.driver import shared_structure
+from kernels.native.microkernels import use
+from kernels.oracle.reference import ALIGNMENT, Array, compare, make_operands, reference
 from kernels.problem import Problem
-from kernels.reference import ALIGNMENT, Array, compare, make_operands, reference
 from kernels.schedule import Schedule
 from kernels.target import Target, detect
 from tests.kernels.guarded import CANARY, GuardedArray
@@ -36,7 +38,7 @@ def check(problem: Problem, schedule: Schedule, target: Target, seed: int) -> No
     """
     with pytest.MonkeyPatch.context() as patch:
         if seed % 2:
-            patch.setattr(uniform, "LEAST_WORK", 0)
+            patch.setattr(shared_structure, "LEAST_WORK", 0)
             patch.setattr(use, "SELDOM", 1.0)
         scratch: list[GuardedArray] = []
 

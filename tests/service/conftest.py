@@ -9,14 +9,14 @@ from fastapi.testclient import TestClient
 
 from kernels.problem import parse_problem
 from search.records import TuneRequest
-from service import jobs, lease
 from service.app import create_app
 from service.db import Sessions, make_engine, schema, writing
 from service.db.session import make_sessions
-from service.machine import MachineInfo, examine_here
-from service.owner import me
+from service.host.machine import MachineInfo, examine_here
+from service.host.process_identity import me
+from service.jobs import lease, queue
 from service.settings import Settings
-from service.tuning import JobOutcome, run_job
+from service.workers.job_run import JobOutcome, run_job
 from tests.service import fakes
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
@@ -69,7 +69,7 @@ def submit(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
     def make(problem: str = PROBLEM, toolchain: str = TOOLCHAIN, **request: object) -> int:
         wanted = TuneRequest(**{"trials": 4, **request})
         with writing(sessions) as session:
-            made = jobs.create_or_join(
+            made = queue.create_or_join(
                 session, parse_problem(problem), machine.target, wanted, toolchain
             )
             assert made.job is not None, "a stored schedule answers this"

@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import psutil
 
-from kernels.process import child_command, child_environment
+from kernels.system.children import child_command, child_environment
 from service.app import create_app
-from service.server import Server
 from service.settings import Settings
+from service.uvicorn_server import Server
 from tests.service import fakes
 
 STARTUP_S = 120
@@ -72,7 +72,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def main(url: str, listening: str, tuner: str) -> None:
-    """Serve with a fake search, as `service.run.serve` does with the real one."""
+    """Serve with a fake search, as `service.server.serve` does with the real one."""
     arguments = (f"--tuner={tuner}", "--prover=tests.service.fakes:prove")
     app = create_app(Settings(db=url), 1, worker_arguments=arguments)
     Server(app, log_level="warning").run(sockets=[socket.socket(fileno=int(listening))])

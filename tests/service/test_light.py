@@ -8,11 +8,11 @@ import pytest
 
 import service
 from kernels.errors import TargetError
-from kernels.process import child_command, child_environment
-from kernels.support import physical_memory
-from service import machine as machine_module
+from kernels.footprint import physical_memory
+from kernels.system.children import child_command, child_environment
 from service.errors import MachineError
-from service.machine import examine
+from service.host import machine as machine_module
+from service.host.machine import examine
 
 HEAVY = ("numba", "numpy", "optuna", "llvmlite", "iree", "scipy", "tilewise")
 ROOT = Path(service.__file__).parent
@@ -69,7 +69,7 @@ def test_children_find_this_code_whatever_the_working_folder(tmp_path):
     """A user's own folder of that name must not be taken for ours."""
     (tmp_path / "service").mkdir()
     (tmp_path / "service" / "__init__.py").write_text("raise RuntimeError('not ours')")
-    command = child_command("service.worker", "--help")
+    command = child_command("service.workers", "--help")
     done = subprocess.run(
         command,
         env=child_environment(),
@@ -82,7 +82,9 @@ def test_children_find_this_code_whatever_the_working_folder(tmp_path):
 
 
 def test_a_worker_without_its_parent_ends():
-    command = child_command("service.worker", "--job=1", "--owner=x:1:1", "--epoch=1", "--parent=1")
+    command = child_command(
+        "service.workers", "--job=1", "--owner=x:1:1", "--epoch=1", "--parent=1"
+    )
     done = subprocess.run(
         command, env=child_environment(), capture_output=True, text=True, check=False
     )
@@ -91,7 +93,7 @@ def test_a_worker_without_its_parent_ends():
 
 
 def test_a_worker_with_an_unusable_database_says_so_in_one_line(tmp_path):
-    command = child_command("service.worker", "--job=1", "--owner=x:1:1", "--epoch=1")
+    command = child_command("service.workers", "--job=1", "--owner=x:1:1", "--epoch=1")
     environment = child_environment(TILEWISE_DB=f"sqlite:///{tmp_path / 'none.db'}")
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1

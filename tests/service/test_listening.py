@@ -11,8 +11,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from kernels.process import child_environment
-from service import listening, run
+from kernels.system.children import child_environment
+from service import listening, server
 from service.errors import AddressError, HostError, ServiceError
 from service.listening import listen
 from service.settings import Settings
@@ -77,11 +77,13 @@ def test_a_port_that_the_system_refuses_says_why(monkeypatch, number, message):
 
 
 def test_nothing_is_started_without_the_port(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "examine", lambda: pytest.fail("the machine is examined"))
-    monkeypatch.setattr(run, "create_app", lambda *_, **__: pytest.fail("an application is made"))
+    monkeypatch.setattr(server, "examine", lambda: pytest.fail("the machine is examined"))
+    monkeypatch.setattr(
+        server, "create_app", lambda *_, **__: pytest.fail("an application is made")
+    )
     file = tmp_path / "new.db"
     with listen("127.0.0.1", 0)[0] as taken, pytest.raises(AddressError):
-        run.serve(port=taken.getsockname()[1], settings=Settings(db=f"sqlite:///{file}"))
+        server.serve(port=taken.getsockname()[1], settings=Settings(db=f"sqlite:///{file}"))
     assert not file.exists(), "the database is made"
 
 
@@ -90,13 +92,13 @@ def test_an_application_that_cannot_start_is_an_error_and_frees_the_port(url, ma
         raise RuntimeError("no parts")
         yield
 
-    monkeypatch.setattr(run, "examine", lambda: machine)
-    monkeypatch.setattr(run, "create_app", lambda *_, **__: FastAPI(lifespan=fail))
+    monkeypatch.setattr(server, "examine", lambda: machine)
+    monkeypatch.setattr(server, "create_app", lambda *_, **__: FastAPI(lifespan=fail))
     (probe,) = listen("127.0.0.1", 0)
     port = probe.getsockname()[1]
     probe.close()
     with pytest.raises(ServiceError, match="could not be started"):
-        run.serve(port=port, settings=Settings(db=url))
+        server.serve(port=port, settings=Settings(db=url))
     listen("127.0.0.1", port)[0].close()
 
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from service.db import reading
-from service.jobs import get
+from service.jobs.queue import get
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
 

@@ -8,7 +8,7 @@ import pytest
 from kernels.errors import ProblemError, TargetError
 from search.errors import BudgetError, RunnerError
 from tests.tilewise.conftest import Cli
-from tilewise.cli import commands
+from tilewise.cli.commands import tune
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 
@@ -33,7 +33,7 @@ def test_every_end_has_its_code_and_one_line(
         """Fail."""
         raise error
 
-    monkeypatch.setattr(commands, "doctor", fail)
+    monkeypatch.setattr(tune, "doctor", fail)
     ran = cli("doctor")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err == f"tilewise: {says}\n"
@@ -75,7 +75,7 @@ def test_an_error_is_one_line_that_a_terminal_only_shows(
         """Fail."""
         raise BadInputError(said)
 
-    monkeypatch.setattr(commands, "doctor", fail)
+    monkeypatch.setattr(tune, "doctor", fail)
     assert cli("doctor").err == f"tilewise: {shown}\n"
     typed = cli("doctor", f"x{said}")
     assert typed.err.count("\n") == 1 and typed.err[:-1].isprintable()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.service import fakes
-from tests.tilewise.test_exports import trial
+from tests.tilewise.formats.test_exports import trial
 from tilewise.cli import render
 
 Json = dict[str, Any]

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from kernels.problem import parse_problem
-from kernels.process import ONE_THREAD
+from kernels.system.children import ONE_THREAD
+from kernels.system.toolchain import identity
 from kernels.target import detect
-from kernels.toolchain import identity
 from search.records import TuneRequest
-from service import jobs, lease
 from service.db import Sessions, make_engine, schema, writing
 from service.db.session import make_sessions
 from service.db.trials import SqlTrialStore
-from service.lease import Lease
-from service.owner import me
-from service.tuning import run_job
+from service.host.process_identity import me
+from service.jobs import lease, queue
+from service.jobs.lease import Lease
+from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
-from tilewise.cli import local
-from tilewise.cli.backend import local_backend
+from tilewise.backends import local
+from tilewise.backends.base import local_backend
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 Running = Callable[[int], tuple[Sessions, Lease]]
@@ -52,7 +52,7 @@ def running(database: str) -> Iterator[Running]:
     def make(trials: int) -> tuple[Sessions, Lease]:
         problem, target = parse_problem(PROBLEM), f"cpu:{detect().cpu},threads=1"
         with writing(sessions) as session:
-            made = jobs.create_or_join(session, problem, target, TuneRequest(trials), identity())
+            made = queue.create_or_join(session, problem, target, TuneRequest(trials), identity())
             assert made.job is not None
             held = lease.claim_one(session, made.job.id, me())
             assert held is not None

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.mlir import emit_script
+from kernels.mlir.cpu.script import emit_script
 from tests.kernels.mlir.build import PACKED, schedule
-from tests.kernels.mlir.test_verify import MATMUL, PAYLOAD, demoted, tiled
+from tests.kernels.mlir.proof.test_verify import MATMUL, PAYLOAD, demoted, tiled
 from tests.tilewise.conftest import Cli
 
 

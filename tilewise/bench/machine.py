@@ -17,8 +17,8 @@ def describe(target: Target, peers: tuple[str, ...]) -> Json:
         target: this machine.
         peers: those that were asked for; their packages are installed.
     """
-    from kernels.target.microbench import bandwidth_gbs
-    from kernels.toolchain import identity
+    from kernels.native.microbench import bandwidth_gbs
+    from kernels.system.toolchain import identity
     from search.peers.screen import VERSIONS
 
     return {

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from kernels.quoting import one_line
 from search.records import CACHE_MODES, DEFAULT_SAMPLER, SAMPLERS
-from tilewise.cli import air, bench, commands, verify
+from tilewise.cli.commands import air, bench, tune, verify
 
 FLAVORS = ("cpu", "air", "iree")
 FORMATS = ("table", "json", "csv", "t4")
@@ -23,7 +23,7 @@ class OneLineParser(argparse.ArgumentParser):
 def make_parser() -> argparse.ArgumentParser:
     """The parser of every command; each sets `run`."""
     parser = OneLineParser(prog="tilewise", description="Tiling and packing schedules, tuned.")
-    parser.add_argument("--version", action="version", version=commands.version())
+    parser.add_argument("--version", action="version", version=tune.version())
     kinds = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(name: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
@@ -33,11 +33,11 @@ def make_parser() -> argparse.ArgumentParser:
         made.set_defaults(run=run)
         return made
 
-    _add_tune(command("tune", commands.tune))
-    show = command("show", commands.show)
+    _add_tune(command("tune", tune.tune))
+    show = command("show", tune.show)
     _add_stored(show)
     show.add_argument("--cache", choices=CACHE_MODES, help="default: hot if there are both")
-    script = command("script", commands.script)
+    script = command("script", tune.script)
     _add_stored(script)
     script.add_argument("--flavor", choices=FLAVORS, default="cpu")
     script.add_argument(
@@ -45,16 +45,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
     script.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
     air.add_options(script)
-    kernel = command("kernel", commands.kernel)
+    kernel = command("kernel", tune.kernel)
     _add_stored(kernel)
     kernel.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
-    _add_stored(command("asm", commands.asm))
+    _add_stored(command("asm", tune.asm))
     verify.add_options(command("verify", verify.verify))
-    trials = command("trials", commands.trials)
+    trials = command("trials", tune.trials)
     _add_stored(trials)
     trials.add_argument("--format", choices=FORMATS, default="table")
     _add_cache_filter(trials, "all; of t4: hot")
-    study = command("export-study", commands.export_study)
+    study = command("export-study", tune.export_study)
     _add_stored(study)
     study.add_argument(
         "--storage", required=True, metavar="URL", help="of Optuna's, as sqlite:///study.db"
@@ -64,11 +64,11 @@ def make_parser() -> argparse.ArgumentParser:
     suite = command("bench", bench.bench)
     bench.add_options(suite)
     _add_db(suite)
-    _add_serve(command("serve", commands.serve))
-    database = command("db", commands.database)
+    _add_serve(command("serve", tune.serve))
+    database = command("db", tune.database)
     database.add_argument("action", choices=("upgrade", "check"))
     _add_db(database)
-    command("doctor", commands.doctor)
+    command("doctor", tune.doctor)
     return parser
 
 

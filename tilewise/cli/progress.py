@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilewise.cli.backend import Report
+from tilewise.backends.base import Report
 
 
 @contextmanager

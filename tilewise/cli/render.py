@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.errors import ScheduleError
 from kernels.schedule import Schedule
-from tilewise import t4
+from tilewise.formats import t4
 
 Json = dict[str, Any]
 
@@ -110,7 +110,7 @@ def _trials_line(found: Json) -> str:
 
 
 def trials(rows: list[Json], kind: str) -> str:
-    """Trials as a table, JSON, CSV, or in the community's format T4 (`tilewise.t4`)."""
+    """Trials as a table, JSON, CSV, or in the community's format T4 (`tilewise.formats.t4`)."""
     if kind == "json":
         return json.dumps(rows, indent=2) + "\n"
     if kind == "t4":

@@ -1,14 +1,14 @@
 """The process in which an air script is applied, inspected and executed.
 
-`python -m kernels.mlir.air.child` answers one request as `kernels.mlir.child` does. What
-runs is the very IR that the script made, with its memory spaces: only the packs and
+`python -m kernels.mlir.air.child` answers one request as `kernels.mlir.proof.child.prove` does.
+What runs is the very IR that the script made, with its memory spaces: only the packs and
 unpacks become loops, and the parallel loops run one iteration after the other.
 """
 
 from typing import Any
 
 from kernels.mlir.air.schedule import KStreaming, require_streamed
-from kernels.mlir.child import Finding, check_call, establish, serve, stage
+from kernels.mlir.proof.child.prove import Finding, check_call, establish, serve, stage
 from kernels.problem import parse_problem
 
 
@@ -18,10 +18,10 @@ def prove_here(request: dict[str, Any]) -> dict[str, Any]:
     schedule = KStreaming.from_json(request["schedule"])
 
     def steps(finding: Finding, diagnostics: Any) -> None:
-        from kernels.mlir.air.inspect import check_wishes, places
-        from kernels.mlir.apply import apply_script
-        from kernels.mlir.lower import lower
-        from kernels.mlir.packs import lower_packs
+        from kernels.mlir.air.inspection import check_wishes, places
+        from kernels.mlir.lowering.apply import apply_script
+        from kernels.mlir.lowering.packs_to_loops import lower_packs
+        from kernels.mlir.lowering.to_llvm import lower
 
         def lowered() -> Any:
             lower_packs(module)

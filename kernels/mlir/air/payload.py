@@ -1,6 +1,6 @@
 """What an air script is applied to: one plain matmul, named, whose op extends narrow inputs."""
 
-from kernels.mlir.payload import ENTRY
+from kernels.mlir.payload.function import ENTRY
 from kernels.problem import Matmul
 
 

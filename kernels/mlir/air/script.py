@@ -10,9 +10,9 @@ and no iteration peeled.
 import textwrap
 
 from kernels.mlir.air.schedule import KStreaming, check_streaming, padded, require_streamed
-from kernels.mlir.script import HEADER_END, MODULE, mlir_version
-from kernels.mlir.sequences import CLEANUP, bufferize
-from kernels.mlir.writer import ANY, Writer
+from kernels.mlir.cpu.script import HEADER_END, MODULE, mlir_version
+from kernels.mlir.transform.sequences import CLEANUP, bufferize
+from kernels.mlir.transform.writer import ANY, Writer
 from kernels.problem import DTYPES, Matmul, Problem
 
 L3, L2, L1 = 0, 1, 2

@@ -1,7 +1,7 @@
 """How a child process answers: one request a line, one answer each, failures among them.
 
-It ends with its parent: at the end of its input, and at once where Linux runs (`kernels.start`).
-Nothing here imports what a child computes with.
+It ends with its parent: at the end of its input, and at once where Linux runs
+(`kernels.system.start`). Nothing here imports what a child computes with.
 """
 
 import os

@@ -8,9 +8,8 @@ import numpy as np
 
 from kernels.native import lower
 from kernels.native.executable import Call, Executable
-from kernels.problem import parse_problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.reference import (
+from kernels.native.microbench import peak_gflops
+from kernels.oracle.reference import (
     Operands,
     compare,
     empty_aligned,
@@ -18,9 +17,10 @@ from kernels.reference import (
     poison,
     reference,
 )
+from kernels.problem import parse_problem
+from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from kernels.target.microbench import peak_gflops
 from search.runner.child.compiler import compiled
 from search.runner.child.serve import FailureError
 from search.runner.protocol import Message

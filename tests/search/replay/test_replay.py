@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 
+from benchmarks.places import SPACES
 from benchmarks.replay.record import Recorder
 from search.errors import RecordingError
 from search.model.analytical import log_time
@@ -20,7 +21,6 @@ from search.store import MemoryStore
 from search.transfer.starting_points import warmed
 from tests.search.engine.test_tune import SQUARE, TARGET, Confused, FakeRunner, run
 
-SPACES = Path(__file__).parents[3] / "benchmarks" / "spaces"
 MAIN = (
     "large-f32", "skinny-f32", "tiny-f32", "odd-f32",
     "square-i32", "square-bf16", "conv3x3-f32", "conv1x1-f32",

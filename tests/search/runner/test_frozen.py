@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernels.patience import MOST_STEP_S, Patience, is_stopped
-from kernels.process import child_command, child_environment
+from kernels.system.children import child_command, child_environment
+from kernels.system.patience import MOST_STEP_S, Patience, is_stopped
 from search.runner.child_process import CandidateFailureError, ChildProcess
 
 LIMIT_S = 5.0

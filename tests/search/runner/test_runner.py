@@ -8,8 +8,8 @@ from statistics import median
 import pytest
 
 from kernels.problem import Matmul
-from kernels.process import ONE_THREAD
 from kernels.schedule import Pack, Register, Schedule
+from kernels.system.children import ONE_THREAD
 from kernels.target import detect
 from search.errors import RunnerError
 from search.runner.child_process import CandidateFailureError

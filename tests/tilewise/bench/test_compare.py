@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.places import SUITES
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
@@ -17,7 +18,6 @@ from tilewise.bench import Compared, Entry, PeerSpeed, Report, Suite, SuiteError
 from tilewise.bench.compare import bench_runner, compare
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
-SUITES = Path(__file__).parents[3] / "benchmarks" / "suites"
 
 
 def write(folder: Path, content: object) -> Path:

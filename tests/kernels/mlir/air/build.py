@@ -1,8 +1,8 @@
 """Schedules from their sizes in order, and the IR that their scripts make."""
 
 from kernels.mlir.air import KStreaming, air_module, emit_air, require_streamed
-from kernels.mlir.air.inspect import Place, places
-from kernels.mlir.apply import Diagnostics, apply_script
+from kernels.mlir.air.inspection import Place, places
+from kernels.mlir.lowering.apply import Diagnostics, apply_script
 from kernels.problem import Matmul, parse_problem
 
 NAMES = (

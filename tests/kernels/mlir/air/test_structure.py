@@ -5,7 +5,7 @@ from math import prod
 import pytest
 
 from kernels.mlir.air import traffic
-from kernels.mlir.air.inspect import Place, check_wishes
+from kernels.mlir.air.inspection import Place, check_wishes
 from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, made, matmul, streaming
 
 L3, L2, L1 = 0, 1, 2

@@ -1,0 +1,1 @@
+"""How fast single kernels and scripts are."""

@@ -1,0 +1,1 @@
+"""How well times are taken."""

@@ -1,0 +1,64 @@
+"""Every suite beside OpenBLAS, oneDNN and IREE; the results that the README shows.
+
+    python -m benchmarks.peers.suites [NAME ...] [--trials 64] [--db URL]
+
+Tunes what the database does not hold, writes `benchmarks/data/results/NAME.json` and the table
+`NAME.txt`, and draws all problems in one roofline, `docs/roofline.svg`. An hour or two for
+all of them; `python -m benchmarks.peers.bars` sums them up.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.places import DOCS, RESULTS, SUITES
+from tilewise.bench.roofline import draw
+
+PICTURE = DOCS / "roofline.svg"
+
+
+def main() -> None:
+    names = sorted(path.stem for path in SUITES.glob("*.json"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--target", default="host")
+    parser.add_argument("--db", help="default: TILEWISE_DB")
+    options = parser.parse_args()
+    for name in options.names or names:
+        measure(name, options)
+    PICTURE.write_text(draw(together(names)))
+
+
+def measure(name: str, options: argparse.Namespace) -> None:
+    """One suite through `tilewise bench`, as a user runs it."""
+    command = [sys.executable, "-m", "tilewise", "bench", str(SUITES / f"{name}.json")]
+    command += ["--trials", str(options.trials), "--target", options.target]
+    command += ["--out", str(RESULTS / f"{name}.json")]
+    command += ["--db", options.db] if options.db else []
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    (RESULTS / f"{name}.txt").write_text(done.stdout)
+    print(f"# {name}\n{done.stdout}", flush=True)
+
+
+def together(names: list[str]) -> dict[str, Any]:
+    """All stored results as one report, with the highest peaks and bandwidth seen."""
+    paths = [RESULTS / f"{name}.json" for name in names]
+    reports = [json.loads(path.read_text()) for path in paths if path.exists()]
+    machine = dict(reports[-1]["machine"])
+    machine["bandwidth_gbs"] = max(one["machine"]["bandwidth_gbs"] for one in reports)
+    machine["peak_gflops"] = {}
+    for one in reports:
+        for dtype, peak in one["machine"]["peak_gflops"].items():
+            known = machine["peak_gflops"].get(dtype, 0.0)
+            machine["peak_gflops"][dtype] = max(known, peak)
+    problems = [row for one in reports for row in one["problems"]]
+    return {
+        "suite": "all suites", "machine": machine, "problems": problems, "geomean_ratio": None,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How fast the service answers, and how large its database grows."""

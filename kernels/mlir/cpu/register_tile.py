@@ -1,0 +1,217 @@
+"""The micro-kernel: its reduction loops, vectors, and accumulators in registers.
+
+A register tile with all its unit dims is no contraction that vectorisation knows, and an
+accumulator with unit dims is not hoisted out of the reduction. So unit dims go first.
+That replaces the ops, and handles on them are lost; matchers on the iteration dims that
+are left find them again.
+"""
+
+from collections.abc import Iterable
+
+from kernels.mlir.cpu.pieces import Piece
+from kernels.mlir.payload.form import Form
+from kernels.mlir.transform.matchers import epilogue_matcher
+from kernels.mlir.transform.writer import ANY, Writer
+from kernels.schedule import Schedule
+
+Kinds = str
+REGISTER_BYTES = 64  # of the widest vector registers; narrower ones halve such vectors
+
+
+class KernelEmitter:
+    """Writes what happens inside the register tile.
+
+    Attributes:
+        matchers: the kinds of iteration dims (`x` parallel, `k` reduction) that the
+            script has to match.
+        ends_in_registers: whether the epilogue was tiled down to the register tile.
+        multiplies_apart: whether products of floats and their sums are ops of their own.
+    """
+
+    def __init__(
+        self, form: Form, pieces: list[Piece], writer: Writer, ends_in_registers: bool
+    ) -> None:
+        self.form = form
+        self.ends_in_registers = ends_in_registers
+        self.multiplies_apart = False
+        self.epilogues: dict[str, tuple[int, ...]] = {}
+        self.pieces = pieces
+        self.writer = writer
+        self.matchers: dict[Kinds, None] = {}
+
+    def reduce(self) -> None:
+        """Loops over the taps, then over the depth, one element at a time."""
+        stream = self.form.space.stream
+        taps = [tap for tap, extent in self.form.tap_extents.items() if extent > 1]
+        self.writer.include("drop_unit_dims")
+        if taps:
+            for kinds, marks in self._signatures((*taps, stream), taps):
+                self._loops(kinds, marks)
+            self.writer.include("drop_unit_dims")
+        for kinds, marks in self._signatures((stream,), [stream]):
+            innermost = self._loops(kinds, marks)[-1]
+            self.writer.line(f'transform.annotate {innermost} "innermost" : {ANY}')
+        self._split_tiles()
+
+    def vectorize(self, unroll: int, fill: bool) -> None:
+        """Vectors, accumulators carried by the loops, then the unrolling.
+
+        Args:
+            unroll: factor for the innermost loop.
+            fill: whether the register tile is filled in place, by vectors then.
+        """
+        w = self.writer
+        if fill:
+            zeros = w.name("zeros")
+            w.line(
+                f'{zeros} = transform.structured.match ops{{["linalg.fill"]}} in %func '
+                f": ({ANY}) -> {ANY}"
+            )
+            w.line(f"transform.structured.vectorize {zeros} : {ANY}")
+        w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
+        if self.ends_in_registers:
+            extents = self._result_extents()
+            parts = zip(extents.values(), self._part_sizes(extents), strict=True)
+            left = tuple(size or extent for extent, size in parts if (size or extent) > 1)
+            w.line(f"transform.structured.vectorize {self._epilogue(left)} : {ANY}")
+        w.include("hoist_accumulators")
+        if unroll > 1:
+            w.line(f"// unroll factor={unroll}")
+            loops = w.match_loops("innermost", "innermost")
+            w.line(f"transform.loop.unroll {loops} factor = {unroll} : {ANY}")
+
+    def _signatures(
+        self, reductions: tuple[str, ...], wanted: list[str]
+    ) -> list[tuple[Kinds, list[int]]]:
+        """The iteration dims that micro-kernels can have, and which of them are `wanted`.
+
+        Slivers and short last chunks lack dims that other micro-kernels have.
+        """
+        found: dict[Kinds, list[int]] = {}
+        for piece in self.pieces:
+            for depth in piece.extents[self.form.space.stream]:
+                dims = self._extents(piece, depth, reductions)
+                if any(dim in wanted for dim in dims):
+                    found[self._kinds(dims)] = [int(dim in wanted) for dim in dims]
+        return list(found.items())
+
+    def _extents(self, piece: Piece, depth: int, reductions: tuple[str, ...]) -> dict[str, int]:
+        """The iteration dims that are left of a micro-kernel, in order, with their extents."""
+        space = self.form.space
+        extents = {
+            **self.form.tap_extents,
+            space.row: max(piece.extents[space.row]),
+            space.col: max(piece.extents[space.col]) if piece.lanes is None else 1,
+            space.stream: depth,
+            "lane": piece.lanes or 1,
+        }
+        inner = (space.row, space.col, *reductions)
+        order = [*(dim for dim in self.form.dims if dim in inner), "lane"]
+        return {dim: extents[dim] for dim in order if extents[dim] > 1}
+
+    def _kinds(self, dims: Iterable[str]) -> Kinds:
+        return "".join("k" if dim in self.form.reductions else "x" for dim in dims)
+
+    def _match(self, kinds: Kinds) -> str:
+        self.matchers[kinds] = None
+        return self.writer.collect(f"contraction_{kinds}")
+
+    def _loops(self, kinds: Kinds, marks: list[int]) -> list[str]:
+        _, loops = self.writer.tile_for(self._match(kinds), marks)
+        for loop in loops:
+            self.writer.line(f'transform.annotate {loop} "accumulates" : {ANY}')
+        return loops
+
+    def _split_tiles(self) -> None:
+        """One op for each part of a register tile that one vector shape can hold.
+
+        Widths such as 3 registers come register by register, since LLVM takes vectors apart
+        badly unless their length is a power of two. Then rows come one by one as well: an
+        element of A is multiplied by a whole row of B before the next one is loaded, where
+        column by column all rows of A would have to be held (8x48 spilled an accumulator in
+        every step, and lost a quarter). So do rows that are not neighbours in the image,
+        since vectorisation wants operands without gaps.
+        """
+        w = self.writer
+        parts = self._parts()
+        if not parts:
+            return
+        self.multiplies_apart = self.form.body[0] == "arith.mulf"
+        if self.ends_in_registers:
+            sizes = self._part_sizes(self._result_extents())
+            if any(sizes):
+                self._unrolled(self._epilogue(tuple(self._result_extents().values())), sizes)
+        for kinds, sizes in parts.items():
+            self._unrolled(self._match(kinds), sizes)
+        w.include("cleanup")
+        w.include("drop_unit_dims")
+        around = w.match_loops("accumulates", "around")
+        w.line(f"transform.apply_patterns to {around} {{")
+        w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
+        w.line(f"}} : {ANY}")
+
+    def _unrolled(self, handle: str, sizes: list[int]) -> None:
+        """Tile an op and leave nothing of the loops."""
+        _, loops = self.writer.tile_for(handle, sizes)
+        for loop in reversed(loops):
+            self.writer.line(f"transform.loop.unroll_full {loop} : {ANY}")
+
+    def epilogue_matchers(self) -> list[str]:
+        """What finds the epilogue's register tile, where there is one."""
+        if not self.ends_in_registers:
+            return []
+        inputs = int(bool(self.form.bias_dims))
+        return [epilogue_matcher(name, sizes, inputs) for name, sizes in self.epilogues.items()]
+
+    def _epilogue(self, sizes: tuple[int, ...]) -> str:
+        """A handle on the epilogue's tile, or its parts, of these sizes."""
+        name = "_".join(["epilogue", *map(str, sizes)])
+        self.epilogues[name] = sizes
+        return self.writer.collect(name)
+
+    def _result_extents(self) -> dict[str, int]:
+        """The dims of the epilogue's register tile that are left, with their extents."""
+        (piece,) = self.pieces
+        return self._extents(piece, 1, ())
+
+    def _parts(self) -> dict[Kinds, list[int]]:
+        """For each kind of micro-kernel the tile sizes that split it, where it is split."""
+        stream = self.form.space.stream
+        found: dict[Kinds, list[int]] = {}
+        for piece in self.pieces:
+            for depth in piece.extents[stream]:
+                extents = self._extents(piece, depth, (stream,))
+                sizes = self._part_sizes(extents)
+                if any(sizes):
+                    kinds = self._kinds(extents)
+                    known = found.get(kinds, sizes)
+                    found[kinds] = [max(s) for s in zip(sizes, known, strict=True)]
+        return found
+
+    def _part_sizes(self, extents: dict[str, int]) -> list[int]:
+        """What each dim of a register tile is split into; 0 for what stays whole."""
+        chunks = {dim: self._chunk(dim, extent) for dim, extent in extents.items()}
+        by_row = self.form.rows_apart or any(chunks.values())
+        return [1 if by_row and dim == self.form.space.row else chunks[dim] for dim in extents]
+
+    def _chunk(self, dim: str, extent: int) -> int:
+        """Width of the parts that a register tile's columns are split into; 0 for none."""
+        if dim not in (self.form.space.col, "lane"):
+            return 0
+        return chunk_lanes(self.form, extent)
+
+
+def chunk_lanes(form: Form, columns: int) -> int:
+    """Columns of a register where a register tile's columns come register by register, else 0."""
+    lanes = REGISTER_BYTES // form.accumulator_bytes
+    return lanes if columns > lanes and columns.bit_count() > 1 else 0
+
+
+def vector_lanes(form: Form, schedule: Schedule) -> int:
+    """Least columns of the vectors that the innermost loops of a schedule multiply.
+
+    A register's worth: a sliver that comes register by register takes the tiles with it that
+    look the same.
+    """
+    columns = min(schedule.register.cols, form.space.extent(form.space.col))
+    return min(columns, REGISTER_BYTES // form.accumulator_bytes)

@@ -1,0 +1,180 @@
+"""`emit_script`: a schedule as a transform script for real MLIR."""
+
+import textwrap
+from dataclasses import dataclass
+from importlib import metadata
+
+from kernels.errors import LoweringError, UnsupportedError
+from kernels.loopnest import build
+from kernels.mlir.cpu.notes import notes
+from kernels.mlir.cpu.register_tile import KernelEmitter
+from kernels.mlir.cpu.steps import StepEmitter
+from kernels.mlir.payload.form import Form, form
+from kernels.mlir.payload.function import payload
+from kernels.mlir.proof.proof import Proof
+from kernels.mlir.transform.matchers import contraction_matcher
+from kernels.mlir.transform.sequences import (
+    CLEANUP,
+    DROP_UNIT_DIMS,
+    FOLD_ALIASES,
+    FUSE_PRODUCTS,
+    LOWER_VECTORS,
+    bufferize,
+    hoist_accumulators,
+)
+from kernels.mlir.transform.writer import ANY, Writer
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target import detect
+
+HEADER_END = "//\n"
+FLAVORS = ("cpu",)
+MODULE = "module attributes {transform.with_named_sequence} {\n"
+
+
+def mlir_version() -> str:
+    """Distribution and version of the MLIR that proves scripts; imports no compiler."""
+    try:
+        return f"iree-base-compiler {metadata.version('iree-base-compiler')}"
+    except metadata.PackageNotFoundError:
+        return "iree-base-compiler absent"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A transform script and what it was made from."""
+
+    problem: Problem
+    schedule: Schedule
+    flavor: str
+    text: str
+
+    @classmethod
+    def emit(cls, problem: Problem, schedule: Schedule, flavor: str = "cpu") -> "Script":
+        """`emit_script` with its arguments kept; raises what that raises."""
+        return cls(problem, schedule, flavor, emit_script(problem, schedule, flavor))
+
+    @property
+    def module(self) -> str:
+        """The script together with its payload, ready for `iree-opt --transform-interpreter`."""
+        return with_payload(self.problem, self.text)
+
+
+def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> str:
+    """The transform module that turns the payload of `problem` into the schedule's loop nest.
+
+    Raises:
+        UnsupportedError: no script covers the flavor, or a step of the schedule.
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: it can, but its blocks cannot be made static.
+    """
+    if flavor not in FLAVORS:
+        raise UnsupportedError(f"flavor={flavor} is not one of {', '.join(FLAVORS)}", "flavor")
+    nest = build(problem, schedule)
+    if schedule.lanes > 1:
+        raise UnsupportedError(f"{problem}: the step split has no script yet", "steps")
+    shape = form(problem)
+    if schedule.register.cols == 1 < shape.space.extent(shape.space.col):
+        raise LoweringError(
+            f"step '{schedule.register}': one column leaves nothing to vectorise; give more cols"
+        )
+    if schedule.register.rows == 1 and shape.transposes_rows:
+        raise LoweringError(
+            f"step '{schedule.register}': one row of a transposed A would be multiplied element "
+            "by element; give more rows"
+        )
+    writer = Writer()
+    handles = "%contraction", ("%epilogue" if shape.has_epilogue else None)
+    steps = StepEmitter(shape, schedule, handles, writer)
+    steps.run()
+    kernel = KernelEmitter(shape, steps.pieces, writer, steps.epilogue is not None)
+    kernel.reduce()
+    steps.packs.vectorize_copies()
+    kernel.vectorize(schedule.unroll, steps.fill_follows)
+    matchers = [
+        contraction_matcher(f"contraction_{kinds}", kinds, shape.body) for kinds in kernel.matchers
+    ]
+    shared = [
+        CLEANUP,
+        *steps.packs.sequences(),
+        DROP_UNIT_DIMS,
+        *matchers,
+        contraction_matcher("contraction", None, shape.body),
+        *kernel.epilogue_matchers(),
+        hoist_accumulators(shape.widens),
+        bufferize("C in place, one scratch buffer per pack.", FOLD_ALIASES),
+        LOWER_VECTORS,
+        *([FUSE_PRODUCTS] if kernel.multiplies_apart else []),
+    ]
+    body = "\n".join(
+        [_main(shape, writer.lines, _FUSE if kernel.multiplies_apart else ""), *shared]
+    )
+    header = _header(problem, schedule, str(nest))
+    return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
+
+
+def with_payload(problem: Problem, script: str, function: str | None = None) -> str:
+    """The same module with the payload (or another `function`) in front of the script."""
+    head, brace, tail = script.partition(MODULE)
+    return f"{head}{brace}\n{textwrap.indent(function or payload(problem), '  ')}{tail}"
+
+
+def annotated(script: str, proof: Proof) -> str:
+    """`script` with what its proof found in the header, so that a stray file explains itself."""
+    if proof.ok and proof.interval is not None:
+        low, high = proof.interval
+        found = [
+            f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
+            f"{proof.time_us:.1f} us",
+            f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
+        ]
+    else:
+        reason = proof.message.splitlines()[0] if proof.message else ""
+        found = [f"unproven: {proof.failure}: {reason}".rstrip(": ")]
+    found += [f"target:   {detect().canonical}", f"mlir:     {proof.mlir}"]
+    lines = "".join(f"// {line}\n" for line in found)
+    head, mark, rest = script.partition(HEADER_END)
+    return f"{head}{lines}{mark}{rest}" if mark else f"{lines}{script}"
+
+
+def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
+    lines = [
+        f"problem:  {problem.canonical}",
+        f"schedule: {schedule.hash}",
+        *(f"note:     {note}" for note in notes(problem)),
+    ]
+    told = [*nest.splitlines(), ""]
+    return (
+        "".join(f"// {line}\n" for line in lines)
+        + HEADER_END
+        + "".join(f"// {line}".rstrip() + "\n" for line in told)
+    )
+
+
+_FUSE = f"transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
+_EPILOGUE = f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
+
+
+def _main(form: Form, lines: list[str], fuse_products: str) -> str:
+    whole = [
+        f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}}) {{",
+        f'  %func = transform.structured.match ops{{["func.func"]}} in %root : ({ANY}) -> {ANY}',
+        f"  %contraction = {_match(form.op)} in %root : ({ANY}) -> {ANY}",
+        *([_EPILOGUE] if form.has_epilogue else []),
+        *(f"  {line}" for line in lines),
+        "  // buffers, and vectors that the machine has",
+        f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",
+        f"  transform.include @lower_vectors failures(propagate) (%buffers) : ({ANY}) -> ()",
+        *([f"  {fuse_products}"] if fuse_products else []),
+        "  transform.yield",
+        "}",
+        "",
+    ]
+    return "\n".join(whole)
+
+
+def _match(op: str) -> str:
+    """What finds the contraction: its name or, where it has none of its own, its body."""
+    if op == "linalg.generic":
+        return "transform.collect_matching @contraction"
+    return f'transform.structured.match ops{{["{op}"]}}'

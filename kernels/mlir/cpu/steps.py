@@ -1,0 +1,227 @@
+"""Schedule steps to transform operations, one commented block per step."""
+
+from dataclasses import replace
+
+from kernels.mlir.cpu.packs import PackEmitter
+from kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
+from kernels.mlir.payload.form import Form
+from kernels.mlir.transform.writer import ANY, Writer
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
+from kernels.schedule.legality import part_size, tile_unit
+
+Handles = tuple[str, str | None]
+"""The contraction, and the epilogue where there is one."""
+
+
+class StepEmitter:
+    """Walks a schedule and writes the operations of each step.
+
+    The epilogue leads while it can: it is what loops over the result are made of, and the
+    contraction and its fill are fused into them. It stays behind at the first loop over the
+    reduction, since it needs whole sums, and where the contraction is split for static
+    shapes. There it meets the block in cache; if it leads to the end, in registers.
+
+    The pieces are the contraction as it stands: each step replaces them by the tiled,
+    split or packed ones.
+    """
+
+    def __init__(self, form: Form, schedule: Schedule, handles: Handles, writer: Writer) -> None:
+        handle, self.epilogue = handles
+        self.form = form
+        self.schedule = schedule
+        self.writer = writer
+        extents: Extents = {dim: (extent,) for dim, extent in form.space.extents}
+        self.pieces = [Piece(handle, extents)]
+        self.fill_follows = form.starts_from_fill
+        self.packs = PackEmitter(form, schedule.register.cols, writer)
+
+    def run(self) -> None:
+        """Write every step up to and including the register step."""
+        for step in self.schedule.steps:
+            if isinstance(step, Unroll):
+                continue
+            if isinstance(step, Prefetch):
+                self.writer.line(f"// {step}: left to the hardware here")
+                continue
+            self.writer.line(f"// {step}")
+            self._emit(step)
+            self.writer.include("cleanup")
+        if self.form.pads_image:
+            self.packs.fill_pads()
+
+    def _emit(self, step: Step) -> None:
+        if isinstance(step, Parallel):
+            extent = self.form.space.extent(step.dim)
+            self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
+        elif isinstance(step, Tile):
+            self._tile(step.dim, step.size)
+        elif isinstance(step, Stream):
+            self._stream(step)
+        elif isinstance(step, Pack):
+            self._pack(step)
+        elif isinstance(step, Register):
+            self._register(step)
+
+    # Splitting and tiling
+
+    def _unit(self, dim: str) -> int:
+        return tile_unit(self.form.space, self.schedule.register, dim)
+
+    def _divide(self, dim: str, size: int) -> None:
+        """Split the pieces until blocks of `size` have static shapes along `dim`."""
+        out: list[Piece] = []
+        for piece in self.pieces:
+            extents, panel = piece.extents[dim], self._panel(piece, dim)
+            unit = self._unit(dim) if panel == 1 else panel
+            if len(extents) > 1:
+                check_uniform(dim, extents, size, unit)
+                out.append(piece)
+            else:
+                out.extend(self._split(piece, dim, size, unit))
+        self.pieces = out
+
+    def _panel(self, piece: Piece, dim: str) -> int:
+        """What one step along `dim` of the op means: a panel of columns once B is packed."""
+        return piece.lanes if piece.lanes and dim == self.form.space.col else 1
+
+    def _split(self, piece: Piece, dim: str, size: int, unit: int) -> list[Piece]:
+        where = cut(piece.extents[dim][0], size, unit)
+        if len(where.parts) == 1:
+            return [piece]
+        self.fill_follows, self.epilogue = False, None
+        sizes = " + ".join(map(str, where.parts))
+        self.writer.line(f"// static shapes: {dim} = {sizes}")
+        handles, rest = [], piece.handle
+        for part in where.parts[:-1]:
+            head, tail = self._split_after(piece, rest, part, dim)
+            handles.append(head)
+            rest = tail
+        handles.append(rest)
+        main = handles[: len(where.main)]
+        out = []
+        if main:
+            out.append(piece.with_extent(self._merge(main), dim, where.main))
+        if where.sliver:
+            out.append(piece.with_extent(handles[-1], dim, (where.sliver,)))
+        return out
+
+    def _split_after(self, piece: Piece, handle: str, point: int, dim: str) -> tuple[str, str]:
+        """Split at `point`; op by op where the handle stands for several."""
+        w = self.writer
+        head, rest = w.name(f"{dim}_head"), w.name(f"{dim}_rest")
+        steps = point // self._panel(piece, dim)
+        at = f"after {steps} {{dimension = {self.form.dims.index(dim)}}} : {ANY}"
+        if not piece.merged:
+            both = w.name("split")
+            w.line(f"{both} = transform.structured.split {handle} {at}")
+            w.line(f"{head}, {rest} = transform.split_handle {both} : ({ANY}) -> ({ANY}, {ANY})")
+            return head, rest
+        w.line(f"{head}, {rest} = transform.foreach {handle} : {ANY} -> {ANY}, {ANY} {{")
+        w.line(f"^bb0(%op: {ANY}):")
+        w.line(f"  %both = transform.structured.split %op {at}")
+        w.line(f"  %h, %r = transform.split_handle %both : ({ANY}) -> ({ANY}, {ANY})")
+        w.line(f"  transform.yield %h, %r : {ANY}, {ANY}")
+        w.line("}")
+        return head, rest
+
+    def _merge(self, handles: list[str]) -> str:
+        if len(handles) == 1:
+            return handles[0]
+        merged = self.writer.name("blocks")
+        self.writer.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
+        return merged
+
+    def _tile(self, dim: str, size: int) -> None:
+        self._divide(dim, size)
+        self.pieces = [self._loop(piece, dim, size, "forall") for piece in self.pieces]
+
+    def _stream(self, step: Stream) -> None:
+        self._divide(step.dim, step.depth)
+        self.pieces = [self._loop(piece, step.dim, step.depth, "for") for piece in self.pieces]
+
+    def _loop(self, piece: Piece, dim: str, size: int, kind: str) -> Piece:
+        """Tile one piece; a piece of a single block needs no loop."""
+        if max(piece.extents[dim]) <= size:
+            return piece
+        self.epilogue = self.epilogue if kind == "forall" else None
+        steps = size // self._panel(piece, dim)
+        if self.epilogue is None:
+            tiled, loop = self._tile_op(piece.handle, self.form.dims, dim, steps, kind)
+        else:
+            led, loop = self._tile_op(self.epilogue, self.form.result_dims, dim, steps, kind)
+            tiled, loop = self.writer.fuse(piece.handle, loop, f"{dim}_inner")
+            self.epilogue = led
+        if kind == "forall" and self.fill_follows:
+            self._fuse_fill(loop)
+        self.fill_follows &= kind == "forall"
+        extents = tuple(sorted({min(e, size) for e in piece.extents[dim]}, reverse=True))
+        moves = piece.moves_image or dim in self.form.space.operand_dims["A"]
+        return replace(piece.with_extent(tiled, dim, extents), moves_image=moves)
+
+    def _tile_op(
+        self, handle: str, dims: tuple[str, ...], dim: str, size: int, kind: str
+    ) -> tuple[str, str]:
+        """Tile an op with the given dims along one of them; the tile and the loop."""
+        w = self.writer
+        tiled, loop = w.name(f"{dim}_block"), w.name(f"{dim}_loop")
+        sizes = [*(0 for _ in dims[: dims.index(dim)]), size]
+        w.line(
+            f"{tiled}, {loop} = transform.structured.tile_using_{kind} {handle} "
+            f"tile_sizes {sizes} : ({ANY}) -> ({ANY}, {ANY})"
+        )
+        return tiled, loop
+
+    def _fuse_fill(self, loop: str) -> None:
+        """Zeros are written where they are used, in the end into registers.
+
+        This ends at the first loop over the reduction, and where the op was split: the
+        second part adds to what the first left, not to the fill.
+        """
+        fill = self.writer.name("fill")
+        self.writer.line(
+            f'{fill} = transform.structured.match ops{{["linalg.fill"]}} in %func '
+            f": ({ANY}) -> {ANY}"
+        )
+        self.writer.fuse(fill, loop, "fill_tile")
+
+    # Packing
+
+    def _pack(self, step: Pack) -> None:
+        if step.operand == "B":
+            self._divide(self.form.space.col, self._unit(self.form.space.col))
+            self.pieces = [self._pack_panels(piece) for piece in self.pieces]
+        elif self.form.pads_image:
+            self.pieces = [self.packs.pad_image(piece) for piece in self.pieces]
+        else:
+            self.pieces = [self.packs.copy_rows(piece) for piece in self.pieces]
+
+    def _pack_panels(self, piece: Piece) -> Piece:
+        packed = self.packs.copy_panels(piece)
+        if self.epilogue is not None and packed.lanes:
+            self.epilogue = self.packs.reshape_epilogue(self.epilogue, packed.lanes)
+        return packed
+
+    # The register tile
+
+    def _register(self, step: Register) -> None:
+        space = self.form.space
+        rows = [(dim, step.rows if dim == space.row else 1) for dim in space.row_dims]
+        cols = [(space.col, step.cols)]
+        for dim, size in cols + rows if step.outer == "cols" else rows + cols:
+            self._tile(dim, size)
+            self.writer.include("cleanup")
+        for piece in self.pieces:
+            self.writer.line(
+                f"{self.writer.name('tile')} = transform.structured.generalize {piece.handle} "
+                f": ({ANY}) -> {ANY}"
+            )

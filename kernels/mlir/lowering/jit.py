@@ -1,0 +1,158 @@
+"""LLVM IR to a callable: optimise for this machine, compile in memory, call with arrays."""
+
+import ctypes
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.mlir.lowering.apply import StageError
+from kernels.mlir.lowering.bf16_words import bf16_as_words
+from kernels.mlir.lowering.constants import readable_constants
+
+Array = NDArray[Any]
+FEATURES = "-prefer-256-bit,-avx512bf16,-avxneconvert"
+_POINTER = re.compile(r"\bptr (%\w+)")
+REPEATED = "tilewise_repeated"
+ALLOCATED = 2  # words of a descriptor before its offset: what was allocated, and the data
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code that stays loaded as long as this object lives."""
+
+    engine: Any
+    address: int
+
+
+def compile_ir(text: str, entry: str, effort: int = 3) -> Compiled:
+    """Compile `text` for this machine and find `entry`.
+
+    Operands and scratch are taken to be apart in memory, as `Call` is given them: then what
+    is written to C is not read from A again, and a store that another follows can go.
+    The vectors are already there, so only plain loops (fills, epilogues) are left to
+    LLVM's vectoriser, and 512-bit registers are allowed where the machine has them.
+    With an `effort` below 3 it stays off, for code that is checked and not timed.
+    Instructions on bf16 are not: LLVM 22 ends the process over a bf16 that is loaded and put
+    into a vector. So bf16 are words that shifts widen (`words`).
+
+    Raises:
+        StageError: `compile`; the module has no function `entry`, too.
+    """
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    try:
+        module = _with_repeats(text, entry)
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            opt=3,
+            cpu=llvm.get_host_cpu_name(),
+            features=f"{llvm.get_host_cpu_features().flatten()},{FEATURES}",
+        )
+        options = llvm.create_pipeline_tuning_options(speed_level=effort)
+        options.slp_vectorization = False
+        options.loop_vectorization = effort == 3
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        engine = llvm.create_mcjit_compiler(module, machine)
+        engine.finalize_object()
+    except (RuntimeError, NameError) as error:
+        raise StageError("compile", str(error)) from error
+    return Compiled(engine, engine.get_function_address(REPEATED))
+
+
+def _with_repeats(text: str, entry: str) -> Any:
+    """The module with a function that calls `entry` many times on words that lie in memory.
+
+    It takes the addresses of the words and of the room for what `entry` returns, and the
+    number of calls. Entered once, a short kernel is not timed with what entering costs.
+    """
+    module = llvm.parse_assembly(_apart(bf16_as_words(readable_constants(text)), entry))
+    function = module.get_function(entry)
+    function.add_function_attribute("noinline")
+    kinds = [str(argument.type) for argument in function.arguments]
+    returned = str(function.global_value_type).partition(" (")[0]
+    loads = [
+        line
+        for index, kind in enumerate(kinds)
+        for line in (
+            f"  %at{index} = getelementptr i64, ptr %words, i64 {index}",
+            f"  %word{index} = load {kind}, ptr %at{index}",
+        )
+    ]
+    passed = ", ".join(f"{kind} %word{index}" for index, kind in enumerate(kinds))
+    call = f"call {returned} @{entry}({passed})"
+    keep = [f"  %out = {call}", f"  store {returned} %out, ptr %returned"]
+    lines = [
+        f"declare {returned} @{entry}({', '.join(kinds)})",
+        f"define void @{REPEATED}(ptr %words, ptr %returned, i64 %times) {{",
+        "start:",
+        *loads,
+        "  br label %again",
+        "again:",
+        "  %done = phi i64 [ 0, %start ], [ %next, %again ]",
+        *(keep if returned != "void" else [f"  {call}"]),
+        "  %next = add i64 %done, 1",
+        "  %more = icmp slt i64 %next, %times",
+        "  br i1 %more, label %again, label %end",
+        "end:",
+        "  ret void",
+        "}",
+    ]
+    module.link_in(llvm.parse_assembly("\n".join(lines)))
+    return module
+
+
+def _apart(text: str, entry: str) -> str:
+    """The module with every pointer that `entry` takes marked as the only way to its memory."""
+    start = text.find("define ", max(0, text.rfind("\n", 0, text.find(f" @{entry}("))))
+    end = text.find("\n", start)
+    return text[:start] + _POINTER.sub(r"ptr noalias \1", text[start:end]) + text[end:]
+
+
+class Call:
+    """Calls of a compiled function on given arrays, ready to be repeated.
+
+    Args:
+        compiled: the function; it takes memref descriptors, and returns one or nothing.
+        arrays: the arguments, C-contiguous.
+        like: an array of the rank and element type of the memref that it returns.
+    """
+
+    def __init__(self, compiled: Compiled, arrays: list[Array], like: Array | None) -> None:
+        self._words = np.array([word for a in arrays for word in descriptor_words(a)], np.int64)
+        rank = 0 if like is None else like.ndim
+        self._returned = np.zeros(ALLOCATED + 1 + 2 * rank, np.int64)
+        self._keep = (compiled, arrays)
+        self._function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(compiled.address)
+        self._addresses = self._words.ctypes.data, self._returned.ctypes.data
+        self._like = like
+
+    def __call__(self, repeat: int = 1) -> None:
+        """Run `repeat` times in one entry, so that short runs can be timed."""
+        self._function(*self._addresses, repeat)
+
+    def returned(self) -> Array:
+        """A copy of what the descriptor that the last run returned points at.
+
+        Raises:
+            ValueError: the function returns nothing.
+        """
+        if self._like is None:
+            raise ValueError("the function returns nothing to copy")
+        kind, rank = self._like.dtype, self._like.ndim
+        aligned, offset, *rest = map(int, self._returned[1:])
+        sizes, strides = rest[:rank], rest[rank:]
+        reach = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) + 1
+        memory = (ctypes.c_char * (reach * kind.itemsize)).from_address(aligned)
+        flat = np.frombuffer(memoryview(memory).cast("B"), kind)
+        steps = tuple(s * kind.itemsize for s in strides)
+        return np.lib.stride_tricks.as_strided(flat[offset:], sizes, steps).copy()
+
+
+def descriptor_words(array: Array) -> list[int]:
+    """A memref descriptor of an array, as the words that a compiled function takes."""
+    data = array.ctypes.data
+    return [data, data, 0, *array.shape, *(s // array.itemsize for s in array.strides)]

@@ -1,0 +1,85 @@
+"""Packs and unpacks on buffers to plain loops, so that a processor can execute them.
+
+MLIR lowers both on tensors only, and what a script makes is on buffers. Executing that
+very IR proves more than executing a variant of the script. So each op becomes the
+`linalg.generic` that says what its documentation says: with outer permutation p and inner
+tiles t at positions q, element x of the plain buffer is packed[(x // t)_p..., x_q % t...].
+The loops run over the plain buffer. Where the tiles do not divide it, what is left of the last
+tile has no element of the plain buffer: a pack fills it with its padding, an unpack drops it.
+"""
+
+from typing import Any
+
+from iree.compiler import ir
+
+from kernels.mlir.lowering.apply import StageError, walk
+
+_PADDING = 2  # the operand segment after source and target
+
+
+def lower_packs(module: Any) -> None:
+    """Replace every linalg.pack and linalg.unpack on memrefs, in place.
+
+    Raises:
+        StageError: `lower`; a tile's size is not known.
+    """
+    for operation in [op for op, _ in walk(module.operation)]:
+        if operation.name in ("linalg.pack", "linalg.unpack"):
+            with ir.InsertionPoint(operation), operation.location:
+                _lower(operation)
+            operation.erase()
+
+
+def _lower(operation: Any) -> None:
+    source, target = operation.operands[0], operation.operands[1]
+    is_pack = operation.name == "linalg.pack"
+    rank = ir.MemRefType((source if is_pack else target).type).rank
+    plain, packed = ir.AffineMap.get_identity(rank), _packed_map(operation, rank)
+    if is_pack and _segments(operation)[_PADDING]:
+        dims = ir.MemRefType(target.type).rank
+        everywhere, nowhere = ir.AffineMap.get_identity(dims), ir.AffineMap.get(dims, 0, [])
+        _copy(operation.operands[_PADDING], target, [nowhere, everywhere])
+    _copy(source, target, [plain, packed] if is_pack else [packed, plain])
+
+
+def _segments(operation: Any) -> list[int]:
+    """How many operands each of the op's operand groups has."""
+    return list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
+
+
+def _copy(source: Any, target: Any, maps: list[Any]) -> None:
+    """The op that writes `source`, a scalar or a buffer, to `target`, each seen through its map."""
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    generic = ir.Operation.create(
+        "linalg.generic",
+        operands=[source, target],
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+            "iterator_types": ir.ArrayAttr.get([parallel] * maps[0].n_dims),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+        },
+        regions=1,
+    )
+    element = ir.MemRefType(target.type).element_type
+    body = generic.regions[0].blocks.append(element, element)
+    with ir.InsertionPoint(body):
+        ir.Operation.create("linalg.yield", operands=[body.arguments[0]])
+
+
+def _packed_map(operation: Any, rank: int) -> Any:
+    """Where in the packed buffer an element of the plain one lies."""
+    attributes = operation.attributes
+    order = list(range(rank))
+    if "outer_dims_perm" in attributes:
+        order = list(ir.DenseI64ArrayAttr(attributes["outer_dims_perm"])) or order
+    positions = list(ir.DenseI64ArrayAttr(attributes["inner_dims_pos"]))
+    tiles = list(ir.DenseI64ArrayAttr(attributes["static_inner_tiles"]))
+    if any(tile <= 0 for tile in tiles):
+        raise StageError("lower", f"a tile of dynamic size cannot be run: {operation}")
+    dims = [ir.AffineExpr.get_dim(dim) for dim in range(rank)]
+    tiled = list(zip(positions, tiles, strict=True))
+    outer = list(dims)
+    for position, tile in tiled:
+        outer[position] = ir.AffineExpr.get_floor_div(dims[position], tile)
+    inner = [ir.AffineExpr.get_mod(dims[position], tile) for position, tile in tiled]
+    return ir.AffineMap.get(rank, 0, [*(outer[dim] for dim in order), *inner])

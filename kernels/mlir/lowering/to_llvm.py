@@ -1,0 +1,95 @@
+"""From the transformed module to LLVM IR, with every scratch buffer as an argument."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from iree.compiler import ir
+from iree.compiler.dialects import llvm
+from iree.compiler.passmanager import PassManager
+
+from kernels.mlir.lowering.apply import Diagnostics, StageError, walk
+
+_BEFORE_SCRATCH = (
+    "builtin.module(canonicalize,cse,canonicalize)",
+    "builtin.module(func.func(iree-codegen-memrefcopy-to-linalg))",
+    "builtin.module(func.func(iree-codegen-forall-to-for),canonicalize,cse)",
+    "builtin.module(func.func(convert-linalg-to-loops),fold-memref-alias-ops,canonicalize,cse)",
+)
+_WITHOUT_LIBRARY = {"math.erf", "math.asinh", "math.acosh", "math.atanh", "math.cbrt"}
+_APPROXIMATED = "builtin.module(func.func(iree-codegen-math-transform))"
+_AFTER_SCRATCH = (
+    "builtin.module(expand-strided-metadata,canonicalize,cse,affine-expand-index-ops-as-affine,"
+    "lower-affine,convert-scf-to-cf,canonicalize,cse)",
+    "builtin.module(iree-convert-to-llvm)",
+)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A buffer that the caller provides: shape and MLIR element type."""
+
+    shape: tuple[int, ...]
+    element: str
+
+    @property
+    def elements(self) -> int:
+        """How many elements it holds."""
+        return prod(self.shape)
+
+
+def lower(module: Any, diagnostics: Diagnostics) -> tuple[str, tuple[Scratch, ...]]:
+    """LLVM IR text, and the scratch buffers that follow the operands as arguments.
+
+    Raises:
+        StageError: `lower`.
+    """
+    try:
+        for pipeline in _BEFORE_SCRATCH:
+            PassManager.parse(pipeline).run(module.operation)
+        scratch = _scratch_to_arguments(function_of(module))
+        if any(op.name in _WITHOUT_LIBRARY for op, _ in walk(module.operation)):
+            PassManager.parse(_APPROXIMATED).run(module.operation)
+        for pipeline in _AFTER_SCRATCH:
+            PassManager.parse(pipeline).run(module.operation)
+        return llvm.translate_module_to_llvmir(module.operation), scratch
+    except (ir.MLIRError, ValueError, RuntimeError) as error:
+        raise StageError("lower", diagnostics.explain(error)) from error
+
+
+def function_of(module: Any) -> Any:
+    """The first function of a module; ValueError where it has none."""
+    for op in module.body.operations:
+        if op.operation.name == "func.func":
+            return op.operation
+    raise ValueError("the module has no func.func")
+
+
+def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
+    """Replace allocations by arguments: the conversion to LLVM refuses functions that allocate.
+
+    A buffer allocated in a loop becomes one buffer for all iterations, which is sound
+    since none outlives its iteration.
+    """
+    for op in [op for op, _ in walk(function) if op.name == "memref.dealloc"]:
+        op.erase()
+    block = function.regions[0].blocks[0]
+    types, scratch = [], []
+    allocations = ("memref.alloc", "memref.alloca")
+    for op in [op for op, _ in walk(function) if op.name in allocations]:
+        kind = ir.MemRefType(op.results[0].type)
+        if not kind.has_static_shape:
+            raise ValueError(f"a buffer of dynamic size is left: {op}")
+        argument = block.add_argument(kind, ir.Location.unknown())
+        op.results[0].replace_all_uses_with(argument)
+        op.erase()
+        types.append(kind)
+        scratch.append(Scratch(tuple(kind.shape), str(kind.element_type)))
+    signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    function.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get([*signature.inputs, *types], signature.results)
+    )
+    function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    if "arg_attrs" in function.attributes:
+        del function.attributes["arg_attrs"]
+    return tuple(scratch)

@@ -1,0 +1,160 @@
+"""The contraction of a payload: the op, what it indexes by which dims, and its operands' views.
+
+Named ops where MLIR has them. Grouped convolutions and those of nchw are a linalg.generic
+over views of the operands in which every dim of the schedule is a dim.
+"""
+
+from dataclasses import dataclass
+
+from kernels.mlir.payload.reshape import Shape
+from kernels.problem import Conv2d, Matmul, Problem
+from kernels.problem.iteration import iteration_space
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The op of a problem.
+
+    Attributes:
+        op: `linalg.generic` or the name of the op, which says how operands are indexed.
+        dims: the iteration dims in MLIR's order.
+        maps: how the dims index the roles A and B, and C.
+        shapes: the operands as the op sees them, roles A and B, then C.
+        options: the attributes of a named op.
+    """
+
+    op: str
+    dims: tuple[str, ...]
+    maps: tuple[str, str, str]
+    shapes: tuple[Shape, Shape, Shape]
+    options: str = ""
+
+    @property
+    def result_dims(self) -> tuple[str, ...]:
+        """The dims of its result, in order."""
+        return tuple(self.maps[2].split(", "))
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether the op has no name of its own."""
+        return self.op == "linalg.generic"
+
+
+def contraction(problem: Problem) -> Contraction:
+    """The contraction of `problem`."""
+    if isinstance(problem, Matmul):
+        return _matmul(problem)
+    assert isinstance(problem, Conv2d)
+    if problem.layout == "nchw_fchw":
+        return _nchw(problem)
+    return _grouped(problem) if problem.groups > 1 else _nhwc(problem)
+
+
+def padded_image(problem: Conv2d) -> Shape:
+    """The shape of the image with its zero padding, in the problem's layout."""
+    return _image(problem, problem.h + 2 * problem.pad, problem.w + 2 * problem.pad)
+
+
+def read_image(problem: Conv2d) -> Shape:
+    """The shape of what is read of the padded image; a stride can leave its end unread."""
+    extents = ((problem.oh, problem.kh), (problem.ow, problem.kw))
+    h, w = (
+        (outputs - 1) * problem.stride + problem.dilation * (taps - 1) + 1
+        for outputs, taps in extents
+    )
+    return _image(problem, h, w)
+
+
+def _image(problem: Conv2d, h: int, w: int) -> Shape:
+    if problem.layout == "nchw_fchw":
+        return problem.n, problem.ci, h, w
+    return problem.n, h, w, problem.ci
+
+
+def _matmul(problem: Matmul) -> Contraction:
+    """A single row of a transposed A lies as it would otherwise, and is seen that way.
+
+    Else vectorisation takes the columns one by one.
+    """
+    lead = ("batch",) if problem.batch > 1 else ()
+    extents = dict(iteration_space(problem).extents)
+    transposed = problem.transpose_a and problem.m > 1
+    maps = (
+        (*lead, *(("k", "m") if transposed else ("m", "k"))),
+        (*lead, *(("n", "k") if problem.transpose_b else ("k", "n"))),
+        (*lead, "m", "n"),
+    )
+    dims = (*lead, "m", "n", "k")
+    a, b, c = (tuple(extents[dim] for dim in results) for results in maps)
+    first, second, third = (_list(results) for results in maps)
+    options = ""
+    if transposed or problem.transpose_b:
+        indexed = ", ".join(affine_map(dims, results) for results in (first, second, third))
+        options = f" indexing_maps = [{indexed}]"
+    op = "linalg.batch_matmul" if lead else "linalg.matmul"
+    return Contraction(op, dims, (first, second, third), (a, b, c), options)
+
+
+def _nhwc(problem: Conv2d) -> Contraction:
+    shapes = problem.operand_shapes
+    return Contraction(
+        "linalg.conv_2d_nhwc_hwcf",
+        ("n", "oh", "ow", "co", "kh", "kw", "ci"),
+        (f"n, {pixels(problem)}, ci", "kh, kw, ci, co", "n, oh, ow, co"),
+        (read_image(problem), shapes["B"], shapes["C"]),
+        f" {{dilations = dense<{problem.dilation}> : tensor<2xi64>, "
+        f"strides = dense<{problem.stride}> : tensor<2xi64>}}",
+    )
+
+
+def _grouped(problem: Conv2d) -> Contraction:
+    """Channels are [groups, channels of a group] for the image, the filter and the result."""
+    groups = problem.groups
+    ci, co = problem.ci // groups, problem.co // groups
+    return Contraction(
+        "linalg.generic",
+        ("g", "n", "oh", "ow", "co", "kh", "kw", "ci"),
+        (f"n, {pixels(problem)}, g, ci", "kh, kw, ci, g, co", "n, oh, ow, g, co"),
+        (
+            (*read_image(problem)[:-1], groups, ci),
+            (problem.kh, problem.kw, ci, groups, co),
+            (problem.n, problem.oh, problem.ow, groups, co),
+        ),
+    )
+
+
+def _nchw(problem: Conv2d) -> Contraction:
+    """The filter [g, co, k] by the pixels [n, g, k, p]; g and n only where there are several."""
+    space = iteration_space(problem)
+    extent = dict(space.extents)
+    images, groups = (tuple(d for d in space.lead if d == name) for name in ("n", "g"))
+    indices = (
+        (*groups, "co", "k"),
+        (*images, *groups, "k", "p"),
+        (*images, *groups, "co", "p"),
+    )
+    a, b, c = (tuple(extent[dim] for dim in operand) for operand in indices)
+    dims = (*space.lead, "co", "p", "k")
+    maps = (_list(indices[0]), _list(indices[1]), _list(indices[2]))
+    return Contraction("linalg.generic", dims, maps, (a, b, c))
+
+
+def pixels(problem: Conv2d) -> str:
+    """The indices of the pixel that a tap of an output reads, in affine terms."""
+    return ", ".join(
+        f"o{axis} * {problem.stride} + k{axis} * {problem.dilation}" for axis in ("h", "w")
+    )
+
+
+def _list(dims: tuple[str, ...]) -> str:
+    return ", ".join(dims)
+
+
+def affine_map(dims: tuple[str, ...], results: str) -> str:
+    """An affine map of `dims`."""
+    return f"affine_map<({', '.join(dims)}) -> ({results})>"
+
+
+def words(names: list[str]) -> str:
+    """Quoted words with commas between them, as iterator types are written."""
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,100 @@
+"""How MLIR's ops arrange the dims that schedules speak of."""
+
+from dataclasses import dataclass
+
+from kernels.mlir.payload.contraction import contraction
+from kernels.mlir.payload.epilogue import bias_dims, has_epilogue
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import IterationSpace, iteration_space
+
+
+@dataclass(frozen=True)
+class Form:
+    """The linalg op of a problem, and where each dim sits in its iteration domain.
+
+    Attributes:
+        space: the dims and their roles.
+        op: the op in the payload.
+        dims: its iteration dims in MLIR's order; after B is packed, `lane` follows them.
+        result_dims: those of its result, and of the epilogue.
+        bias_dims: those of the bias; none without one.
+        has_epilogue: whether an elementwise op follows the contraction.
+        tap_extents: the reduction dims that are not streamed (kh, kw), with their extents.
+        panels_first: the outer permutation that puts the panels of packed B first.
+        copied_dims: dims of A before its last one.
+        contiguous: the dim whose neighbours are neighbours in A.
+        rows_apart: whether something lies in A between neighbouring rows of the register
+            tile: pixels that a stride leaves out, or the channels of other groups.
+        pads_image: whether the op reads an image that is padded with zeros first.
+        starts_from_fill: whether C starts from zeros that a linalg.fill writes.
+        zero: the element type's zero as an attribute.
+        widens: whether the body widens A and B to the accumulator's type.
+        accumulator_bytes: size of an element of C.
+        body: the multiplication and the addition of the op's body.
+    """
+
+    space: IterationSpace
+    op: str
+    dims: tuple[str, ...]
+    result_dims: tuple[str, ...]
+    bias_dims: tuple[str, ...]
+    has_epilogue: bool
+    tap_extents: dict[str, int]
+    panels_first: tuple[int, ...]
+    copied_dims: int
+    contiguous: str
+    body: tuple[str, str]
+    zero: str
+    widens: bool
+    accumulator_bytes: int
+    rows_apart: bool
+    pads_image: bool
+    starts_from_fill: bool
+
+    @property
+    def transposes_rows(self) -> bool:
+        """Whether neighbours in A are rows of the result, not elements of the reduction."""
+        return self.contiguous == self.space.row
+
+    @property
+    def taps(self) -> tuple[str, ...]:
+        """The reduction dims that are not streamed, outermost first."""
+        return tuple(self.tap_extents)
+
+    @property
+    def reductions(self) -> tuple[str, ...]:
+        """The reduction dims, outermost first."""
+        return (*self.taps, self.space.stream)
+
+
+def form(problem: Problem) -> Form:
+    """The form of `problem`."""
+    space, element, op = iteration_space(problem), problem.element, contraction(problem)
+    kind = "f" if element.is_float else "i"
+    image = problem if isinstance(problem, Conv2d) and space.image == "A" else None
+    return Form(
+        space=space,
+        op=op.op,
+        dims=op.dims,
+        result_dims=op.result_dims,
+        bias_dims=bias_dims(problem, op),
+        has_epilogue=has_epilogue(problem),
+        tap_extents={"kh": image.kh, "kw": image.kw} if image else {},
+        panels_first=_panels_first(space, op.maps[1].split(", ")),
+        copied_dims=len(op.shapes[0]) - 1,
+        contiguous=op.maps[0].rpartition(", ")[2],
+        body=(f"arith.mul{kind}", f"arith.add{kind}"),
+        zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
+        widens=element.name != element.accumulator,
+        accumulator_bytes=element.accumulator_bytes,
+        rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
+        pads_image=image is not None and image.pad > 0 and image.groups == 1,
+        starts_from_fill=getattr(problem, "init", "zero") == "zero",
+    )
+
+
+def _panels_first(space: IterationSpace, order: list[str]) -> tuple[int, ...]:
+    """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
+    lead = [dim for dim in order if dim in space.lead]
+    rest = [dim for dim in order if dim not in (*lead, space.col)]
+    return tuple(order.index(dim) for dim in (*lead, space.col, *rest))

@@ -1,0 +1,199 @@
+"""The linalg-on-tensors function of a problem: what a transform script is applied to.
+
+The function takes the operands in the order A, B, bias (where there is one), C and
+returns C. Arguments that are only read say so, and C is the buffer that the result
+is written to, so that bufferisation copies neither. Narrow operands are widened to the
+type of C by the contraction itself, element by element.
+"""
+
+from kernels.mlir.payload.contraction import (
+    Contraction,
+    affine_map,
+    contraction,
+    padded_image,
+    pixels,
+    read_image,
+    words,
+)
+from kernels.mlir.payload.epilogue import epilogue
+from kernels.mlir.payload.reshape import Shape, reshape, tensor
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import iteration_space
+
+ENTRY = "kernel"
+
+
+def argument_names(problem: Problem) -> tuple[str, ...]:
+    """The operands in the order in which the payload takes them."""
+    return ("A", "B", "bias", "C") if "bias" in problem.operand_shapes else ("A", "B", "C")
+
+
+def payload(problem: Problem) -> str:
+    """The text of `func.func @kernel` for `problem`."""
+    arguments = ", ".join(_argument(problem, name) for name in argument_names(problem))
+    result = _tensor(problem, "C")
+    lines = [
+        f"%zero = arith.constant {_blank(problem)} : {problem.element.accumulator}",
+        *_product(problem),
+    ]
+    text = "\n".join(f"  {line}" for line in lines)
+    return f"func.func @{ENTRY}({arguments}) -> {result} {{\n{text}\n}}\n"
+
+
+def _tensor(problem: Problem, name: str) -> str:
+    return tensor(problem.operand_shapes[name], _element(problem, name))
+
+
+def _element(problem: Problem, name: str) -> str:
+    return problem.element.name if name in ("A", "B") else problem.element.accumulator
+
+
+def _argument(problem: Problem, name: str) -> str:
+    writable = "true" if name == "C" else "false"
+    return f"%{name}: {_tensor(problem, name)} {{bufferization.writable = {writable}}}"
+
+
+def _blank(problem: Problem) -> str:
+    return "0.0" if problem.element.is_float else "0"
+
+
+# The contraction, and what happens to its result
+
+
+def _product(problem: Problem) -> list[str]:
+    """The contraction and the epilogue on the operands' views; the result in C's shape."""
+    op, stored = contraction(problem), problem.operand_shapes["C"]
+    seen, element = op.shapes[2], problem.element.accumulator
+    start, initial = _initial(problem, seen)
+    values, inputs = _inputs(problem, op)
+    computed = _contract(problem, op, (*values, start), "%product")
+    name, ending = epilogue(problem, op)
+    back = reshape(name, "%stored", seen, stored, element)
+    result = f"return {'%stored' if back else name} : {_tensor(problem, 'C')}"
+    return [*initial, *inputs, *computed, *ending, *back, result]
+
+
+def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
+    """The value that holds zero, or what C holds, in the shape `seen`; its lines."""
+    element, stored = problem.element.accumulator, problem.operand_shapes["C"]
+    view = reshape("%C", "%result", stored, seen, element)
+    name, kind = ("%result" if view else "%C"), tensor(seen, element)
+    if getattr(problem, "init", "zero") == "accumulate":
+        return name, view
+    fill = f"%init = linalg.fill ins(%zero : {element}) outs({name} : {kind}) -> {kind}"
+    return "%init", [*view, fill]
+
+
+# What it multiplies
+
+
+def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[str]]:
+    """The values of the roles A and B in the shapes that the op sees, and their lines."""
+    space, lines, values = iteration_space(problem), [], []
+    for role, seen in zip(("A", "B"), op.shapes[:2], strict=True):
+        operand = space.operand(role)
+        value, shape = f"%{operand}", problem.operand_shapes[operand]
+        if isinstance(problem, Conv2d) and operand == "A" and problem.pad:
+            lines += _padded(problem)
+            value, shape = "%padded", padded_image(problem)
+        if isinstance(problem, Conv2d) and operand == "A" and shape != read_image(problem):
+            lines += _cropped(problem, value, shape)
+            value, shape = "%cropped", read_image(problem)
+        if isinstance(problem, Conv2d) and operand == "A" and space.patches:
+            gathered, shape = _gathered(problem, value, shape)
+            lines += gathered
+            value = "%patches"
+        view = reshape(value, f"%{role}_view", shape, seen, problem.element.name)
+        lines += view
+        values.append(f"%{role}_view" if view else value)
+    return (values[0], values[1]), lines
+
+
+def _padded(problem: Conv2d) -> list[str]:
+    axes = (0, 0, problem.pad, problem.pad)
+    if problem.layout == "nhwc_hwcf":
+        axes = (0, problem.pad, problem.pad, 0)
+    widens = problem.element.accumulator != problem.dtype
+    constant = f"%blank = arith.constant {_blank(problem)} : {problem.dtype}"
+    return [
+        *([constant] if widens else []),
+        f"%padded = tensor.pad %A low{list(axes)} high{list(axes)} {{",
+        "^bb0(%i: index, %y: index, %x: index, %c: index):",
+        f"  tensor.yield {'%blank' if widens else '%zero'} : {problem.dtype}",
+        f"}} : {_tensor(problem, 'A')} to {tensor(padded_image(problem), problem.dtype)}",
+    ]
+
+
+def _cropped(problem: Conv2d, image: str, shape: Shape) -> list[str]:
+    """The image without what a stride leaves unread at its end.
+
+    Where oh or ow is 1, MLIR drops that dim, and then wants the image as large as the taps.
+    """
+    read, rank = read_image(problem), len(shape)
+    return [
+        f"%cropped = tensor.extract_slice {image}{[0] * rank} {list(read)} {[1] * rank} : "
+        f"{tensor(shape, problem.dtype)} to {tensor(read, problem.dtype)}"
+    ]
+
+
+def _gathered(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Shape]:
+    """What every tap sees of every channel of the nchw `image`, as %patches; its shape."""
+    groups, ci = problem.groups, problem.ci // problem.groups
+    seen = (problem.n, groups, ci, *shape[2:])
+    patches = (problem.n, groups, ci, problem.kh, problem.kw, problem.oh, problem.ow)
+    dims = ("n", "g", "ci", "kh", "kw", "oh", "ow")
+    lines = reshape(image, "%channels", shape, seen, problem.dtype)
+    source = "%channels" if lines else image
+    maps = [
+        affine_map(dims, f"n, g, ci, {pixels(problem)}"),
+        affine_map(dims, ", ".join(dims)),
+    ]
+    result = tensor(patches, problem.dtype)
+    return [
+        *lines,
+        f"%unset = tensor.empty() : {result}",
+        f"%patches = linalg.generic {{indexing_maps = [{', '.join(maps)}], "
+        f"iterator_types = [{words(len(dims) * ['parallel'])}]}} "
+        f"ins({source} : {tensor(seen, problem.dtype)}) outs(%unset : {result}) {{",
+        f"^bb0(%i: {problem.dtype}, %o: {problem.dtype}):",
+        f"  linalg.yield %i : {problem.dtype}",
+        f"}} -> {result}",
+    ], patches
+
+
+def _contract(
+    problem: Problem, op: Contraction, values: tuple[str, str, str], name: str
+) -> list[str]:
+    narrow, wide = problem.element.name, problem.element.accumulator
+    a, b = (tensor(shape, narrow) for shape in op.shapes[:2])
+    result = tensor(op.shapes[2], wide)
+    operands = f"ins({values[0]}, {values[1]} : {a}, {b}) outs({values[2]} : {result})"
+    if not op.is_generic:
+        return [f"{name} = {op.op}{op.options} {operands} -> {result}"]
+    reductions = iteration_space(problem).stream, "kh", "kw"
+    kinds = ["reduction" if dim in reductions else "parallel" for dim in op.dims]
+    maps = ", ".join(affine_map(op.dims, results) for results in op.maps)
+    return [
+        f"{name} = linalg.generic {{indexing_maps = [{maps}], "
+        f"iterator_types = [{words(kinds)}]}} {operands} {{",
+        f"^bb0(%a: {narrow}, %b: {narrow}, %c: {wide}):",
+        *(f"  {line}" for line in _body(problem)),
+        f"}} -> {result}",
+    ]
+
+
+def _body(problem: Problem) -> list[str]:
+    """Multiply and add %a and %b to %c, in the accumulator's type."""
+    narrow, wide = problem.element.name, problem.element.accumulator
+    kind = "f" if problem.element.is_float else "i"
+    a, b, lines = "%a", "%b", []
+    if narrow != wide:
+        extend = "arith.extf" if problem.element.is_float else "arith.extsi"
+        lines = [f"%{x}_wide = {extend} %{x} : {narrow} to {wide}" for x in "ab"]
+        a, b = "%a_wide", "%b_wide"
+    return [
+        *lines,
+        f"%p = arith.mul{kind} {a}, {b} : {wide}",
+        f"%s = arith.add{kind} %c, %p : {wide}",
+        f"linalg.yield %s : {wide}",
+    ]

@@ -1,0 +1,4 @@
+"""What runs inside the child.
+
+Face: `python -m` of `prove` and `verify`.
+"""

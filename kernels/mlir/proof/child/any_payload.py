@@ -1,0 +1,140 @@
+"""The child's side of `kernels.mlir.proof.verify`: a script that may be anybody's, on any
+payload.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from iree.compiler import ir
+
+from kernels.mlir.lowering.apply import Diagnostics, apply_script, apply_to, is_vectorised
+from kernels.mlir.lowering.functions import Function, Result, compile_function
+from kernels.mlir.lowering.interchange import put_parallel_innermost
+from kernels.mlir.lowering.outline import outline
+from kernels.mlir.proof.child.comparison import Difference, difference
+from kernels.mlir.proof.child.inputs import KINDS, make_inputs
+from kernels.mlir.proof.child.perturb import perturb, seeds
+from kernels.mlir.proof.child.signature import signature_of
+from kernels.mlir.proof.child.timing import time_beside
+from kernels.oracle.reference import Array
+
+PERTURBED_RUNS = 4
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The worst difference over all results of one kind of inputs, or of several.
+
+    Attributes:
+        inputs: the kind.
+        name: which result it is.
+        difference: how far off, and how far off it may be.
+    """
+
+    inputs: str
+    name: str
+    difference: Difference
+
+    def fields(self) -> dict[str, Any]:
+        """What a proof says of it."""
+        found = self.difference
+        error = found.error if np.isfinite(found.error) else None
+        told: dict[str, Any] = {"max_error": error, "tolerance": found.allowed}
+        if found.is_wrong:
+            told |= {"failure": "wrong", "message": self._message()}
+        return told
+
+    def _message(self) -> str:
+        found = self.difference
+        off = f"off by {found.error:g}, {found.allowed:g} is allowed: "
+        return (
+            f"{self.name} is {off if np.isfinite(found.error) else ''}{found.found} at "
+            f"{list(found.place)}, and the payload's own is {found.expected} ({self.inputs} inputs)"
+        )
+
+
+def apply_request(request: dict[str, Any], diagnostics: Diagnostics) -> Any:
+    """The transformed module of a request's script; StageError where it does not apply."""
+    if request["payload"] is None:
+        return apply_script(request["script"], diagnostics)
+    return apply_to(request["payload"], request["script"], diagnostics)
+
+
+def examine(module: Any) -> dict[str, Any]:
+    """What can be said of a transformed module before it is run."""
+    return {
+        "outline": outline(module),
+        "vectorised": is_vectorised(module),
+        "transformed": str(module),
+    }
+
+
+def run_payload(
+    request: dict[str, Any],
+    module: Any,
+    diagnostics: Diagnostics,
+    stage: Callable[[str], object],
+) -> dict[str, Any]:
+    """Compile the module and its payload as it was, run both on the same inputs, compare, time.
+
+    Raises:
+        StageError: either cannot be lowered, or takes what no inputs can be made for.
+    """
+    text = request["payload"] if request["payload"] is not None else request["script"]
+    signature = signature_of(_payload(text))
+    begin = time.perf_counter()
+    scripted = compile_function(module, signature, diagnostics)
+    out: dict[str, Any] = {"compile_s": time.perf_counter() - begin}
+    plain = compile_function(_payload(text), signature, diagnostics)
+    reference, perturbed = (
+        compile_function(_payload(text), signature, diagnostics, *changes)
+        for changes in ([put_parallel_innermost], [put_parallel_innermost, perturb])
+    )
+    stage("run")
+    functions = scripted, reference, perturbed
+    compared = [
+        _compare(kind, make_inputs(kind, signature.arguments, request["seed"]), *functions)
+        for kind in KINDS
+    ]
+    worst = max(compared, key=lambda one: one.difference.share)
+    out |= {"executed": True, **worst.fields()}
+    if worst.difference.is_wrong:
+        return out
+    stage("time")
+    inputs = make_inputs(next(iter(KINDS)), signature.arguments, request["seed"])
+    calls = [function.bind(inputs).call for function in (scripted, plain)]
+    with_script, without = time_beside(calls, request["repeat_s"])
+    return out | {"time_us": with_script * 1e6, "unscripted_us": without * 1e6}
+
+
+def _payload(text: str) -> Any:
+    """The payload of a module alone."""
+    module = ir.Module.parse(text)
+    for op in list(module.body.operations):
+        if op.operation.name.startswith("transform."):
+            op.operation.erase()
+    return module
+
+
+def _compare(
+    kind: str, inputs: list[Array], scripted: Function, reference: Function, perturbed: Function
+) -> Compared:
+    """Run all three on the same inputs; the worst difference of what they leave."""
+    expected, found = _run(reference, inputs), _run(scripted, inputs)
+    moved = [_run(perturbed, inputs, seed) for seed in seeds(PERTURBED_RUNS)]
+    compared = [
+        Compared(
+            kind, own.name, difference(one.array, own.array, [m.array for m in more], own.element)
+        )
+        for one, own, *more in zip(found, expected, *moved, strict=True)
+    ]
+    return max(compared, key=lambda one: one.difference.share)
+
+
+def _run(function: Function, inputs: list[Array], *more: Array) -> list[Result]:
+    bound = function.bind(inputs, *more)
+    bound.call()
+    return bound.results()

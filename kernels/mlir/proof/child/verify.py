@@ -1,0 +1,41 @@
+"""The process in which anybody's script is put to the proof: `python -m
+kernels.mlir.proof.child.verify`.
+
+It may die at any moment, as `kernels.mlir.proof.child.prove` may.
+"""
+
+from typing import Any
+
+from kernels.mlir.proof.child.prove import Finding, establish, run_and_time, serve, stage
+
+
+def verify_here(request: dict[str, Any]) -> dict[str, Any]:
+    """Put any script to the proof: the fields of `Proof` that could be established, and more."""
+
+    def steps(finding: Finding, diagnostics: Any) -> None:
+        from kernels.mlir.lowering.functions import bufferize
+        from kernels.mlir.lowering.packs_to_loops import lower_packs
+        from kernels.mlir.lowering.to_llvm import lower
+        from kernels.mlir.proof.child import any_payload
+        from kernels.problem import parse_problem
+
+        def lowered() -> Any:
+            bufferize(module, diagnostics)
+            lower_packs(module)
+            return lower(module, diagnostics)
+
+        module = finding.apply(lambda: any_payload.apply_request(request, diagnostics))
+        finding.fields |= any_payload.examine(module)
+        if request["problem"] is None:
+            stage("lower")
+            finding.fields |= any_payload.run_payload(request, module, diagnostics, stage)
+            return
+        compiled, scratch = finding.compile(lowered)
+        problem = parse_problem(request["problem"])
+        finding.fields |= run_and_time(problem, compiled, scratch, request)
+
+    return establish(steps)
+
+
+if __name__ == "__main__":
+    serve(verify_here)

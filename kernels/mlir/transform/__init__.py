@@ -1,0 +1,4 @@
+"""Text of the transform dialect that all flavors share.
+
+Face: `Writer`, `MODULE`, the named sequences.
+"""

@@ -1,0 +1,4 @@
+"""The loop nest around a micro-kernel, printed as source.
+
+Face: `print_driver`, `driver_sizes`.
+"""

@@ -1,0 +1,40 @@
+"""The process that prints the module of a stored result: `python -m kernels.native.export`."""
+
+import json
+import sys
+from typing import Any
+
+from kernels.errors import KernelsError
+from kernels.native.export.module import Tuned, export
+from kernels.problem import parse_problem
+from kernels.schedule import Schedule
+from kernels.target import resolve
+
+
+def export_result(found: dict[str, Any]) -> str:
+    """The module for a stored result, as `tilewise show --json` gives it.
+
+    Raises:
+        TargetError: it was tuned for another machine.
+        KernelsError: as `export`, when another toolchain knew what this one does not.
+    """
+    best = found["best"]
+    return export(
+        parse_problem(found["problem"]),
+        Schedule.from_json(best["steps"]),
+        resolve(found["target"]),
+        Tuned(best["gflops"], best["peak_fraction"], found["toolchain"]),
+    )
+
+
+def main() -> None:
+    """Answer the result on stdin with its module on stdout; a refusal is one line on stderr."""
+    try:
+        text = export_result(json.load(sys.stdin))
+    except KernelsError as error:
+        sys.exit(" ".join(str(error).split()))
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

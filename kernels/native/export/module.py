@@ -1,0 +1,217 @@
+"""A schedule's kernel as a Python module of its own, for `tilewise kernel`.
+
+The module imports only numba and numpy. It has the driver with its sizes filled in,
+the helpers that pack, and the micro-kernel as LLVM IR text, which an intrinsic links
+into the compiled driver: the code, and so the speed, is that of the tuned kernel.
+"""
+
+from dataclasses import dataclass
+from math import prod
+from textwrap import indent
+
+import numpy as np
+
+from kernels.native.export.driver_source import driver_text, helpers_text, kernel_text
+from kernels.native.export.public_function import (
+    call_text,
+    facts_text,
+    locate_text,
+    operand_names,
+    public_text,
+)
+from kernels.native.export.templates import HEAD, LINK, check_text
+from kernels.native.plan import Plan, plan
+from kernels.oracle.reference import NUMPY_TYPES, error_bound
+from kernels.problem import Conv2d, Matmul, Problem
+from kernels.schedule import Schedule
+from kernels.system.toolchain import identity
+from kernels.target.model import Target
+
+_WIDTH_FEATURES = {64: ("avx512f",), 32: ("avx2",)}
+_INTRINSIC_FEATURES = {
+    "llvm.x86.avx512.vpdp": "avx512vnni",
+    "llvm.x86.avx512bf16": "avx512bf16",
+}
+_IMPORTS = {
+    "from numba import njit, types",
+    "from numba.core.cgutils import ir",
+    "from numba.core.codegen import ll",
+    "from numba.core.compiler_machinery import SimpleTimer",
+    "from numba.extending import intrinsic",
+}
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What is known of a schedule's speed where it was tuned.
+
+    Attributes:
+        gflops: its speed.
+        peak_fraction: the share of the peak measured in the same run.
+        toolchain: with what it was measured.
+    """
+
+    gflops: float
+    peak_fraction: float
+    toolchain: str
+
+
+def export(
+    problem: Problem,
+    schedule: Schedule,
+    target: Target,
+    tuned: Tuned | None = None,
+    toolchain: str | None = None,
+) -> str:
+    """The source of a module with the kernel of `schedule`; the same for the same arguments.
+
+    Args:
+        problem: what the kernel computes.
+        schedule: how.
+        target: the machine that it is for.
+        tuned: its speed, where it is known.
+        toolchain: what made the module; None asks `kernels.system.toolchain`.
+
+    Raises:
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: it asks for what the target has not.
+    """
+    planned = plan(problem, schedule, target, shares_driver=False)
+    kernel = kernel_text(planned.spec, planned.use)
+    needs = needed_features(kernel.text, target)
+    names = "".join(f'    "{name}",\n' for name in kernel.functions.values())
+    imports, helpers = helpers_text(planned)
+    parts = [
+        f'"""{_docstring(problem, schedule, target, planned, needs, tuned)}"""',
+        "\n".join(
+            [
+                "import numpy as np",
+                *sorted(
+                    {*imports, *_IMPORTS} - {"from numba import njit", "from numba import types"}
+                ),
+            ]
+        ),
+        HEAD.format(problem=problem, needs=needs, target=target.canonical),
+        facts_text(problem, planned, _types(problem)),
+        f"# The micro-kernel and its packs, all i64: addresses in bytes, strides in elements.\n"
+        f"# Made by {toolchain or identity()}.\n"
+        f'KERNELS = """\n{kernel.text}"""\nNAMES = (\n{names})',
+        LINK,
+        locate_text(planned),
+        helpers,
+        driver_text(planned, kernel.functions),
+        public_text(problem, planned),
+        _check_text(problem, planned),
+    ]
+    return "\n\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def needed_features(text: str, target: Target) -> tuple[str, ...]:
+    """The features of the target that the IR is written for, by LLVM's names.
+
+    Without them it would not compile, or run many times slower.
+    """
+    needs = set(_WIDTH_FEATURES.get(target.vector_bytes, ("neon",)))
+    needs |= {feature for name, feature in _INTRINSIC_FEATURES.items() if name in text}
+    if "llvm.fma." in text:
+        needs.add("fma")
+    if "x half>" in text:
+        needs.add("f16c")
+    if target.vector_bytes == 64 and ("x i8>" in text or "x i16>" in text):
+        needs.add("avx512bw")
+    return tuple(sorted(needs & target.features))
+
+
+def _accumulates(problem: Problem) -> bool:
+    return getattr(problem, "init", "zero") == "accumulate"
+
+
+def _types(problem: Problem) -> dict[str, str]:
+    """NumPy's name of each operand's type."""
+    inner, outer = problem.element.name, problem.element.accumulator
+    names = {name: outer if name in ("C", "bias") else inner for name in problem.operand_shapes}
+    return {name: np.dtype(NUMPY_TYPES[dtype]).name for name, dtype in names.items()}
+
+
+def _docstring(
+    problem: Problem,
+    schedule: Schedule,
+    target: Target,
+    planned: Plan,
+    needs: tuple[str, ...],
+    tuned: Tuned | None,
+) -> str:
+    first, second = operand_names(problem)
+    shown = {"A": first, "B": second, "C": "out", "bias": "bias"}
+    shapes, dtypes = problem.operand_shapes, _types(problem)
+    operands = [f"{shown[name]:<8} {dtypes[name]}{list(shape)}" for name, shape in shapes.items()]
+    sections = {
+        "Problem": str(problem),
+        "Computes": _formula(problem),
+        "Operands, contiguous NumPy arrays": "\n".join(operands),
+        "Call": f"from MODULE import {problem.op}\n{call_text(problem, planned)}",
+        f"Schedule {schedule.hash}, outermost first": str(schedule),
+        "Loop nest": str(planned.nest),
+        "Tuned for": f"{target.canonical}; needs {', '.join(needs) or 'no extension'}"
+        + _speed(tuned, target.threads),
+    }
+    text = "\n\n".join(f"{title}:\n{indent(body, '    ')}" for title, body in sections.items())
+    hint = "The first call compiles, for a second or two. Run the file to check and time it."
+    return f"{problem.op.capitalize()}, a kernel tuned by Tilewise.\n\n{text}\n\n{hint}\n"
+
+
+def _speed(tuned: Tuned | None, threads: int) -> str:
+    if tuned is None:
+        return ""
+    where = "on one core" if threads == 1 else f"on {threads} threads"
+    return (
+        f"\n{tuned.gflops:.1f} GFLOP/s {where}, {tuned.peak_fraction:.1%} of the peak,"
+        f"\nmeasured with {tuned.toolchain}"
+    )
+
+
+def _formula(problem: Problem) -> str:
+    """The result in one line, with the sum's index and all that is added to it."""
+    if isinstance(problem, Conv2d):
+        rows, cols = "y*stride + i*dilation - pad", "x*stride + j*dilation - pad"
+        if problem.layout == "nhwc_hwcf":
+            image, weights, result = (
+                f"image[n, {rows}, {cols}, c]",
+                "weights[i, j, c, f]",
+                "out[n, y, x, f]",
+            )
+        else:
+            image, weights, result = (
+                f"image[n, c, {rows}, {cols}]",
+                "weights[f, c, i, j]",
+                "out[n, f, y, x]",
+            )
+        terms = f"sum over i, j, c of\n    {image}\n    * {weights}"
+        where = (
+            f"stride={problem.stride}, dilation={problem.dilation}, pad={problem.pad} (zeros), "
+            f"groups={problem.groups}, layout {problem.layout}"
+        )
+    else:
+        assert isinstance(problem, Matmul)
+        left = "a[k, i]" if problem.transpose_a else "a[i, k]"
+        right = "b[j, k]" if problem.transpose_b else "b[k, j]"
+        terms, where, result = f"sum over k of {left} * {right}", "", "out[i, j]"
+        if problem.batch > 1:
+            where = f"for each of {problem.batch} along the first axis"
+    if "bias" in problem.operand_shapes:
+        terms += " + bias[f]" if isinstance(problem, Conv2d) else " + bias[j]"
+    if _accumulates(problem):
+        terms = f"{result} + {terms}"
+    if getattr(problem, "epilogue", "none") == "relu":
+        terms = f"max(0, {terms})"
+    if not problem.element.is_float:
+        where = ", ".join(filter(None, [where, "modulo 2**32"]))
+    return f"{result} = {terms}" + (f"\n{where}" if where else "")
+
+
+def _check_text(problem: Problem, planned: Plan) -> str:
+    """The self-check; floats may be off by what rounding a sum of this length allows."""
+    length = problem.flops // (2 * prod(problem.operand_shapes["C"])) + 2
+    element = problem.element
+    bound = error_bound(length, element.accumulator) if element.is_float else 0.0
+    return check_text(problem, bound, _accumulates(problem), planned.is_ahead)

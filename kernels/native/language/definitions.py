@@ -1,0 +1,110 @@
+"""What drivers are written in: functions of i64s, found in source for Numba and not imported.
+
+A driver is printed (`kernels.native.driver.printer`), and what it calls lies in the modules of
+`LANGUAGE`. Importing those loads Numba, so their sources are read.
+"""
+
+import ast
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LANGUAGE = ("packs.py", "barrier.py")
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """Functions of the language, and the constants that they name."""
+
+    functions: Mapping[str, ast.FunctionDef]
+    constants: Mapping[str, int]
+
+
+@functools.cache
+def language() -> Definitions:
+    """What drivers may call. The sources are read, not imported, for importing loads Numba."""
+    functions: dict[str, ast.FunctionDef] = {}
+    constants: dict[str, int] = {}
+    for name in LANGUAGE:
+        found = definitions(Path(__file__).with_name(name).read_text())
+        functions |= found.functions
+        constants |= found.constants
+    return Definitions(functions, constants)
+
+
+def definitions(text: str) -> Definitions:
+    """The functions that `text` has for Numba to compile, and its integer constants."""
+    functions: dict[str, ast.FunctionDef] = {}
+    constants: dict[str, int] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef) and _is_for_numba(node):
+            functions[node.name] = node
+        elif isinstance(node, ast.Assign):
+            constants |= _constants(node, constants)
+    return Definitions(functions, constants)
+
+
+def _is_for_numba(node: ast.FunctionDef) -> bool:
+    names = {n.id for d in node.decorator_list for n in ast.walk(d) if isinstance(n, ast.Name)}
+    return "njit" in names
+
+
+def _constants(node: ast.Assign, known: Mapping[str, int]) -> dict[str, int]:
+    """The names that an assignment of integers binds; none of any other assignment."""
+    allowed = ast.Name | ast.Constant | ast.BinOp | ast.operator | ast.Tuple | ast.expr_context
+    if not all(isinstance(part, allowed) for part in ast.walk(node.value)):
+        return {}
+    target = ast.unparse(node.targets[0])
+    bound = dict(known)
+    exec(compile(ast.Module([node], []), target, "exec"), {"__builtins__": {}}, bound)
+    return {name: value for name, value in bound.items() if isinstance(value, int)}
+
+
+@functools.lru_cache(maxsize=256)
+def called(text: str) -> tuple[str, ...]:
+    """The functions of `LANGUAGE` that a printed driver calls."""
+    return tuple(name for name in language().functions if f"{name}(" in text)
+
+
+def calls_of(name: str) -> tuple[str, ...]:
+    """The functions of `LANGUAGE` that another one calls."""
+    functions = language().functions
+    inside = {n.id for n in ast.walk(functions[name]) if isinstance(n, ast.Name)}
+    return tuple(other for other in functions if other in inside)
+
+
+def times_written(statements: Iterable[ast.stmt]) -> Counter[str]:
+    """In how many places each name gets a value; one under a condition counts as two.
+
+    What is written in one place, with no condition around it, a later use in the same block,
+    or in one inside, finds as that value.
+    """
+    times: Counter[str] = Counter()
+    for node in statements:
+        targets: list[ast.expr] = []
+        match node:
+            case ast.Assign():
+                targets = node.targets
+            case ast.AugAssign():
+                targets = [node.target]
+            case ast.For():
+                targets = [node.target]
+                times += times_written(node.body)
+            case ast.If() | ast.While():
+                inside = times_written([*node.body, *node.orelse])
+                times += inside + inside
+        times.update(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
+    return times
+
+
+def gives_a_value(statements: Iterable[ast.stmt]) -> bool:
+    """Whether a function with these statements gives a value."""
+    for node in statements:
+        match node:
+            case ast.Return(value=value) if value is not None:
+                return True
+            case ast.For() | ast.If() | ast.While() if gives_a_value([*node.body, *node.orelse]):
+                return True
+    return False

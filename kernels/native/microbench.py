@@ -1,0 +1,141 @@
+"""The two limits, measured on one core or several: multiply-add peak per dtype, bandwidth.
+
+The peak is a loop of independent multiply-adds on registers, with enough of them to
+cover latency x throughput; integers multiply and add, as an i32 matmul must. The
+bandwidth is a loop of whole-vector loads over a buffer far larger than the last cache,
+on as many streams as the prefetchers follow.
+"""
+
+import ctypes
+import functools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.errors import TargetError
+from kernels.native.ir.builder import Builder
+from kernels.native.ir.control import Loop
+from kernels.native.ir.dot_products import multiply_add
+from kernels.native.ir.vectors import ELEMENTS, Vectors, const, internal_function
+from kernels.native.jit.object_code import Loaded, compile_module
+from kernels.native.threads.pinning import pin, usable_processors
+from kernels.target.model import Target
+
+CHAINS = {32: 20, 16: 12}  # by registers: covers 4 to 5 cycles of latency on two units
+PEAK_STEPS = 50_000
+PEAK_ROUNDS = 15
+STREAMS = 4
+BUFFER_BYTES = 128 << 20
+LEAST_BUFFER_PER_CACHE = 4
+
+_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
+_loaded: list[Loaded] = []  # what the functions' addresses point into
+
+
+def peak_gflops(target: Target, dtype: str) -> float:
+    """Multiply-adds of the target's threads for `dtype`, in GFLOP/s (two operations each)."""
+    chains = CHAINS[target.vector_registers]
+    how = arithmetic(dtype, target)
+    run = _compiled("peak", how, target.lanes(dtype), target.has_fma, chains)
+    works = [np.ones(target.vector_bytes * 2, np.uint8) for _ in range(target.threads)]
+    given = [(work.ctypes.data, PEAK_STEPS * target.threads) for work in works]
+    best = _least_time(run, given, PEAK_ROUNDS)
+    done = 2.0 * chains * target.lanes(dtype) * how.depth * PEAK_STEPS * target.threads**2
+    return done / best / 1e9
+
+
+def bandwidth_gbs(target: Target) -> float:
+    """Bytes that the target's threads read from memory, in GB/s."""
+    size = max(BUFFER_BYTES, LEAST_BUFFER_PER_CACHE * target.l3_bytes)
+    how = arithmetic("f32", target)
+    run = _compiled("read", how, target.lanes("f32"), target.has_fma, STREAMS)
+    buffers = [np.ones(size // 4, np.float32) for _ in range(target.threads)]
+    step = target.vector_bytes
+    steps = size // (STREAMS * step)
+    best = _least_time(run, [(buffer.ctypes.data, steps) for buffer in buffers], 3)
+    return target.threads * STREAMS * steps * step / best / 1e9
+
+
+def _least_time(run: Callable[[int, int], Any], given: list[tuple[int, int]], rounds: int) -> float:
+    """Seconds of the fastest round in which pinned threads run at once, one per pair given."""
+    if len(given) == 1:
+        return min(_timed(run, *given[0]) for _ in range(rounds + 1))
+    processors = usable_processors()
+    if len(given) > len(processors):
+        raise TargetError(f"{len(given)} threads on {len(processors)} processors; give fewer")
+    together = threading.Barrier(len(given))
+
+    def work(processor: int, arguments: tuple[int, int]) -> list[tuple[float, float]]:
+        pin({processor})
+        spans = []
+        for _ in range(rounds + 1):
+            together.wait()
+            begin = time.perf_counter()
+            run(*arguments)
+            spans.append((begin, time.perf_counter()))
+        return spans
+
+    with ThreadPoolExecutor(len(given)) as pool:
+        spans: list[list[tuple[float, float]]] = list(pool.map(work, processors, given))
+    least: float = min(
+        max(end for _, end in one) - min(begin for begin, _ in one)
+        for one in zip(*spans, strict=True)
+    )
+    return least
+
+
+def _timed(run: Callable[[int, int], Any], address: int, steps: int) -> float:
+    begin = time.perf_counter()
+    run(address, steps)
+    return time.perf_counter() - begin
+
+
+@functools.cache
+def _compiled(
+    kind: str, how: Arithmetic, lanes: int, fma: bool, width: int
+) -> Callable[[int, int], Any]:
+    """The loop called `kind`, of an address and a number of steps; it lives as the process does."""
+    emit = {"peak": _emit_peak, "read": _emit_read}[kind]
+    module = ir.Module("limits")
+    fn = internal_function(module, f"tilewise_{kind}", 2)
+    entry = Builder(fn.append_basic_block("entry"))
+    emit(fn, Vectors(entry, ELEMENTS[how.accumulator], lanes, fma), how, width)
+    loaded = Loaded(compile_module(module, [fn]))
+    _loaded.append(loaded)
+    return _TYPE(loaded.addresses[0])
+
+
+def _emit_peak(fn: ir.Function, v: Vectors, how: Arithmetic, chains: int) -> None:
+    address, steps = fn.args
+    x = v.load(address)
+    loop = Loop(v.builder, [v.zero] * chains, "chain")
+    # The product of an accumulator keeps integer chains from collapsing into one multiply.
+    plain_integers = not (how.dot or v.element.is_float)
+    sums = [
+        multiply_add(v, how, acc, x, x) if plain_integers else multiply_add(v, how, x, x, acc)
+        for acc in loop.carried
+    ]
+    sums = loop.close(sums, steps, 1)
+    total = functools.reduce(v.add, sums)
+    v.store(total, v.at(address, v.lanes))
+    v.builder.ret_void()
+
+
+def _emit_read(fn: ir.Function, v: Vectors, _how: Arithmetic, streams: int) -> None:
+    address, steps = fn.args
+    b = v.builder
+    stream = b.mul(steps, const(v.lanes))
+    loop = Loop(b, [v.zero] * streams, "line")
+    sums = []
+    for s, acc in enumerate(loop.carried):
+        at = b.add(b.mul(stream, const(s)), b.mul(loop.index, const(v.lanes)))
+        sums.append(v.add(acc, v.load(v.offset(address, at))))
+    sums = loop.close(sums, steps, 1)
+    v.store(functools.reduce(v.add, sums), address)
+    b.ret_void()

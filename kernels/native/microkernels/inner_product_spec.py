@@ -1,0 +1,91 @@
+"""What the code of an inner-product micro-kernel depends on, from a schedule with a split step."""
+
+from dataclasses import dataclass
+
+from kernels.arithmetic import PAIR, Arithmetic, arithmetic
+from kernels.errors import LoweringError
+from kernels.native.microkernels.outer_product_spec import ADD_BIAS, RELU, epilogue_flags
+from kernels.native.strides import Geometry
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class InnerProductSpec:
+    """All that the code of an inner-product micro-kernel depends on.
+
+    Attributes:
+        how: the arithmetic, of a split reduction.
+        rows, cols: the register tile, in elements of C.
+        lanes: elements of an accumulator vector.
+        vectors: accumulators of one element of C.
+        unroll: times that all accumulators are added to in one iteration.
+        a_row: elements between rows of A.
+        b_col: elements between columns of B; 0 where they are packed, `depth` apart.
+        at_once: whether all elements of the tile are summed side by side, not row by row.
+        ahead: which operand is prefetched; empty for neither.
+        c_down: whether the rows of C are neighbours in memory, C being one column.
+        fma: whether the target fuses multiply and add.
+        b_transposed: whether B is stored with its columns contiguous.
+        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
+    """
+
+    how: Arithmetic
+    rows: int
+    cols: int
+    lanes: int
+    vectors: int
+    unroll: int
+    a_row: int
+    b_col: int
+    at_once: bool
+    ahead: str
+    c_down: bool
+    fma: bool = True
+    b_transposed: bool = False
+    epilogue: int = ADD_BIAS | RELU
+
+    @property
+    def span(self) -> int:
+        """Elements of the reduction in one vector load."""
+        return self.lanes * (PAIR if self.how.dot else 1)
+
+    def steps(self, multiply_adds: int) -> int:
+        """Steps of the reduction that so many vector multiply-adds take."""
+        return multiply_adds * self.span // (self.rows * self.cols)
+
+
+def inner_product_spec(
+    problem: Problem, schedule: Schedule, target: Target, strides: Geometry
+) -> InnerProductSpec:
+    """The inner-product micro-kernel that a schedule with a split step asks for.
+
+    Raises:
+        LoweringError: partial sums that are no whole vectors of the target.
+    """
+    register, lanes = schedule.register, target.lanes(problem.element.name)
+    if schedule.lanes % lanes:
+        raise LoweringError(
+            f"step split: lanes={schedule.lanes} is not a multiple of the "
+            f"{lanes} {problem.element.name} lanes of {target.cpu}"
+        )
+    sums = schedule.lanes // lanes * register.cols * register.rows
+    at_once = sums + register.cols + 1 <= target.vector_registers
+    c_rows, c_cols = problem.operand_shapes["C"][-2:]
+    return InnerProductSpec(
+        how=arithmetic(problem.element.name, target, split=True),
+        rows=register.rows,
+        cols=register.cols,
+        lanes=lanes,
+        vectors=schedule.lanes // lanes,
+        unroll=schedule.unroll,
+        a_row=strides.a_row,
+        b_col=0 if schedule.packs("B") else strides.b_dims["n"],
+        at_once=at_once,
+        ahead="" if at_once and register.rows * register.cols > 1 else "ab"[c_rows < c_cols],
+        c_down=register.cols == 1 and strides.c_dims["m"] == 1,
+        fma=target.has_fma,
+        b_transposed=strides.b_transposed,
+        epilogue=epilogue_flags(problem),
+    )

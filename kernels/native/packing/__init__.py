@@ -1,0 +1,4 @@
+"""Copies to panels, in whole vectors.
+
+Face: the `emit_*` functions.
+"""

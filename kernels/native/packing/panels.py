@@ -1,0 +1,238 @@
+"""Packing: copies to panels of B and to rows of A, in whole vectors.
+
+A plain Numba loop packs 1024x1024 f32 in 0.44 ms on Zen 5, these in under 0.1. On the way elements
+are widened, joined to words, made unsigned or transposed, as the arithmetic asks.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from llvmlite import ir
+
+from kernels.arithmetic import Arithmetic, size_of
+from kernels.native.ir.builder import Builder
+from kernels.native.ir.control import Loop, branch
+from kernels.native.ir.dot_products import OFFSET, add_offset, column_sums, join, widen
+from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const, internal_function
+
+# Addresses; strides of `to` in words, of `source` in elements; sizes in elements.
+PANEL_ARGUMENTS = ("to", "to_row", "source", "source_row", "depth", "cols", "sums")
+ROWS_ARGUMENTS = ("to", "to_row", "source", "source_row", "rows", "length")
+
+
+@dataclass
+class _Panel:
+    """What emitting a panel's copy shares: builder, views of memory, arguments."""
+
+    fn: ir.Function
+    how: Arithmetic
+    lanes: int
+    vectors: int
+    for_a: bool
+
+    def __post_init__(self) -> None:
+        self.builder = Builder(self.fn.append_basic_block("entry"))
+        self.arg = dict(zip(PANEL_ARGUMENTS, self.fn.args, strict=True))
+        self.words = Vectors(self.builder, ELEMENTS[self.how.word], self.lanes, fma=False)
+        self.stored = Vectors(self.builder, ELEMENTS[self.how.stored], self.lanes, fma=False)
+        self.sums_of_b = self.how.offset and not self.for_a
+
+    def put(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
+        """Store one row of words; the column sums with it added."""
+        w = self.words
+        at = w.offset(self.arg["to"], self.builder.mul(row, self.arg["to_row"]))
+        if self.how.offset and self.for_a:
+            words = [add_offset(self.builder, word) for word in words]
+        for j, word in enumerate(words):
+            w.store(word, w.at(at, j * self.lanes))
+        if self.sums_of_b:
+            return [column_sums(w, x, s) for x, s in zip(words, sums, strict=True)]
+        return sums
+
+    def first_sums(self) -> list[Value]:
+        """Zeros for the column sums, or nothing."""
+        return [self.words.zero] * self.vectors if self.sums_of_b else []
+
+    def finish(self, sums: list[Value]) -> ir.Function:
+        """Add -128 times the column sums to what `sums` holds, and return."""
+        w = self.words
+        for j, total in enumerate(sums):
+            at = w.at(self.arg["sums"], j * self.lanes)
+            scale = ir.Constant(w.type, [-OFFSET] * self.lanes)
+            w.store(self.builder.add(w.load(at), self.builder.mul(total, scale)), at)
+        self.builder.ret_void()
+        return self.fn
+
+
+def emit_pack_panel(
+    module: ir.Module, how: Arithmetic, lanes: int, vectors: int, for_a: bool = False
+) -> ir.Function:
+    """to[words][NR] = source[depth][cols], zero past `cols` and past `depth`.
+
+    With `for_a` the panel is one of a transposed A: made unsigned where B is signed, and
+    without column sums. Nothing outside the source is read.
+    """
+    side = "a" if for_a else "b"
+    fn = internal_function(module, f"tilewise_pack_{side}_panel", len(PANEL_ARGUMENTS))
+    panel = _Panel(fn, how, lanes, vectors, for_a)
+    b, arg = panel.builder, panel.arg
+    rest = b.srem(arg["depth"], const(how.depth))
+    whole = b.sdiv(arg["depth"], const(how.depth))
+    masks: list[Value | None] = [
+        panel.stored.first_lanes(arg["cols"], j * lanes) for j in range(vectors)
+    ]
+    narrow = b.icmp_signed("<", arg["cols"], const(lanes * vectors))
+    unmasked: list[Value | None] = [None] * vectors
+
+    def words(row: Value, masks: list[Value | None], inside: Value | None) -> list[Value]:
+        return [_word(panel, row, j, masks[j], inside) for j in range(vectors)]
+
+    def loop(sums: list[Value], masks: list[Value | None]) -> list[Value]:
+        rows = Loop(b, sums, "row")
+        done = panel.put(rows.index, words(rows.index, masks, None), rows.carried)
+        return rows.close(done, whole, 1)
+
+    some = b.icmp_signed(">", whole, const(0))
+    sums = branch(
+        b,
+        some,
+        lambda s: branch(b, narrow, lambda t: loop(t, masks), s, lambda t: loop(t, unmasked)),
+        panel.first_sums(),
+    )
+    if how.depth > 1:
+        left = b.icmp_signed(">", rest, const(0))
+        sums = branch(b, left, lambda s: panel.put(whole, words(whole, masks, rest), s), sums)
+    return panel.finish(sums)
+
+
+def _word(
+    panel: _Panel, row: Value, vector: int, mask: Value | None, inside: Value | None
+) -> Value:
+    """One vector of words: `how.depth` rows of the source, those past `inside` zero."""
+    b, how, stored = panel.builder, panel.how, panel.stored
+    rows = []
+    for step in range(how.depth):
+        source_row = b.add(b.mul(row, const(how.depth)), const(step))
+        at = stored.offset(panel.arg["source"], b.mul(source_row, panel.arg["source_row"]))
+        on = mask
+        if inside is not None and mask is not None:
+            is_in = stored.splat(b.icmp_signed("<", const(step), inside))
+            on = b.and_(mask, is_in)
+        rows.append(stored.load(stored.at(at, vector * panel.lanes), on))
+    if how.depth > 1:
+        return join(b, rows, how.stored)
+    return widen(b, rows[0], how.stored, how.packed)
+
+
+def emit_transpose_panel(
+    module: ir.Module, how: Arithmetic, lanes: int, vectors: int
+) -> ir.Function:
+    """to[words][NR] = source[cols][depth] transposed, zero past `cols` and past `depth`.
+
+    Square blocks of words go through registers: log2(lanes) rounds of shuffles.
+    """
+    fn = internal_function(module, "tilewise_pack_b_panel", len(PANEL_ARGUMENTS))
+    panel = _Panel(fn, how, lanes, vectors, for_a=False)
+    b, arg = panel.builder, panel.arg
+    block = lanes * how.depth
+    rest = b.srem(arg["depth"], const(block))
+    whole = b.sub(arg["depth"], rest)
+    all_on = const(block)
+
+    def blocks(sums: list[Value], start: Value, inside: Value) -> list[Value]:
+        """The block of the reduction at `start`, of which `inside` elements exist."""
+        columns = [_block(panel, j, start, inside) for j in range(vectors)]
+        first = b.sdiv(start, const(how.depth))
+        existing = b.sdiv(b.add(inside, const(how.depth - 1)), const(how.depth))
+        for i in range(lanes):
+            row = [columns[j][i] for j in range(vectors)]
+            here = b.icmp_signed("<", const(i), existing)
+            at = b.add(first, const(i))
+            sums = branch(b, here, partial(panel.put, at, row), sums)
+        return sums
+
+    def loop(sums: list[Value]) -> list[Value]:
+        steps = Loop(b, sums, "block")
+        return steps.close(blocks(steps.carried, steps.index, all_on), whole, block)
+
+    sums = branch(b, b.icmp_signed(">", whole, const(0)), loop, panel.first_sums())
+    left = b.icmp_signed(">", rest, const(0))
+    return panel.finish(branch(b, left, lambda s: blocks(s, whole, rest), sums))
+
+
+def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Value]:
+    """A square block of words, transposed: one vector per step of the reduction."""
+    b, how, lanes = panel.builder, panel.how, panel.lanes
+    wide = Vectors(b, ELEMENTS[how.stored], lanes * how.depth, fma=False)
+    existing = wide.first_lanes(inside, 0)
+    rows = []
+    for i in range(lanes):
+        column = vector * lanes + i
+        here = b.icmp_signed("<", const(column), panel.arg["cols"])
+        at = wide.offset(
+            panel.arg["source"], b.add(b.mul(const(column), panel.arg["source_row"]), start)
+        )
+        loaded = wide.load(at, b.and_(existing, wide.splat(here)))
+        if how.depth > 1:
+            rows.append(b.bitcast(loaded, ir.VectorType(I32, lanes)))
+        else:
+            rows.append(widen(b, loaded, how.stored, how.packed))
+    return _transpose(b, rows)
+
+
+def _transpose(builder: Builder, rows: list[Value]) -> list[Value]:
+    """Transpose a square of vectors by exchanging halves, quarters, and so on."""
+    lanes = len(rows)
+    distance = lanes // 2
+    while distance:
+        low = [i if not i // distance % 2 else lanes + i - distance for i in range(lanes)]
+        high = [i + distance if not i // distance % 2 else lanes + i for i in range(lanes)]
+        for i in range(lanes):
+            if i // distance % 2:
+                continue
+            upper, lower = rows[i], rows[i + distance]
+            rows[i] = _shuffle(builder, upper, lower, low)
+            rows[i + distance] = _shuffle(builder, upper, lower, high)
+        distance //= 2
+    return rows
+
+
+def _shuffle(builder: Builder, x: Value, y: Value, lanes: list[int]) -> Value:
+    indices = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
+    return builder.shuffle_vector(x, y, indices)
+
+
+def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.Function:
+    """to[rows][length] = source[rows][length], widened or offset, whole words zero-filled.
+
+    Strides are in elements of each side.
+    """
+    fn = internal_function(module, "tilewise_copy_rows", len(ROWS_ARGUMENTS))
+    to, to_row, source, source_row, rows, length = fn.args
+    b = Builder(fn.append_basic_block("entry"))
+    lanes = vector_bytes // size_of(how.packed)
+    read = Vectors(b, ELEMENTS[how.stored], lanes, fma=False)
+    write = Vectors(b, ELEMENTS[how.packed], lanes, fma=False)
+    rest = b.srem(length, const(lanes))
+    whole = b.sub(length, rest)
+    filled = b.mul(b.sdiv(b.add(rest, const(how.depth - 1)), const(how.depth)), const(how.depth))
+    read_tail, write_tail = read.first_lanes(rest, 0), write.first_lanes(filled, 0)
+
+    def move(at: Value, source_at: Value, to_at: Value, tail: bool) -> None:
+        loaded = read.load(read.offset(source_at, at), read_tail if tail else None)
+        value = widen(b, loaded, how.stored, how.packed)
+        value = add_offset(b, value) if how.offset else value
+        write.store(value, write.offset(to_at, at), write_tail if tail else None)
+
+    row = Loop(b, (), "row")
+    source_at = read.offset(source, b.mul(row.index, source_row))
+    to_at = write.offset(to, b.mul(row.index, to_row))
+    with b.if_then(b.icmp_signed(">", whole, const(0))):
+        chunk = Loop(b, (), "chunk")
+        move(chunk.index, source_at, to_at, tail=False)
+        chunk.close((), whole, lanes)
+    with b.if_then(b.icmp_signed(">", rest, const(0))):
+        move(whole, source_at, to_at, tail=True)
+    row.close((), rows, 1)
+    b.ret_void()
+    return fn

@@ -1,0 +1,6 @@
+"""What the code asks of the operating system: child processes, the cache folder, installed
+compilers.
+
+Face: `child_command`, `child_environment`, `die_with_parent`, `resident_bytes`, `private_output`,
+`cache_dir`, `identity`.
+"""

@@ -1,0 +1,89 @@
+"""How this code starts processes of its own, and how those end with it."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import kernels
+
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+_PR_SET_PDEATHSIG = 1
+
+
+def child_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of this code in a new interpreter, which ends with this one.
+
+    On Linux it ends with the thread that starts it. `-P` keeps the working folder out of the
+    path, so that a user's own folder named `search` is not taken for ours; `child_environment`
+    names where ours is.
+    """
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "kernels.system.start",
+        str(os.getpid()),
+        module,
+        *arguments,
+    ]
+
+
+def child_environment(**extra: str) -> dict[str, str]:
+    """This process's environment, with this code first in the path."""
+    root = str(Path(kernels.__file__).parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([root, inherited] if inherited else [root])
+    return {**os.environ, "PYTHONPATH": path, **extra}
+
+
+def die_with_parent(parent: int) -> None:
+    """End this process when its parent ends, however that ends.
+
+    Linux kills it with the thread that started it. Elsewhere a child has to notice the
+    end of its input.
+
+    Args:
+        parent: the pid that the parent should have.
+
+    Raises:
+        SystemExit: the parent is gone already.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call above
+        raise SystemExit(f"the process {parent} that started this one is gone")
+
+
+def has_ended(child: "subprocess.Popen[bytes]") -> bool:
+    """Whether a child has ended; until `end_group` its pid, and its group's, are its own."""
+    if not hasattr(os, "waitid"):
+        return child.poll() is not None
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def end_group(child: "subprocess.Popen[bytes]") -> None:
+    """End a child that leads a process group, and all that it started and left there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 where it cannot be read."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV`, say; of a signal that has no name, its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

@@ -1,0 +1,45 @@
+"""Which compilers and which generator a result belongs to, as one short string.
+
+A result of another toolchain is stale: its speed and even its correctness may differ.
+Importing this module imports no compiler.
+"""
+
+import functools
+import hashlib
+from importlib import metadata
+from pathlib import Path
+
+import kernels
+
+COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
+_GENERATORS = (
+    *("native", "mlir", "schedule", "loopnest", "arithmetic.py"),
+    *("problem/dtypes.py", "problem/iteration.py", "problem/model.py", "target/model.py"),
+)
+
+
+@functools.cache
+def identity() -> str:
+    """Such as `numba 0.68.1, llvmlite 0.50.0, iree-base-compiler 3.13.0, generator 1f2e3d4c`."""
+    parts = [f"{name} {_version(name)}" for name in COMPILERS]
+    return ", ".join([*parts, f"generator {generator_hash()}"])
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+@functools.cache
+def generator_hash() -> str:
+    """First 8 hex digits of the SHA-256 over the sources that turn schedules into code."""
+    root = Path(kernels.__file__).parent
+    digest = hashlib.sha256()
+    for name in _GENERATORS:
+        place = root / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            digest.update(str(path.relative_to(root)).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]

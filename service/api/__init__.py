@@ -1,0 +1,4 @@
+"""The HTTP API, and the JSON documents that it shares with the command line.
+
+Face: `router`s, `ServicesDep`, `documents`.
+"""

@@ -1,0 +1,258 @@
+"""The contract's JSON: the result of a search, and a job while it runs."""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from kernels.errors import TargetError
+from kernels.problem import parse_problem
+from search.records import Best, Measurement
+from service.db import models
+from service.db.base import now
+from service.db.trials import unpack_samples
+from service.errors import TamperedError
+from service.jobs import queue
+from service.results import integrity, schedules
+from service.results.stored import StoredProof, Work, shown_proofs
+
+Json = dict[str, Any]
+
+
+def result_json(
+    session: Session,
+    row: models.Schedule,
+    toolchain: str | None = None,
+    *,
+    with_space: bool = False,
+) -> Json:
+    """The object that `tune --json`, `show --json` and `GET /v1/schedules` give.
+
+    Args:
+        session: an open session.
+        row: what `queries.find_schedule` found.
+        toolchain: what counts as present; None asks `kernels.system.toolchain`.
+        with_space: count the space of the search too, which takes some tenths of a second.
+
+    Raises:
+        TamperedError: the row or its proof is not what was stored.
+    """
+    (found,) = results_json(session, [row], toolchain).values()
+    if isinstance(found, TamperedError):
+        raise found
+    if with_space:
+        found["space"] = space_json(row.problem.canonical, row.target)
+    return found
+
+
+def results_json(
+    session: Session, rows: Sequence[models.Schedule], toolchain: str | None = None
+) -> dict[int, Json | TamperedError]:
+    """For each row, by its id, what `result_json` gives or raises; a handful of queries for all."""
+    proofs = shown_proofs(session, [row.id for row in rows])
+    trials = schedules.trial_counts(session, {row.job_id for row in rows})
+    found: dict[int, Json | TamperedError] = {}
+    for row in rows:
+        proof = proofs.get(row.id)
+        try:
+            integrity.check_schedule(row)
+            if proof is not None:
+                integrity.check_proof(Work.of(row), proof)
+            if row.job_id not in trials:
+                raise integrity.without_job(row)
+        except TamperedError as error:
+            found[row.id] = error
+        else:
+            found[row.id] = _result_json(row, proof, trials[row.job_id], toolchain)
+    return found
+
+
+def _result_json(
+    row: models.Schedule, proof: StoredProof | None, trials: Json, toolchain: str | None
+) -> Json:
+    return {
+        "problem": row.problem.canonical,
+        "key": row.problem.key,
+        "target": row.target,
+        "cache": row.cache,
+        "toolchain": row.toolchain.identity,
+        "trials": trials,
+        "space": None,
+        "elapsed_s": row.elapsed_s,
+        "best": best_json(row),
+        "peers": row.peers or {},
+        "proof": None if proof is None else proof_json(proof),
+        "complete": row.complete,
+        "stale": schedules.is_stale(row, toolchain),
+        "created": row.created_at.isoformat(),
+    }
+
+
+@functools.lru_cache(maxsize=256)
+def space_json(problem: str, target: str) -> Json | None:
+    """How many different legal schedules a search has to choose from, counted exactly.
+
+    None for the target of another machine, whose caches nobody here knows.
+    """
+    from kernels.target import resolve
+    from search.space.census import count_schedules
+    from search.space.space import Space
+
+    try:
+        space = Space(parse_problem(problem), resolve(target))
+    except TargetError:
+        return None
+    return {"schedules": count_schedules(space), "exact": True}
+
+
+def job_json(session: Session, job: models.Job) -> Json:
+    """The object that `GET /v1/jobs/{id}` gives."""
+    return {
+        "id": job.id,
+        "state": job.state,
+        "problem": job.problem.canonical,
+        "key": job.problem.key,
+        "target": job.target,
+        "cache": job.cache,
+        "toolchain": job.toolchain.identity,
+        "trials": trials_json(session, job),
+        "elapsed_s": elapsed(job),
+        "best": _best_so_far(session, job),
+        "error": job.error,
+        "complete": job.complete,
+        "created": job.created_at.isoformat(),
+        "started": job.started_at.isoformat() if job.started_at else None,
+        "finished": job.finished_at.isoformat() if job.finished_at else None,
+        "links": {"self": f"/v1/jobs/{job.id}", "trials": f"/v1/jobs/{job.id}/trials"},
+    }
+
+
+def trial_json(row: models.Trial) -> Json:
+    """One trial; `samples_us` are its samples as they were, `time_us` is at pace 1."""
+    return {
+        "number": row.number,
+        "hash": row.hash,
+        "steps": row.steps,
+        "params": row.params,
+        "state": row.state,
+        "origin": row.origin,
+        "failure": row.failure,
+        "message": row.message,
+        "gflops": row.gflops,
+        "interval": _interval(row.low, row.high),
+        "time_us": row.time_us,
+        "samples_us": [seconds * 1e6 for seconds in unpack_samples(row.samples)],
+        "pace": row.pace,
+        "cache": row.job.cache,
+        "rejected": row.rejected,
+        "compile_s": row.compile_s,
+        "max_error": _finite(row.max_error),
+        "created": row.created_at.isoformat(),
+    }
+
+
+def stored_trial_json(row: models.Trial, job: models.Job) -> Json:
+    """One trial, with the job and the work that it belongs to."""
+    return {
+        "job": job.id,
+        "problem": job.problem.canonical,
+        "target": job.target,
+        "toolchain": job.toolchain.identity,
+        **trial_json(row),
+    }
+
+
+def trials_json(session: Session, job: models.Job) -> Json:
+    """The trials of a job: how many were asked for, and how those that ended did."""
+    return {"asked": job.trials, **queue.counts(session, job.id)}
+
+
+def best_json(row: models.Schedule) -> Json:
+    """The best schedule and its speed."""
+    return {
+        "hash": row.hash,
+        "steps": row.steps,
+        "gflops": row.gflops,
+        "interval": [row.low, row.high],
+        "time_us": row.time_us,
+        "peak_fraction": row.gflops / row.peak_gflops,
+        "scratch_bytes": row.scratch_bytes,
+        "measured": row.measured,
+    }
+
+
+def proof_json(proof: StoredProof) -> Json:
+    """What a script did on real MLIR; `failure` and `message` say why it is not served.
+
+    `hash` is that of the script's own schedule, which need not be the fastest native one.
+    """
+    return {
+        "applied": proof.applied,
+        "executed": proof.executed,
+        "max_error": _finite(proof.max_error),
+        "tolerance": proof.tolerance,
+        "gflops": proof.gflops,
+        "interval": _interval(proof.low, proof.high),
+        "time_us": proof.time_us,
+        "mlir": proof.mlir,
+        "failure": proof.failure,
+        "message": proof.message,
+        "hash": None if proof.script is None else proof.script.hash,
+    }
+
+
+def measured_json(best: Best) -> Json:
+    """How the speed of a best schedule was had."""
+    return {
+        "samples": best.samples,
+        "placements": best.placements,
+        "rejected": best.rejected,
+        "disturbed": best.disturbed,
+        "cold": best.cold,
+    }
+
+
+def peers_json(peers: dict[str, Measurement]) -> Json:
+    """The speeds of other libraries, by name."""
+    return {
+        name: {"gflops": m.gflops, "interval": list(m.interval), "time_us": m.time_us}
+        for name, m in peers.items()
+    }
+
+
+def elapsed(job: models.Job) -> float:
+    """Seconds spent on the job by all its runs so far."""
+    if job.state != "running" or job.claimed_at is None:
+        return job.elapsed_s
+    return job.elapsed_s + (now() - job.claimed_at).total_seconds()
+
+
+def _best_so_far(session: Session, job: models.Job) -> Json | None:
+    """The final best of a job that has one, else its fastest trial; no peak is known yet then."""
+    stored = schedules.find_fresh(
+        session, job.problem.key, job.target, job.toolchain.identity, job.cache
+    )
+    if stored is not None and stored.job_id == job.id and integrity.is_whole(stored):
+        return best_json(stored)
+    trial = queue.best_trial(session, job.id)
+    if trial is None:
+        return None
+    return {
+        "hash": trial.hash,
+        "steps": trial.steps,
+        "gflops": trial.gflops,
+        "interval": _interval(trial.low, trial.high),
+        "time_us": trial.time_us,
+        "peak_fraction": None,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity, which is how far a wrong result can be off."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _interval(low: float | None, high: float | None) -> list[float] | None:
+    return None if low is None or high is None else [low, high]

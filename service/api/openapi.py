@@ -1,0 +1,66 @@
+"""The OpenAPI document: what the framework makes of the routes, with our errors in it.
+
+The framework describes its own answer to invalid requests, and every body as plain JSON. Ours
+are problem documents, and some belong to every route.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+
+from service.api.problem_details import MEDIA_TYPE
+from service.api.schemas import ProblemDetails
+
+PROBLEM = ProblemDetails.__name__
+FRAMEWORK = ("HTTPValidationError", "ValidationError")
+REFERENCE = {"schema": {"$ref": f"#/components/schemas/{PROBLEM}"}}
+LIGHT = ("/healthz", "/v1/targets")  # what answers from memory
+RETRY_AFTER = {
+    "description": "Seconds after which to ask again",
+    "schema": {"type": "integer", "minimum": 0},
+}
+
+Json = dict[str, Any]
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` describe the answers that it gives."""
+    describe = app.openapi
+
+    def described() -> Json:
+        if app.openapi_schema is None:
+            app.openapi_schema = corrected(describe())
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def corrected(document: Json) -> Json:
+    """The framework's document with the errors of every operation as they are, in place."""
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            _correct(path, operation)
+    schemas = document["components"]["schemas"]
+    for name in FRAMEWORK:
+        schemas.pop(name, None)
+    return document
+
+
+def _correct(path: str, operation: Json) -> None:
+    answers = operation["responses"]
+    statuses = {HTTPStatus.INTERNAL_SERVER_ERROR}
+    if path not in LIGHT:
+        statuses.add(HTTPStatus.SERVICE_UNAVAILABLE)
+    if "requestBody" in operation:
+        statuses.add(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        statuses.add(HTTPStatus.UNPROCESSABLE_ENTITY)
+    for status in statuses:
+        answers.setdefault(str(status.value), {"description": status.phrase})
+    for status, answer in answers.items():
+        if int(status) >= HTTPStatus.BAD_REQUEST:
+            answer["content"] = {MEDIA_TYPE: REFERENCE}
+            answer["description"] = HTTPStatus(int(status)).phrase
+        if int(status) == HTTPStatus.SERVICE_UNAVAILABLE:
+            answer.setdefault("headers", {})["Retry-After"] = RETRY_AFTER
+    operation["responses"] = dict(sorted(answers.items()))

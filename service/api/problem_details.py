@@ -1,0 +1,184 @@
+"""Every error of the HTTP API as `application/problem+json` (RFC 9457)."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from kernels.errors import ProblemError, ScheduleError, TargetError, UnsupportedError
+from kernels.problem.parse import LONGEST_FIELD
+from kernels.quoting import quoted
+from search.errors import BudgetError
+from service.api.schemas import FieldError, ProblemDetails, UnfinishedView
+from service.errors import (
+    BusyError,
+    ConflictError,
+    DamagedError,
+    DatabaseError,
+    NotFoundError,
+    TamperedError,
+    UnfinishedError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+
+RETRY_AFTER_S = 2
+_STATUS: dict[type[Exception], HTTPStatus] = {
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    ConflictError: HTTPStatus.CONFLICT,
+    DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
+    BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    TamperedError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+TAMPERED = "urn:tilewise:tampered-row"
+_TYPE: dict[type[Exception], str] = {
+    DamagedError: "urn:tilewise:damaged-row",
+    TamperedError: TAMPERED,
+}
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_FIELD: dict[type[Exception], str] = {TargetError: "target", ScheduleError: "schedule"}
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of `app` with a problem document."""
+    for refusal in _STATUS:
+        app.add_exception_handler(refusal, _service_error)
+    for bad in (ProblemError, UnsupportedError, BudgetError, TargetError, ScheduleError):
+        app.add_exception_handler(bad, _bad_value)
+    app.add_exception_handler(UnfinishedError, _unfinished)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _fault)
+
+
+def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entry of a route that can answer with these errors."""
+    return {
+        status.value: {"model": ProblemDetails, "description": status.phrase} for status in statuses
+    }
+
+
+def text_responses(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entry of a route that gives a text, which may have to be made first."""
+    return {
+        HTTPStatus.OK.value: {
+            "content": {media_type: {"schema": {"type": "string"}}},
+            "description": "The text",
+        },
+        HTTPStatus.ACCEPTED.value: {
+            "model": UnfinishedView,
+            "description": "It is being made; ask `Location` again after `Retry-After` seconds",
+            "headers": {
+                "Location": {"schema": {"type": "string"}},
+                "Retry-After": {"schema": {"type": "integer", "minimum": 0}},
+            },
+        },
+        HTTPStatus.NOT_MODIFIED.value: {"description": "The client has this text"},
+        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    }
+
+
+def _answer(
+    request: Request,
+    status: HTTPStatus,
+    detail: str,
+    errors: Sequence[FieldError] | None = None,
+    headers: dict[str, str] | None = None,
+    kind: str | None = None,
+) -> JSONResponse:
+    details = ProblemDetails(
+        type=kind or f"urn:tilewise:{status.name.lower().replace('_', '-')}",
+        title=status.phrase,
+        status=status.value,
+        detail=detail,
+        instance=request.url.path,
+        errors=list(errors) if errors is not None else None,
+    )
+    return JSONResponse(
+        details.model_dump(exclude_none=True), status, headers=headers, media_type=MEDIA_TYPE
+    )
+
+
+async def _service_error(request: Request, error: Exception) -> JSONResponse:
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if isinstance(error, BusyError) else None
+    kind = _TYPE.get(type(error))
+    return _answer(request, _STATUS[type(error)], str(error), kind=kind, headers=headers)
+
+
+async def _unfinished(request: Request, error: Exception) -> JSONResponse:
+    """What is being made stands at the same place when it is done."""
+    url = request.url
+    place = f"{url.path}?{url.query}" if url.query else url.path
+    headers = {"Location": place, "Retry-After": str(RETRY_AFTER_S)}
+    view = UnfinishedView(detail=str(error), location=place)
+    return JSONResponse(view.model_dump(), HTTPStatus.ACCEPTED, headers=headers)
+
+
+async def _bad_value(request: Request, error: Exception) -> JSONResponse:
+    """A value that the domain refused; its error names the field."""
+    field = getattr(error, "field", None) or _FIELD[type(error)]
+    return _unprocessable(request, [FieldError(field=field, message=str(error))])
+
+
+async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
+    """A request that does not have the form that the schema asks for."""
+    assert isinstance(error, RequestValidationError)
+    return _unprocessable(request, [_field_error(found) for found in error.errors()])
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    """An error of the framework: no such path, method not allowed."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.BAD_REQUEST:
+        # The framework's answer to a body that is not text or is nested too deeply.
+        return _unprocessable(request, [FieldError(field="body", message=error.detail)])
+    status = HTTPStatus(error.status_code)
+    headers = dict(error.headers) if error.headers else {}
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed(request))
+    return _answer(request, status, error.detail, headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods that any route takes at the path of a request; the router names but one's."""
+    taken = {
+        method
+        for method in _METHODS
+        for route in request.app.routes
+        if route.matches({**request.scope, "method": method})[0] is Match.FULL
+    }
+    return sorted(taken | ({"HEAD"} if "GET" in taken else set()))
+
+
+async def _fault(request: Request, _error: Exception) -> JSONResponse:
+    """A fault of ours; the server logs it, and the client learns no more."""
+    detail = "the service failed; its log says more"
+    return _answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+
+
+def _unprocessable(request: Request, errors: Sequence[FieldError]) -> JSONResponse:
+    detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
+    return _answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
+
+
+def _field_error(found: dict[str, Any]) -> FieldError:
+    if found["type"] == "json_invalid":
+        position = found["loc"][-1]
+        message = f"not JSON: {found['ctx']['error']} at character {position}"
+        return FieldError(field="body", message=message)
+    place = [_shown(str(part)) for part in found["loc"][1:]] or ["body"]
+    message = {"extra_forbidden": "unknown field", "missing": "is missing"}.get(
+        found["type"], found["msg"].removeprefix("Value error, ")
+    )
+    return FieldError(field=".".join(place), message=message)
+
+
+def _shown(part: str) -> str:
+    """A part of a field's name as it was written, if that can be shown."""
+    return part if part.isprintable() and len(part) <= LONGEST_FIELD else quoted(part)

@@ -1,0 +1,3 @@
+"""The HTTP routes: thin views over `service.jobs.queue`, `service.results.schedules` and
+`service.api.documents`.
+"""

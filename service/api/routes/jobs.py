@@ -1,0 +1,160 @@
+"""`/v1/jobs`: ask for a search, watch it, call it off."""
+
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from kernels.footprint import check_memory
+from kernels.problem import parse_problem
+from search.records import TrialState, TuneRequest
+from service.api.documents import job_json, result_json, trial_json
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.schemas import JobPage, JobRequest, JobView, ResultView, TrialPage, TrialView
+from service.api.services import Services, ServicesDep
+from service.db.models import JobState
+from service.jobs import queue
+from service.results.readable import listed
+
+LARGEST_ID = 2**31 - 1
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+JobId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Cursor = Annotated[int | None, Query(ge=0, le=LARGEST_ID)]
+
+
+@router.post(
+    "",
+    response_model=ResultView | JobView,
+    responses={
+        HTTPStatus.ACCEPTED.value: {"model": JobView, "description": "A new or running job"},
+        **responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
+    },
+)
+async def post_job(body: JobRequest, request: Request, services: ServicesDep) -> Response:
+    """Tune a problem: 200 with a stored schedule that answers, else 202 with the job.
+
+    With `wait` the answer comes when the job has ended: 200 with its schedule, or 202
+    with the job that failed or was cancelled. A service that is being stopped does not
+    wait: 202 with the job as it is.
+    """
+    job_id, answer = await services.lanes.writes.run(partial(_submit, services, body))
+    if body.wait and job_id is not None:
+        await services.endings.wait(job_id, request.is_disconnected)
+        answer = await services.lanes.reads.run(partial(_ending, services, job_id))
+    return answer
+
+
+@router.get("", response_model=JobPage)
+@in_lane("reads")
+def list_jobs(
+    services: ServicesDep,
+    state: JobState | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """Jobs, newest first."""
+    with services.reading() as session:
+        found = queue.list_jobs(session, state=state, before=cursor, limit=limit + 1)
+        page = found[:limit]
+        more = page[-1].id if len(found) > limit else None
+        return {
+            **listed("jobs", page, lambda job: job_json(session, job), JobView),
+            "next": _next("/v1/jobs", more, limit, state),
+        }
+
+
+@router.get("/{job_id}", response_model=JobView, responses=responses(HTTPStatus.NOT_FOUND))
+@in_lane("reads")
+def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
+    """State, progress and the best so far."""
+    with services.reading() as session:
+        return job_json(session, queue.get(session, job_id))
+
+
+@router.delete(
+    "/{job_id}",
+    response_model=JobView,
+    responses=responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+@in_lane("writes")
+def cancel_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
+    """Call a job off; what it has timed stays stored."""
+    with services.writing() as session:
+        answer = job_json(session, queue.cancel(session, job_id))
+    services.wake()
+    return answer
+
+
+@router.get("/{job_id}/trials", response_model=TrialPage, responses=responses(HTTPStatus.NOT_FOUND))
+@in_lane("reads")
+def list_trials(
+    job_id: JobId,
+    services: ServicesDep,
+    state: TrialState | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """The finished trials of a job, by number."""
+    with services.reading() as session:
+        queue.get(session, job_id)
+        found = queue.trials_page(session, job_id, state=state, after=cursor, limit=limit + 1)
+        page = found[:limit]
+        more = page[-1].number if len(found) > limit else None
+        return {
+            **listed("trials", page, trial_json, TrialView),
+            "next": _next(f"/v1/jobs/{job_id}/trials", more, limit, state),
+        }
+
+
+def _submit(services: Services, body: JobRequest) -> tuple[int | None, JSONResponse]:
+    """Validate and store a request; the job's number when there is one to wait for."""
+    problem = parse_problem(body.problem)
+    target = services.machine.require_served(body.target)
+    request = TuneRequest(
+        trials=body.trials,
+        seconds=body.seconds,
+        seed=body.seed,
+        sampler=body.sampler,
+        peers=body.peers,
+        cache=body.cache,
+    )
+    check_memory(problem, services.machine.memory_bytes)
+    with services.writing() as session:
+        made = queue.create_or_join(session, problem, target, request, services.toolchain)
+        if made.schedule is not None:
+            return None, JSONResponse(
+                result_json(session, made.schedule, services.toolchain, with_space=True)
+            )
+        assert made.job is not None
+        job_id, answer = made.job.id, job_json(session, made.job)
+    services.wake()
+    return job_id, _accepted(answer)
+
+
+def _accepted(answer: dict[str, Any]) -> JSONResponse:
+    headers = {"Location": answer["links"]["self"]}
+    return JSONResponse(answer, HTTPStatus.ACCEPTED, headers=headers)
+
+
+def _ending(services: Services, job_id: int) -> JSONResponse:
+    """The schedule that a done job has found or confirmed, else the job as it is."""
+    with services.reading() as session:
+        job = queue.get(session, job_id)
+        stored = queue.result_of(session, job)
+        if stored is None:
+            return _accepted(job_json(session, job))
+        return JSONResponse(result_json(session, stored, services.toolchain, with_space=True))
+
+
+def _next(path: str, cursor: int | None, limit: int, state: str | None) -> str | None:
+    if cursor is None:
+        return None
+    query = {"cursor": cursor, "limit": limit, **({"state": state} if state else {})}
+    return f"{path}?{urlencode(query)}"

@@ -1,0 +1,59 @@
+"""`/v1/trials`: what has been timed, of every job."""
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query
+
+from kernels.problem import parse_problem
+from search.records import CacheMode, TrialState
+from service.api.documents import stored_trial_json
+from service.api.lanes import in_lane
+from service.api.routes.jobs import LARGEST_ID
+from service.api.schemas import StoredTrialPage, StoredTrialView
+from service.api.services import ServicesDep
+from service.results import schedules
+from service.results.readable import listed
+
+router = APIRouter(prefix="/v1/trials", tags=["trials"])
+
+
+@router.get("", response_model=StoredTrialPage)
+@in_lane("reads")
+def list_trials(
+    services: ServicesDep,
+    problem: str | None = None,
+    target: str | None = None,
+    state: TrialState | None = None,
+    cache: CacheMode | None = None,
+    cursor: Annotated[int | None, Query(ge=0, le=LARGEST_ID)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> dict[str, Any]:
+    """Finished trials in the order in which they were stored, each with its problem and job.
+
+    A trial that a later job took over is shown once. Without `target`, those of all targets.
+    """
+    wanted = None if problem is None else parse_problem(problem)
+    canonical = None if target is None else services.machine.canonical_target(target)
+    with services.reading() as session:
+        found = schedules.find_trials(
+            session,
+            problem=wanted,
+            target=canonical,
+            state=state,
+            cache=cache,
+            after=cursor,
+            limit=limit + 1,
+        )
+        page = found[:limit]
+        following = None
+        if len(found) > limit:
+            filters = {"problem": problem, "target": target, "state": state, "cache": cache}
+            following = _path({**filters, "cursor": page[-1][0].id, "limit": limit})
+        shown = listed("trials", page, lambda row: stored_trial_json(*row), StoredTrialView)
+        return {**shown, "next": following}
+
+
+def _path(query: dict[str, Any]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"/v1/trials?{urlencode(given)}"

@@ -1,0 +1,91 @@
+"""What the routes share: sessions, this machine, the toolchain, the workers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from service.api.flights import Flights
+from service.api.lanes import PATIENCE_S, Lane
+from service.db import schema, session
+from service.db.changes import Changes
+from service.db.session import Sessions
+from service.host.machine import MachineInfo
+from service.jobs.waiting import Endings
+from service.workers.pool import Pool
+
+READERS, WRITERS = 16, 4
+OTHERS = 4  # connections of what is no request: the pool of workers, and what is being proven
+
+
+class Lanes:
+    """The threads of requests, by what they do with the database; probes ask for health."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self.reads = Lane("reads", READERS, patience_s)
+        self.writes = Lane("writes", WRITERS, patience_s)
+        self.probes = Lane("probes", 1, patience_s)
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of a running service.
+
+    Attributes:
+        prober: an engine of its own for probes, which must not wait behind requests.
+        pool: the embedded workers, None when there are none.
+        lanes: where requests run.
+        kernels, proofs: what is made for them in seconds.
+        endings: tells them of the ends of jobs.
+        changes: tells whether what was answered still holds.
+    """
+
+    engine: Engine
+    prober: Engine
+    sessions: Sessions
+    machine: MachineInfo
+    toolchain: str
+    pool: Pool | None
+    lanes: Lanes
+    kernels: Flights
+    proofs: Flights
+    endings: Endings
+    changes: Changes
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session on a database of the right schema.
+
+        Raises:
+            DatabaseError: also when somebody else has migrated it meanwhile.
+        """
+        with session.reading(self.sessions) as opened:
+            schema.check_session(opened)
+            yield opened
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A transaction on a database of the right schema; commits at its end.
+
+        Raises:
+            DatabaseError: as `reading`, and when the database is read-only.
+        """
+        with session.writing(self.sessions) as opened:
+            schema.check_session(opened)
+            yield opened
+
+    def wake(self) -> None:
+        """Tell the workers that there is something to do."""
+        if self.pool is not None:
+            self.pool.wake()
+
+
+def _services(request: Request) -> Services:
+    return cast("Services", request.app.state.services)
+
+
+ServicesDep = Annotated[Services, Depends(_services)]

@@ -1,0 +1,30 @@
+"""For developers: draft the migration that the models ask for.
+
+`python -m service.db.draft_migration WHAT IT DOES` writes it; then it is edited by hand.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from alembic import command
+
+from service.db import schema
+from service.db.base import Base
+from service.db.session import make_engine, write_connection
+
+
+def draft(message: str) -> None:
+    """Write what the models have and the migrations lack to migrations/versions, to be edited."""
+    number = f"{int(schema.head()) + 1:04d}"
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder) / 'draft.db'}"
+        schema.upgrade(url)
+        with write_connection(make_engine(url)) as connection:
+            made = schema.config(connection)
+            made.attributes["metadata"] = Base.metadata
+            command.revision(made, message, autogenerate=True, rev_id=number)
+
+
+if __name__ == "__main__":
+    draft(" ".join(sys.argv[1:]))

@@ -1,0 +1,109 @@
+"""This machine, as jobs need it: examined once, in a short child process.
+
+Naming the processor takes LLVM, which the service must not carry in its memory.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+
+from kernels.errors import TargetError
+from kernels.footprint import physical_memory
+from kernels.system.children import child_command, child_environment
+from kernels.target import detect, parse_target
+from service.errors import MachineError
+
+EXAMINATION_LIMIT_S = 60
+
+
+@dataclass(frozen=True)
+class MachineInfo:
+    """What is stored and shown of a machine.
+
+    Attributes:
+        cpu: LLVM's name of the processor.
+        cores: processors that a job may run on.
+        caches: bytes of the data caches by level, as `l1`, `l2`, `l3`.
+    """
+
+    host: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    caches: dict[str, int]
+
+    @property
+    def target(self) -> str:
+        """The canonical target of one thread, which `host` means."""
+        return f"cpu:{self.cpu},threads=1"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every canonical target that this machine serves: each number of threads it has."""
+        return tuple(f"cpu:{self.cpu},threads={n}" for n in range(1, self.cores + 1))
+
+    def canonical_target(self, text: str) -> str:
+        """The canonical form of any target; `host` is this machine.
+
+        Raises:
+            TargetError: malformed.
+        """
+        name, threads = parse_target(text)
+        return f"cpu:{self.cpu if name == 'host' else name},threads={threads}"
+
+    def require_served(self, text: str) -> str:
+        """The canonical form of a target that this machine can time.
+
+        Raises:
+            TargetError: malformed, another processor, or more threads than this one has.
+        """
+        name, threads = parse_target(text)
+        if name not in ("host", self.cpu):
+            raise TargetError(f"target {text!r}: this machine is a {self.cpu}; use host")
+        if threads > self.cores:
+            raise TargetError(
+                f"target {text!r}: this machine has {self.cores} processors; "
+                f"give threads=1 to {self.cores}"
+            )
+        return self.targets[threads - 1]
+
+
+def examine_here() -> MachineInfo:
+    """Examine the machine in this process, which loads LLVM."""
+    target = detect()
+    return MachineInfo(
+        host=socket.gethostname(),
+        cpu=target.cpu,
+        cores=target.cores,
+        memory_bytes=physical_memory(),
+        caches={"l1": target.l1_bytes, "l2": target.l2_bytes, "l3": target.l3_bytes},
+    )
+
+
+def examine() -> MachineInfo:
+    """Examine the machine in a child process.
+
+    Raises:
+        MachineError: the child failed; the message has the last line of what it said.
+    """
+    try:
+        done = subprocess.run(
+            child_command("service.host.machine"),
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            timeout=EXAMINATION_LIMIT_S,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().rpartition("\n")[2]
+        raise MachineError(f"this machine's processor cannot be named: {last}") from error
+    except subprocess.TimeoutExpired as error:
+        raise MachineError("naming this machine's processor took too long") from error
+    return MachineInfo(**json.loads(done.stdout))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(examine_here())))

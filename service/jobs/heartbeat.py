@@ -1,0 +1,59 @@
+"""A thread that keeps a lease alive while its job computes."""
+
+import logging
+import threading
+from types import TracebackType
+
+from service.db.session import Sessions, reading, writing
+from service.errors import DatabaseError, LeaseLostError
+from service.jobs import lease
+from service.jobs.lease import Lease
+
+PERIOD_S = 15.0
+
+log = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Extends the lease of a job between `__enter__` and `__exit__`.
+
+    A long compile ends no trial, so the trials alone cannot keep the lease.
+    """
+
+    def __init__(self, sessions: Sessions, held: Lease, period_s: float = PERIOD_S) -> None:
+        self._sessions = sessions
+        self._held = held
+        self._period_s = period_s
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"lease-{held.job_id}", daemon=True)
+
+    def __enter__(self) -> "Heartbeat":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def should_stop(self) -> bool:
+        """Whether the job was cancelled or taken over; asked between trials."""
+        with reading(self._sessions) as session:
+            return not lease.holds(session, self._held)
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._period_s):
+            try:
+                with writing(self._sessions) as session:
+                    lease.beat(session, self._held)
+            except LeaseLostError:
+                return  # `should_stop` tells the search
+            except DatabaseError as error:
+                log.warning("job %d: lease not extended: %s", self._held.job_id, error)
+            except Exception:
+                # Whatever it was, a thread that ended would cost the job its lease.
+                log.exception("job %d: lease not extended", self._held.job_id)

@@ -1,0 +1,216 @@
+"""The end of a job: schedule, scripts and proofs, stored with it in one transaction."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from kernels.schedule import Schedule
+from search.records import Best, TuneResult
+from service.api.documents import measured_json, peers_json
+from service.db import models
+from service.db.base import now
+from service.db.rows import machine_row
+from service.host.machine import MachineInfo
+from service.jobs import lease
+from service.jobs.lease import Lease
+from service.results import integrity, schedules, stored
+from service.results.stored import StoredProof, Work
+
+if TYPE_CHECKING:  # it loads MLIR
+    from kernels.mlir.proof.proof import Proof
+
+FLAVOR = "cpu"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One script that was put to the proof.
+
+    Attributes:
+        schedule: what the script spells.
+        proof: None when the prover itself failed.
+        error: why there is no proof.
+    """
+
+    schedule: Schedule
+    proof: "Proof | None"
+    error: str = ""
+
+
+def store(
+    session: Session,
+    held: Lease,
+    result: TuneResult,
+    best: Best,
+    attempts: Sequence[Attempt],
+    machine: MachineInfo,
+) -> models.Schedule | None:
+    """End a job with what it found.
+
+    The row of (problem, target, toolchain) keeps the faster of what it has and what is
+    new, of all its scripts the fastest that was proven, and the failed attempts of this job.
+    What is not what was stored gives way to what is new, however fast it says it is.
+
+    Returns:
+        The schedule's row; None, with nothing stored, when the job was cancelled or taken over.
+    """
+    if not lease.end(session, held, state="done", complete=result.complete):
+        return None
+    job = session.get_one(models.Job, held.job_id)
+    row = _schedule_row(session, job, result, best, machine)
+    _drop(session, integrity.tampered_proofs(session, row))
+    _drop(session, [proof for proof in _of_flavor(session, row) if not proof.ok])
+    for attempt in attempts:
+        _add_attempt(session, row, attempt)
+    session.flush()
+    kept = stored.fastest_proof(session, row.id, FLAVOR)
+    _drop(session, [p for p in _of_flavor(session, row) if p.ok and p != kept])
+    return row
+
+
+def _schedule_row(
+    session: Session, job: models.Job, result: TuneResult, best: Best, machine: MachineInfo
+) -> models.Schedule:
+    row = schedules.find_fresh(
+        session, job.problem.key, job.target, job.toolchain.identity, job.cache
+    )
+    spent = job.trials if result.complete else len(result.trials)
+    if row is None:
+        row = models.Schedule(
+            problem=job.problem,
+            target=job.target,
+            toolchain=job.toolchain,
+            cache=job.cache,
+            budget=0,
+        )
+        _fill(session, row, job, result, best, machine)
+        session.add(row)
+    elif not integrity.is_whole(row):
+        row.budget = 0
+        _fill(session, row, job, result, best, machine)
+    elif best.measurement.gflops >= row.gflops or (job.peers and row.peers is None):
+        _fill(session, row, job, result, best, machine)
+    row.budget = max(row.budget, spent)
+    row.digest = integrity.schedule_digest(Work.of(row), row)
+    session.flush()
+    return row
+
+
+def _fill(
+    session: Session,
+    row: models.Schedule,
+    job: models.Job,
+    result: TuneResult,
+    best: Best,
+    machine: MachineInfo,
+) -> None:
+    row.machine_id = _flushed(session, machine_row(session, machine))
+    row.job_id = job.id
+    row.hash = best.schedule.hash
+    row.steps = best.schedule.to_json()
+    row.gflops = best.measurement.gflops
+    row.low, row.high = best.measurement.interval
+    row.time_us = best.measurement.time_us
+    row.peak_gflops = best.peak_gflops
+    row.scratch_bytes = best.scratch_bytes
+    row.measured = measured_json(best)
+    # Peers belong to the rounds of this best; those of other rounds would compare nothing.
+    row.peers = peers_json(result.peers) if job.peers else None
+    row.elapsed_s = job.elapsed_s
+    row.complete = result.complete
+    row.created_at = now()
+
+
+def _flushed(session: Session, row: models.Machine) -> int:
+    session.flush()
+    return row.id
+
+
+def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> None:
+    proof = attempt.proof
+    if proof is not None:
+        spelled = attempt.schedule.hash, attempt.schedule.to_json()
+        add_script(session, row, FLAVOR, spelled, proof)
+        return
+    failed = models.Proof(
+        schedule_id=row.id,
+        ok=False,
+        applied=False,
+        executed=False,
+        mlir="",
+        failure="prover",
+        message=attempt.error,
+    )
+    _add(session, row, failed)
+
+
+def add_script(
+    session: Session,
+    row: models.Schedule,
+    flavor: str,
+    spelled: tuple[str, list[Any]],
+    proof: "Proof",
+) -> None:
+    """Store a proof, and the script if one came about.
+
+    Args:
+        session: an open transaction.
+        row: the schedule that it belongs to.
+        flavor: of the script.
+        spelled: hash and steps of what the script spells.
+        proof: what became of it; only one that is `ok` will be served.
+    """
+    low, high = proof.interval or (None, None)
+    tried = models.Proof(
+        schedule_id=row.id,
+        script=_script(row, flavor, spelled, proof.script) if proof.script else None,
+        ok=proof.ok and bool(proof.script),
+        applied=proof.applied,
+        executed=proof.executed,
+        max_error=proof.max_error,
+        tolerance=proof.tolerance,
+        gflops=proof.gflops,
+        low=low,
+        high=high,
+        time_us=proof.time_us,
+        mlir=proof.mlir,
+        failure=proof.failure,
+        message=proof.message,
+    )
+    _add(session, row, tried)
+
+
+def _add(session: Session, row: models.Schedule, proof: models.Proof) -> None:
+    proof.digest = integrity.proof_digest(Work.of(row), proof)
+    session.add(proof)
+
+
+def _script(
+    row: models.Schedule, flavor: str, spelled: tuple[str, list[Any]], text: str
+) -> models.Script:
+    name, steps = spelled
+    return models.Script(
+        schedule_id=row.id,
+        flavor=flavor,
+        hash=name,
+        steps=steps,
+        text=text,
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
+    )
+
+
+def _of_flavor(session: Session, row: models.Schedule) -> list[StoredProof]:
+    """The attempts that a search makes; those of other flavors do not depend on what it found."""
+    proofs = stored.all_proofs(session, row.id)
+    return [proof for proof in proofs if proof.script is None or proof.script.flavor == FLAVOR]
+
+
+def _drop(session: Session, proofs: Sequence[StoredProof]) -> None:
+    """Forget attempts, with their scripts."""
+    scripts = [proof.script.id for proof in proofs if proof.script is not None]
+    session.execute(delete(models.Proof).where(models.Proof.id.in_([p.id for p in proofs])))
+    session.execute(delete(models.Script).where(models.Script.id.in_(scripts)))

@@ -1,0 +1,228 @@
+"""Jobs: asking for a search, looking at it, calling it off."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, inspect, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from kernels.problem import Problem
+from search.records import TuneRequest
+from service.db import models
+from service.db.base import damage, is_sound
+from service.db.rows import problem_row, toolchain_row
+from service.errors import ConflictError, DamagedError, NotFoundError
+from service.jobs import lease
+from service.results import integrity
+from service.results.schedules import find_fresh
+from service.results.stored import shown_proofs
+
+ENDED = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The answer to a request: the stored schedule that answers it, else the job that will."""
+
+    schedule: models.Schedule | None = None
+    job: models.Job | None = None
+
+
+def create_or_join(
+    session: Session, problem: Problem, target: str, request: TuneRequest, toolchain: str
+) -> Submission:
+    """Answer a request from what is stored, join the job for the same work, or queue one.
+
+    A job that is joined while it waits takes the larger of the two budgets; one that runs
+    keeps its own. A new job goes on from the trials of an earlier one for the same work, so
+    that a larger budget costs the difference, and what failed is not tried again.
+
+    Args:
+        session: a transaction that writes.
+        problem: what to tune.
+        target: canonical, such as `cpu:znver4,threads=1`.
+        request: how hard to search.
+        toolchain: `kernels.system.toolchain.identity()`.
+    """
+    problem_id = problem_row(session, problem).id
+    stored = find_fresh(session, problem, target, toolchain, request.cache)
+    if stored is not None and _is_untouched(session, stored) and answers(stored, request):
+        return Submission(schedule=stored)
+    toolchain_id = toolchain_row(session, toolchain).id
+    active = select(models.Job).where(
+        models.Job.problem_id == problem_id,
+        models.Job.target == target,
+        models.Job.toolchain_id == toolchain_id,
+        models.Job.cache == request.cache,
+        models.Job.state.not_in(ENDED),
+    )
+    # Locked on a server, where a worker could claim it before it is widened.
+    running = session.scalar(active.with_for_update(of=models.Job))
+    if running is not None and lease.fail_damaged(session, running):
+        running = None
+    if running is not None:
+        _widen(running, request)
+        return Submission(job=running)
+    job = models.Job(
+        problem_id=problem_id,
+        target=target,
+        toolchain_id=toolchain_id,
+        trials=request.trials,
+        seconds=request.seconds,
+        seed=request.seed,
+        sampler=request.sampler,
+        peers=request.peers,
+        cache=request.cache,
+        state="queued",
+    )
+    try:
+        with session.begin_nested():
+            session.add(job)
+    except IntegrityError:  # another request for the same work was first
+        return Submission(job=session.scalars(active).one())
+    _inherit(session, job)
+    return Submission(job=job)
+
+
+def _inherit(session: Session, job: models.Job) -> None:
+    """Copy the trials of the earlier job that had most of them, as far as the budget goes."""
+    earlier = (
+        select(models.Trial.job_id)
+        .join(models.Job, models.Job.id == models.Trial.job_id)
+        .where(
+            models.Job.problem_id == job.problem_id,
+            models.Job.target == job.target,
+            models.Job.toolchain_id == job.toolchain_id,
+            models.Job.cache == job.cache,
+            models.Job.state.in_(ENDED),
+        )
+        .group_by(models.Trial.job_id)
+        .order_by(func.count().desc(), models.Trial.job_id.desc())
+        .limit(1)
+    )
+    source = session.scalar(earlier)
+    if source is None:
+        return
+    kept = [c.key for c in inspect(models.Trial).column_attrs if c.key not in ("id", "job_id")]
+    query = select(models.Trial).where(models.Trial.job_id == source)
+    trials = session.scalars(query.order_by(models.Trial.number).limit(job.trials))
+    for trial in filter(is_sound, trials):
+        values = {key: getattr(trial, key) for key in kept}
+        session.add(models.Trial(job_id=job.id, **values))
+
+
+def _widen(job: models.Job, request: TuneRequest) -> None:
+    if job.state == "queued":
+        job.trials = max(job.trials, request.trials)
+        job.peers = job.peers or request.peers
+        if job.seconds is not None:
+            job.seconds = None if request.seconds is None else max(job.seconds, request.seconds)
+
+
+def answers(stored: models.Schedule, request: TuneRequest) -> bool:
+    """Whether a fresh schedule was searched for at least as hard as `request` asks."""
+    return stored.budget >= request.trials and (stored.peers is not None or not request.peers)
+
+
+def _is_untouched(session: Session, stored: models.Schedule) -> bool:
+    """Whether a schedule and its proofs are there as they were stored; a search replaces others.
+
+    Every search puts a script to the proof, so a schedule without any has lost them.
+    """
+    return (
+        integrity.is_whole(stored)
+        and shown_proofs(session, [stored.id]) != {}
+        and not integrity.tampered_proofs(session, stored)
+    )
+
+
+def get(session: Session, job_id: int, *, lock: bool = False) -> models.Job:
+    """The job, on a server locked against other writers if asked.
+
+    Raises:
+        NotFoundError: there is none of this number.
+        DamagedError: its row cannot be read.
+    """
+    query = select(models.Job).where(models.Job.id == job_id)
+    job = session.scalar(query.with_for_update(of=models.Job) if lock else query)
+    if job is None:
+        raise NotFoundError(f"there is no job {job_id}")
+    broken = damage(job)
+    if broken is not None:
+        raise DamagedError(f"the row of job {job_id} in the database is damaged: {broken}")
+    return job
+
+
+def list_jobs(
+    session: Session, *, state: str | None = None, before: int | None = None, limit: int = 100
+) -> list[models.Job]:
+    """Jobs, newest first; `before` continues after the last one of the page before."""
+    query = select(models.Job).order_by(models.Job.id.desc()).limit(limit)
+    if state is not None:
+        query = query.where(models.Job.state == state)
+    if before is not None:
+        query = query.where(models.Job.id < before)
+    return list(session.scalars(query))
+
+
+def cancel(session: Session, job_id: int) -> models.Job:
+    """Call a job off; its owner sees it after the present trial. Twice is as good as once.
+
+    Raises:
+        NotFoundError, DamagedError: as `get`.
+        ConflictError: it has ended.
+    """
+    job = get(session, job_id, lock=True)
+    if job.state in ("done", "failed"):
+        raise ConflictError(f"job {job_id} is {job.state} and cannot be cancelled")
+    if job.state != "cancelled":
+        lease.call_off(job)
+    return job
+
+
+def counts(session: Session, job_id: int) -> dict[str, int]:
+    """How many trials of the job ended timed, pruned and failed."""
+    query = (
+        select(models.Trial.state, func.count().label("number"))
+        .where(models.Trial.job_id == job_id)
+        .group_by(models.Trial.state)
+    )
+    found = {row.state: row.number for row in session.execute(query)}
+    return {"timed": 0, "pruned": 0, "failed": 0, **found}
+
+
+def best_trial(session: Session, job_id: int) -> models.Trial | None:
+    """The fastest trial of the job that was timed to its end."""
+    query = (
+        select(models.Trial)
+        .where(models.Trial.job_id == job_id, models.Trial.state == "timed")
+        .order_by(models.Trial.gflops.desc(), models.Trial.number)
+    )
+    first = session.scalar(query.limit(1))
+    if first is None or is_sound(first):
+        return first
+    return next(filter(is_sound, session.scalars(query)), None)
+
+
+def trials_page(
+    session: Session,
+    job_id: int,
+    *,
+    state: str | None = None,
+    after: int | None = None,
+    limit: int = 100,
+) -> list[models.Trial]:
+    """Trials of the job by number; `after` continues from the last one of the page before."""
+    query = select(models.Trial).where(models.Trial.job_id == job_id)
+    if state is not None:
+        query = query.where(models.Trial.state == state)
+    if after is not None:
+        query = query.where(models.Trial.number > after)
+    return list(session.scalars(query.order_by(models.Trial.number).limit(limit)))
+
+
+def result_of(session: Session, job: models.Job) -> models.Schedule | None:
+    """What is stored for the work of a job that is done; None for one that is not."""
+    if job.state != "done":
+        return None
+    return find_fresh(session, job.problem.key, job.target, job.toolchain.identity, job.cache)

@@ -1,0 +1,107 @@
+"""The kernel of a stored result as a Python module, printed once in a child process and kept.
+
+Printing one takes numba, which the service must not carry in its memory. The text depends
+on the result and the toolchain alone, so an entity tag names it before it is printed, and
+the file that keeps it.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from kernels.errors import CacheError
+from kernels.system.cache_folder import require_cache_dir
+from kernels.system.children import child_command, child_environment
+from service.errors import ConflictError
+
+PRINT_LIMIT_S = 60
+MOST_KEPT = 1000  # modules, of about 50 kB
+_PARTS = ("problem", "target", "toolchain", "best")
+
+
+def kernel_source(result: dict[str, Any]) -> str:
+    """What a module depends on, of the contract's result object, as canonical JSON."""
+    return json.dumps({part: result[part] for part in _PARTS}, sort_keys=True)
+
+
+def kernel_tag(source: str, toolchain: str) -> str:
+    """A strong entity tag of the module that the present toolchain prints of `source`."""
+    return hashlib.sha256(f"{toolchain}\n{source}".encode()).hexdigest()
+
+
+def kernel_module(tag: str, source: str) -> str:
+    """The module that `tag` names, printed now, which takes a second, and kept.
+
+    It is called in a flight of `Services.kernels`.
+
+    Raises:
+        ConflictError: this machine or this toolchain cannot print it.
+    """
+    folder = _folder_if_any()
+    text = _print(source)
+    if folder is not None:
+        with suppress(OSError):  # without the file it is printed again
+            _write(folder / tag, text)
+    return text
+
+
+def _print(source: str) -> str:
+    try:
+        done = subprocess.run(
+            child_command("kernels.native.export"),
+            env=child_environment(),
+            input=source,
+            capture_output=True,
+            text=True,
+            timeout=PRINT_LIMIT_S,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().rpartition("\n")[2]
+        raise ConflictError(f"the kernel cannot be printed here: {last}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ConflictError(f"printing the kernel took over {PRINT_LIMIT_S} s") from error
+    return done.stdout
+
+
+def _folder() -> Path:
+    """Where modules are kept; made if need be."""
+    folder = require_cache_dir() / "modules"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _folder_if_any() -> Path | None:
+    try:
+        return _folder()
+    except (CacheError, OSError):
+        return None
+
+
+def kept_module(tag: str) -> str | None:
+    """The module that `tag` names, if it is kept and not damaged."""
+    try:
+        digest, _, text = (_folder() / tag).read_text(encoding="utf-8").partition("\n")
+    except (CacheError, OSError, UnicodeDecodeError):
+        return None
+    return text if digest == _digest(text) else None
+
+
+def _write(path: Path, text: str) -> None:
+    """Keep a module, whole or not at all; the oldest beyond `MOST_KEPT` go."""
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(f"{_digest(text)}\n{text}")
+    Path(name).replace(path)
+    kept = sorted(path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+    for old in kept[:-MOST_KEPT]:
+        old.unlink(missing_ok=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

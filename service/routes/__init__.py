@@ -1,1 +1,0 @@
-"""The HTTP routes: thin views over `service.jobs`, `service.queries` and `service.results`."""

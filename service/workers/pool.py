@@ -1,0 +1,205 @@
+"""The embedded workers: a thread that keeps claimed jobs running in child processes."""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.system.children import ONE_THREAD, child_command, child_environment, signal_name
+from service.db.models import Job
+from service.db.session import Sessions, reading, writing
+from service.errors import ClaimError, WorkerError
+from service.faults import Faults
+from service.host.process_identity import me
+from service.jobs import lease
+from service.jobs.lease import Lease
+
+POLL_S = 1.0
+GRACE_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Which jobs a pool takes, and how it runs them.
+
+    Attributes:
+        targets, toolchain: what the workers can time.
+        workers: most jobs at once; 0 takes none.
+        arguments: further arguments of `service.workers`.
+    """
+
+    targets: tuple[str, ...]
+    toolchain: str
+    workers: int
+    arguments: Sequence[str] = ()
+
+
+class Pool:
+    """Claims jobs and runs each in a child process that ends with this one.
+
+    Between `start` and `stop` one thread looks after the children: the kernel ends a
+    child with the thread that started it, so that thread has to last. Whatever one job or the
+    database does to it is logged, and it goes on with the others.
+    """
+
+    def __init__(self, sessions: Sessions, url: str, work: Work, poll_s: float = POLL_S) -> None:
+        self._sessions = sessions
+        self._url = url
+        self._work = work
+        self._poll_s = poll_s
+        self._owner = me()
+        self._children: dict[Lease, subprocess.Popen[bytes]] = {}
+        self._faults = Faults(log)
+        self._has_retired = False
+        self._stopping = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether jobs are being taken."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin to take jobs."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look for jobs now, rather than at the next poll."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the children and give their jobs back to the queue."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._tick()
+            self._wake.wait(self._poll_s)
+            self._wake.clear()
+        self._end_all()
+
+    def _tick(self) -> None:
+        for held, child in list(self._children.items()):
+            with self._faults.kept_from(f"job {held.job_id}"):
+                self._look_after(held, child)
+        with self._faults.kept_from("jobs of other toolchains"):
+            self._retire()
+        with self._faults.kept_from("the workers"):
+            self._start_more()
+
+    def _look_after(self, held: Lease, child: subprocess.Popen[bytes]) -> None:
+        """Count a child that died; end one whose job was cancelled or taken over.
+
+        A child that lives keeps its job, however late its heartbeat is.
+        """
+        is_news = child.returncode is None
+        code = child.poll()
+        if code is None:
+            with reading(self._sessions) as session:
+                is_ours = lease.holds(session, held)
+            if not is_ours:
+                _end(child)
+                del self._children[held]
+            return
+        if is_news:  # later the number of its group may be another's
+            _sweep(child)
+        with writing(self._sessions) as session:
+            lease.crash(session, held, _reason(code))
+        del self._children[held]
+
+    def _retire(self) -> None:
+        """Fail what waits for another toolchain; once, since its own service may start later."""
+        if not self._has_retired:
+            with writing(self._sessions) as session:
+                lease.retire(session, self._work.targets, self._work.toolchain)
+            self._has_retired = True
+
+    def _start_more(self) -> None:
+        """Start a job for each free worker; those that cannot be claimed wait for the next tick."""
+        refused: set[int] = set()
+        while len(self._children) < self._work.workers and not self._stopping:
+            try:
+                if not self._start_next(refused):
+                    return
+            except ClaimError as error:
+                self._faults.tell(f"job {error.job_id}", error)
+                refused.add(error.job_id)
+
+    def _start_next(self, refused: set[int]) -> bool:
+        running = {held.job_id for held in self._children}
+        with writing(self._sessions) as session:
+            held = lease.claim(
+                session,
+                self._owner,
+                self._work.targets,
+                self._work.toolchain,
+                but=refused | running,
+            )
+            if held is None:
+                return False
+            problem = session.get_one(Job, held.job_id).problem.canonical
+        try:
+            self._children[held] = self._spawn(held)
+        except Exception as error:  # no memory, no processes left: later, perhaps
+            self._give_back(held)
+            raise WorkerError(f"job {held.job_id}: no worker could be started: {error}") from error
+        log.info("job %d, run %d: %s", held.job_id, held.epoch, problem)
+        return True
+
+    def _spawn(self, held: Lease) -> subprocess.Popen[bytes]:
+        # The URL may hold a password, and a command line is public.
+        return subprocess.Popen(
+            child_command(
+                "service.workers",
+                f"--job={held.job_id}",
+                f"--owner={held.owner}",
+                f"--epoch={held.epoch}",
+                f"--parent={os.getpid()}",
+                *self._work.arguments,
+            ),
+            # The search's own matrices are small: threads would spin where candidates are timed.
+            env=child_environment(TILEWISE_DB=self._url, **ONE_THREAD),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _end_all(self) -> None:
+        for held, child in self._children.items():
+            with self._faults.kept_from(f"job {held.job_id}"):
+                _end(child)
+                self._give_back(held)
+        self._children.clear()
+
+    def _give_back(self, held: Lease) -> None:
+        with writing(self._sessions) as session:
+            lease.release(session, held)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ask a child to end, then make it, with whatever it has started."""
+    child.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE_S)
+    _sweep(child)
+    child.wait()
+
+
+def _sweep(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child's process group: itself, and what it started and left behind."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def _reason(code: int) -> str:
+    if code < 0:
+        return f"signal {signal_name(-code)}"
+    return f"exit status {code}; its log says more"

@@ -1,0 +1,103 @@
+"""Which scripts of a run are put to the proof, and how many there is time for."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from kernels.errors import KernelsError
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from search.records import Best, TrialRecord, TuneResult
+from service.jobs.outcome import Attempt
+
+# Named, not imported: it loads compilers, which the service must not.
+EMITTER = "kernels.mlir.cpu.script:emit_script"
+
+MOST_PROOFS = 3
+PROOF_LIMIT_S = 60.0
+LEAST_PROOF_S = 10.0  # for the first one, however little is left: without it there is no script
+MOST_TRIED = 16  # of the fastest trials, for one that has a script
+
+
+@dataclass
+class Proofs:
+    """The proofs of one run: of the fastest schedules, between its search and its finals.
+
+    Attributes:
+        problem: what the schedules compute.
+        attempt: puts one schedule's script to the proof within so many seconds.
+        should_stop: asked before each proof.
+        has_seconds: whether the run is bound in time.
+        attempts: those made so far.
+    """
+
+    problem: Problem
+    attempt: Callable[[Schedule, float], Attempt]
+    should_stop: Callable[[], bool]
+    has_seconds: bool
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def prove(self, ranking: Sequence[TrialRecord], until: float | None) -> None:
+        """Put the scripts of the fastest trials to the proof, as many as end in time.
+
+        The first is proven however late it is; what it took says whether there is time for
+        another.
+        """
+        timed = [trial.schedule for trial in ranking if trial.state == "timed"]
+        schedules = with_a_script(self.problem, timed[:MOST_PROOFS], ranking)
+        longest = 0.0
+        for schedule in schedules:
+            begin = time.monotonic()
+            left = PROOF_LIMIT_S if until is None else until - begin
+            if self.should_stop() or (self.attempts and left < longest):
+                return
+            limit = min(PROOF_LIMIT_S, max(LEAST_PROOF_S, left))
+            self.attempts.append(self.attempt(schedule, limit))
+            longest = max(longest, time.monotonic() - begin)
+
+    def complete(self, result: TuneResult, best: Best) -> None:
+        """See to it that the winner of the finals was put to the proof, where time is no matter."""
+        tried = [attempt.schedule for attempt in self.attempts]
+        finalists = [best.schedule, *(schedule for schedule, _ in best.runners_up)][:MOST_PROOFS]
+        if tried:
+            missing = [] if self.has_seconds or best.schedule in tried else [best.schedule]
+        else:
+            missing = with_a_script(self.problem, finalists, result.trials)
+        for schedule in missing:
+            if self.should_stop():
+                return
+            self.attempts.append(self.attempt(schedule, PROOF_LIMIT_S))
+
+
+def with_a_script(
+    problem: Problem, fastest: Sequence[Schedule], trials: Sequence[TrialRecord]
+) -> list[Schedule]:
+    """The fastest schedules, which need not give the fastest script.
+
+    Some schedules have no script: a reduction that is split, blocks of parts that differ.
+    Where none of the fastest has one, the last gives way to the fastest trial that does;
+    pruned ones count too.
+    """
+    if any(_has_script(problem, schedule) for schedule in fastest):
+        return list(fastest)
+    timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
+    nearest = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])][:MOST_TRIED]
+    found = next((schedule for schedule in nearest if _has_script(problem, schedule)), None)
+    return list(fastest) if found is None else [*fastest[: MOST_PROOFS - 1], found]
+
+
+def _has_script(problem: Problem, schedule: Schedule) -> bool:
+    """Whether there is a script at all, short of its proof."""
+    try:
+        load(EMITTER)(problem, schedule)
+    except KernelsError:
+        return False
+    return True
+
+
+def load(path: str) -> Any:
+    """The object at `module:name`."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,79 @@
+"""The comparison of tuners: what it makes of traces, and of an interpreter that has no TVM."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers.peer_tuners import (
+    Run,
+    metaschedule,
+    plain_optuna,
+    table,
+    tilewise,
+    time_again,
+)
+from kernels.problem import parse_problem
+from kernels.target import detect
+
+PROBLEM = parse_problem("matmul:m=64,n=64,k=64,dtype=f32")
+
+
+def interpreter(folder: Path, code: str) -> str:
+    """A program that takes any arguments and runs `code`."""
+    made = folder / "python"
+    made.write_text(f"#!{sys.executable}\n{code}\n")
+    made.chmod(0o755)
+    return str(made)
+
+
+def test_seconds_to_a_speed_are_those_of_the_first_that_reached_it() -> None:
+    run = Run("ours", gflops=100.0, trials=9)
+    for seconds, speed in ((1.0, 50.0), (2.0, 40.0), (3.0, 91.0), (4.0, 100.0)):
+        run.saw(speed, seconds)
+    assert run.points == [(1.0, 50.0), (3.0, 91.0), (4.0, 100.0)]
+    assert [run.seconds_to(speed) for speed in (50.0, 51.0, 100.0, 101.0)] == [1.0, 3.0, 4.0, None]
+    slow = Run("slow", points=[(9.0, 80.0)], gflops=80.0)
+    printed = table(PROBLEM, [run, slow, Run("TVM", absent="none")]).splitlines()[2:]
+    assert [" ".join(line.split()) for line in printed] == [
+        "ours 100.0 1.00 3.0 s 3.0 s 4.0 s 4.0 s 9 0",
+        "slow 80.0 0.80 9.0 s - - - 0 0",
+        "TVM absent: none",
+    ]
+
+
+@pytest.mark.parametrize("tuner", [tilewise, plain_optuna])
+def test_tuners_improve_until_the_time_is_up(tuner) -> None:
+    run = tuner(PROBLEM, detect(), 0.2, 0)
+    time_again(PROBLEM, detect(), 0, [run, Run("TVM")])
+    assert run.trials >= 1 and run.gflops > 0
+    speeds = [speed for _, speed in run.points]
+    assert speeds == sorted(speeds) and speeds
+    assert all(0 < at <= run.elapsed_s for at, _ in run.points)
+
+
+def test_what_tvm_tells_is_taken_as_it_is(tmp_path: Path) -> None:
+    told = {"version": "TVM 9", "points": [[1.5, 2e-6], [3.0, 1e-6]], "final_s": 2e-6,
+            "trials": 7, "failed": 2, "elapsed_s": 4.0}  # fmt: skip
+    python = interpreter(tmp_path, f"print('noise'); print({json.dumps(told)!r})")
+    run = metaschedule(python, PROBLEM, detect(), 1.0, 0)
+    flops = PROBLEM.flops / 1e9
+    assert run.points == [(1.5, pytest.approx(flops / 2e-6)), (3.0, pytest.approx(flops / 1e-6))]
+    assert run.gflops == pytest.approx(flops / 2e-6)
+    assert (run.tuner, run.trials, run.failed, run.absent) == ("TVM 9", 7, 2, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (None, "give --tvm-python"),
+        ("import sys; sys.exit('no module named tvm')", "no module named tvm"),
+        ("import os; os.abort()", "exit code -6"),
+        ("", "told nothing"),
+    ],
+)
+def test_an_absent_tvm_says_why(tmp_path: Path, code: str | None, says: str) -> None:
+    python = None if code is None else interpreter(tmp_path, code)
+    assert says in metaschedule(python, PROBLEM, detect(), 1.0, 0).absent
+    assert "No such file" in metaschedule("/no/such/python", PROBLEM, detect(), 1.0, 0).absent

@@ -1,0 +1,49 @@
+"""Scripts as users get them. A change here is a change of what is served."""
+
+from collections.abc import Callable
+
+from kernels.mlir.cpu.script import Script, emit_script
+from kernels.problem import parse_problem
+from tests.kernels.mlir.build import IMAGE, PACKED, PIXELS, schedule
+
+
+def test_packed_matmul(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem("matmul:m=64,n=96,k=48,dtype=f32")
+    golden("matmul_packed.mlir", emit_script(problem, schedule(*PACKED)))
+
+
+def test_strided_convolution_with_its_payload(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem(
+        "conv2d:n=2,h=9,w=11,ci=8,co=19,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
+    )
+    golden("conv_strided.mlir", Script.emit(problem, schedule(*IMAGE)).module)
+
+
+def test_transposed_matmul(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem("matmul:m=64,n=96,k=48,dtype=f32,transpose_a,transpose_b")
+    golden("matmul_transposed.mlir", Script.emit(problem, schedule(*PACKED)).module)
+
+
+def test_widened_matmul_with_constant_weights(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem("matmul:m=64,n=96,k=48,dtype=i8,weights=constant")
+    golden("matmul_widened.mlir", Script.emit(problem, schedule(*PACKED)).module)
+
+
+def test_grouped_convolution(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem("conv2d:n=1,h=9,w=11,ci=16,co=32,kh=3,kw=3,groups=2,dtype=bf16")
+    steps = schedule("tile dim=g size=1", *IMAGE)
+    golden("conv_grouped.mlir", Script.emit(problem, steps).module)
+
+
+def test_convolution_of_planes(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem(
+        "conv2d:n=2,h=9,w=11,ci=8,co=16,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f64"
+    )
+    golden("conv_planes.mlir", Script.emit(problem, schedule(*PIXELS)).module)
+
+
+def test_every_step_is_a_comment_of_the_script() -> None:
+    steps = schedule(*PACKED)
+    script = emit_script(parse_problem("matmul:m=64,n=96,k=48,dtype=f32"), steps)
+    places = [script.index(f"// {step}\n") for step in steps.steps]
+    assert places == sorted(places)

@@ -1,0 +1,159 @@
+"""Random schedules: `loopnest`, the native driver's counters and the transformed IR agree.
+
+Where blocks divide, loops, packed shapes and the places of packs are the same, one by one.
+Where they do not, the IR has a nest for each remainder, and what all of them multiply is
+what the problem has.
+"""
+
+from math import prod
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from iree.compiler import ir
+
+from kernels.errors import LoweringError
+from kernels.loopnest import Loop, Nest, build, count
+from kernels.mlir.cpu.script import emit_script, with_payload
+from kernels.mlir.lowering.apply import Diagnostics, apply_script
+from kernels.native import lower
+from kernels.oracle.reference import make_operands
+from kernels.problem import Conv2d, Matmul, Problem
+from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.target import Target
+from tests.kernels.mlir.nests import Transformed, products, read
+from tests.kernels.strategies import schedules
+
+LANES = 16
+small = st.integers(1, 3)
+
+
+@st.composite
+def matmuls(draw: st.DrawFn) -> tuple[Problem, Schedule]:
+    """A matmul whose extents are whole blocks of its schedule."""
+    register = Register(draw(st.integers(1, 5)), LANES * draw(st.integers(1, 2)),
+                        draw(st.sampled_from(["rows", "cols"])))  # fmt: skip
+    unroll = draw(st.sampled_from([1, 2, 4]))
+    depth, chunks = 4 * unroll * draw(small), draw(small)
+    rows, row_blocks = register.rows * draw(st.integers(2, 3)), draw(small)
+    cols, col_blocks = register.cols * draw(st.integers(2, 3)), draw(small)
+    problem = Matmul(
+        batch=draw(st.sampled_from([1, 1, 2])),
+        m=rows * row_blocks,
+        n=cols * col_blocks,
+        k=depth * chunks,
+        dtype=draw(st.sampled_from(["f32", "i32"])),
+    )
+    outer = [Tile("n", cols)] if col_blocks > 1 and draw(st.booleans()) else []
+    inner: list[Step] = [Tile("m", rows)] if row_blocks > 1 and draw(st.booleans()) else []
+    steps: list[Step] = [Tile("batch", 1)] if problem.batch > 1 else []
+    if row_blocks == 2 and draw(st.booleans()):
+        steps, inner = [Parallel("m", 2), *steps], []
+    steps += outer
+    steps += [Stream("k", depth)] if chunks > 1 and draw(st.booleans()) else []
+    steps += [Pack("B")] if draw(st.booleans()) else []
+    steps += inner
+    steps += [Pack("A")] if draw(st.booleans()) else []
+    steps += [register, *([Unroll(unroll)] if unroll > 1 else [])]
+    return problem, Schedule(tuple(steps))
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[Problem, Schedule]:
+    """A convolution whose outputs are whole blocks of its schedule."""
+    register = Register(draw(st.integers(1, 4)), LANES * draw(st.integers(1, 2)),
+                        draw(st.sampled_from(["rows", "cols"])))  # fmt: skip
+    unroll = draw(st.sampled_from([1, 2]))
+    depth, chunks = 2 * unroll * draw(small), draw(small)
+    kh, kw, stride = draw(small), draw(small), draw(st.integers(1, 2))
+    oh_block, oh_blocks = draw(small), draw(st.integers(1, 2))
+    ow = register.rows * draw(st.integers(2, 3))
+    cols, col_blocks = register.cols * draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    problem = Conv2d(
+        n=draw(st.integers(1, 2)),
+        h=(oh_block * oh_blocks - 1) * stride + kh,
+        w=(ow - 1) * stride + kw,
+        ci=depth * chunks,
+        co=cols * col_blocks,
+        kh=kh,
+        kw=kw,
+        stride=stride,
+        dtype="f32",
+    )
+    steps: list[Step] = [Tile("co", cols)] if col_blocks > 1 and draw(st.booleans()) else []
+    steps += [Stream("ci", depth)] if chunks > 1 and draw(st.booleans()) else []
+    steps += [Pack("B")] if draw(st.booleans()) else []
+    steps += [Tile("n", 1)]
+    steps += [Tile("oh", oh_block)] if oh_blocks > 1 and draw(st.booleans()) else []
+    steps += [Pack("A")] if draw(st.booleans()) else []
+    steps += [register, *([Unroll(unroll)] if unroll > 1 else [])]
+    return problem, Schedule(tuple(steps))
+
+
+def transformed(problem: Problem, schedule: Schedule) -> Transformed:
+    """Applied in this process: a child for each of hundreds would take minutes."""
+    return read(applied(problem, schedule))
+
+
+def applied(problem: Problem, schedule: Schedule) -> str:
+    """The transformed module as text."""
+    with ir.Context() as context, ir.Location.unknown():
+        text = with_payload(problem, emit_script(problem, schedule))
+        return str(apply_script(text, Diagnostics(context)))
+
+
+def trips_before(nest: Nest, entry: object) -> list[int]:
+    before = nest.entries[: nest.entries.index(entry)]
+    return [loop.trips for loop in before if isinstance(loop, Loop) and loop.trips > 1]
+
+
+@pytest.mark.timeout(900)
+@settings(
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(matmuls() | convolutions())
+def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem, Schedule]) -> None:
+    problem, schedule = drawn
+    nest = build(problem, schedule)
+    counts, counted = count(problem, nest), lower(problem, schedule, host).counted_run(
+        make_operands(problem, 0)
+    )  # fmt: skip
+    assert counted["micro_kernels"] == counts.micro_kernels
+    assert {name: counted[name] for name in counts.packs} == counts.packs
+
+    found = transformed(problem, schedule)
+    taps = [t for t in (getattr(problem, "kh", 1), getattr(problem, "kw", 1)) if t > 1]
+    steps = nest.kernel.depth // nest.kernel.unroll
+    inside = [*taps, *([steps] if steps > 1 else [])]
+    assert len(found.kernels) == 1
+    assert found.kernels[0].trips == trips_before(nest, nest.kernel) + inside
+    assert prod(found.kernels[0].trips) == counts.micro_kernels * prod(inside)
+    assert len(found.fills) == len(nest.copies)
+    for copy in nest.copies:
+        place = next(at for shape, at in found.fills.items() if prod(shape) == prod(copy.shape))
+        outside = trips_before(nest, copy)
+        assert place.trips[: len(outside)] == outside
+        assert place.loops[: len(outside)] == found.kernels[0].loops[: len(outside)]
+
+
+odd = st.integers(1, 75)
+anything = st.builds(
+    Matmul, m=odd, n=st.integers(16, 75), k=odd, dtype=st.sampled_from(["f32", "i32"])
+)
+
+
+@pytest.mark.timeout(900)
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(st.data())
+def test_with_remainders_no_product_is_lost_or_made_twice(
+    host: Target, data: st.DataObject
+) -> None:
+    problem = data.draw(anything)
+    schedule = data.draw(schedules(problem, host, splits=False))
+    try:
+        text = applied(problem, schedule)
+    except LoweringError:
+        assume(False)  # blocks that cannot be made static
+    assert products(text) == problem.flops // 2

@@ -1,0 +1,90 @@
+"""The check that vectors run along the columns, and what it makes of those that do not."""
+
+import pytest
+from iree.compiler import ir
+
+from kernels.errors import LoweringError
+from kernels.footprint import patch_bytes, working_bytes
+from kernels.mlir.cpu.notes import notes
+from kernels.mlir.cpu.register_tile import vector_lanes
+from kernels.mlir.cpu.script import emit_script
+from kernels.mlir.lowering.apply import StageError, check_structure
+from kernels.mlir.payload.form import form
+from kernels.mlir.payload.function import payload
+from kernels.problem import parse_problem
+from tests.kernels.mlir.build import schedule
+
+PRODUCT = """
+func.func @f(%a: vector<VECTOR>, %n: index) -> vector<VECTOR> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %r = scf.for %i = %zero to %n step %one iter_args(%c = %a) -> (vector<VECTOR>) {
+    %p = arith.mulf %c, %a : vector<VECTOR>
+    scf.yield %p : vector<VECTOR>
+  }
+  return %r : vector<VECTOR>
+}
+"""
+
+
+def check(vector: str, columns: int, lanes: int) -> bool:
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(PRODUCT.replace("VECTOR", vector))
+        return check_structure(module, columns, lanes)
+
+
+def test_vectors_of_the_register_steps_columns_pass() -> None:
+    assert check("32xf32", 64, 32)
+    assert check("5x32xf32", 64, 32)
+
+
+@pytest.mark.parametrize("vector", ["4xf32", "32x4xf32"])
+def test_vectors_along_another_dim_do_not(vector: str) -> None:
+    with pytest.raises(StageError, match=r"vectors of 4 .* 32 columns") as caught:
+        check(vector, 64, 32)
+    assert caught.value.failure == "structure"
+
+
+def test_with_one_column_there_need_be_none() -> None:
+    assert check("4xf32", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "register", "lanes"),
+    [
+        ("matmul:m=8,n=96,k=8,dtype=f32", "rows=4 cols=32", 16),
+        ("matmul:m=8,n=96,k=8,dtype=f32", "rows=4 cols=48", 16),
+        ("matmul:m=8,n=96,k=8,dtype=f64", "rows=4 cols=24", 8),
+        ("matmul:m=8,n=7,k=8,dtype=f32", "rows=4 cols=16", 7),
+    ],
+)
+def test_lanes_are_those_of_the_register_step(problem: str, register: str, lanes: int) -> None:
+    steps = schedule(f"register {register} outer=cols")
+    assert vector_lanes(form(parse_problem(problem)), steps) == lanes
+
+
+def test_depthwise_scripts_say_that_they_are_scalar() -> None:
+    depthwise = "conv2d:n=1,h=8,w=8,ci=16,co=16,kh=3,kw=3,groups=16,dtype=f32"
+    assert any("scalars" in note for note in notes(parse_problem(depthwise)))
+    assert not notes(parse_problem(depthwise.replace("groups=16", "groups=2")))
+
+
+def test_patches_that_scripts_gather_need_memory() -> None:
+    planes = "conv2d:n=2,h=10,w=12,ci=8,co=16,kh=3,kw=3,layout=nchw_fchw,dtype=bf16"
+    problem = parse_problem(planes)
+    assert patch_bytes(problem) == 2 * (8 * 3 * 3) * (8 * 10) * 2
+    assert working_bytes(problem) > patch_bytes(problem) + problem.bytes
+    for other in (planes.replace("kh=3,kw=3", "kh=1,kw=1"), "matmul:m=8,n=8,k=8,dtype=f32"):
+        assert patch_bytes(parse_problem(other)) == 0
+
+
+def test_a_single_row_of_a_transposed_factor_is_seen_as_it_lies() -> None:
+    one = payload(parse_problem("matmul:m=1,n=16,k=8,dtype=f32,transpose_a"))
+    assert "indexing_maps" not in one and "tensor<8xf32> into tensor<1x8xf32>" in one
+    assert "indexing_maps" in payload(parse_problem("matmul:m=2,n=16,k=8,dtype=f32,transpose_a"))
+
+
+def test_one_row_at_a_time_of_a_transposed_factor_is_refused() -> None:
+    problem = parse_problem("matmul:m=2,n=16,k=8,dtype=f32,transpose_a")
+    with pytest.raises(LoweringError, match="more rows"):
+        emit_script(problem, schedule("register rows=1 cols=16 outer=rows"))

@@ -1,0 +1,44 @@
+"""bf16 as words: the same numbers, and nothing left of the type."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from kernels.mlir.lowering.bf16_words import bf16_as_words
+from kernels.mlir.lowering.jit import compile_ir
+from kernels.oracle.reference import to_bf16
+
+WIDENS = """
+define void @f(ptr %0, ptr %1) {
+  %3 = load <4 x bfloat>, ptr %0, align 2
+  %4 = fpext <4 x bfloat> %3 to <4 x float>
+  %5 = extractelement <4 x bfloat> %3, i64 1
+  %6 = fpext bfloat %5 to float
+  %7 = insertelement <4 x float> %4, float %6, i64 0
+  store <4 x float> %7, ptr %1, align 4
+  store bfloat CONSTANT, ptr %0, align 2
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("constant", ["0xR3FC0", "1.500000e+00"])
+def test_numbers_are_widened_and_constants_are_their_words(constant: str) -> None:
+    text = WIDENS.replace("CONSTANT", constant)
+    assert "bfloat" not in bf16_as_words(text)
+    compiled = compile_ir(text, "f")
+    narrow = to_bf16(np.array([1.5, -2.25, np.inf, 1e-40], np.float32))
+    wide = np.zeros(4, np.float32)
+    exact = (narrow.astype(np.uint32) << 16).view(np.float32)
+    words = np.array([narrow.ctypes.data, wide.ctypes.data], np.int64)
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(compiled.address)(words.ctypes.data, 0, 1)
+    assert wide.tolist() == [exact[1], *exact[1:]]
+    assert narrow[0] == 0x3FC0
+
+
+def test_what_computes_on_bf16_is_left_alone() -> None:
+    text = WIDENS.replace("CONSTANT", "1.0").replace(
+        "ret void", "%8 = fadd bfloat %5, %5\n  ret void"
+    )
+    assert bf16_as_words(text) == text

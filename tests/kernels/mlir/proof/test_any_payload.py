@@ -1,0 +1,155 @@
+"""Payloads of several kinds beside other ways to write them: what passes, and what does not."""
+
+import json
+from typing import Any
+
+import pytest
+from iree.compiler import ir
+
+from kernels.mlir.lowering.apply import Diagnostics
+from kernels.mlir.proof.child.any_payload import run_payload
+from tests.kernels.mlir import payloads
+from tests.kernels.mlir.payloads import conv, gelu, layer_norm, matmul, softmax
+
+KINDS = [matmul, conv, gelu, softmax, layer_norm]
+
+
+def compared(payload: str, other: str, seed: int = 0) -> dict[str, Any]:
+    """What is said of `other` as what a script makes of `payload`."""
+    request = {"payload": payload, "seed": seed, "repeat_s": 0.001}
+    with ir.Context() as context, ir.Location.unknown():
+        made = ir.Module.parse(other)
+        out = run_payload(request, made, Diagnostics(context), lambda _: None)
+    json.dumps(out, allow_nan=False)
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("to", ["f16", "tf32", "bf16"])
+def test_a_narrower_type_on_the_way_is_wrong(kind: Any, to: str) -> None:
+    out = compared(kind(), kind(to))
+    assert out["failure"] == "wrong"
+    assert "the payload's own is" in out["message"]
+
+
+@pytest.mark.parametrize("to", ["f16", "tf32"])
+def test_narrower_sums_are_wrong(to: str) -> None:
+    assert compared(matmul(), matmul(sums_in=to))["failure"] == "wrong"
+
+
+def test_a_narrower_type_shows_in_long_sums() -> None:
+    assert compared(matmul(k=16411), matmul("tf32", k=16411))["failure"] == "wrong"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_payload_itself_is_right(kind: Any) -> None:
+    out = compared(kind(), kind())
+    assert "failure" not in out, out["message"]
+    assert out["executed"] and out["max_error"] == 0
+
+
+@pytest.mark.parametrize(
+    ("payload", "other"),
+    [
+        (matmul(k=28), payloads.split_matmul(k=28, parts=4)),
+        (matmul(m=1, n=1, k=4099), payloads.split_matmul(m=1, n=1, k=4099, parts=1)),
+        (matmul(k=4096), payloads.split_matmul(k=4096, parts=64)),
+        (softmax(), softmax(by="mulf")),
+        (softmax(), softmax(low="-3.4e38")),
+        (layer_norm(), layer_norm(root="sqrt")),
+        (gelu(function="tanh"), gelu(function="tanh")),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_other_sums_and_other_quotients_are_right(payload: str, other: str, seed: int) -> None:
+    out = compared(payload, other, seed)
+    assert "failure" not in out, out["message"]
+    assert out["max_error"] <= out["tolerance"] / 2, "a right script is not nearly wrong"
+
+
+POINTWISE = """
+func.func @f(%a: tensor<61xf32>) -> tensor<61xf32> {{
+  %one = arith.constant 1.0 : f32
+  %o = tensor.empty() : tensor<61xf32>
+  %0 = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
+      iterator_types = ["parallel"]}} ins(%a : tensor<61xf32>) outs(%o : tensor<61xf32>) {{
+  ^bb0(%x: f32, %z: f32):
+    {body}
+    linalg.yield %r : f32
+  }} -> tensor<61xf32>
+  return %0 : tensor<61xf32>
+}}"""
+LOG = "%r = math.log %x : f32"
+LOG_OF_NEGATED = "%n = arith.negf %x : f32\n%r = math.log %n : f32"
+FINITE_LOG = (
+    "%l = math.log %x : f32\n%k = arith.cmpf ord, %l, %l : f32\n"
+    "%r = arith.select %k, %l, %one : f32"
+)
+TOO_LARGE = "%b = arith.constant 3.0e38 : f32\n%y = arith.mulf %x, %b : f32\n"
+INFINITE = f"{TOO_LARGE}%r = arith.addf %y, %y : f32"
+LARGEST = (
+    f"{TOO_LARGE}%s = arith.addf %y, %y : f32\n%m = arith.constant 3.40282347e38 : f32\n"
+    "%r = arith.minimumf %s, %m : f32"
+)
+OTHER_SIGN = f"{TOO_LARGE}%s = arith.addf %y, %y : f32\n%r = math.absf %s : f32"
+
+
+@pytest.mark.parametrize("body", [LOG, INFINITE])
+def test_a_payload_that_yields_nan_or_infinity_is_equal_to_itself(body: str) -> None:
+    out = compared(POINTWISE.format(body=body), POINTWISE.format(body=body))
+    assert "failure" not in out and out["max_error"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "other"),
+    [
+        (LOG, LOG_OF_NEGATED), (LOG, FINITE_LOG), (INFINITE, LARGEST), (INFINITE, OTHER_SIGN),
+        (INFINITE, "%r = arith.addf %x, %x : f32"),
+    ],
+)  # fmt: skip
+def test_moved_or_changed_nans_and_infinities_are_wrong(body: str, other: str) -> None:
+    out = compared(POINTWISE.format(body=body), POINTWISE.format(body=other))
+    assert out["failure"] == "wrong"
+
+
+INTEGERS = """
+func.func @f(%a: tensor<61x{t}>) -> tensor<61x{t}> {{
+  %o = tensor.empty() : tensor<61x{t}>
+  %0 = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
+      iterator_types = ["parallel"]}} ins(%a : tensor<61x{t}>) outs(%o : tensor<61x{t}>) {{
+  ^bb0(%x: {t}, %z: {t}):
+    %c = arith.constant {mask} : {t}
+    %r = arith.{op} %x, %c : {t}
+    linalg.yield %r : {t}
+  }} -> tensor<61x{t}>
+  return %0 : tensor<61x{t}>
+}}"""
+
+
+@pytest.mark.parametrize("element", ["i8", "i16", "i32", "i64"])
+def test_integers_that_lose_their_last_bit_are_wrong(element: str) -> None:
+    same = INTEGERS.format(t=element, op="xori", mask=0)
+    assert "failure" not in compared(same, same)
+    out = compared(same, INTEGERS.format(t=element, op="andi", mask=-2))
+    assert (out["failure"], out["max_error"], out["tolerance"]) == ("wrong", 1, 0)
+
+
+COPIES = """
+func.func @f(%a: tensor<5x7xf32>, %b: tensor<5x7xf32> {writable}) -> tensor<5x7xf32> {{
+  %0 = linalg.copy ins(%a : tensor<5x7xf32>) outs(%b : tensor<5x7xf32>) -> tensor<5x7xf32>
+  return %0 : tensor<5x7xf32>
+}}"""
+OVERWRITES = """
+func.func @f(%a: memref<5x7xf32>, %b: memref<5x7xf32>) -> memref<5x7xf32> {
+  linalg.copy ins(%a : memref<5x7xf32>) outs(%b : memref<5x7xf32>)
+  return %b : memref<5x7xf32>
+}"""
+
+
+def test_an_argument_that_is_only_read_stays_as_it_is() -> None:
+    out = compared(COPIES.format(writable="{bufferization.writable = false}"), OVERWRITES)
+    assert out["failure"] == "wrong" and out["message"].startswith("argument 1 is off by")
+
+
+def test_an_argument_that_may_be_overwritten_may_be() -> None:
+    assert "failure" not in compared(COPIES.format(writable=""), OVERWRITES)

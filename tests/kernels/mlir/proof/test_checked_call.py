@@ -1,0 +1,91 @@
+"""A call that is checked: operands stay, scratch starts poisoned, no infinity in a proof."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from iree.compiler import ir
+
+from kernels.mlir.lowering.apply import Diagnostics, StageError
+from kernels.mlir.lowering.jit import compile_ir
+from kernels.mlir.lowering.to_llvm import Scratch, lower
+from kernels.mlir.proof.child.prove import check_call
+from kernels.mlir.proof.child.signature import poisoned
+from kernels.oracle.reference import POISON_BYTE
+from kernels.problem import parse_problem
+
+PROBLEM = parse_problem("matmul:m=13,n=17,k=11,dtype=f32")
+KERNEL = """
+func.func @kernel(%a: memref<13x11xf32>, %b: memref<11x17xf32>, %c: memref<13x17xf32>)
+    -> memref<13x17xf32> {{
+  %at = arith.constant 5 : index
+  %zero = arith.constant 0.0 : f32
+  {before}
+  linalg.matmul ins(%a, %b : memref<13x11xf32>, memref<11x17xf32>) outs(%c : memref<13x17xf32>)
+  {after}
+  return %c : memref<13x17xf32>
+}}"""
+FILL = "linalg.fill ins(%zero : f32) outs(%c : memref<13x17xf32>)"
+# Memory of this size comes from the system, which gives zeros.
+LARGE = "memref<4096x8192xf32>"
+FROM_SCRATCH = f"""
+  %scratch = memref.alloc() : {LARGE}
+  %part = memref.subview %scratch[7, 9] [13, 17] [1, 1]
+      : {LARGE} to memref<13x17xf32, strided<[8192, 1], offset: 57353>>
+  memref.copy %part, %c
+      : memref<13x17xf32, strided<[8192, 1], offset: 57353>> to memref<13x17xf32>"""
+
+
+def checked(before: str = FILL, after: str = "") -> dict[str, Any]:
+    """What is established of a kernel with these lines around its matmul."""
+    with ir.Context() as context, ir.Location.unknown():
+        module = ir.Module.parse(KERNEL.format(before=before, after=after))
+        text, scratch = lower(module, Diagnostics(context))
+    found = check_call(PROBLEM, compile_ir(text, "kernel"), scratch, 0)[1]
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def test_a_right_kernel_is_right() -> None:
+    found = checked()
+    assert "failure" not in found and found["executed"]
+    assert found["max_error"] <= found["tolerance"]
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_an_operand_that_is_overwritten_is_seen(name: str) -> None:
+    kind = {"a": "memref<13x11xf32>", "b": "memref<11x17xf32>"}[name]
+    found = checked(after=f"memref.store %zero, %{name}[%at, %at] : {kind}")
+    assert found["failure"] == "wrong"
+    assert found["message"] == f"operand {name.upper()} was overwritten"
+
+
+def test_a_sum_that_starts_from_scratch_memory_is_seen() -> None:
+    assert checked(before=FROM_SCRATCH)["failure"] == "wrong"
+
+
+def test_a_result_that_is_not_written_is_seen() -> None:
+    assert checked(before="")["failure"] == "wrong"
+
+
+@pytest.mark.parametrize("bits", ["0x7F800000", "0xFFC00000"])
+def test_a_result_that_is_no_number_is_wrong_by_no_finite_error(bits: str) -> None:
+    found = checked(
+        after=f"%bad = arith.constant {bits} : f32\n"
+        "memref.store %bad, %c[%at, %at] : memref<13x17xf32>"
+    )
+    assert (found["failure"], found["max_error"]) == ("wrong", None)
+    assert "no finite number" in found["message"]
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "i1", "i16", "i64", "index"])
+def test_every_byte_of_scratch_is_poisoned(element: str) -> None:
+    (buffer,) = poisoned((Scratch((3, 5), element),))
+    assert buffer.shape == (3, 5)
+    assert (buffer.view(np.uint8) == POISON_BYTE).all()
+
+
+def test_scratch_of_a_type_that_is_not_known_is_refused() -> None:
+    with pytest.raises(StageError, match="a buffer of f8E4M3FN cannot be provided"):
+        poisoned((Scratch((3,), "f8E4M3FN"),))

@@ -1,0 +1,165 @@
+"""A child is held to its limits by its parent, and by itself where the parent is gone."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.errors import LimitError
+from kernels.mlir.proof.child.prove import LIBRARIES
+from kernels.mlir.proof.prove import MOST_PRINTED, prove, prove_script, run_child, transform
+from kernels.mlir.proof.verify import verify
+from kernels.system.children import child_environment
+from tests.kernels.mlir.build import IN_PLACE, schedule
+from tests.kernels.mlir.proof.test_failures import FUNCTION, HANGS, SQUARE
+from tests.kernels.system.test_children import wait_until_gone
+
+CHILDREN = "tests.kernels.mlir.children"
+LONG = 600.0
+
+
+def asked(do: str, seconds: float = LONG, **more: Any) -> dict[str, Any]:
+    """What becomes of a child that does this."""
+    limits = {"seconds": seconds, "memory_bytes": 4 << 30}
+    return run_child({"do": do, **limits, **more}, CHILDREN)
+
+
+def test_a_child_that_waits_is_stopped_by_its_parent() -> None:
+    """It uses no processor time, so no limit of its own ends it."""
+    assert asked("sleep", seconds=2.0, for_s=60)["failure"] == "timeout"
+
+
+@pytest.mark.parametrize(("seconds", "for_s"), [(LONG, 0), (10.0, LONG)])
+def test_what_a_child_has_started_ends_with_it(
+    seconds: float, for_s: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "pid"
+    asked("beget", seconds=seconds, for_s=for_s, path=str(path))
+    wait_until_gone(int(path.read_text()))
+
+
+@pytest.mark.parametrize("to", [1, 2])
+def test_a_child_that_prints_without_end_is_stopped_at_a_size(to: int) -> None:
+    reply = asked("speak", to=to)
+    assert reply["failure"] == "output"
+    assert f"more than {MOST_PRINTED >> 20} MiB" in reply["message"]
+
+
+def test_a_reply_may_be_large_but_not_larger_than_what_is_printed() -> None:
+    assert len(asked("tell", bytes=MOST_PRINTED // 2)["told"]) == MOST_PRINTED // 2
+    assert asked("tell", bytes=MOST_PRINTED)["failure"] == "output"
+
+
+def test_a_child_that_ends_without_a_reply_has_crashed() -> None:
+    reply = asked("leave")
+    assert (reply["failure"], "without a reply" in reply["message"]) == ("crash", True)
+
+
+PRINTS = """
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @p0(%r: !transform.any_op {transform.readonly}) {
+    transform.print %r : !transform.any_op
+    transform.yield
+  }
+SEQUENCES
+  transform.named_sequence @__transform_main(%r: !transform.any_op {transform.readonly}) {
+    transform.include @p40 failures(propagate) (%r) : (!transform.any_op) -> ()
+    transform.yield
+  }
+}"""
+TWICE = """
+  transform.named_sequence @p{to}(%r: !transform.any_op {{transform.readonly}}) {{
+    transform.include @p{of} failures(propagate) (%r) : (!transform.any_op) -> ()
+    transform.include @p{of} failures(propagate) (%r) : (!transform.any_op) -> ()
+    transform.yield
+  }}"""
+
+
+def test_a_script_that_prints_without_end_is_stopped_long_before_its_time() -> None:
+    sequences = "".join(TWICE.format(to=i, of=i - 1) for i in range(1, 41))
+    proof = verify(PRINTS.replace("SEQUENCES", sequences), problem=SQUARE, seconds=LONG).proof
+    assert proof.failure == "output", proof.message
+    assert "stage apply" in proof.message
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e30, -1.0, 0.0])
+def test_a_limit_that_is_none_is_refused(seconds: float) -> None:
+    with pytest.raises(LimitError, match=re.escape(f"seconds={seconds:g}:")):
+        verify("module {}", problem=SQUARE, seconds=seconds)
+    with pytest.raises(LimitError, match="at most"):
+        prove_script(SQUARE, "module {}", seconds=seconds)
+    with pytest.raises(LimitError, match="at most"):
+        prove(SQUARE, schedule(*IN_PLACE), seconds=seconds)
+    with pytest.raises(LimitError, match="at most"):
+        transform(SQUARE, "module {}", seconds=seconds)
+
+
+def test_no_memory_is_no_limit() -> None:
+    with pytest.raises(LimitError, match="memory_bytes=0"):
+        verify("module {}", problem=SQUARE, memory_bytes=0)
+
+
+LIMITED = """
+import resource
+from kernels.mlir.proof.child.prove import limit
+limit(0.5, 1 << 30)
+print(resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE)[0])
+import sys
+sys.stdout.flush()
+while True:
+    pass
+"""
+
+
+def test_a_child_whose_parent_cannot_stop_it_ends_by_its_processor_time() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED],
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGXCPU
+    assert done.stdout.split() == [str((1 << 30) + LIBRARIES), "0"]
+
+
+DIES = """
+import json, os, signal, subprocess, sys
+from kernels.mlir.proof.prove import prove
+start = subprocess.Popen
+
+def start_and_die(*arguments, **options):
+    child = start(*arguments, **options)
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+subprocess.Popen = start_and_die
+prove_module = sys.modules["kernels.mlir.proof.prove"]
+prove_module.run_child(json.loads(sys.argv[1]))
+"""
+
+
+def test_a_child_whose_parent_dies_as_it_starts_ends_too() -> None:
+    request = {
+        "problem": SQUARE.canonical,
+        "module": FUNCTION.format(body=HANGS),
+        "seed": 0,
+        "seconds": LONG,
+        "memory_bytes": 4 << 30,
+        "repeat_s": 0.01,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", DIES, json.dumps(request)],
+        env=child_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    wait_until_gone(int(done.stdout))

@@ -1,0 +1,119 @@
+"""What counts as the same result: integers, floats, and what is no number."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.mlir.proof.child.comparison import FEWEST_UNITS, MARGIN, NEIGHBOURS, difference
+from kernels.oracle.reference import Array, to_bf16
+
+NAN, INF = np.nan, np.inf
+
+
+def floats(*values: float) -> Array:
+    return np.array(values, np.float32)
+
+
+def test_equal_results_are_right_without_any_allowance() -> None:
+    found = difference(floats(1, -2, 0), floats(1, -2, 0), [], "f32")
+    assert (found.error, found.allowed, found.is_wrong) == (0, 0, False)
+
+
+def test_what_no_perturbation_moves_has_to_be_equal() -> None:
+    expected = floats(1, 2, 3)
+    found = difference(floats(1, 2, 3.0000002), expected, [expected, expected], "f32")
+    assert found.is_wrong and found.place == (2,)
+
+
+def test_each_element_has_an_allowance_of_its_own() -> None:
+    expected = floats(1e6, 1, 1, 1)
+    moved = expected + floats(1, 1e-6, 1e-6, 1e-6)
+    assert not difference(expected + floats(0.5, 0, 0, 0), expected, [moved], "f32").is_wrong
+    found = difference(expected + floats(0, 0, 0.5, 0), expected, [moved], "f32")
+    assert found.is_wrong and found.place == (2,)
+    assert found.error == 0.5 and found.allowed < 1e-4
+
+
+def test_the_allowance_is_a_multiple_of_the_furthest_move() -> None:
+    expected, moved = floats(100, 100), [floats(100, 100.5), floats(100, 98), floats(102, 101)]
+    found = difference(floats(100, 116.5), expected, moved, "f32")
+    assert found.allowed == MARGIN * 2
+    assert found.is_wrong
+    assert not difference(floats(100, 115.5), expected, moved, "f32").is_wrong
+
+
+def test_an_element_that_stood_still_by_chance_is_allowed_some_units_in_its_last_place() -> None:
+    expected, moved = floats(1024, 1), [floats(1024, 1.0000001)]
+    units = FEWEST_UNITS * 1024 * 2.0**-23
+    assert not difference(floats(1024 + units, 1), expected, moved, "f32").is_wrong
+    assert difference(floats(1024 + 2 * units, 1), expected, moved, "f32").is_wrong
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_what_is_no_number_is_right_where_the_payload_has_it(value: float) -> None:
+    expected = floats(1, value, 2)
+    found = difference(expected.copy(), expected, [floats(1.1, value, 2)], "f32")
+    assert not found.is_wrong
+    assert np.isfinite([found.error, found.allowed]).all()
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(NAN, 1.0), (1.0, NAN), (INF, 1.0), (1.0, INF), (INF, -INF), (-INF, INF), (INF, NAN),
+     (NAN, INF), (NAN, 0.0)],
+)  # fmt: skip
+@pytest.mark.parametrize("moves", [[], [NAN], [INF], [1e30]])
+def test_what_is_no_number_anywhere_else_is_wrong(
+    found: float, expected: float, moves: list[float]
+) -> None:
+    moved = [floats(1, move, 3) for move in moves]
+    compared = difference(floats(1, found, 2), floats(1, expected, 2), moved, "f32")
+    assert compared.is_wrong and compared.place == (1,)
+    assert np.isinf(compared.error) and np.isfinite(compared.allowed)
+
+
+def test_the_largest_doubles_do_not_make_the_allowance_infinite() -> None:
+    expected = np.array([1e308, 1.0])
+    moved = [np.array([-1e308, NAN]), np.array([1.7e308, 1.0])]
+    found = difference(np.array([-1e308, 1.0]), expected, moved, "f64")
+    assert found.is_wrong and np.isfinite(found.allowed)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "element", "value", "off"),
+    [
+        (np.int8, "i8", 127, -255), (np.int16, "i16", 9, 1), (np.int32, "i32", 9_000_000, 3),
+        (np.int64, "i64", 2**53, 1), (np.int64, "i64", 2**63 - 1, -(2**64 - 1)),
+    ],
+)  # fmt: skip
+def test_integers_are_exact(dtype: Any, element: str, value: int, off: int) -> None:
+    expected = np.array([[0, value], [value, 1]], dtype)
+    moved = [expected + dtype(1)]
+    assert not difference(expected.copy(), expected, moved, element).is_wrong
+    wrong = expected.copy()
+    wrong[1, 0] = value + off
+    found = difference(wrong, expected, moved, element)
+    assert (found.error, found.allowed, found.place) == (float(abs(off)), 0, (1, 0))
+    assert (found.found, found.expected) == (value + off, value)
+
+
+def test_the_words_of_bf16_are_compared_as_numbers() -> None:
+    one, two = to_bf16(floats(1, 2)), to_bf16(floats(1, 2.5))
+    found = difference(two, one, [], "bf16")
+    assert (found.error, found.place, found.found) == (0.5, (1,), 2.5)
+
+
+def test_the_worst_of_many_elements_is_found() -> None:
+    expected = np.ones((3, NEIGHBOURS), np.float32)
+    moved = [expected + np.float32(1e-6)]
+    wrong = expected.copy()
+    wrong[0, 7], wrong[2, NEIGHBOURS - 1] = 1.001, 1.002
+    assert difference(wrong, expected, moved, "f32").place == (2, NEIGHBOURS - 1)
+    wrong[2, NEIGHBOURS - 1] = 1
+    assert difference(wrong, expected, moved, "f32").place == (0, 7)
+
+
+def test_nothing_is_equal_to_nothing() -> None:
+    nothing = np.zeros((0, 3), np.float32)
+    assert not difference(nothing, nothing, [nothing], "f32").is_wrong

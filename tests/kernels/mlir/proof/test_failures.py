@@ -1,0 +1,220 @@
+"""Whatever a script does, the parent survives it and says what happened."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kernels.errors import ProofError
+from kernels.mlir.cpu.script import emit_script, with_payload
+from kernels.mlir.proof.prove import prove_script, run_child, transform
+from kernels.problem import Problem, parse_problem
+from kernels.system.patience import Patience
+from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
+
+SQUARE = parse_problem("matmul:m=16,n=16,k=16,dtype=f32")
+MATCHED = "in %root : (!transform.any_op) -> !transform.any_op\n"
+SWAPPED = "[affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, k)>, {c}]"
+TRANSPOSED = "[affine_map<(m, n, k) -> (k, m)>, affine_map<(m, n, k) -> (k, n)>, {c}]"
+RESULT = "affine_map<(m, n, k) -> (m, n)>"
+
+
+def with_lines(*lines: str, problem: Problem = SQUARE) -> str:
+    """The script of `problem` with `lines` after its two matches."""
+    script = emit_script(problem, schedule(*IN_PLACE))
+    head, mark, tail = script.rpartition(MATCHED)
+    return head + mark + "".join(f"    {line}\n" for line in lines) + tail
+
+
+def with_maps(maps: str) -> str:
+    return with_lines(
+        f"%maps = transform.param.constant {maps.format(c=RESULT)} -> !transform.any_param",
+        "%wrong = transform.structured.generalize %contraction "
+        ": (!transform.any_op) -> !transform.any_op",
+        'transform.annotate %wrong "indexing_maps" = %maps '
+        ": !transform.any_op, !transform.any_param",
+    ).replace("%contraction tile_sizes", "%wrong tile_sizes")
+
+
+def with_start(value: str, problem: Problem = SQUARE) -> str:
+    kind = problem.element.accumulator
+    return with_lines(
+        '%zero = transform.structured.match ops{["arith.constant"]} in %root '
+        ": (!transform.any_op) -> !transform.any_op",
+        f"%value = transform.param.constant {value} : {kind} -> !transform.any_param",
+        'transform.annotate %zero "value" = %value : !transform.any_op, !transform.any_param',
+        problem=problem,
+    )
+
+
+@pytest.mark.parametrize("script", [with_maps(SWAPPED), with_maps(TRANSPOSED), with_start("1.0")])
+def test_wrong_results_are_caught(script: str) -> None:
+    proof = prove_script(SQUARE, script)
+    assert proof.failure == "wrong", proof.message
+    assert proof.applied and proof.executed and not proof.ok
+    assert proof.max_error is not None and proof.tolerance is not None
+    assert proof.max_error > proof.tolerance
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("matmul:m=16,n=16,k=16,dtype=bf16,transpose_b", "1.0"),
+        ("matmul:m=16,n=16,k=16,dtype=i8,transpose_a", "1"),
+        ("conv2d:n=1,h=5,w=6,ci=4,co=32,kh=2,kw=2,dtype=f16", "1.0"),
+    ],
+)
+def test_wrong_results_of_other_kinds_are_caught(text: str, value: str) -> None:
+    problem = parse_problem(text)
+    proof = prove_script(problem, with_start(value, problem))
+    assert proof.failure == "wrong", proof.message
+
+
+def test_one_script_serves_payloads_that_start_elsewhere() -> None:
+    script = emit_script(SQUARE, schedule(*IN_PLACE))
+    other = parse_problem("matmul:m=16,n=16,k=16,dtype=f32,init=accumulate,bias,epilogue=relu")
+    assert prove_script(other, script).ok
+
+
+def test_a_script_that_does_not_apply_names_its_line() -> None:
+    script = with_lines(
+        "transform.structured.vectorize %contraction vector_sizes [1] : !transform.any_op"
+    )
+    proof = prove_script(SQUARE, script)
+    assert proof.failure == "apply"
+    assert not proof.applied
+    assert proof.message.startswith("line ")
+    with pytest.raises(ProofError, match="apply"):
+        transform(SQUARE, script)
+
+
+def test_nonsense_is_an_apply_failure() -> None:
+    assert prove_script(SQUARE, "module {").failure == "apply"
+
+
+def test_scalar_code_is_a_structure_failure() -> None:
+    script = emit_script(SQUARE, schedule(*IN_PLACE))
+    lines = [line for line in script.splitlines() if "structured.vectorize" not in line]
+    proof = prove_script(SQUARE, "\n".join(lines))
+    assert proof.failure == "structure", proof.message
+    assert not proof.vectorised
+
+
+def in_stage(stage: str, attempt: Callable[[float], tuple[object, str]]) -> tuple[object, str]:
+    """The failure of an attempt whose time limit, in seconds, ends it in a stage.
+
+    On a busy machine a short limit ends it before that.
+    """
+    failure: object = None
+    message = ""
+    for seconds in (3.0, 12.0, 48.0, 192.0):
+        failure, message = attempt(seconds)
+        if f"stage {stage}" in message:
+            break
+    return failure, message
+
+
+def test_endless_rewriting_is_stopped() -> None:
+    """Canonicalisation undoes what lowering shape casts does, in one set for ever."""
+    script = emit_script(SQUARE, schedule(*PACKED)).replace(
+        "transform.apply_patterns.vector.lower_shape_cast",
+        "transform.apply_patterns.vector.lower_shape_cast\n"
+        "      transform.apply_patterns.canonicalization",
+    )
+
+    def attempt(seconds: float) -> tuple[object, str]:
+        proof = prove_script(SQUARE, script, seconds=seconds)
+        return proof.failure, proof.message
+
+    failure, message = in_stage("apply", attempt)
+    assert failure in ("timeout", "memory"), message
+    assert message.endswith("stage apply")
+
+
+FUNCTION = """
+module attributes {{transform.with_named_sequence}} {{
+  func.func @kernel(%A: memref<16x16xf32>, %B: memref<16x16xf32>, %C: memref<16x16xf32>)
+      -> memref<16x16xf32> {{
+    %zero = arith.constant 0 : index
+    %one = arith.constant 1 : index
+    {body}
+    return %C : memref<16x16xf32>
+  }}
+  transform.named_sequence @__transform_main(%root: !transform.any_op {{transform.readonly}}) {{
+    transform.yield
+  }}
+}}
+"""
+CRASHES = (
+    "%far = arith.constant 1000000000000 : index\n"
+    "    %v = memref.load %A[%far, %zero] : memref<16x16xf32>\n"
+    "    memref.store %v, %C[%zero, %zero] : memref<16x16xf32>"
+)
+HANGS = (
+    "scf.while : () -> () {\n      %v = memref.load %A[%zero, %zero] : memref<16x16xf32>\n"
+    "      memref.store %v, %C[%zero, %zero] : memref<16x16xf32>\n"
+    "      %t = arith.constant true\n      scf.condition(%t)\n    } do {\n      scf.yield\n    }"
+)
+
+
+def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> dict[str, object]:
+    request = {
+        "problem": SQUARE.canonical,
+        "module": FUNCTION.format(body=body),
+        "seed": 0,
+        "seconds": seconds,
+        "memory_bytes": memory_bytes,
+        "repeat_s": 0.01,
+    }
+    return run_child(request)
+
+
+def test_a_hang_is_a_timeout_that_names_the_stage() -> None:
+    def attempt(seconds: float) -> tuple[object, str]:
+        reply = child(HANGS, seconds=seconds)
+        return reply["failure"], str(reply["message"])
+
+    assert in_stage("run", attempt) == ("timeout", "killed at the time limit in stage run")
+
+
+def test_a_segmentation_fault_is_a_crash() -> None:
+    reply = child(CRASHES)
+    assert reply["failure"] == "crash", reply
+    assert "SIGSEGV" in str(reply["message"])
+
+
+def test_too_little_memory_is_a_memory_failure() -> None:
+    assert child(HANGS, memory_bytes=64 << 20)["failure"] == "memory"
+
+
+@pytest.mark.parametrize("steps", [PACKED, IN_PLACE])
+def test_scripts_apply_with_plain_iree_opt(steps: tuple[str, ...], tmp_path: Path) -> None:
+    script = emit_script(SQUARE, schedule(*steps))
+    assert "iree" not in script
+    path = tmp_path / "module.mlir"
+    path.write_text(with_payload(SQUARE, script))
+    tool = Path(sys.executable).parent / "iree-opt"
+    done = subprocess.run(
+        [tool, "--transform-interpreter", path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "vector.fma" in done.stdout
+
+
+def test_time_in_which_the_prover_was_frozen_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[float] = []
+
+    def clock() -> float:
+        """An hour passes between the third look and the fourth, as in a machine that is paused."""
+        looks.append(time.monotonic())
+        return looks[-1] + (3600 if len(looks) > 3 else 0)
+
+    monkeypatch.setitem(run_child.__globals__, "Patience", partial(Patience, clock=clock))
+    assert prove_script(SQUARE, emit_script(SQUARE, schedule(*IN_PLACE))).ok
+    assert len(looks) > 4

@@ -1,0 +1,141 @@
+"""Scripts of every supported problem prove: applied, run, right, vectorised."""
+
+import pytest
+
+from kernels.errors import LoweringError, UnsupportedError
+from kernels.mlir.cpu.notes import notes
+from kernels.mlir.cpu.script import emit_script, mlir_version
+from kernels.mlir.proof.proof import Proof
+from kernels.mlir.proof.prove import prove
+from kernels.problem import parse_problem
+from kernels.problem.iteration import iteration_space
+from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
+
+CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
+GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"
+RIGHT = [
+    ("matmul:m=13,n=37,k=16,dtype=f32", PACKED),
+    ("matmul:m=13,n=37,k=19,dtype=f64", PACKED),
+    ("matmul:m=70,n=101,k=50,dtype=i32", PACKED),
+    ("matmul:m=13,n=37,k=11,dtype=f32", IN_PLACE),
+    ("matmul:m=7,n=5,k=3,dtype=i32", ("pack operand=A", *IN_PLACE)),
+    ("matmul:m=1,n=1,k=1,dtype=f32", ("pack operand=B", "pack operand=A", *IN_PLACE)),
+    ("matmul:m=1,n=40,k=17,dtype=f64", IN_PLACE),
+    ("matmul:m=9,n=1,k=17,dtype=f32", PACKED),
+    ("matmul:m=9,n=33,k=17,dtype=f32,init=accumulate,bias,epilogue=relu", PACKED),
+    ("matmul:m=9,n=33,k=17,dtype=i32,bias,epilogue=relu", PACKED),
+    ("matmul:batch=3,m=9,n=33,k=17,dtype=f32", ("tile dim=batch size=1", *PACKED)),
+    ("matmul:m=9,n=119,k=8,dtype=f32", ("pack operand=B", "register rows=4 cols=48 outer=cols")),
+    ("matmul:m=9,n=36,k=8,dtype=f64", ("register rows=4 cols=12 outer=cols",)),
+    (
+        "matmul:m=13,n=200,k=8,dtype=f32",
+        ("pack operand=B", "tile dim=n size=32", "tile dim=m size=8", *IN_PLACE),
+    ),
+    (f"{CONV},stride=2,dtype=f32", ("register rows=3 cols=24 outer=rows",)),
+    (f"{CONV},dtype=f32", IMAGE),
+    (f"{CONV},dtype=f32", ("register rows=3 cols=8 outer=rows",)),
+    (f"{CONV},stride=2,pad=1,dtype=f32,bias,epilogue=relu", IMAGE),
+    (f"{CONV},stride=3,dilation=2,pad=2,dtype=f32", ("stream dim=ci depth=2", *IMAGE)),
+    ("conv2d:n=1,h=6,w=7,ci=16,co=32,kh=1,kw=1,dtype=f32,epilogue=relu", IMAGE),
+    ("conv2d:n=2,h=1,w=3,ci=1,co=1,kh=2,kw=1,stride=2,pad=1,dtype=f32", IMAGE),
+    ("matmul:m=13,n=37,k=16,dtype=f32,transpose_a", PACKED),
+    ("matmul:m=13,n=37,k=11,dtype=f32,transpose_a,transpose_b", IN_PLACE),
+    (
+        "matmul:batch=3,m=9,n=33,k=17,dtype=f64,transpose_a,transpose_b",
+        ("tile dim=batch size=1", *PACKED),
+    ),
+    (f"{CONV},stride=2,pad=1,dtype=f64,bias,epilogue=relu", IMAGE),
+    (f"{CONV},dilation=2,dtype=i32,weights=constant", IMAGE),
+    ("matmul:m=70,n=101,k=50,dtype=i8", PACKED),
+    ("matmul:m=13,n=37,k=19,dtype=bf16,transpose_b,bias,init=accumulate", PACKED),
+    ("matmul:m=13,n=37,k=11,dtype=f16,epilogue=relu", IN_PLACE),
+    (f"{CONV},stride=3,pad=2,dtype=bf16", IMAGE),
+    (f"{CONV},dtype=f16", IMAGE),
+    (f"{CONV},pad=1,dtype=i8,bias", IMAGE),
+    (f"{GROUPED},pad=1,dtype=f32,bias,epilogue=relu", ("tile dim=g size=1", *IMAGE)),
+    (f"{GROUPED},stride=2,dtype=bf16", ("tile dim=g size=1", *IMAGE)),
+    (f"{GROUPED},layout=nchw_fchw,pad=1,dtype=f32,bias", ("tile dim=g size=1", *PIXELS)),
+    (f"{CONV},layout=nchw_fchw,stride=2,dtype=i8,epilogue=relu", PIXELS),
+    ("conv2d:n=2,h=6,w=7,ci=16,co=33,kh=1,kw=1,layout=nchw_fchw,dtype=f64", PIXELS),
+    # outputs of one row or column, and an image whose end a stride leaves unread
+    ("conv2d:n=1,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,dtype=f32", IN_PLACE),
+    ("conv2d:n=2,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,layout=nchw_fchw,dtype=f32", PIXELS),
+]
+
+
+@pytest.mark.parametrize(("text", "steps"), RIGHT)
+def test_script_proves(text: str, steps: tuple[str, ...]) -> None:
+    problem = parse_problem(text)
+    proof = prove(problem, schedule(*steps), seconds=60)
+    assert proof.ok, proof.message
+    assert proof.gflops is not None and proof.interval is not None
+    assert proof.interval[0] <= proof.gflops <= proof.interval[1]
+    columns = iteration_space(problem).extent(iteration_space(problem).col)
+    assert proof.vectorised or columns == 1
+
+
+def test_proof_survives_json_and_fills_the_header() -> None:
+    proof = prove(parse_problem("matmul:m=8,n=16,k=8,dtype=f32"), schedule(*IN_PLACE))
+    assert Proof.from_json(proof.to_json()) == proof
+    header = proof.script.partition("module")[0]
+    assert "problem:  matmul:m=8,n=16,k=8,dtype=f32" in header
+    assert f"mlir:     {mlir_version()}" in header
+    assert "GFLOP/s" in header
+
+
+def test_unrolling_deeper_than_a_chunk_is_harmless() -> None:
+    steps = schedule(
+        "stream dim=k depth=3", "register rows=2 cols=16 outer=cols", "unroll factor=8"
+    )
+    assert prove(parse_problem("matmul:m=4,n=16,k=7,dtype=f32"), steps).ok
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("matmul:m=8,n=16,k=8,dtype=f32", []),
+        ("matmul:m=8,n=16,k=8,dtype=bf16", ["bf16"]),
+        ("matmul:m=8,n=16,k=8,dtype=i8,weights=constant", ["VNNI", "every run"]),
+        ("matmul:m=8,n=16,k=8,dtype=f32,transpose_a", ["[depth, rows]"]),
+        ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=2,kw=1,layout=nchw_fchw,dtype=f32", ["gathered"]),
+        ("conv2d:n=1,h=4,w=4,ci=4,co=4,kh=1,kw=1,layout=nchw_fchw,dtype=f32", []),
+    ],
+)
+def test_what_scripts_do_otherwise_is_said(text: str, said: list[str]) -> None:
+    found = notes(parse_problem(text))
+    assert len(found) == len(said)
+    assert all(word in note for word, note in zip(said, found, strict=True))
+    script = emit_script(parse_problem(text), schedule("pack operand=B", *IN_PLACE))
+    assert all(f"// note:     {note}\n" in script for note in found)
+
+
+def test_a_proof_has_the_notes() -> None:
+    proof = prove(parse_problem("matmul:m=8,n=16,k=8,dtype=i8"), schedule(*IN_PLACE))
+    assert proof.ok and "VNNI" in proof.notes[0]
+    assert Proof.from_json(proof.to_json()) == proof
+
+
+def test_unknown_flavor_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="flavor=gpu"):
+        emit_script(parse_problem("matmul:m=4,n=4,k=4,dtype=f32"), schedule(*IN_PLACE), "gpu")
+
+
+def test_a_split_reduction_has_no_script_yet() -> None:
+    steps = schedule("register rows=4 cols=1 outer=cols", "split dim=k lanes=16")
+    with pytest.raises(UnsupportedError, match="split has no script yet") as caught:
+        emit_script(parse_problem("matmul:m=4,n=1,k=64,dtype=f32"), steps)
+    assert caught.value.field == "steps"
+
+
+def test_a_register_tile_of_one_column_is_refused() -> None:
+    with pytest.raises(LoweringError, match="more cols"):
+        emit_script(
+            parse_problem("matmul:m=4,n=4,k=4,dtype=f32"),
+            schedule("register rows=4 cols=1 outer=cols"),
+        )
+
+
+def test_blocks_that_would_need_splitting_twice_are_refused() -> None:
+    steps = schedule("tile dim=m size=40", "tile dim=m size=16", *IN_PLACE)
+    with pytest.raises(LoweringError, match="dim m"):
+        emit_script(parse_problem("matmul:m=100,n=16,k=8,dtype=f32"), steps)

@@ -1,0 +1,31 @@
+"""Random problems of every kind under random schedules: what is emitted proves."""
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from kernels.errors import LoweringError
+from kernels.mlir.cpu.script import emit_script
+from kernels.mlir.proof.prove import prove_script
+from kernels.target import detect
+from tests.kernels.strategies import problems, schedules
+
+EXAMPLES = 16
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.data())
+def test_random_schedules_prove(data: st.DataObject) -> None:
+    problem = data.draw(problems)
+    schedule = data.draw(schedules(problem, detect(), splits=False))
+    try:
+        script = emit_script(problem, schedule)
+    except LoweringError:
+        assume(False)
+    proof = prove_script(problem, script)
+    assert proof.ok, proof.message

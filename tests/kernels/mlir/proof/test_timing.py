@@ -1,0 +1,50 @@
+"""The median, and the order statistics around it."""
+
+import numpy as np
+import pytest
+
+from kernels.mlir.lowering.apply import StageError
+from kernels.mlir.lowering.jit import Call, compile_ir
+from kernels.mlir.proof.child.timing import summarise, time_call
+
+
+def test_interval_encloses_the_median() -> None:
+    timing = summarise([float(i) for i in range(101)])
+    assert timing.median == 50.0
+    # of 101 fair coins, 40 to 60 heads are 95% likely
+    assert (timing.low, timing.high) == (40.0, 60.0)
+
+
+def test_few_samples_give_their_extremes() -> None:
+    timing = summarise([3.0, 1.0, 2.0])
+    assert (timing.low, timing.median, timing.high) == (1.0, 2.0, 3.0)
+
+
+def test_calls_are_warmed_up_and_repeated() -> None:
+    calls: list[None] = []
+    time_call(lambda: calls.append(None), seconds=0.0)
+    assert len(calls) == 6
+
+
+def test_many_calls_are_one_entry() -> None:
+    text = """
+        define i64 @count(ptr %0, ptr %1, i64 %2, i64 %3, i64 %4) {
+          %6 = load i64, ptr %1, align 8
+          %7 = add i64 %6, 1
+          store i64 %7, ptr %1, align 8
+          ret i64 %7
+        }
+    """
+    cell = np.zeros(1, np.int64)
+    call = Call(compile_ir(text, "count"), [cell], None)
+    call()
+    call(41)
+    assert cell[0] == 42
+    with pytest.raises(ValueError, match="returns nothing"):
+        call.returned()
+
+
+def test_a_function_that_is_not_there_is_a_failure_to_compile() -> None:
+    with pytest.raises(StageError, match="no_such") as caught:
+        compile_ir("define void @f() { ret void }", "no_such")
+    assert caught.value.failure == "compile"

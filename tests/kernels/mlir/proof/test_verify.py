@@ -1,0 +1,229 @@
+"""Any script on any payload: what holds, what does not, and what is said of either."""
+
+import json
+import textwrap
+
+import pytest
+
+from kernels.mlir.cpu.script import emit_script, with_payload
+from kernels.mlir.proof.verify import verify
+from kernels.problem import parse_problem
+from tests.kernels.mlir.build import PACKED, schedule
+from tests.kernels.mlir.payloads import gelu, layer_norm, softmax
+
+PAYLOAD = """
+func.func @product(%a: tensor<16x24xf32>, %b: tensor<24x40xf32>, %c: tensor<16x40xf32>)
+    -> tensor<16x40xf32> {
+  %0 = linalg.matmul ins(%a, %b : tensor<16x24xf32>, tensor<24x40xf32>)
+      outs(%c : tensor<16x40xf32>) -> tensor<16x40xf32>
+  return %0 : tensor<16x40xf32>
+}
+"""
+IN_PLACE = """
+func.func @square(%x: memref<8x8xi32>, %y: memref<8x8xi32>) {
+  linalg.matmul ins(%x, %x : memref<8x8xi32>, memref<8x8xi32>) outs(%y : memref<8x8xi32>)
+  return
+}
+"""
+MATMUL = parse_problem("matmul:m=16,n=40,k=24,dtype=f32")
+
+
+def script(*lines: str) -> str:
+    """A module whose main sequence has `%op`, the only linalg op, and these lines."""
+    body = [
+        "%op = transform.structured.match interface{LinalgOp} in %root"
+        " : (!transform.any_op) -> !transform.any_op",
+        *lines,
+        "transform.yield",
+    ]
+    main = "transform.named_sequence @__transform_main(%root: !transform.any_op) {"
+    text = "\n".join([main, *(f"  {line}" for line in body), "}"])
+    head = "module attributes {transform.with_named_sequence} {\n"
+    return f"{head}{textwrap.indent(text, '  ')}\n}}\n"
+
+
+def tiled(sizes: str, loops: int) -> str:
+    handles = ", ".join(["!transform.any_op"] * (1 + loops))
+    return script(
+        f"%t, %l:{loops} = transform.structured.tile_using_for %op tile_sizes {sizes}"
+        f" : (!transform.any_op) -> ({handles})"
+    )
+
+
+def test_somebody_elses_script_on_a_payload() -> None:
+    verdict = verify(tiled("[2, 0, 4]", 2), payload=PAYLOAD)
+    assert verdict.proof.ok, verdict.proof.message
+    assert verdict.outline == (
+        "func @product",
+        "  for 8 trips, step 2",
+        "    for 6 trips, step 4",
+        "      linalg.matmul on tensor<2x40xf32>",
+    )
+    assert verdict.unscripted_us is not None and verdict.proof.time_us is not None
+    assert verdict.proof.gflops is None, "of an unknown payload no operations are counted"
+
+
+def test_a_payload_that_writes_to_its_arguments() -> None:
+    verdict = verify(tiled("[3]", 1), payload=IN_PLACE)
+    assert verdict.proof.ok, verdict.proof.message
+    assert "  for 3 trips, step 3" in verdict.outline
+
+
+def test_a_script_that_holds_its_payload() -> None:
+    text = tiled("[8, 8]", 2).replace("{\n", "{\n" + PAYLOAD, 1)
+    assert verify(text).proof.ok
+
+
+def test_a_script_on_the_payload_of_a_problem_is_compared_with_the_reference() -> None:
+    verdict = verify(emit_script(MATMUL, schedule(*PACKED)), problem=MATMUL)
+    assert verdict.proof.ok, verdict.proof.message
+    assert verdict.proof.gflops is not None and verdict.proof.vectorised
+    assert any("vector.fma vector<16xf32>" in line for line in verdict.outline)
+    assert any("memref.alloc memref<" in line for line in verdict.outline)
+    assert verdict.unscripted_us is None
+    tiled_alone = verify(tiled("[2, 0, 4]", 2), problem=parse_problem(f"{MATMUL},init=accumulate"))
+    assert tiled_alone.proof.ok and not tiled_alone.proof.vectorised
+
+
+WRONG = [
+    (tiled("[2, 2, 2, 2]", 2), "apply", "line 4: %t, %l:2 = transform.structured.tile_using_for"),
+    (script("transform.structured.nonsense %op"), "apply", "line 4: "),
+    ("module {}", "apply", "no transform.named_sequence @__transform_main"),
+    ("this is not MLIR", "apply", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "failure", "says"), WRONG)
+def test_diagnostics_come_back_with_their_line(text: str, failure: str, says: str) -> None:
+    verdict = verify(text, payload=PAYLOAD)
+    assert not verdict.proof.ok and not verdict.proof.applied
+    assert verdict.proof.failure == failure
+    assert says in verdict.proof.message
+
+
+def test_a_script_is_held_to_the_payload_that_it_holds() -> None:
+    adds = with_payload(MATMUL, emit_script(MATMUL, schedule(*PACKED))).replace(
+        "outs(%init", "outs(%C"
+    )
+    assert verify(adds).proof.ok
+
+
+def passed_through(name: str, options: str = "{}") -> str:
+    """A script that runs a pass on the function."""
+    return script(
+        '%f = transform.structured.match ops{["func.func"]} in %root'
+        " : (!transform.any_op) -> !transform.any_op",
+        f'%g = transform.apply_registered_pass "{name}" with options = {options} to %f'
+        " : (!transform.any_op) -> !transform.any_op",
+    )
+
+
+def demoted(to: str) -> str:
+    return passed_through(
+        "iree-global-opt-demote-contraction-inputs", f'{{"type" = "{to}", "operation" = "all"}}'
+    )
+
+
+def with_maps(a: str, b: str) -> str:
+    """A script that has the matmul read its operands through other maps."""
+    maps = ", ".join(f"affine_map<(m, n, k) -> {dims}>" for dims in (a, b, "(m, n)"))
+    return script(
+        f"%maps = transform.param.constant [{maps}] -> !transform.any_param",
+        "%wrong = transform.structured.generalize %op : (!transform.any_op) -> !transform.any_op",
+        'transform.annotate %wrong "indexing_maps" = %maps'
+        " : !transform.any_op, !transform.any_param",
+    )
+
+
+SQUARE = PAYLOAD.replace("16x24", "19x19").replace("24x40", "19x19").replace("16x40", "19x19")
+WHOLE = SQUARE.replace("f32", "i32")
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        (demoted("f16"), PAYLOAD),
+        (demoted("f16"), PAYLOAD.replace("24", "1543")),
+        (with_maps("(k, m)", "(k, n)"), SQUARE),
+        (with_maps("(m, k)", "(n, k)"), SQUARE),
+        (with_maps("(k, m)", "(k, n)"), WHOLE),
+    ],
+)
+def test_a_script_that_changes_what_is_computed_is_wrong(text: str, payload: str) -> None:
+    proof = verify(text, payload=payload).proof
+    assert proof.applied and proof.executed and not proof.ok
+    assert proof.failure == "wrong", proof.message
+    assert "the payload's own is" in proof.message
+    json.dumps(proof.to_json(), allow_nan=False)
+
+
+def test_the_same_passes_and_maps_are_right_where_they_change_nothing() -> None:
+    assert verify(with_maps("(m, k)", "(k, n)"), payload=SQUARE).proof.ok
+    half = PAYLOAD.replace("f32", "f16")
+    assert verify(demoted("f16"), payload=half).proof.ok
+
+
+def test_a_script_that_changes_the_signature_is_refused() -> None:
+    proof = verify(
+        passed_through("iree-input-conversion-demote-f32-to-f16").replace(
+            '["func.func"]', '["builtin.module"]'
+        ),
+        payload=PAYLOAD,
+    ).proof
+    assert proof.failure == "verify"
+    assert "f16[16, 40] from @product of f32[16, 24]" in proof.message
+
+
+def test_a_sum_that_is_split_and_vectorised_is_right() -> None:
+    text = script(
+        "%f, %p, %c, %l = transform.structured.tile_reduction_using_for %op by tile_sizes"
+        " = [0, 0, 4] : (!transform.any_op) -> (!transform.any_op, !transform.any_op,"
+        " !transform.any_op, !transform.any_op)",
+    )
+    verdict = verify(text, payload=PAYLOAD.replace("24", "29"))
+    assert verdict.proof.ok, verdict.proof.message
+    assert verdict.proof.max_error, "the sums are in another order"
+
+
+NOTHING = script()
+
+
+def test_a_script_that_changes_nothing_is_as_fast_as_no_script() -> None:
+    verdict = verify(NOTHING, payload=PAYLOAD)
+    assert verdict.unscripted_us is not None and verdict.proof.time_us is not None
+    # Both run the same code in turns; a first call, with cold pages, takes several times as long.
+    assert 0.6 < verdict.unscripted_us / verdict.proof.time_us < 1.7
+
+
+@pytest.mark.parametrize(
+    "payload", [softmax(), softmax(low="-3.4e38"), gelu(), gelu(function="tanh"), layer_norm()]
+)
+def test_payloads_of_a_network_are_verified(payload: str) -> None:
+    verdict = verify(NOTHING, payload=payload)
+    assert verdict.proof.ok, verdict.proof.message
+    assert verdict.proof.max_error == 0
+
+
+def test_a_softmax_of_one_op_is_verified() -> None:
+    payload = """
+func.func @f(%a: tensor<7x131xf32>, %b: tensor<7x131xf32>) -> tensor<7x131xf32> {
+  %0 = linalg.softmax dimension(1) ins(%a : tensor<7x131xf32>) outs(%b : tensor<7x131xf32>)
+      -> tensor<7x131xf32>
+  return %0 : tensor<7x131xf32>
+}"""
+    assert verify(NOTHING, payload=payload).proof.ok
+
+
+@pytest.mark.parametrize(
+    ("payload", "says"),
+    [
+        (PAYLOAD.replace("tensor<16x24xf32>", "tensor<?x24xf32>"), "tensor<?x24xf32>"),
+        (PAYLOAD + IN_PLACE, "2 functions; give one"),
+        ("func.func @f(%x: f32) -> f32 { return %x : f32 }", "has f32 in its signature"),
+        ("nonsense", "payload: "),
+    ],
+)
+def test_a_payload_that_cannot_be_run_is_refused_with_the_reason(payload: str, says: str) -> None:
+    verdict = verify(tiled("[2]", 1), payload=payload)
+    assert not verdict.proof.ok
+    assert says in verdict.proof.message

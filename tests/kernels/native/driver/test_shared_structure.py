@@ -1,0 +1,117 @@
+"""Loops of one trip: the same nest to whoever counts, and one driver for more schedules."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.loopnest import build, count
+from kernels.native.driver import shared_structure as module
+from kernels.native.driver.shared_structure import LEAST_WORK, uniform
+from kernels.native.plan import plan
+from kernels.problem import parse_problem
+from kernels.problem.iteration import iteration_space
+from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Step, Stream, Tile
+from kernels.target import Target
+from tests.kernels.strategies import problems, schedules
+
+LARGE = parse_problem("matmul:m=200,n=300,k=100,dtype=f32")
+TILE = Register(6, 64)
+
+
+@pytest.fixture
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Problems of any size have loops of one trip."""
+    monkeypatch.setattr(module, "LEAST_WORK", 0)
+
+
+@settings(
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(st.data())
+def test_nothing_happens_more_or_less_often(
+    host: Target, any_size: None, data: st.DataObject
+) -> None:
+    problem = data.draw(problems)
+    nest = build(problem, data.draw(schedules(problem, host)))
+    with_more = uniform(nest)
+    assert count(problem, with_more) == count(problem, nest)
+    assert [e for e in with_more.entries if e in nest.entries] == list(nest.entries)
+    assert uniform(with_more) == with_more
+    added = [loop for loop in with_more.loops if loop not in nest.loops]
+    assert all(loop.trips == 1 and loop.step == nest.space.extent(loop.dim) for loop in added)
+
+
+def test_the_loops_that_are_left_out_come_where_a_search_has_them() -> None:
+    nest = build(LARGE, Schedule((Tile("n", 128), Pack("B"), Pack("A"), TILE)))
+    assert str(uniform(nest)) == (
+        "for n step 128  # tile, 3 trips\n"
+        "  for k step 100  # stream, 1 trips\n"
+        "    pack B to 2x1x100x64\n"
+        "    for m step 200  # tile, 1 trips\n"
+        "      pack A to 200x100\n"
+        "      for n step 64  # micro, 2 trips\n"
+        "        for m step 6  # micro, 34 trips\n"
+        "          micro-kernel 6x64 over 100, unrolled 1"
+    )
+
+
+def test_of_an_image_the_lines_are_blocked() -> None:
+    problem = parse_problem("conv2d:n=2,h=34,w=34,ci=64,co=64,kh=3,kw=3,groups=2,dtype=f32")
+    steps = (Tile("g", 1), Pack("B"), Tile("n", 1), Register(4, 32))
+    loops = [(loop.dim, loop.kind) for loop in uniform(build(problem, Schedule(steps))).loops]
+    assert loops[:5] == [
+        ("g", "tile"), ("co", "tile"), ("ci", "stream"), ("n", "tile"), ("oh", "tile"),
+    ]  # fmt: skip
+
+
+def test_parallel_loops_stay_outside() -> None:
+    nest = uniform(build(LARGE, Schedule((Parallel("m", 2), TILE))))
+    assert [loop.kind for loop in nest.loops[:4]] == ["parallel", "tile", "stream", "tile"]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (Tile("m", 60), Tile("n", 128), TILE),  # rows outside
+        (Tile("m", 60), Pack("B"), TILE),
+        (Pack("A"), Pack("B"), TILE),
+        (Tile("n", 256), Tile("n", 128), TILE),
+    ],
+)
+def test_another_order_stays_as_it_is(steps: tuple[Step, ...]) -> None:
+    nest = build(LARGE, Schedule(steps))
+    assert uniform(nest) == nest
+
+
+@pytest.mark.parametrize(
+    ("text", "is_enough"),
+    [
+        ("matmul:m=128,n=128,k=64,dtype=f32", True),
+        ("matmul:m=128,n=128,k=63,dtype=f32", False),
+        ("matmul:batch=9,m=64,n=64,k=64,dtype=f32", False),  # each of them is small
+        ("conv2d:n=9,h=10,w=10,ci=32,co=32,kh=3,kw=3,dtype=f32", False),  # each image
+        ("conv2d:n=1,h=34,w=34,ci=32,co=32,kh=3,kw=3,dtype=f32", True),
+    ],
+)
+def test_a_small_problem_has_no_loop_too_many(text: str, is_enough: bool) -> None:
+    problem = parse_problem(text)
+    steps: list[Step] = [Tile(dim, 1) for dim in iteration_space(problem).singles]
+    nest = build(problem, Schedule((*steps, TILE)))
+    assert (uniform(nest) != nest) == is_enough
+    assert LEAST_WORK == 128 * 128 * 64
+
+
+def source(host: Target, *steps: Step, shares: bool = True) -> str:
+    return plan(LARGE, Schedule((*steps, TILE)), host, shares_driver=shares).source.text
+
+
+def test_schedules_that_differ_in_blocks_share_a_driver(host: Target) -> None:
+    blocked = source(host, Tile("n", 128), Stream("k", 50), Pack("B"), Tile("m", 60))
+    assert blocked == source(host, Pack("B")) == source(host, Stream("k", 20), Pack("B"))
+    assert blocked != source(host)
+    assert blocked != source(host, Pack("B"), shares=False), "what users export has no such loop"
+
+
+def test_one_that_prefetches_looks_at_the_loops_that_there_are(host: Target) -> None:
+    steps = (Tile("n", 128), Pack("B"), Prefetch("B"))
+    assert source(host, *steps) == source(host, *steps, shares=False)

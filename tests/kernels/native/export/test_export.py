@@ -1,0 +1,327 @@
+"""Exported kernels: they stand alone, are right, and refuse what they are not for."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from kernels.errors import LoweringError
+from kernels.native.export.driver_source import wrapped
+from kernels.native.export.module import Tuned, export
+from kernels.oracle.reference import compare, make_operands, reference
+from kernels.problem import Problem, parse_problem
+from kernels.problem.iteration import iteration_space
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Split,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
+from kernels.target import Target
+
+TINY = Target("testcpu", features=frozenset({"avx2", "fma"}), vector_bytes=32, vector_registers=16)
+
+
+def goto(target: Target, dtype: str) -> Schedule:
+    """Every step, with blocks that divide nothing."""
+    lanes = target.lanes(dtype)
+    return Schedule(
+        (
+            Tile("n", 3 * lanes),
+            Stream("k", 48),
+            Pack("B"),
+            Tile("m", 20),
+            Pack("A"),
+            Register(4, lanes),
+            Unroll(3),
+        )
+    )
+
+
+def convolution(target: Target) -> Schedule:
+    register = Register(3, target.lanes("f32"))
+    return Schedule((Pack("B"), Tile("n", 1), Tile("oh", 4), Pack("A"), register))
+
+
+def patches(target: Target) -> Schedule:
+    return Schedule((Stream("k", 8), Pack("B"), Pack("A"), Register(3, target.lanes("f32"))))
+
+
+def nest_for(problem: Problem, target: Target) -> Schedule:
+    """Schedules of the one or the other sort, without the dims that are visited singly."""
+    if iteration_space(problem).image == "B":
+        return patches(target)
+    is_conv = problem.op == "conv2d"
+    return convolution(target) if is_conv else goto(target, problem.element.name)
+
+
+def load(text: str, folder: Path) -> ModuleType:
+    path = folder / "exported.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("exported", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_alone(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a module as a user does who has numba and numpy, and nothing of ours."""
+    path = folder / "alone.py"
+    path.write_text(text)
+    command = [sys.executable, "-I", str(path)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "matmul:m=61,n=97,k=127,dtype=f32",
+        "matmul:m=61,n=97,k=127,dtype=f32,bias,epilogue=relu",
+        "matmul:m=13,n=33,k=51,dtype=f64,init=accumulate",
+        "matmul:m=13,n=33,k=51,dtype=i32,init=accumulate,bias,epilogue=relu",
+        "conv2d:n=2,h=9,w=11,ci=5,co=21,kh=3,kw=2,stride=2,pad=1,dtype=f32,bias,epilogue=relu",
+        "conv2d:n=1,h=12,w=12,ci=3,co=16,kh=3,kw=3,dilation=2,pad=2,dtype=f32",
+        "conv2d:n=1,h=9,w=11,ci=5,co=21,kh=3,kw=2,stride=2,pad=1,layout=nchw_fchw,dtype=f32,bias",
+    ],
+)
+def test_an_exported_kernel_is_right(spelled: str, host: Target, tmp_path: Path) -> None:
+    problem = parse_problem(spelled)
+    schedule = nest_for(problem, host)
+    module = load(export(problem, schedule, host), tmp_path)
+    operands = make_operands(problem, 7)
+    expected = reference(problem, operands)
+    out = operands["C"].copy()
+    inputs = operands["A"], operands["B"]
+    call = getattr(module, problem.op)
+    if getattr(problem, "init", "zero") == "accumulate":
+        with pytest.raises(ValueError, match="give out"):
+            call(*inputs, bias=operands.get("bias"))
+        result = call(*inputs, out, operands.get("bias"))
+        assert result is out
+    else:
+        result = call(*inputs, bias=operands.get("bias"))
+    error, tolerance = compare(problem, result, expected)
+    assert error <= tolerance
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "bf16", "f16", "i8"])
+def test_an_exported_split_reduction_is_right(dtype: str, host: Target, tmp_path: Path) -> None:
+    problem = parse_problem(f"matmul:m=61,n=3,k=127,dtype={dtype},bias,epilogue=relu")
+    split = Split("k", host.lanes(dtype))
+    schedule = Schedule((Stream("k", 100), Pack("B"), Register(4, 2), split, Unroll(2)))
+    done = run_alone(export(problem, schedule, host), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "matmul:batch=3,m=19,n=37,k=70,dtype=f32,bias,epilogue=relu",
+        "matmul:m=19,n=37,k=71,dtype=bf16,transpose_a",
+        "matmul:m=19,n=37,k=71,dtype=f16,transpose_b",
+        "matmul:m=19,n=37,k=71,dtype=i8,transpose_a,transpose_b,bias",
+        "conv2d:n=1,h=7,w=9,ci=8,co=36,kh=3,kw=3,pad=1,groups=2,dtype=bf16",
+        "matmul:m=21,n=35,k=53,dtype=i32,init=accumulate",
+        "conv2d:n=1,h=7,w=9,ci=4,co=18,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias",
+        "conv2d:n=2,h=7,w=9,ci=4,co=18,kh=3,kw=3,stride=3,groups=2,layout=nchw_fchw,dtype=i8,bias",
+        "conv2d:n=1,h=7,w=9,ci=4,co=18,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f16",
+    ],
+)
+def test_a_module_checks_itself_without_this_project(
+    spelled: str, host: Target, tmp_path: Path
+) -> None:
+    problem = parse_problem(spelled)
+    schedule = nest_for(problem, host)
+    lead = [Tile(dim, 1) for dim in iteration_space(problem).lead]
+    schedule = Schedule((*lead, *schedule.steps))
+    done = run_alone(export(problem, schedule, host), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"OK {problem}: ")
+    assert "GFLOP/s" in done.stdout
+    assert not done.stderr
+
+
+def test_the_self_check_sees_a_wrong_kernel(host: Target, tmp_path: Path) -> None:
+    problem = parse_problem("matmul:m=8,n=16,k=8,dtype=f32")
+    text = export(problem, Schedule((Register(2, host.lanes("f32")),)), host)
+    assert "k_extent = 8" in text
+    done = run_alone(text.replace("k_extent = 8", "k_extent = 7"), tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("WRONG: matmul:m=8,n=16,k=8,dtype=f32")
+
+
+def test_a_processor_without_the_features_is_told_in_one_line(host: Target, tmp_path: Path) -> None:
+    problem = parse_problem("matmul:m=8,n=16,k=8,dtype=f32")
+    text = export(problem, Schedule((Register(2, host.lanes("f32")),)), host)
+    start = text.index("NEEDS = (")
+    wrong = text[:start] + text[start:].replace("NEEDS = (", "NEEDS = ('imaginary', ", 1)
+    done = run_alone(wrong, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"is for {host.canonical} and needs imaginary" in done.stderr
+    with pytest.raises(ImportError, match="needs imaginary"):
+        load(wrong, tmp_path)
+
+
+def test_imports_are_numba_and_numpy(host: Target) -> None:
+    conv = parse_problem("conv2d:n=1,h=9,w=9,ci=4,co=8,kh=3,kw=3,pad=1,dtype=f32")
+    tree = ast.parse(export(conv, convolution(host), host))
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(str(node.module).split(".")[0])
+    assert names == {"numba", "numpy"}
+
+
+def test_the_text_is_the_golden_one_apart_from_its_ir(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem("matmul:m=10,n=24,k=6,dtype=f32,bias,epilogue=relu")
+    schedule = Schedule((Stream("k", 4), Pack("B"), Tile("m", 4), Pack("A"), Register(2, 16)))
+    tuned = Tuned(12.5, 0.25, "numba 1, llvmlite 2")
+    text = export(problem, schedule, TINY, tuned, "numba 3, llvmlite 4")
+    assert text == export(problem, schedule, TINY, tuned, "numba 3, llvmlite 4")
+    ast.parse(text)
+    start, end = text.index('KERNELS = """'), text.index('"""\nNAMES')
+    digest = text[text.index("tilewise_kernel_full_") :][21:33]
+    shown = (text[:start] + 'KERNELS = """' + text[end:]).replace(digest, "DIGEST")
+    golden("kernel.py.txt", shown)
+
+
+def test_operands_are_checked_before_any_address_is_used(host: Target, tmp_path: Path) -> None:
+    problem = parse_problem("matmul:m=6,n=16,k=6,dtype=f32")
+    module = load(export(problem, Schedule((Register(2, host.lanes("f32")),)), host), tmp_path)
+    a, b = np.ones((6, 6), np.float32), np.ones((6, 16), np.float32)
+    read_only = np.empty((6, 16), np.float32)
+    read_only.flags.writeable = False
+    for arguments, message in (
+        ((a[:5], b), r"a is float32\[5, 6\], not float32\[6, 6\]"),
+        ((a, b.astype(np.float64)), r"b is float64\[6, 16\]"),
+        ((a.T, b), "a is not contiguous"),
+        ((a.tolist(), b), "a is list"),
+        ((a, b, read_only), "out is read-only"),
+        ((a, b, b), "out overlaps"),
+        ((a, b, None, np.ones(16, np.float32)), "adds no bias"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            module.matmul(*arguments)
+    assert (module.matmul(a, b) == 6).all()
+
+
+def test_threads_do_not_share_scratch(host: Target, tmp_path: Path) -> None:
+    problem = parse_problem("matmul:m=96,n=96,k=96,dtype=i32")
+    module = load(export(problem, goto(host, "i32"), host), tmp_path)
+    rng = np.random.default_rng(0)
+    wrong: list[int] = []
+    module.matmul(*(np.zeros((96, 96), np.int32) for _ in range(2)))
+
+    def work(a: np.ndarray, b: np.ndarray) -> None:
+        wrong.extend(int((module.matmul(a, b) != a @ b).sum()) for _ in range(200))
+
+    pairs = [rng.integers(-9, 9, (2, 96, 96), dtype=np.int32) for _ in range(3)]
+    threads = [threading.Thread(target=work, args=tuple(pair)) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 600
+    assert not any(wrong)
+
+
+def test_two_kernels_in_one_process_keep_their_code_apart(host: Target, tmp_path: Path) -> None:
+    lanes = host.lanes("f32")
+    a, b = np.ones((6, 6), np.float32), np.ones((6, 16), np.float32)
+    plain = parse_problem("matmul:m=6,n=16,k=6,dtype=f32")
+    deep = parse_problem("matmul:m=6,n=16,k=7,dtype=f32")
+    first = load(export(plain, Schedule((Register(2, lanes),)), host), tmp_path)
+    second = load(export(deep, Schedule((Register(3, lanes),)), host), tmp_path)
+    assert (second.matmul(np.ones((6, 7), np.float32), np.ones((7, 16), np.float32)) == 7).all()
+    assert (first.matmul(a, b) == 6).all()
+    assert not set(first.NAMES) & set(second.NAMES), "whoever links them may link both"
+
+
+def test_a_schedule_that_the_target_cannot_run_is_refused(host: Target) -> None:
+    deep = parse_problem("matmul:m=6,n=16,k=6,dtype=f32")
+    with pytest.raises(LoweringError, match="cols=17"):
+        export(deep, Schedule((Register(2, 17),)), host)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i8"])
+@pytest.mark.parametrize("keys", ["", ",bias,epilogue=relu"])
+def test_constant_weights_are_packed_by_a_function_of_their_own(
+    dtype: str, keys: str, host: Target, tmp_path: Path
+) -> None:
+    problem = parse_problem(f"matmul:m=19,n=70,k=41,dtype={dtype},weights=constant{keys}")
+    steps = (Tile("n", 32), Stream("k", 24), Pack("B"), Pack("A"), Register(4, 32), Unroll(2))
+    module = load(export(problem, Schedule(steps), host), tmp_path)
+    module.main()
+    operands = make_operands(problem, 3)
+    packed = module.pack(operands["B"])
+    operands["B"][...] = 0  # packed once: the kernel does not look at it again
+    bias = operands.get("bias")
+    expected = reference(problem, make_operands(problem, 3))
+    for _ in range(2):
+        result = module.matmul(operands["A"], packed, bias=bias)
+        error, tolerance = compare(problem, result, expected)
+        assert error <= tolerance
+    with pytest.raises(ValueError, match="packed is"):
+        module.matmul(operands["A"], operands["B"], bias=bias)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        (
+            "matmul:m=50,n=130,k=33,dtype=f32,bias",
+            (Parallel("m", 2), Parallel("n", 2), Stream("k", 16), Pack("B"), Register(4, 32)),
+        ),
+        (
+            "matmul:m=50,n=130,k=33,dtype=f32,weights=constant",
+            (Parallel("n", 2), Pack("B"), Register(4, 32), Unroll(2)),
+        ),
+        (
+            "conv2d:n=2,h=9,w=11,ci=5,co=33,kh=3,kw=3,pad=1,dtype=f32",
+            (Parallel("oh", 3), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16)),
+        ),
+    ],
+)
+def test_parts_run_on_threads_of_the_module(
+    text: str, steps: tuple[Step, ...], host: Target, tmp_path: Path
+) -> None:
+    problem = parse_problem(text)
+    source = export(problem, Schedule(steps), host.with_threads(4))
+    for _ in range(3):
+        load(source, tmp_path).main()
+
+
+def test_needs_follow_the_width_of_the_vectors() -> None:
+    problem = parse_problem("matmul:m=6,n=16,k=6,dtype=f32")
+    schedule = Schedule((Register(2, 16),))
+    assert "NEEDS = ('avx2', 'fma')" in export(problem, schedule, TINY)
+    integers = replace(problem, dtype="i32")
+    assert "NEEDS = ('avx2',)" in export(integers, schedule, TINY)
+    wide = replace(TINY, features=frozenset({"avx512f", "fma"}), vector_bytes=64)
+    assert "NEEDS = ('avx512f', 'fma')" in export(problem, schedule, wide)
+    assert "NEEDS = ()" in export(problem, schedule, Target("old"))
+
+
+def test_long_lines_break_after_commas_within_brackets() -> None:
+    line = "    call(" + ", ".join(f"argument_{i}" for i in range(20)) + ")"
+    parts = wrapped(line).splitlines()
+    assert all(len(part) <= 100 for part in parts)
+    assert "".join(part.strip() + " " for part in parts).strip() == line.strip()
+    assert wrapped("x = 1, 2") == "x = 1, 2"

@@ -1,0 +1,162 @@
+"""What drivers do when Numba compiles them, and when they are compiled without it."""
+
+import ctypes
+import functools
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from llvmlite import ir
+
+from kernels.errors import LoweringError
+from kernels.native import lower
+from kernels.native.jit.drivers import Drivers, load_driver
+from kernels.native.jit.object_code import Loaded, compile_module
+from kernels.native.language.definitions import definitions, language
+from kernels.native.language.to_ir import emit_driver
+from kernels.native.plan import plan
+from kernels.oracle.reference import make_operands
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Parallel, Register, Schedule, Tile
+from kernels.target import Target
+from tests.kernels.strategies import problems, schedules
+
+HEADER = "from numba import njit\n\n@njit\n"
+
+
+def with_numba(text: str) -> Drivers:
+    """A driver's source as users' Numba compiles it."""
+    module: dict[str, object] = {}
+    exec(text, module)
+    return Drivers(module["driver"], module.get("prepare"), 0, None)
+
+
+def without(text: str, arguments: int) -> Callable[..., int]:
+    """The last function of `text`, compiled here; it lives as long as what is given."""
+    module = ir.Module("driver")
+    function = emit_driver(module, text)[-1]
+    made = compile_module(module, [function], "level 1 by function")
+    owner = Loaded(made)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)
+    return functools.partial(called, kind(owner.addresses[0]), owner)
+
+
+def called(function: Callable[..., int], _owner: Loaded, *given: int) -> int:
+    return function(*given)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_both_ways_compute_and_count_the_same(
+    data: st.DataObject, host: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = data.draw(problems)
+    schedule = data.draw(schedules(problem, host))
+    results, counts = [], []
+    for compiled in (load_driver, with_numba):
+        monkeypatch.setattr("kernels.native.executable.load_driver", compiled)
+        executable = lower(problem, schedule, host)
+        # Numba's driver has no address for threads to call.
+        assume(len(executable.nest.parts) == 1)
+        operands = make_operands(problem, 0)
+        counts.append(executable.counted_run(operands))
+        results.append(operands["C"].tobytes())
+    assert results[0] == results[1]
+    assert counts[0] == counts[1]
+
+
+EXPRESSIONS = (
+    "x // y", "x % y", "-x + y * 3 - z", "min(x, y, z)", "max(x, y)", "x | 7",
+    "x if y < z else z", "(x < y) + (y <= z) * 2 + (x == z) * 4 + (x != y) * 8",
+    "x > y or y >= z", "x < y and y < z", "not x", "not (x < y or z)",
+    "1 if x and y or not z else 2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_an_expression_is_what_python_makes_of_it(expression: str) -> None:
+    text = f"def f(x, y, z):\n    return {expression}\n"
+    meant: dict[str, Callable[..., int]] = {}
+    exec(text, meant)
+    # `and` and `or` give a truth value here, as they do in a condition.
+    truth = any(word in expression for word in ("or", "and", "not")) and " if " not in expression
+    found = without(HEADER + text, 3)
+    rng = random.Random(1)
+    for _ in range(200):
+        x, z = rng.randint(-9, 9), rng.randint(-9, 9)
+        y = rng.choice([-7, -3, -1, 1, 2, 5, 8])
+        wanted = meant["f"](x, y, z)
+        assert found(x, y, z) == (int(bool(wanted)) if truth else wanted), (x, y, z)
+
+
+STATEMENTS = (
+    "for i in range(x):\n    total += i * y",
+    "for i in range(y, x):\n    if i % 3 == 0:\n        continue\n    total += i",
+    "for i in range(y, x, 4):\n    i = i + 100\n    total += i",
+    "while x > y:\n    x -= 3\n    if x % 2:\n        continue\n    total += x",
+    "for i in range(x):\n    for j in range(i):\n        total += j\n        if j == y:\n"
+    "            return total",
+    "if x < y:\n    total = 1\nelif x == y:\n    total = 2\n"
+    "else:\n    total, x = x, y\n    total -= x",
+)
+
+
+@pytest.mark.parametrize("body", STATEMENTS)
+def test_statements_do_what_they_do_in_python(body: str) -> None:
+    lines = ["total = 0", *body.splitlines(), "return total * 1000 + x"]
+    text = "def f(x, y):\n" + "".join(f"    {line}\n" for line in lines)
+    meant: dict[str, Callable[..., int]] = {}
+    exec(text, meant)
+    found = without(HEADER + text, 2)
+    for x in range(-2, 30, 3):
+        for y in range(-1, 9):
+            assert found(x, y) == meant["f"](x, y), (x, y)
+
+
+@pytest.mark.parametrize(
+    "body", ["return [x]", "return x / 2", "for i in (1, 2): pass", "return abs(x)", "del x"]
+)
+def test_what_is_not_of_the_language_is_named(body: str) -> None:
+    with pytest.raises(LoweringError, match="language"):
+        emit_driver(ir.Module("driver"), f"{HEADER}def f(x):\n    {body}\n")
+
+
+def test_a_name_that_has_no_value_where_it_is_used_is_refused() -> None:
+    text = f"{HEADER}def f(x):\n    for i in range(x):\n        y = i\n    return y\n"
+    with pytest.raises(LoweringError, match="y is not of the language"):
+        without(text, 1)
+
+
+def test_the_language_has_what_drivers_import() -> None:
+    assert {"pack_b", "pack_image", "pack_patches", "pack_transposed_a", "wait_for_all"} <= set(
+        language().functions
+    )
+    assert "call_address" not in language().functions, "a primitive"
+    assert definitions("A, B = 1, 2 * 8\nC = A << 3\nD = 'text'\n").constants == {
+        "A": 1, "B": 16, "C": 8,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "wanted"),
+    [
+        ("m=64,n=64,k=8", (Register(4, 16),), {"full"}),
+        ("m=62,n=64,k=8", (Register(4, 16),), {"full", "edge"}),
+        ("m=64,n=60,k=8", (Register(4, 16),), {"full", "edge"}),
+        ("m=64,n=64,k=8", (Tile("m", 12), Register(4, 16)), {"full"}),
+        ("m=64,n=64,k=8", (Parallel("m", 2), Register(4, 16)), {"full"}),
+        ("m=64,n=64,k=8", (Pack("A"), Register(4, 16)), {"full", "copy_rows"}),
+        (
+            "m=64,n=64,k=8",
+            (Pack("B"), Register(4, 16)),
+            {"full", "filling", "pack_b_panel"},
+        ),
+    ],
+)
+def test_only_what_is_called_is_compiled(
+    text: str, steps: tuple, wanted: set[str], host: Target
+) -> None:
+    problem = parse_problem(f"matmul:{text},dtype=f32")
+    assert set(plan(problem, Schedule(steps), host).functions) == wanted

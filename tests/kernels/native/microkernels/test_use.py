@@ -1,0 +1,107 @@
+"""Which tiles are cut, what share of the time they take, and what that makes of their code."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.loopnest import Loop, Nest, build
+from kernels.native.jit.functions import pieces
+from kernels.native.microkernels.use import Use, use_of
+from kernels.native.plan import plan
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Stream, Tile, Unroll
+from kernels.target import Target
+from tests.kernels.strategies import problems, schedules
+
+LANES = 16
+
+
+def tiles(nest: Nest) -> Counter[tuple[int, int]]:
+    """Rows and columns of every micro-tile, found by walking all loops."""
+    found: Counter[tuple[int, int]] = Counter()
+
+    def walk(loops: list[Loop], ranges: dict[str, tuple[int, int]]) -> None:
+        if not loops:
+            rows, cols = (ranges[d] for d in (nest.space.row, nest.space.col))
+            found[rows[1] - rows[0], cols[1] - cols[0]] += 1
+            return
+        loop, *inner = loops
+        first, end = ranges[loop.dim]
+        for at in range(first, end, loop.step):
+            walk(inner, ranges | {loop.dim: (at, min(at + loop.step, end))})
+
+    both = (nest.space.row, nest.space.col)
+    walk(
+        [loop for loop in nest.loops if loop.dim in both],
+        {dim: (0, extent) for dim, extent in nest.space.extents},
+    )
+    return found
+
+
+@settings(
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(st.data())
+def test_what_is_cut_is_what_a_walk_over_all_tiles_meets(host: Target, data: st.DataObject) -> None:
+    problem = data.draw(problems)
+    nest = build(problem, data.draw(schedules(problem, host)))
+    rows = any(r != nest.kernel.rows for r, _ in tiles(nest))
+    cols = any(c != nest.kernel.cols for _, c in tiles(nest))
+    sides = [side for side, is_cut in (("rows", rows), ("cols", cols)) if is_cut]
+    assert use_of(nest, LANES).cut == " and ".join(sides)
+
+
+def use(text: str, *steps: object) -> Use:
+    return use_of(build(parse_problem(f"matmul:{text},dtype=f32"), Schedule(steps)), LANES)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "seldom"),
+    [
+        ("m=60,n=64,k=9", (Register(6, 64),), {"edge", "filling"}),  # none at all
+        ("m=64,n=64,k=9", (Register(6, 64),), {"edge", "filling"}),  # 1 tile of 11
+        ("m=52,n=64,k=9", (Register(6, 64),), {"filling"}),  # 1 of 9
+        ("m=600,n=320,k=9", (Register(6, 48),), {"filling"}),  # 32 columns are left: 1 of 7
+        ("m=600,n=304,k=9", (Register(6, 48),), {"edge", "filling"}),  # 16: a third of a tile of 7
+        ("m=600,n=16,k=9", (Register(6, 48),), {"filling"}),  # narrow, but all there is
+        ("m=60,n=64,k=9", (Pack("B"), Register(6, 64)), {"edge", "filling"}),
+        ("m=54,n=64,k=9", (Pack("B"), Register(6, 64)), {"edge"}),
+        ("m=60,n=640,k=9", (Stream("k", 3), Pack("B"), Register(6, 64)), {"edge", "filling"}),
+        # Packed anew for each block of rows.
+        ("m=600,n=64,k=9", (Tile("m", 60), Pack("B"), Register(6, 64)), {"edge", "filling"}),
+        ("m=600,n=64,k=9", (Tile("m", 54), Pack("B"), Register(6, 64)), {"edge"}),
+        ("m=60,n=760,k=9", (Parallel("n", 12), Register(6, 64)), set()),  # the last has no other
+    ],
+)
+def test_seldom_is_up_to_a_tenth_of_the_time(text: str, steps: tuple, seldom: set[str]) -> None:
+    assert use(text, *steps).seldom == seldom
+
+
+def test_no_filter_row_or_chunk_changes_how_often_a_panel_is_filled() -> None:
+    problem = parse_problem("conv2d:n=2,h=12,w=12,ci=8,co=64,kh=3,kw=3,dtype=f32")
+    steps = (Stream("ci", 4), Pack("B"), Tile("n", 1), Register(5, 32))
+    # 2 images of 10 lines of 2 tiles: 40 calls for one that fills.
+    assert "filling" in use_of(build(problem, Schedule(steps)), LANES).seldom
+    one = parse_problem("conv2d:n=1,h=6,w=12,ci=8,co=64,kh=3,kw=3,dtype=f32")
+    assert "filling" not in use_of(build(one, Schedule(steps)), LANES).seldom
+
+
+def code(host: Target, m: int, unroll: int, *, fetches: bool = False) -> dict[str, int]:
+    """The unroll factor of each micro-kernel."""
+    fetching = (Tile("n", 64), Pack("B"), Prefetch("B")) if fetches else (Pack("B"),)
+    steps = (*fetching, Register(6, 64), Unroll(unroll))
+    planned = plan(parse_problem(f"matmul:m={m},n=128,k=99,dtype=f32"), Schedule(steps), host)
+    made = pieces(planned.spec, planned.use)
+    return {name: made[name].given[0].unroll for name in ("full", "edge", "filling")}
+
+
+def test_micro_kernels_that_few_calls_go_to_serve_any_unroll_factor(host: Target) -> None:
+    assert code(host, 100, 4) == {"full": 4, "edge": 1, "filling": 1}
+    assert code(host, 40, 4) == {"full": 4, "edge": 4, "filling": 4}
+    assert code(host, 100, 2) == {"full": 2, "edge": 1, "filling": 1}
+
+
+def test_one_that_prefetches_keeps_its_iterations(host: Target) -> None:
+    assert code(host, 100, 4, fetches=True) == {"full": 4, "edge": 4, "filling": 4}

@@ -1,0 +1,300 @@
+"""Native kernels: any problem and schedule, every dtype, exactness, refusals."""
+
+import gc
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.arithmetic import arithmetic
+from kernels.errors import LoweringError, ScheduleError
+from kernels.native import lower
+from kernels.native.plan import plan
+from kernels.oracle.reference import make_operands, reference, to_bf16
+from kernels.problem import DTYPES, Matmul, parse_problem
+from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
+from kernels.target import Target
+from tests.kernels.native_case import TARGETS, check
+from tests.kernels.strategies import can_split, matmuls, problems, schedules
+
+
+@pytest.mark.timeout(900)  # without cached drivers most of it is compilation
+@settings(
+    max_examples=320, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(st.data())
+def test_any_problem_with_any_legal_schedule(data: st.DataObject) -> None:
+    problem = data.draw(problems)
+    target = data.draw(st.sampled_from(TARGETS))
+    schedule = data.draw(schedules(problem, target))
+    check(problem, schedule, target, data.draw(st.integers(0, 1000)))
+
+
+@pytest.mark.timeout(900)
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(st.data())
+def test_any_matmul_with_any_split_of_its_reduction(data: st.DataObject) -> None:
+    problem = data.draw(matmuls.filter(can_split))
+    target = data.draw(st.sampled_from(TARGETS))
+    schedule = data.draw(schedules(problem, target, splits=True))
+    check(problem, schedule, target, data.draw(st.integers(0, 1000)))
+
+
+def inner_products(target: Target, dtype: str, rows: int, cols: int, vectors: int) -> Schedule:
+    """Everything read in place, with two vectors in an iteration."""
+    lanes = vectors * target.lanes(dtype)
+    return Schedule((Register(rows, cols), Split("k", lanes), Unroll(2)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("vectors", [1, 8])
+@pytest.mark.parametrize("k", [1, 31, 128, 523])
+def test_matrix_times_vector(dtype: str, k: int, vectors: int, target: Target) -> None:
+    problem = parse_problem(f"matmul:m=19,n=1,k={k},dtype={dtype},bias,epilogue=relu")
+    check(problem, inner_products(target, dtype, 8, 1, vectors), target, 4)
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("a", ["", ",transpose_a"])
+def test_vector_times_transposed_matrix_in_place(dtype: str, a: str, host: Target) -> None:
+    problem = parse_problem(f"matmul:m=1,n=37,k=131,dtype={dtype},transpose_b,bias{a}")
+    for vectors in (1, 8):
+        check(problem, inner_products(host, dtype, 1, 8, vectors), host, 5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_nan_and_infinity_behind_a_masked_tail_stay_out(dtype: str, target: Target) -> None:
+    """What follows the end of a row is the next row; lanes that are masked out are true zeros."""
+    problem = parse_problem(f"matmul:m=3,n=3,k=37,dtype={dtype},transpose_b")
+    for value in (np.nan, np.inf):
+        operands = make_operands(problem, 0)
+        for name in ("A", "B"):
+            bad = np.full(37, value, np.float32)
+            operands[name][1] = to_bf16(bad) if dtype == "bf16" else bad
+        lower(problem, inner_products(target, dtype, 2, 2, 1), target).run(operands)
+        kept = operands["C"][::2, ::2].astype(np.float64)
+        assert np.isfinite(kept).all()
+        assert not np.isfinite(operands["C"][1].astype(np.float64)).any()
+
+
+def test_i8_extremes_are_exact_in_pairs(host: Target) -> None:
+    problem = parse_problem("matmul:m=7,n=2,k=1001,dtype=i8,transpose_b")
+    operands = make_operands(problem, 0)
+    operands["A"][...] = -128
+    operands["B"][...] = -128
+    lower(problem, inner_products(host, "i8", 4, 2, 1), host).run(operands)
+    assert (operands["C"] == 128 * 128 * 1001).all()
+
+
+@pytest.mark.timeout(900)
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_nan_and_infinity_come_out_as_ieee_arithmetic_has_it(data: st.DataObject) -> None:
+    problem = data.draw(problems.filter(lambda p: p.element.is_float))
+    target = data.draw(st.sampled_from(TARGETS))
+    operands = make_operands(problem, data.draw(st.integers(0, 1000)))
+    for name in ("A", "B"):
+        for _ in range(data.draw(st.integers(0, 2))):
+            value = np.array(data.draw(st.sampled_from([np.nan, np.inf, -np.inf])), np.float32)
+            at = data.draw(st.integers(0, operands[name].size - 1))
+            operands[name].flat[at] = to_bf16(value) if problem.element.name == "bf16" else value
+    with np.errstate(invalid="ignore"):
+        expected = reference(problem, operands)
+    lower(problem, data.draw(schedules(problem, target)), target).run(operands)
+    result = operands["C"].astype(np.float64)
+    assert np.array_equal(np.isnan(result), np.isnan(expected.value))
+    infinite = np.isinf(expected.value)
+    assert np.array_equal(result[infinite], expected.value[infinite])
+    finite = np.isfinite(expected.value) & np.isfinite(expected.tolerance)
+    error = np.abs(result[finite] - expected.value[finite])
+    assert (error <= expected.tolerance[finite]).all()
+
+
+ONES = Matmul(m=1, n=1, k=1, dtype="f32")
+WHOLE = Schedule((Pack("B"), Pack("A"), Register(4, 16), Unroll(4)))
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_size_one(dtype: str, host: Target) -> None:
+    check(Matmul(m=1, n=1, k=1, dtype=dtype), WHOLE, host, 1)
+    if dtype in ("f32", "f64", "i32"):
+        check(Matmul(m=1, n=1, k=1, dtype=dtype), Schedule((Register(1, 16),)), host, 1)
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("a", ["", ",transpose_a"])
+@pytest.mark.parametrize("b", ["", ",transpose_b"])
+def test_every_dtype_and_transpose_over_chunks_and_odd_edges(
+    dtype: str, a: str, b: str, host: Target
+) -> None:
+    problem = parse_problem(f"matmul:m=53,n=131,k=107,dtype={dtype}{a}{b},bias,epilogue=relu")
+    schedule = Schedule(
+        (
+            Tile("n", 96),
+            Stream("k", 36),
+            Pack("B"),
+            Tile("m", 20),
+            Pack("A"),
+            Register(5, 48),
+            Unroll(2),
+        )
+    )
+    check(problem, schedule, host, 11)
+
+
+BF16_IN_PLACE = (
+    parse_problem("matmul:m=29,n=70,k=64,dtype=bf16"),
+    Schedule((Stream("k", 32), Pack("B"), Register(4, 32), Unroll(4))),
+)
+
+
+def test_bf16_is_planned_to_read_a_in_place_where_pairs_fit(host: Target) -> None:
+    pairs = replace(host, vector_bytes=64, features=host.features | {"avx512bf16"})
+    assert "copy_rows" not in plan(*BF16_IN_PLACE, pairs).functions
+
+
+def test_bf16_reads_a_in_place_where_pairs_fit(host: Target) -> None:
+    if not arithmetic("bf16", host).dot:
+        pytest.skip(f"{host.cpu} has no instruction that multiplies bf16 pairs")
+    check(*BF16_IN_PLACE, host, 2)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_bf16_padding_does_not_spread_nan(value: float, host: Target) -> None:
+    problem = parse_problem("matmul:m=3,n=5,k=3,dtype=bf16")
+    operands = make_operands(problem, 0)
+    operands["B"][2, 4] = to_bf16(np.array([value], np.float32))[0]
+    lower(problem, WHOLE, host).run(operands)
+    assert not np.isfinite(operands["C"][:, 4]).any()
+    assert np.isfinite(operands["C"][:, :4]).all()
+
+
+def test_i8_extremes_are_exact(host: Target) -> None:
+    problem = parse_problem("matmul:m=7,n=19,k=1001,dtype=i8")
+    operands = make_operands(problem, 0)
+    operands["A"][...] = -128
+    operands["B"][...] = -128
+    lower(problem, WHOLE, host).run(operands)
+    assert (operands["C"] == 128 * 128 * 1001).all()
+
+
+def test_odd_sizes_through_the_whole_goto_nest(host: Target) -> None:
+    problem = parse_problem("matmul:m=251,n=509,k=127,dtype=f32,bias,epilogue=relu")
+    schedule = Schedule(
+        (
+            Tile("n", 192),
+            Stream("k", 50),
+            Pack("B"),
+            Tile("m", 40),
+            Pack("A"),
+            Register(8, 48),
+            Unroll(4),
+        )
+    )
+    check(problem, schedule, host, 3)
+
+
+def test_first_layer_folds_width_and_channels_into_one_reduction(host: Target) -> None:
+    problem = parse_problem("conv2d:n=1,h=23,w=29,ci=3,co=20,kh=7,kw=7,stride=2,pad=3,dtype=f32")
+    schedule = Schedule((Pack("B"), Tile("n", 1), Tile("oh", 4), Pack("A"), Register(6, 32)))
+    check(problem, schedule, host, 5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_reach_exactly_what_they_touch(value: float, host: Target) -> None:
+    problem = parse_problem("matmul:m=9,n=21,k=5,dtype=f32,epilogue=relu")
+    operands = make_operands(problem, 0)
+    operands["A"][3, 2] = value
+    with np.errstate(invalid="ignore"):
+        expected = np.maximum(operands["A"] @ operands["B"], 0)
+    lower(problem, WHOLE, host).run(operands)
+    np.testing.assert_allclose(operands["C"], expected, rtol=1e-4)
+    assert np.isfinite(np.delete(operands["C"], 3, axis=0)).all()
+
+
+def test_padding_of_an_image_full_of_infinity_stays_zero(host: Target) -> None:
+    problem = parse_problem("conv2d:n=1,h=3,w=3,ci=2,co=2,kh=3,kw=3,pad=1,dtype=f32")
+    operands = make_operands(problem, 0)
+    operands["A"][...] = np.inf
+    operands["B"][...] = 1.0
+    schedule = Schedule((Pack("B"), Tile("n", 1), Pack("A"), Register(2, 16)))
+    lower(problem, schedule, host).run(operands)
+    assert np.isposinf(operands["C"]).all()
+
+
+def test_depthwise(host: Target) -> None:
+    problem = parse_problem("conv2d:n=1,h=9,w=8,ci=20,co=20,kh=3,kw=3,pad=1,groups=20,dtype=f32")
+    steps = (Tile("g", 1), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16))
+    check(problem, Schedule(steps), host, 6)
+
+
+def test_short_runs_repeat_inside_one_call(host: Target) -> None:
+    problem = parse_problem("matmul:m=8,n=16,k=4,dtype=i32,init=accumulate")
+    operands = make_operands(problem, 0)
+    start = operands["C"].copy()
+    product = operands["A"] @ operands["B"]
+    lower(problem, WHOLE, host).bind(operands)(3)
+    assert np.array_equal(operands["C"], start + 3 * product)
+
+
+def test_refusals(host: Target) -> None:
+    in_place = Schedule((Register(2, 16),))
+    for needs in ("f32,transpose_b", "bf16", "f16", "i8"):
+        with pytest.raises(LoweringError, match="pack operand="):
+            lower(parse_problem(f"matmul:m=4,n=4,k=4,dtype={needs}"), in_place, host)
+    with pytest.raises(LoweringError, match="chunk of depth 3"):
+        odd = Schedule((Stream("k", 3), *WHOLE.steps))
+        pairs = replace(host, vector_bytes=64, features=host.features | {"avx512bf16"})
+        lower(parse_problem("matmul:m=4,n=4,k=8,dtype=bf16"), odd, pairs)
+    with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
+        lower(ONES, Schedule((Register(1, 17),)), host)
+    with pytest.raises(ScheduleError):
+        lower(ONES, Schedule(()), host)
+    with pytest.raises(LoweringError, match="lanes=17 is not a multiple"):
+        lower(ONES, Schedule((Register(1, 1), Split("k", 17))), host)
+    split = inner_products(host, "f32", 2, 2, 1)
+    with pytest.raises(LoweringError, match="add the step pack operand=B"):
+        lower(parse_problem("matmul:m=4,n=4,k=4,dtype=f32"), split, host)
+    with pytest.raises(LoweringError, match="drop the step split"):
+        lower(parse_problem("matmul:m=4,n=1,k=4,dtype=f32,transpose_a"), split, host)
+
+
+def test_operands_are_checked_before_any_address_is_used(host: Target) -> None:
+    problem = parse_problem("matmul:m=4,n=8,k=4,dtype=f32")
+    executable = lower(problem, WHOLE, host)
+    good = make_operands(problem, 0)
+    for wrong in (
+        {"A": good["A"].T.copy()[:2]},
+        {"B": good["B"].astype(np.float64)},
+        {"A": np.asfortranarray(good["A"])},
+    ):
+        with pytest.raises(LoweringError, match="operand"):
+            executable.run(good | wrong)
+    with pytest.raises(LoweringError, match="operand C is absent"):
+        executable.run({k: v for k, v in good.items() if k != "C"})
+
+
+def test_a_call_keeps_the_arrays_that_it_was_bound_to(host: Target) -> None:
+    """A caller may put others in their place, and the call goes on with those it knows."""
+    problem = parse_problem("matmul:m=64,n=512,k=64,dtype=f32")
+    operands, executable = make_operands(problem, 0), lower(problem, WHOLE, host)
+    scratch = {name: np.empty(size, np.uint8) for name, size in executable.scratch_bytes.items()}
+    given = [*operands.values(), *scratch.values()]
+    dropped = [weakref.ref(array) for array in given]
+    call = executable.bind(operands, scratch)
+    operands |= make_operands(problem, 1)
+    scratch.clear()
+    del given
+    gc.collect()
+    assert all(array() is not None for array in dropped)
+    call()
+    del call
+    gc.collect()
+    assert not any(array() is not None for array in dropped)

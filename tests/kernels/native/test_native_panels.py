@@ -1,0 +1,109 @@
+"""Panels of B: packed in passing, and ahead where weights are constant."""
+
+import numpy as np
+import pytest
+
+from kernels.arithmetic import arithmetic, must_pack
+from kernels.loopnest import build
+from kernels.native import lower
+from kernels.native.microkernels.outer_product_spec import MicroKernelSpec
+from kernels.native.plan import plan
+from kernels.oracle.reference import compare, make_operands, reference
+from kernels.problem import parse_problem
+from kernels.problem.iteration import iteration_space
+from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.target import Target
+from tests.kernels.native_case import check
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("matmul:m=13,n=150,k=70,dtype=f32", (Tile("n", 128), Stream("k", 40), Pack("B"))),
+        ("matmul:m=13,n=150,k=70,dtype=i32", (Pack("B"), Tile("m", 8))),
+        (
+            "conv2d:n=2,h=6,w=9,ci=10,co=70,kh=3,kw=2,dtype=f64",
+            (Pack("B"), Tile("n", 1), Tile("oh", 2)),
+        ),
+    ],
+)
+def test_the_first_tile_of_rows_leaves_every_panel_packed(
+    text: str, steps: tuple[Step, ...], host: Target
+) -> None:
+    problem = parse_problem(text)
+    lanes = host.lanes(problem.element.name)
+    schedule = Schedule((*steps, Register(4, 2 * lanes), Unroll(3)))
+    executable = lower(problem, schedule, host)
+    operands = make_operands(problem, 3)
+    sizes = executable.scratch_bytes
+    scratch = {name: np.full(size + 64, 0xA7, np.uint8) for name, size in sizes.items()}
+    aligned = {name: raw[-raw.ctypes.data % 64 :][: sizes[name]] for name, raw in scratch.items()}
+    executable.bind(operands, aligned)()
+    (last,) = [c for c in build(problem, schedule).copies if c.operand == "B"]
+    panels, taps, _, cols = last.shape
+    rows = operands["B"].reshape(taps, -1, operands["B"].shape[-1])
+    depth = schedule.depth or rows.shape[1]
+    start = (rows.shape[1] - 1) // depth * depth  # of the last chunk, which is what is left
+    first = (rows.shape[2] - 1) // (panels * cols) * panels * cols
+    block = rows[:, start:, first:]
+    padded = np.zeros((taps, block.shape[1], -(-block.shape[2] // cols) * cols), rows.dtype)
+    padded[:, :, : block.shape[2]] = block
+    packed = padded.reshape(taps, block.shape[1], -1, cols).transpose(2, 0, 1, 3)
+    found = aligned["B"].view(rows.dtype)[: packed.size].reshape(packed.shape)
+    assert np.array_equal(found, packed)
+
+
+@pytest.mark.parametrize(
+    ("text", "packs", "is_filled"),
+    [
+        ("matmul:m=64,n=64,k=64,dtype=f32", True, True),
+        ("matmul:m=64,n=64,k=64,dtype=f32", False, False),
+        ("matmul:m=64,n=64,k=64,dtype=f32,transpose_b", True, False),
+        ("matmul:m=64,n=64,k=64,dtype=f32,weights=constant", True, False),
+        ("matmul:m=64,n=64,k=64,dtype=bf16", True, False),
+        ("conv2d:n=1,h=8,w=8,ci=4,co=64,kh=3,kw=3,layout=nchw_fchw,dtype=f32", True, False),
+    ],
+)
+def test_panels_are_filled_in_passing_where_rows_of_b_lie_as_they_are_packed(
+    text: str, packs: bool, is_filled: bool, host: Target
+) -> None:
+    problem = parse_problem(text)
+    lead = [Tile(dim, 1) for dim in iteration_space(problem).lead]
+    needed = must_pack(problem, arithmetic(problem.element.name, host)) - {"B"}
+    packed = [Pack(operand) for operand in (*needed, *(["B"] if packs else []))]
+    steps = (*lead, *packed, Register(4, host.lanes(problem.element.name)))
+    spec = plan(problem, Schedule(steps), host).spec
+    assert isinstance(spec, MicroKernelSpec)
+    assert (spec.filled_row > 0) == is_filled
+
+
+def test_constant_weights_are_packed_when_bound_and_not_when_run(host: Target) -> None:
+    problem = parse_problem("matmul:m=20,n=70,k=33,dtype=f32,weights=constant")
+    operands = make_operands(problem, 0)
+    expected = reference(problem, operands)
+    schedule = Schedule((Tile("n", 32), Stream("k", 17), Pack("B"), Register(4, 32)))
+    call = lower(problem, schedule, host).bind(operands)
+    operands["B"][...] = np.nan
+    call()
+    error, tolerance = compare(problem, operands["C"], expected)
+    assert error <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("text", "lead"),
+    [
+        ("matmul:batch=2,m=17,n=19,k=23,dtype=f32,weights=constant", "batch"),
+        ("matmul:batch=3,m=5,n=35,k=23,dtype=bf16,transpose_b,weights=constant", "batch"),
+        ("matmul:batch=2,m=5,n=35,k=24,dtype=i8,weights=constant", "batch"),
+        ("conv2d:n=2,h=9,w=9,ci=8,co=38,kh=3,kw=3,groups=2,dtype=bf16,weights=constant", "g"),
+    ],
+)
+@pytest.mark.parametrize("depth", [0, 4])
+def test_constant_weights_of_batches_and_groups(
+    text: str, lead: str, depth: int, host: Target
+) -> None:
+    problem = parse_problem(text)
+    stream = "k" if lead == "batch" else "ci"
+    steps = [Tile(lead, 1), *([Stream(stream, depth)] if depth else []), Pack("B")]
+    image = [Tile("n", 1)] if lead == "g" else []
+    check(problem, Schedule((*steps, *image, Pack("A"), Register(3, 16))), host, 8)

@@ -1,0 +1,166 @@
+"""Parallel schedules: parts, the crew that runs them, and what each thread owns."""
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from kernels.errors import ScheduleError, TargetError
+from kernels.loopnest import build
+from kernels.native import lower
+from kernels.native.microbench import bandwidth_gbs, peak_gflops
+from kernels.native.threads.crew import SPINS, crew
+from kernels.native.threads.pinning import pin, usable_processors
+from kernels.oracle.reference import compare, make_operands, poison, reference
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Parallel, Register, Schedule, Stream, Tile, Unroll
+from kernels.target import Target, resolve
+
+PROBLEM = parse_problem("matmul:m=70,n=150,k=50,dtype=f32,bias")
+GOTO = (Tile("n", 32), Stream("k", 24), Pack("B"), Tile("m", 12), Pack("A"), Register(4, 32))
+
+needs_affinity = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity"), reason="os.sched_getaffinity exists on Linux only"
+)
+
+
+def run_and_compare(schedule: Schedule, host: Target, calls: int = 1, pause_s: float = 0.0) -> None:
+    operands = make_operands(PROBLEM, 1)
+    expected = reference(PROBLEM, operands)
+    call = lower(PROBLEM, schedule, host).bind(operands)
+    for _ in range(calls):
+        poison(operands["C"])
+        call()
+        error, tolerance = compare(PROBLEM, operands["C"], expected)
+        assert error <= tolerance
+        time.sleep(pause_s)
+
+
+def test_parts_are_whole_register_tiles_and_cover_the_result() -> None:
+    nest = build(PROBLEM, Schedule((Parallel("m", 3), Parallel("n", 2), *GOTO)))
+    rows, cols = [0, 24, 48], [0, 96]
+    expected = [{"m": (m, min(m + 24, 70)), "n": (n, min(n + 96, 150))} for m in rows for n in cols]
+    assert list(nest.parts) == expected
+    assert "for m step 24  # parallel, 3 trips" in str(nest)
+    assert build(PROBLEM, Schedule(GOTO)).parts == ({},)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (Parallel("k", 2), "parallel takes one of the dims m, n"),
+        (Parallel("m", 1), "give 2 to 18"),
+        (Parallel("m", 19), "m has 18 register tiles; give 2 to 18"),
+        (Parallel("x", 2), "parallel takes one of the dims"),
+    ],
+)
+def test_parts_that_make_no_sense_are_refused(step: Parallel, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        build(PROBLEM, Schedule((step, *GOTO)))
+
+
+def test_parallel_steps_come_first_and_divide_a_dim_once() -> None:
+    with pytest.raises(ScheduleError, match="before all others"):
+        build(PROBLEM, Schedule((GOTO[0], Parallel("m", 2), *GOTO[1:])))
+    with pytest.raises(ScheduleError, match="m is divided once"):
+        build(PROBLEM, Schedule((Parallel("m", 2), Parallel("m", 3), *GOTO)))
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+def test_any_number_of_threads_on_any_number_of_processors(threads: int, host: Target) -> None:
+    run_and_compare(Schedule((Parallel("m", threads), *GOTO, Unroll(2))), host, calls=30)
+
+
+def test_a_helper_that_is_late_at_the_barrier_finds_it_as_it_was(host: Target) -> None:
+    """Calls come and go while threads share one processor, where a helper is always late."""
+    before = pin({min(usable_processors())})
+    crew.cache_clear()
+    try:
+        for threads in (2, 3):
+            schedule = Schedule((Parallel("n", threads), *GOTO))
+            for _ in range(20):
+                run_and_compare(schedule, host)
+    finally:
+        crew.cache_clear()
+        if before is not None:
+            pin(before)
+
+
+def test_helpers_that_went_to_sleep_are_woken(host: Target) -> None:
+    run_and_compare(Schedule((Parallel("n", 2), *GOTO)), host, calls=5, pause_s=SPINS * 2e-6)
+
+
+def test_each_thread_packs_into_memory_of_its_own(host: Target) -> None:
+    alone = lower(PROBLEM, Schedule(GOTO), host).scratch_bytes
+    shared = lower(PROBLEM, Schedule((Parallel("m", 2), *GOTO)), host).scratch_bytes
+    assert all(2 * alone[name] <= shared[name] <= 2 * alone[name] + 128 for name in "AB")
+    constant = parse_problem("matmul:m=70,n=150,k=50,dtype=f32,weights=constant")
+    once = lower(constant, Schedule(GOTO), host).scratch_bytes
+    both = lower(constant, Schedule((Parallel("m", 2), *GOTO)), host).scratch_bytes
+    assert once["B"] == both["B"], "constant weights are packed once, for all"
+
+
+def test_repeats_in_one_entry_wait_for_each_other(host: Target) -> None:
+    problem = parse_problem("matmul:m=24,n=64,k=8,dtype=i32,init=accumulate")
+    operands = make_operands(problem, 2)
+    start = operands["C"].copy()
+    product = operands["A"].astype(np.int64) @ operands["B"].astype(np.int64)
+    steps = (Parallel("m", 2), Parallel("n", 2), Pack("B"), Register(4, 32))
+    lower(problem, Schedule(steps), host).bind(operands)(50)
+    assert np.array_equal(operands["C"], (start + 50 * product).astype(np.int32))
+
+
+def test_callers_from_several_threads_take_turns(host: Target) -> None:
+    schedule = Schedule((Parallel("n", 2), *GOTO))
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            run_and_compare(schedule, host, calls=20)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@needs_affinity
+def test_a_call_leaves_its_caller_where_it_may_run(host: Target) -> None:
+    before = os.sched_getaffinity(0)
+    run_and_compare(Schedule((Parallel("m", 2), *GOTO)), host)
+    assert os.sched_getaffinity(0) == before
+
+
+@needs_affinity
+def test_processors_are_those_that_this_process_may_use() -> None:
+    before = pin({min(os.sched_getaffinity(0))})
+    try:
+        assert usable_processors() == [min(before or {0})]
+    finally:
+        pin(before or set())
+    assert sorted(usable_processors()) == sorted(os.sched_getaffinity(0))
+    assert crew(2) is crew(2)
+
+
+def test_a_target_has_no_more_threads_than_the_machine(host: Target) -> None:
+    for threads in range(1, host.cores + 1):
+        assert resolve(f"cpu:host,threads={threads}").threads == threads
+    with pytest.raises(TargetError, match=f"give threads=1 to {host.cores}"):
+        resolve(f"cpu:{host.cpu},threads={host.cores + 1}")
+
+
+def test_limits_are_measured_on_all_threads_at_once(host: Target) -> None:
+    two = host.with_threads(2)
+    if host.cores < 2:
+        with pytest.raises(TargetError, match="2 threads on 1 processors"):
+            peak_gflops(two, "f32")
+        return
+    # Each within what two cores can do, whatever else runs on them.
+    assert 0 < peak_gflops(two, "f32") < 3 * peak_gflops(host, "f32")
+    assert 0 < bandwidth_gbs(two) < 3 * bandwidth_gbs(host)

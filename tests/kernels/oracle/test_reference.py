@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from kernels.oracle.reference import compare, error_bound, make_operands, reference
+from kernels.problem import parse_problem
+
+
+@pytest.mark.parametrize("length", [1, 10, 10**4, 2**24, 2**24 + 1, 10**8])
+@pytest.mark.parametrize("accumulator", ["f32", "f64"])
+def test_bounds_are_positive_small_and_grow(length: int, accumulator: str) -> None:
+    bound = error_bound(length, accumulator)
+    assert 0 < bound < 0.01
+    assert bound <= error_bound(length + 1, accumulator)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "bf16", "f16", "i8"])
+def test_the_reference_is_what_python_computes(dtype: str) -> None:
+    problem = parse_problem(f"matmul:m=3,n=4,k=5,dtype={dtype},transpose_a,bias,epilogue=relu")
+    operands = make_operands(problem, 1)
+    expected = reference(problem, operands)
+    if dtype == "bf16":
+        a, b = ((operands[n].astype(np.uint32) << 16).view(np.float32) for n in "AB")
+    else:
+        a, b = operands["A"], operands["B"]
+    for i in range(3):
+        for j in range(4):
+            exact = sum(a[k, i].item() * b[k, j].item() for k in range(5))
+            exact += operands["bias"][j].item()
+            if dtype in ("i32", "i8"):
+                exact = (exact + 2**31) % 2**32 - 2**31
+            assert expected.value[i, j] == pytest.approx(max(exact, 0), rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32", "i8"])
+def test_both_layouts_mean_the_same_convolution(dtype: str) -> None:
+    keys = "n=2,h=6,w=5,ci=4,co=6,kh=3,kw=2,stride=2,pad=1,groups=2,bias,epilogue=relu"
+    nhwc = parse_problem(f"conv2d:{keys},dtype={dtype}")
+    nchw = parse_problem(f"conv2d:{keys},dtype={dtype},layout=nchw_fchw")
+    operands = make_operands(nhwc, 2)
+    turned = operands | {
+        "A": np.ascontiguousarray(operands["A"].transpose(0, 3, 1, 2)),
+        "B": np.ascontiguousarray(operands["B"].transpose(3, 2, 0, 1)),
+    }
+    expected, found = reference(nhwc, operands).value, reference(nchw, turned).value
+    np.testing.assert_allclose(found, expected.transpose(0, 3, 1, 2), rtol=1e-12)
+
+
+def test_one_lost_product_is_noticed() -> None:
+    problem = parse_problem("matmul:m=8,n=8,k=512,dtype=f32")
+    operands = make_operands(problem, 3)
+    expected = reference(problem, operands)
+    right = (operands["A"] @ operands["B"]).astype(np.float32)
+    error, tolerance = compare(problem, right, expected)
+    assert error <= tolerance
+    wrong = operands["A"][:, :-1] @ operands["B"][:-1]
+    error, tolerance = compare(problem, wrong, expected)
+    assert error > tolerance
+
+
+def test_a_nan_is_never_within_tolerance() -> None:
+    problem = parse_problem("matmul:m=2,n=2,k=2,dtype=f32")
+    operands = make_operands(problem, 0)
+    result = (operands["A"] @ operands["B"]).astype(np.float32)
+    result[1, 1] = np.nan
+    error, tolerance = compare(problem, result, reference(problem, operands))
+    assert not error <= tolerance

@@ -1,0 +1,81 @@
+"""What a problem needs of memory, against what its reference takes."""
+
+import tracemalloc
+
+import pytest
+
+from kernels.errors import ProblemError
+from kernels.footprint import GIB, check_memory, physical_memory, working_bytes
+from kernels.oracle.reference import make_operands, reference
+from kernels.problem import parse_problem
+
+FEW_BYTES = 100_000  # of Python's own objects
+
+
+@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "bf16", "i8"])
+@pytest.mark.parametrize(
+    "extents",
+    [
+        "h=9,w=7,ci=8,co=8,kh=3,kw=3,pad=70",
+        "h=1,w=1,ci=16,co=1,kh=1,kw=1,pad=120",
+        "h=1,w=1,ci=16,co=1,kh=1,kw=1,stride=120,pad=120",
+        "h=9,w=7,ci=8,co=4,kh=3,kw=3,dilation=40,pad=60,groups=2",
+        "h=120,w=120,ci=16,co=1,kh=1,kw=1",
+    ],
+)
+def test_the_reference_of_a_convolution_takes_no_more(
+    extents: str, dtype: str, layout: str
+) -> None:
+    problem = parse_problem(f"conv2d:n=1,{extents},layout={layout},dtype={dtype}")
+    tracemalloc.start()
+    try:
+        reference(problem, make_operands(problem))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert working_bytes(problem) > peak - FEW_BYTES
+
+
+def test_padding_patches_and_the_result_are_counted() -> None:
+    base = "conv2d:n=1,h=64,w=64,ci=4,co=4,kh=3,kw=3,dtype=f32,layout="
+    for layout in ("nhwc_hwcf", "nchw_fchw"):
+        plain, padded = (
+            working_bytes(parse_problem(base + layout + more)) for more in ("", ",pad=100")
+        )
+        assert padded - plain > 4 * 8 * (264**2 - 64**2)
+    nchw, nhwc = (
+        working_bytes(parse_problem(base + layout)) for layout in ("nchw_fchw", "nhwc_hwcf")
+    )
+    assert nchw - nhwc == 4 * 9 * 62 * 62 * 4
+    dilated = working_bytes(parse_problem(base + "nchw_fchw,dilation=30"))
+    assert dilated < nchw, "fewer pixels see all taps"
+
+
+@pytest.mark.parametrize("pad", [25_000, 2**31 - 1])
+def test_an_image_of_nothing_but_padding_has_to_fit(pad: int) -> None:
+    problem = parse_problem(
+        f"conv2d:n=1,h=1,w=1,ci=1,co=1,kh=1,kw=1,stride={pad},pad={pad},dtype=f32"
+    )
+    assert problem.bytes < 500, "padding is not stored"
+    assert working_bytes(problem) > 3 * 8 * (2 * pad) ** 2
+    with pytest.raises(ProblemError, match=r"needs .* this machine has 32\.0 GiB") as caught:
+        check_memory(problem, 32 * GIB)
+    assert caught.value.field == "problem"
+
+
+def test_a_problem_has_to_fit_in_memory() -> None:
+    square = parse_problem("matmul:m=8192,n=8192,k=8192,dtype=f32")
+    copies = 4 + 2 + 5  # of A, B and C in float64, beside the three operands
+    needed = (3 * 4 + copies * 8) * 8192**2
+    check_memory(square, needed + GIB)
+    with pytest.raises(ProblemError, match=r"needs 6\.2 GiB .* has 7\.2 GiB") as caught:
+        check_memory(square, needed + GIB - GIB // 10)
+    assert caught.value.field == "problem"
+
+
+def test_this_machine_is_what_problems_have_to_fit_in() -> None:
+    edge = int((physical_memory() / 8) ** 0.5)
+    with pytest.raises(ProblemError, match="this machine has"):
+        check_memory(parse_problem(f"matmul:m={edge},n={edge},k={edge},dtype=f32"))
+    check_memory(parse_problem("matmul:m=8,n=8,k=8,dtype=f32"))

@@ -1,0 +1,225 @@
+"""Lanes keep kinds of work apart; flights make each thing once."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from kernels.system.children import child_environment
+from service.api.flights import Flights
+from service.api.lanes import Lane
+from service.errors import BusyError, ConflictError, UnfinishedError
+
+
+def test_a_full_lane_refuses_and_leaves_others_alone():
+    release = threading.Event()
+
+    async def scenario():
+        full, other = Lane("writes", 2, patience_s=0.05), Lane("reads", 1)
+        stuck = [asyncio.create_task(full.run(release.wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(
+            BusyError, match=r"^2 writes run, and none .* within 0\.05 s; try again"
+        ):
+            await full.run(lambda: "third")
+        assert await other.run(lambda: "read") == "read"
+        release.set()
+        assert await asyncio.gather(*stuck) == [True, True]
+        assert await full.run(lambda: "after") == "after"
+
+    asyncio.run(scenario())
+
+
+def test_a_thread_comes_back_after_an_error():
+    async def scenario():
+        lane = Lane("writes", 1)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                await lane.run(lambda: 1 / 0)
+        assert await lane.run(lambda: 7) == 7
+
+    asyncio.run(scenario())
+
+
+class Slow:
+    """Work that waits to be released, and counts how often and how many at once it runs."""
+
+    def __init__(self, result="made"):
+        self.release = threading.Event()
+        self.calls = self.at_once = self.most_at_once = 0
+        self._result = result
+        self._lock = threading.Lock()
+
+    def __call__(self):
+        with self._lock:
+            self.calls += 1
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        assert self.release.wait(60)
+        with self._lock:
+            self.at_once -= 1
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+
+def test_all_who_ask_for_a_key_share_one_flight():
+    work = Slow()
+
+    async def scenario():
+        flights = Flights("kernels", threads=2, keeps_results=True)
+        asked = [asyncio.create_task(flights.make(n % 3, work)) for n in range(30)]
+        await asyncio.sleep(0.05)
+        work.release.set()
+        assert await asyncio.gather(*asked) == ["made"] * 30
+
+    asyncio.run(scenario())
+    assert work.calls == 3
+    assert work.most_at_once <= 2
+
+
+def test_what_takes_long_is_found_by_who_comes_again():
+    work = Slow()
+
+    async def scenario():
+        flights = Flights("kernels", threads=1, keeps_results=True, patience_s=0.02)
+        for _ in range(2):
+            with pytest.raises(UnfinishedError, match="one of the kernels that are being made"):
+                await flights.make("key", work)
+        work.release.set()
+        while True:
+            try:
+                assert await flights.make("key", work) == "made"
+                break
+            except UnfinishedError:
+                continue
+
+    asyncio.run(scenario())
+    assert work.calls == 1
+
+
+def test_an_error_is_everybodys_and_is_kept_for_who_comes_again():
+    work = Slow(ConflictError("cannot be made"))
+    work.release.set()
+
+    async def scenario():
+        flights = Flights("kernels", threads=1, keeps_results=True)
+        for _ in range(3):
+            with pytest.raises(ConflictError, match="cannot be made"):
+                await flights.make("key", work)
+
+    asyncio.run(scenario())
+    assert work.calls == 1
+
+
+def test_an_outcome_is_not_kept_for_ever():
+    work = Slow()
+    work.release.set()
+
+    async def scenario():
+        flights = Flights("kernels", threads=1, keeps_results=True, kept_s=0.0)
+        while work.calls < 2:
+            assert await flights.make("key", work) == "made"
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_too_many_flights_are_refused_and_those_that_fly_are_joined():
+    work = Slow()
+
+    async def scenario():
+        flights = Flights("proofs", threads=1, keeps_results=True, most=2)
+        flying = [asyncio.create_task(flights.make(key, work)) for key in ("a", "b")]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError, match=r"^2 proofs are being made"):
+            await flights.make("c", work)
+        joined = asyncio.create_task(flights.make("a", work))
+        work.release.set()
+        assert await asyncio.gather(*flying, joined) == ["made"] * 3
+        assert await flights.make("c", work) == "made", "those that landed do not count"
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_goes_ends_no_flight():
+    work = Slow()
+
+    async def scenario():
+        flights = Flights("proofs", threads=1, keeps_results=True)
+        gone = asyncio.create_task(flights.make("key", work))
+        stays = asyncio.create_task(flights.make("key", work))
+        await asyncio.sleep(0)
+        gone.cancel()
+        work.release.set()
+        assert await stays == "made"
+
+    asyncio.run(scenario())
+    assert work.calls == 1
+
+
+def test_what_may_be_outdated_is_made_again():
+    work = Slow()
+    work.release.set()
+
+    async def scenario():
+        flights = Flights("proofs", threads=1, keeps_results=False)
+        for _ in range(2):
+            assert await flights.make("key", work) == "made"
+
+    asyncio.run(scenario())
+    assert work.calls == 2
+
+
+@pytest.mark.parametrize("error", [BusyError("locked"), OSError("no processes left")])
+def test_an_error_that_passes_is_not_kept(error):
+    work = Slow(error)
+    work.release.set()
+
+    async def scenario():
+        flights = Flights("kernels", threads=1, keeps_results=True)
+        for _ in range(2):
+            with pytest.raises(type(error)):
+                await flights.make("key", work)
+
+    asyncio.run(scenario())
+    assert work.calls == 2
+
+
+def test_a_service_that_ends_lets_every_request_go():
+    work = Slow()
+
+    async def scenario():
+        flights = Flights("proofs", threads=1, keeps_results=False)
+        asked = [asyncio.create_task(flights.make(key, work)) for key in ("runs", "waits")]
+        while not work.calls:
+            await asyncio.sleep(0.01)
+        flights.let_go()
+        ends = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
+        assert [type(end) for end in ends] == [UnfinishedError] * 2
+        await asyncio.wait_for(flights.close(), 30)
+
+    asyncio.run(scenario())
+    work.release.set()
+    assert work.calls == 1
+
+
+def test_a_process_ends_whatever_is_being_made():
+    program = """
+import asyncio, threading
+from service.api.flights import Flights
+
+async def scenario():
+    flights = Flights("proofs", threads=1, keeps_results=False)
+    begun, never = threading.Event(), threading.Event()
+    asked = asyncio.create_task(flights.make("key", lambda: begun.set() or never.wait()))
+    while not begun.is_set():
+        await asyncio.sleep(0.01)
+    await flights.close()
+    asked.cancel()
+
+asyncio.run(scenario())
+"""
+    subprocess.run([sys.executable, "-c", program], env=child_environment(), check=True, timeout=60)

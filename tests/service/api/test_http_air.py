@@ -1,0 +1,97 @@
+"""`GET /v1/schedules/{key}/script?flavor=air`: proven when first asked for, then stored."""
+
+import hashlib
+
+import pytest
+
+from kernels.mlir.air import script_for
+from kernels.problem import parse_problem
+from service.db import models, reading
+from service.results import air_scripts
+from tests.service import fakes
+from tests.service.conftest import PROBLEM
+
+KEY = parse_problem(PROBLEM).key
+PATH = f"/v1/schedules/{KEY}/script?flavor=air"
+
+
+@pytest.fixture
+def attempts(monkeypatch):
+    """Counts the proofs, and lets a test spoil them."""
+    calls, spoil = [], {}
+    real = air_scripts.attempt
+
+    def attempt(problem, **options):
+        calls.append(problem)
+        made = real(problem, **options)
+        return fakes.replace(made, proof=fakes.replace(made.proof, **spoil)) if spoil else made
+
+    monkeypatch.setattr(air_scripts, "attempt", attempt)
+    return calls, spoil
+
+
+def test_it_is_proven_once_and_is_what_the_command_prints(client, submit, run, tuned, attempts):
+    calls, _ = attempts
+    answer = client.get(PATH)
+    assert answer.status_code == 200, answer.text
+    assert answer.text == script_for(parse_problem(PROBLEM)).text
+    assert "executed on a processor" in answer.text
+    etag = answer.headers["ETag"]
+    assert etag == f'"{hashlib.sha256(answer.content).hexdigest()}"'
+    again = client.get(PATH, headers={"If-None-Match": etag})
+    assert (again.status_code, again.content) == (304, b"")
+    run(submit(trials=6))
+    assert client.get(PATH).text == answer.text, "a later search does not touch it"
+    assert len(calls) == 1
+
+
+def test_the_proof_that_is_shown_stays_that_of_the_cpu_script(client, submit, run):
+    run(submit(), prover=fakes.prove_wrong)
+    assert client.get(PATH).status_code == 200
+    proof = client.get("/v1/schedules", params={"problem": PROBLEM}).json()["proof"]
+    assert proof["failure"] == "wrong"
+    assert client.get(f"/v1/schedules/{KEY}/script").status_code == 404
+
+
+def test_one_that_did_not_prove_is_kept_as_a_failure_and_never_served(client, tuned, attempts):
+    calls, spoil = attempts
+    spoil |= {"failure": "wrong", "message": "the result is off by 1"}
+    for _ in range(2):
+        answer = client.get(PATH)
+        assert answer.status_code == 404
+        assert "wrong: the result is off by 1" in answer.json()["detail"]
+    assert len(calls) == 1
+
+
+def test_a_problem_without_an_air_script_says_which_key_stands_in_the_way(client, submit, run):
+    problem = parse_problem(f"{PROBLEM},bias")
+    run(submit(problem.canonical))
+    answer = client.get(f"/v1/schedules/{problem.key}/script?flavor=air")
+    assert answer.status_code == 404
+    assert "bias" in answer.json()["detail"]
+
+
+def test_what_was_never_tuned_is_not_found(client):
+    assert client.get(PATH).status_code == 404
+
+
+def test_an_unknown_flavor_is_named(client, tuned):
+    answer = client.get(f"/v1/schedules/{KEY}/script?flavor=gpu")
+    assert answer.status_code == 422
+    assert "flavor" in answer.text
+
+
+def test_of_two_processes_that_prove_it_the_faster_ones_is_kept(
+    client, tuned, sessions, machine, monkeypatch
+):
+    real = air_scripts.attempt
+
+    def attempt(problem, **options):
+        monkeypatch.setattr(air_scripts, "attempt", real)
+        air_scripts.make(client.app.state.services, KEY, machine.target)  # as another process would
+        return real(problem, **options)
+
+    monkeypatch.setattr(air_scripts, "attempt", attempt)
+    assert client.get(PATH).status_code == 200
+    with reading(sessions) as session:
+        assert session.query(models.Script).filter_by(flavor="air").count() == 1

@@ -1,0 +1,184 @@
+"""Bad input: one clear problem document that names the field, and nothing written."""
+
+import json
+import sqlite3
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.db import models, reading
+from service.settings import Settings
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+SQUARE = "matmul:m=8,n=8,k=8,dtype=f32"
+NESTED = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("problem", "field", "message"),
+    [
+        ("fft:n=8,dtype=f32", "op", "unknown operation 'fft'"),
+        ("matmul", "problem", "is not a problem"),
+        ("matmul:m=8,n=8,k=8,q=1,dtype=f32", "q", "unknown key 'q'"),
+        ("matmul:m=8,n=8,dtype=f32", "k", "k is missing"),
+        ("matmul:m=0,n=8,k=8,dtype=f32", "m", "out of range"),
+        ("matmul:m=8,n=-8,k=8,dtype=f32", "n", "out of range"),
+        ("matmul:m=99999999999999999999,n=8,k=8,dtype=f32", "m", "out of range"),
+        ("matmul:m=2000000000,n=2000000000,k=8,dtype=f32", "problem", "this machine has"),
+        ("matmul:m=8,n=8,k=8,dtype=f31", "dtype", "not one of"),
+        ({"op": "matmul", "m": "8", "n": 8, "k": 8, "dtype": "f32"}, "m", "not a whole number"),
+        ({"op": "matmul", "m": 8.5, "n": 8, "k": 8, "dtype": "f32"}, "m", "not a whole number"),
+        ({"op": "matmul", "m": None, "n": 8, "k": 8, "dtype": "f32"}, "m", "not a whole number"),
+        ({"m": 8, "n": 8, "k": 8, "dtype": "f32"}, "op", "needs op"),
+        ({}, "op", "needs op"),
+        (7, "problem", "a problem string, or its JSON object"),
+        (None, "problem", "a problem string, or its JSON object"),
+    ],
+)
+def test_a_bad_problem_names_its_key(client, sessions, problem, field, message):
+    answer = client.post("/v1/jobs", json={"problem": problem})
+    assert_refused(answer, field, message)
+    assert_nothing_stored(sessions)
+
+
+@pytest.mark.parametrize(
+    ("extra", "field", "message"),
+    [
+        ({"target": "gpu"}, "target", "neither 'host' nor"),
+        ({"target": "cpu:neoverse-v2"}, "target", "this machine is a"),
+        ({"target": "host,threads=2"}, "target", "neither 'host' nor"),
+        ({"trials": 0}, "trials", "out of range"),
+        ({"trials": 10**30}, "trials", "out of range"),
+        ({"trials": "many"}, "trials", "valid integer"),
+        ({"trials": True}, "trials", "valid integer"),
+        ({"seconds": -1}, "seconds", "out of range"),
+        ({"seed": -1}, "seed", "out of range"),
+        ({"sampler": "magic"}, "sampler", "not one of"),
+        ({"wait": "yes"}, "wait", "valid boolean"),
+        ({"trails": 64}, "trails", "unknown field"),
+    ],
+)
+def test_a_bad_field_is_named_as_it_was_written(client, sessions, extra, field, message):
+    assert_refused(client.post("/v1/jobs", json={"problem": SQUARE, **extra}), field, message)
+    assert_nothing_stored(sessions)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        (b"", "body", "is missing"),
+        (b"{", "body", "not JSON"),
+        (b'{"problem": }', "body", "not JSON: Expecting value at character 12"),
+        (b"[]", "body", "valid dictionary"),
+        (b"null", "body", "valid dictionary"),
+        (b"\xff\xfe", "body", "not JSON"),
+        (b'{"problem": "\xff\xff"}', "body", "parsing the body"),
+        (NESTED.encode(), "body", "parsing the body"),
+        (b"{}", "problem", "is missing"),
+        (b'{"problem": "%s", "seconds": NaN}' % SQUARE.encode(), "seconds", "out of range"),
+    ],
+)
+def test_a_malformed_body_is_refused(client, sessions, body, field, message):
+    headers = {"Content-Type": "application/json"}
+    assert_refused(client.post("/v1/jobs", content=body, headers=headers), field, message)
+    assert_nothing_stored(sessions)
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/schedules", "problem"),
+        ("/v1/schedules?problem=matmul:m=0,n=1,k=1,dtype=f32", "m"),
+        ("/v1/schedules?problem={", "problem"),
+        (f"/v1/schedules?problem={SQUARE}&target=gpu", "target"),
+        ("/v1/schedules/0/script?flavor=gpu", "flavor"),
+        ("/v1/jobs/first", "job_id"),
+        (f"/v1/jobs/{10**40}", "job_id"),
+        ("/v1/jobs?limit=0", "limit"),
+        ("/v1/jobs?state=lost", "state"),
+        ("/v1/jobs/1/trials?cursor=-1", "cursor"),
+    ],
+)
+def test_a_bad_parameter_is_named(client, path, field):
+    assert_refused(client.get(path), field, "")
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/jobs/12", "/v1/jobs/12/trials", "/v2", "/v1/schedules/x/script"]
+)
+def test_what_does_not_exist_is_a_problem_document(client, path):
+    details = assert_problem(client.get(path), 404)
+    assert details["instance"] == path and "errors" not in details
+
+
+def test_a_wrong_method_is_a_problem_document(client):
+    answer = client.put("/v1/jobs")
+    assert assert_problem(answer, 405)["title"] == "Method Not Allowed"
+    assert answer.headers["Allow"]
+
+
+def test_a_fault_of_ours_shows_no_traceback(url, machine, monkeypatch):
+    def fault(*_args, **_kwargs):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr("service.jobs.queue.list_jobs", fault)
+    app = create_app(Settings(db=url), 0, machine=machine, toolchain=TOOLCHAIN)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.get("/v1/jobs")
+    assert_problem(answer, 500)
+    assert "secret" not in answer.text and "Traceback" not in answer.text
+
+
+def test_a_read_only_database_is_read_and_not_written(client_factory, url, tuned, submit):
+    queued = submit(SQUARE)
+    file = url.removeprefix("sqlite:///")
+    client = client_factory(f"sqlite:///file:{file}?mode=ro&uri=true")
+    assert client.get("/v1/schedules", params={"problem": PROBLEM}).status_code == 200
+    for answer in (
+        client.post("/v1/jobs", json={"problem": SQUARE + ",bias"}),
+        client.delete(f"/v1/jobs/{queued}"),
+        client.get("/readyz"),
+    ):
+        assert "is read-only; make the file" in assert_problem(answer, 503)["detail"]
+    assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE alembic_version SET version_num = '9999'", "does not know; install"),
+        ("DELETE FROM alembic_version", "run `tilewise db upgrade`"),
+        ("DROP TABLE alembic_version", "run `tilewise db upgrade`"),
+    ],
+)
+def test_a_schema_that_changed_meanwhile_is_noticed(client, url, statement, message):
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as other:
+        other.execute(statement)
+    for answer in (
+        client.get("/v1/jobs"),
+        client.post("/v1/jobs", json={"problem": SQUARE}),
+    ):
+        assert message in assert_problem(answer, 503)["detail"]
+    assert client.get("/readyz").status_code == 503
+
+
+def assert_problem(answer, status):
+    assert answer.status_code == status
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    details = answer.json()
+    assert details["status"] == status and details["title"] and details["detail"]
+    assert details["type"].startswith("urn:tilewise:")
+    return details
+
+
+def assert_refused(answer, field, message):
+    details = assert_problem(answer, 422)
+    assert [error["field"] for error in details["errors"]] == [field], json.dumps(details)
+    assert message in details["errors"][0]["message"]
+
+
+def assert_nothing_stored(sessions):
+    with reading(sessions) as session:
+        assert session.query(models.Problem).count() == 0
+        assert session.query(models.Job).count() == 0

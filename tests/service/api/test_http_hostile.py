@@ -1,0 +1,154 @@
+"""Whatever a request holds: 422 with a field that can be shown, or a plain answer; never 5xx."""
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from tests.service.api.test_http_errors import (
+    NESTED,
+    SQUARE,
+    assert_nothing_stored,
+    assert_problem,
+    assert_refused,
+)
+
+LONGEST_MESSAGE = 400
+PADDED = "conv2d:n=1,h=1,w=1,ci=1,co=1,kh=1,kw=1,stride={0},pad={0},dtype=f32"
+OBJECT = {"op": "matmul", "m": 8, "n": 8, "k": 8, "dtype": "f32"}
+TEXTS = ["\0", "\ud800", "\udfff a", "\x01\x1b[2J", "\u202e", "\u2028", "a\nb", "\U0001f600",
+         "9" * 5000, "x" * 5000, "-1", "1e400", "[" * 3000, "{", "%00", "' OR 1=1 --"]  # fmt: skip
+# As they are written in JSON, which Python itself would not write.
+VALUES = ["true", "false", "null", "-1", "0", "0.5", "1e400", "-1e400", "NaN", "Infinity", "[]",
+          "{}", "9223372036854775808", "9" * 400, "-" + "9" * 4000, "9" * 5000,
+          "[" * 900 + "]" * 900, '{"a":' * 900 + "1" + "}" * 900, NESTED,
+          '"8"', '"\\ud800"', '"\\u0000"']  # fmt: skip
+
+
+def lookup(body):
+    return {"problems": [SQUARE], **body}
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "within"),
+    [
+        ("/v1/jobs", lambda text: {"problem": text}, {"problem", "op"}),
+        ("/v1/jobs", lambda text: {"problem": f"{text}:m=8"}, {"problem", "op"}),
+        ("/v1/jobs", lambda text: {"problem": f"{SQUARE},{text}=1"}, None),
+        ("/v1/jobs", lambda text: {"problem": f"{SQUARE},{text}=1,{text}=2"}, None),
+        ("/v1/jobs", lambda text: {"problem": f"{SQUARE},epilogue={text}"}, None),
+        ("/v1/jobs", lambda text: {"problem": {"op": text}}, {"op"}),
+        ("/v1/jobs", lambda text: {"problem": OBJECT | {text: 1}}, None),
+        ("/v1/jobs", lambda text: {"problem": OBJECT | {"dtype": text}}, {"dtype"}),
+        ("/v1/jobs", lambda text: {"problem": OBJECT | {"m": text}}, {"m"}),
+        ("/v1/jobs", lambda text: {"problem": json.dumps(OBJECT | {text: 1})}, None),
+        ("/v1/jobs", lambda text: {"problem": SQUARE, "target": text}, {"target"}),
+        ("/v1/jobs", lambda text: {"problem": SQUARE, "target": f"cpu:{text}"}, {"target"}),
+        ("/v1/jobs", lambda text: {"problem": SQUARE, "target": f"cpu:a,threads={text}"},
+         {"target"}),
+        ("/v1/jobs", lambda text: {"problem": SQUARE, "sampler": text}, {"sampler"}),
+        ("/v1/jobs", lambda text: {"problem": SQUARE, "cache": text}, {"cache"}),
+        ("/v1/jobs", lambda text: {"problem": SQUARE, "trials": text}, {"trials"}),
+        ("/v1/jobs", lambda text: {"problem": SQUARE, "wait": text}, {"wait"}),
+        ("/v1/jobs", lambda text: {"problem": SQUARE, text: 1}, None),
+        ("/v1/schedules/lookup", lambda text: {"problems": [SQUARE, text]}, {"problems.1"}),
+        ("/v1/schedules/lookup", lambda text: {"problems": [OBJECT | {text: 1}]}, {"problems.0"}),
+        ("/v1/schedules/lookup", lambda text: lookup({"target": text}), {"target"}),
+        ("/v1/schedules/lookup", lambda text: lookup({"cache": text}), {"cache"}),
+        ("/v1/schedules/lookup", lambda text: lookup({text: 1}), None),
+    ],
+)  # fmt: skip
+def test_a_text_in_a_body(client, sessions, path, place, within):
+    for text in TEXTS:
+        content = json.dumps(place(text)).encode()
+        answer = client.post(path, content=content, headers={"Content-Type": "application/json"})
+        assert_is_refused(answer, text, within)
+    assert_nothing_stored(sessions)
+
+
+@pytest.mark.parametrize("name", ["trials", "seconds", "seed", "sampler", "peers", "cache", "wait",
+                                  "target", "problem", "trails"])  # fmt: skip
+def test_a_value_in_a_body(client, name):
+    meant = {"seconds": {"null", "0.5"}, "seed": {"0"}, "peers": {"true", "false"},
+             "wait": {"true", "false"}}.get(name, set())  # fmt: skip
+    for value in VALUES:
+        if value not in meant:
+            assert_is_refused(post(client, f'{{"problem": "{SQUARE}", "{name}": {value}}}'), value)
+
+
+@pytest.mark.parametrize("name", ["m", "batch", "dtype", "bias", "epilogue", "op", "q"])
+def test_a_value_in_a_problem(client, name):
+    for value in VALUES:
+        if (name, value) not in {("bias", "true"), ("bias", "false")}:
+            problem = json.dumps(OBJECT)[:-1] + f', "{name}": {value}}}'
+            assert_is_refused(post(client, f'{{"problem": {problem}}}'), value)
+
+
+@pytest.mark.parametrize("pad", [25_000, 2**31 - 1])
+def test_padding_that_does_not_fit_in_memory_is_refused(client, sessions, pad):
+    answer = client.post("/v1/jobs", json={"problem": PADDED.format(pad)})
+    assert_refused(answer, "problem", "to be run and checked; this machine has")
+    assert_nothing_stored(sessions)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/schedules?problem={}", {"problem", "op"}),
+        ("/v1/schedules?problem=matmul:{}=1", None),
+        (f"/v1/schedules?problem={SQUARE}&target={{}}", {"target"}),
+        (f"/v1/schedules?problem={SQUARE}&cache={{}}", {"cache"}),
+        ("/v1/trials?problem={}", {"problem", "op"}),
+        ("/v1/trials?target={}", {"target"}),
+        ("/v1/trials?target=cpu:a,threads={}", {"target"}),
+        ("/v1/trials?state={}", {"state"}),
+        ("/v1/trials?cache={}", {"cache"}),
+        ("/v1/trials?cursor={}", {"cursor"}),
+        ("/v1/trials?limit={}", {"limit"}),
+        ("/v1/jobs?state={}", {"state"}),
+        ("/v1/jobs?cursor={}", {"cursor"}),
+        ("/v1/jobs?limit={}", {"limit"}),
+        ("/v1/jobs/1/trials?cursor={}", {"cursor"}),
+        ("/v1/jobs/{}", {"job_id"}),
+        ("/v1/jobs/{}/trials", {"job_id"}),
+        ("/v1/schedules/a/script?flavor={}", {"flavor"}),
+        ("/v1/schedules/a/script?target={}", {"target"}),
+        ("/v1/schedules/a/kernel?target={}", {"target"}),
+        ("/v1/schedules/{}/script", {"key"}),
+        ("/v1/schedules/{}/kernel", {"key"}),
+    ],
+)
+def test_a_text_in_an_address(client, path, fields):
+    for raw in (b"%00", b"%ED%A0%80", b"%FF%FE", b"%01%1B", b"%E2%80%AE", b"9" * 5000, b"-1",
+                b"x" * 5000, quote('{"op": "\\ud800"}').encode(), quote("{" * 3000).encode(),
+                quote('{"op": "matmul", "\\ud800": 1}').encode(), b"x'--"):  # fmt: skip
+        answer = client.get(path.format(raw.decode()))
+        assert_is_refused(answer, raw, fields)
+
+
+@pytest.mark.parametrize("what", ["script", "kernel"])
+def test_a_header_is_compared_and_no_more(client, tuned, what):
+    key = client.get("/v1/jobs").json()["jobs"][0]["key"]
+    path = f"/v1/schedules/{key}/{what}"
+    for value in (b"\x01", b"\xff\xfe", b'"\xed\xa0\x80"', b"W/" * 20_000, b"," * 20_000, b'"'):
+        answer = client.get(path, headers={b"If-None-Match": value})
+        assert answer.status_code in (200, 202), "a header that is no tag is nobody's tag"
+
+
+def post(client, body):
+    headers = {"Content-Type": "application/json"}
+    return client.post("/v1/jobs", content=body.encode(), headers=headers)
+
+
+def assert_is_refused(answer, given, fields=None):
+    """422 whose fields and messages can be printed, and do not give back all that was sent."""
+    assert answer.status_code == 422, (ascii(given)[:80], answer.status_code, answer.text[:300])
+    details = assert_problem(answer, 422)
+    assert details["errors"]
+    for error in details["errors"]:
+        assert error["field"] and error["field"].isprintable(), ascii(error["field"])
+        assert error["message"].isprintable(), ascii(error["message"])
+        assert len(error["field"]) < 250 and len(error["message"]) < LONGEST_MESSAGE, given[:80]
+    if fields is not None:
+        named = {error["field"] for error in details["errors"]}
+        assert named <= fields, (ascii(given)[:80], named)

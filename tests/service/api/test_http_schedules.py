@@ -1,0 +1,169 @@
+"""`/v1/schedules`: results, scripts, and what must never be served."""
+
+import hashlib
+
+import pytest
+
+from kernels.problem import parse_problem
+from kernels.target import resolve
+from search.space.census import count_schedules
+from search.space.space import Space
+from service.db import reading
+from service.results.schedules import served_script
+from tests.service import fakes, statements
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+KEY = parse_problem(PROBLEM).key
+
+
+def test_the_result_has_the_form_of_the_contract(client, machine, tuned):
+    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    assert result["problem"] == PROBLEM and result["key"] == KEY
+    assert result["target"] == machine.target and result["toolchain"] == TOOLCHAIN
+    assert result["trials"] == {"asked": 4, "timed": 4, "pruned": 0, "failed": 0}
+    best = fakes.schedule(3)
+    assert result["best"] == {
+        "hash": best.hash,
+        "steps": best.to_json(),
+        "gflops": 13.0,
+        "interval": [13.0 * 0.99, 13.0 * 1.01],
+        "time_us": 1e3 / 13.0,
+        "peak_fraction": 0.13,
+        "scratch_bytes": {"A": 64, "B": 4096},
+        "measured": {"samples": 21, "placements": 6, "rejected": 2, "disturbed": 0, "cold": None},
+    }
+    space = Space(parse_problem(PROBLEM), resolve(machine.target))
+    assert result["space"] == {"schedules": count_schedules(space), "exact": True}
+    assert result["peers"] == {}
+    assert result["proof"]["applied"] and result["proof"]["executed"]
+    assert result["proof"]["mlir"] == "iree-base-compiler 3.13.0"
+    assert result["complete"] is True and result["stale"] is False
+    assert result["elapsed_s"] > 0
+
+
+@pytest.mark.parametrize(
+    "problem",
+    ["matmul: k=32, n=48, m=64, dtype=f32", '{"op":"matmul","m":64,"n":48,"k":32,"dtype":"f32"}'],
+)
+def test_any_spelling_finds_it(client, tuned, problem):
+    answer = client.get("/v1/schedules", params={"problem": problem, "target": "host"})
+    assert answer.json()["key"] == KEY
+
+
+def test_what_is_not_stored_is_not_found(client, tuned):
+    answer = client.get("/v1/schedules", params={"problem": PROBLEM + ",bias"})
+    assert answer.status_code == 404
+    assert "POST it to /v1/jobs" in answer.json()["detail"]
+    other = {"problem": PROBLEM, "target": "cpu:neoverse-v2"}
+    assert client.get("/v1/schedules", params=other).status_code == 404
+    assert client.get(f"/v1/schedules/{'0' * 64}/script").status_code == 404
+
+
+def test_a_schedule_of_another_toolchain_is_marked(client_factory, tuned):
+    newer = client_factory(toolchain="a newer one")
+    assert newer.get("/v1/schedules", params={"problem": PROBLEM}).json()["stale"] is True
+    assert newer.get(f"/v1/schedules/{KEY}/script").headers["Tilewise-Stale"] == "true"
+
+
+def test_a_fresh_schedule_goes_before_a_stale_one(client, submit, run, tuned):
+    run(submit(toolchain="another", trials=9))
+    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    assert (result["stale"], result["best"]["gflops"]) == (False, 13.0)
+
+
+def test_a_faster_result_replaces_the_stored_one_and_a_slower_does_not(client, submit, run, tuned):
+    run(submit(trials=6))
+    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    assert (result["best"]["gflops"], result["trials"]["asked"]) == (15.0, 6)
+
+    def unlucky(*args, **kwargs):
+        found = fakes.tune(*args, **kwargs)
+        slow = fakes.Best(fakes.schedule(), fakes.measurement(1.0), 100.0)
+        return fakes.replace(found, best=slow)
+
+    job_id = submit(trials=8)
+    run(job_id, tuner=unlucky)
+    own = client.get(f"/v1/jobs/{job_id}").json()["best"]
+    assert (own["gflops"], own["peak_fraction"]) == (17.0, None), "its own fastest trial"
+    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    assert (result["best"]["gflops"], result["trials"]["asked"]) == (15.0, 6)
+    again = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 8})
+    assert again.status_code == 200, "8 trials were spent, so they are not spent again"
+
+
+def test_the_script_has_a_strong_etag(client, tuned):
+    answer = client.get(f"/v1/schedules/{KEY}/script?flavor=cpu")
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"].startswith("text/x-mlir")
+    etag = answer.headers["ETag"]
+    assert etag == f'"{hashlib.sha256(answer.content).hexdigest()}"'
+    for sent in (etag, f'"other", {etag}', f"W/{etag}", "*"):
+        again = client.get(f"/v1/schedules/{KEY}/script", headers={"If-None-Match": sent})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["ETag"] == etag
+    other = client.get(f"/v1/schedules/{KEY}/script", headers={"If-None-Match": '"other"'})
+    assert other.status_code == 200
+
+
+def test_flavors_that_are_not_stored_are_not_found(client, tuned):
+    answer = client.get(f"/v1/schedules/{KEY}/script?flavor=iree")
+    assert answer.status_code == 404
+    assert answer.json()["detail"].startswith("no proven iree script")
+
+
+@pytest.mark.parametrize("prover", [fakes.prove_wrong, fakes.prove_unapplied])
+def test_a_script_that_was_not_proven_is_never_served(client, submit, run, prover):
+    assert run(submit(), prover=prover).state == "done"
+    assert client.get(f"/v1/schedules/{KEY}/script").status_code == 404
+    proof = client.get("/v1/schedules", params={"problem": PROBLEM}).json()["proof"]
+    assert proof["failure"] in ("wrong", "apply") and proof["message"]
+
+
+def test_the_fastest_proven_script_is_served(client, submit, run):
+    best, second, third = (fakes.schedule(n) for n in (3, 2, 1))
+    speeds = {best.hash: (900.0, False), second.hash: (30.0, True), third.hash: (20.0, True)}
+
+    def prove(problem, schedule, *, seed, seconds):
+        gflops, ok = speeds[schedule.hash]
+        proof = fakes.prove(problem, schedule, seed=seed)
+        return fakes.replace(proof, gflops=gflops, ok=ok)
+
+    run(submit(), prover=prove)
+    assert second.hash in client.get(f"/v1/schedules/{KEY}/script").text
+    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    assert result["best"]["hash"] == best.hash and result["proof"]["gflops"] == 30.0
+
+
+def test_a_proven_script_outlives_a_later_failure(client, submit, run, tuned):
+    before = client.get(f"/v1/schedules/{KEY}/script").text
+    run(submit(trials=6), prover=fakes.prove_wrong)
+    assert client.get(f"/v1/schedules/{KEY}/script").text == before
+
+
+def test_a_fault_of_the_prover_does_not_lose_the_search(client, submit, run):
+    def prove(problem, schedule, *, seed, seconds):
+        raise RuntimeError("no such dialect")
+
+    assert run(submit(), prover=prove).state == "done"
+    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    assert result["proof"]["message"] == "RuntimeError: no such dialect"
+    assert client.get(f"/v1/schedules/{KEY}/script").status_code == 404
+
+
+def test_a_script_is_found_with_its_schedule_in_one_query(sessions, machine, submit, run, tuned):
+    def find(toolchain, flavor="cpu"):
+        with reading(sessions) as session, statements.noted() as asked:
+            found = served_script(session, KEY, machine.target, flavor, toolchain)
+        assert len(asked) == 1
+        return found
+
+    served = find(TOOLCHAIN)
+    assert (served.problem, served.stale) == (PROBLEM, False)
+    assert fakes.schedule(3).hash in served.script.text
+    assert find("a newer one") == fakes.replace(served, stale=True)
+    assert find(TOOLCHAIN, "iree") == fakes.replace(served, script=None)
+    run(submit(toolchain="a newer one"), prover=fakes.prove_wrong)
+    fresh = find("a newer one")
+    assert (fresh.stale, fresh.script) == (False, None), "a stale script does not stand in"
+    with reading(sessions) as session:
+        assert served_script(session, "0" * 64, machine.target, "cpu", TOOLCHAIN) is None

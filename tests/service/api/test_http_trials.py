@@ -1,0 +1,162 @@
+"""`/v1/trials`, `/v1/schedules/lookup`: what is asked for of many at once."""
+
+import json
+
+import pytest
+
+from kernels.problem import parse_problem
+from service.api.schemas import MOST_PROBLEMS
+from service.db import models, writing
+from service.db.rows import problem_row
+from service.results.integrity import schedule_digest
+from service.results.stored import Work
+from tests.service import fakes, statements
+from tests.service.api.test_http_errors import assert_refused
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
+PATH = "/v1/schedules/lookup"
+
+
+def pages(client, path, **query):
+    """Every trial, and how many pages there were."""
+    page = client.get(path, params=query).json()
+    found, count = page["trials"], 1
+    while page["next"]:
+        page = client.get(page["next"]).json()
+        found, count = found + page["trials"], count + 1
+    return found, count
+
+
+def failing_tune(problem, target, request, store, **options):
+    store.add(fakes.failed_trial(0))
+    store.add(fakes.replace(fakes.trial(1), state="pruned"))
+    return fakes.tune(problem, target, request, store, **options)
+
+
+@pytest.fixture
+def two_problems(submit, run):
+    """One job whose trials end in each way, and one of another problem with six."""
+    run(submit(trials=4), tuner=failing_tune)
+    run(submit(OTHER, trials=6))
+
+
+def test_trials_of_all_jobs_are_paged(client, machine, two_problems):
+    listed, count = pages(client, "/v1/trials", limit=3)
+    assert count == 4
+    assert [t["problem"] for t in listed] == [PROBLEM] * 4 + [OTHER] * 6
+    assert [t["number"] for t in listed] == [*range(4), *range(6)]
+    assert {(t["target"], t["toolchain"]) for t in listed} == {(machine.target, TOOLCHAIN)}
+    assert [t["job"] for t in listed] == [1] * 4 + [2] * 6
+    assert listed[2]["samples_us"] == pytest.approx([1e5, 1e6 / 3, 15.0])
+
+
+def test_hot_and_cold_are_told_apart(client, submit, run):
+    for cache in ("cold", "hot"):
+        run(submit(trials=2, cache=cache))
+    for cache in ("hot", "cold"):
+        listed, _ = pages(client, "/v1/trials", cache=cache, limit=1)
+        assert [t["cache"] for t in listed] == [cache] * 2
+        asked = {"problems": [PROBLEM], "cache": cache}
+        (found,) = client.post(PATH, json=asked).json()["schedules"]
+        assert found["schedule"]["cache"] == cache
+    (either,) = client.post(PATH, json={"problems": [PROBLEM]}).json()["schedules"]
+    assert either["schedule"]["cache"] == "hot"
+
+
+@pytest.mark.parametrize(
+    ("state", "numbers"), [("timed", [2, 3]), ("pruned", [1]), ("failed", [0])]
+)
+def test_trials_are_filtered_on_every_page(client, two_problems, state, numbers):
+    spelled = "matmul: k=32, n=48, m=64, dtype=f32"
+    listed, count = pages(
+        client, "/v1/trials", problem=spelled, target="host", state=state, limit=1
+    )
+    assert [(t["problem"], t["number"]) for t in listed] == [(PROBLEM, n) for n in numbers]
+    assert count == len(numbers)
+    assert pages(client, "/v1/trials", target="cpu:neoverse-v2") == ([], 1)
+    of_job, _ = pages(client, "/v1/jobs/1/trials", state=state, limit=1)
+    assert [t["number"] for t in of_job] == numbers
+
+
+def test_trials_that_a_job_took_over_are_shown_once(client, submit, run, tuned):
+    run(submit(trials=7))
+    run(submit(trials=9))
+    listed, _ = pages(client, "/v1/trials", problem=PROBLEM, limit=2)
+    assert [(t["job"], t["number"]) for t in listed] == [
+        *((1, n) for n in range(4)), *((2, n) for n in range(4, 7)), (3, 7), (3, 8)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("problem=matmul:m=0,n=1,k=1,dtype=f32", "m"),
+        ("target=gpu", "target"),
+        ("state=lost", "state"),
+        ("cursor=-1", "cursor"),
+        ("limit=1001", "limit"),
+    ],
+)
+def test_a_bad_filter_is_named(client, query, field):
+    assert_refused(client.get(f"/v1/trials?{query}"), field, "")
+
+
+def test_a_lookup_answers_in_the_order_of_the_question(client, machine, two_problems):
+    as_object = {"op": "matmul", "m": 64, "n": 48, "k": 32, "dtype": "f32"}
+    asked = [OTHER, "matmul:m=9,n=9,k=9,dtype=f32", as_object, OTHER]
+    answer = client.post(PATH, json={"problems": asked}).json()
+    assert answer["target"] == machine.target
+    assert [one["problem"] for one in answer["schedules"]] == [OTHER, asked[1], PROBLEM, OTHER]
+    single = client.get("/v1/schedules", params={"problem": OTHER}).json()
+    first, none, other, again = (one["schedule"] for one in answer["schedules"])
+    # Counting a space takes a while, so it is done for one schedule at a time.
+    assert first == again == single | {"space": None} and none is None
+    assert single["space"]["schedules"] > 1
+    assert other["key"] != first["key"]
+
+
+def test_a_lookup_prefers_what_is_fresh(client_factory, submit, run, tuned):
+    run(submit(toolchain="another", trials=9))
+    for toolchain, gflops, stale in (
+        (TOOLCHAIN, 13.0, False), ("another", 18.0, False), ("a newer one", 18.0, True)
+    ):  # fmt: skip
+        answer = client_factory(toolchain=toolchain).post(PATH, json={"problems": [PROBLEM]})
+        found = answer.json()["schedules"][0]["schedule"]
+        assert (found["best"]["gflops"], found["stale"]) == (gflops, stale)
+
+
+def test_a_lookup_of_very_many_takes_few_queries(client, sessions, machine, tuned):
+    """More than SQLite takes variables in one statement, which it must not come to."""
+    with writing(sessions) as session:
+        row = session.query(models.Schedule).one()
+        kept = [c.key for c in models.Schedule.__table__.columns if not c.key.endswith("_id")]
+        copied = {name: getattr(row, name) for name in kept if name != "id"}
+        same = {"toolchain": row.toolchain, "machine_id": row.machine_id, "job_id": row.job_id}
+        problems = [f"matmul:m={m},n=4,k=4,dtype=f32" for m in range(1, MOST_PROBLEMS + 1)]
+        for text in problems[:600]:
+            problem = problem_row(session, parse_problem(text))
+            made = models.Schedule(**copied | same, problem=problem)
+            made.digest = schedule_digest(Work.of(made), made)
+            session.add(made)
+    with statements.noted() as asked:
+        answer = client.post(PATH, json={"problems": problems}).json()["schedules"]
+    assert [one["schedule"] is not None for one in answer] == [m < 600 for m in range(1000)]
+    assert len(asked) < 20
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"problems": [OTHER, "matmul:m=0,n=1,k=1,dtype=f32"]}, "problems.1", "out of range"),
+        ({"problems": [OTHER, 7]}, "problems.1", "a problem string, or its JSON object"),
+        ({"problems": OTHER}, "problems", "valid list"),
+        ({"problems": [OTHER] * (MOST_PROBLEMS + 1)}, "problems", f"at most {MOST_PROBLEMS}"),
+        ({"problems": [], "target": "gpu"}, "target", "neither 'host' nor"),
+        ({"problem": []}, "problems", "is missing"),
+    ],
+)
+def test_a_bad_lookup_names_what_is_wrong(client, body, field, message):
+    details = client.post(PATH, json=body).json()
+    errors = {error["field"]: error["message"] for error in details["errors"]}
+    assert message in errors[field], json.dumps(details)

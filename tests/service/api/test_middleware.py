@@ -1,0 +1,199 @@
+"""What holds on every route: the largest body, and HEAD wherever there is GET."""
+
+import asyncio
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import StreamingResponse
+from fastapi.testclient import TestClient
+from pydantic import ValidationError
+
+from service.api.middleware import LINGER_S, BodyLimit
+from service.app import create_app
+from service.settings import Settings
+from tests.service.api.test_http_errors import assert_nothing_stored, assert_problem
+from tests.service.api.test_http_schedules import KEY
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+MOST = 2048
+SCRIPT = f"/v1/schedules/{KEY}/script"
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def app(url, machine):
+    settings = Settings(db=url, body_bytes=MOST)
+    return create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
+
+
+@pytest.fixture
+def small(app) -> Iterator[TestClient]:
+    with TestClient(app) as client:
+        yield client
+
+
+def body(size: int) -> bytes:
+    """A request for a job, of exactly `size` bytes."""
+    text = b'{"problem": "%s"}' % PROBLEM.encode()
+    return text + b" " * (size - len(text))
+
+
+def test_a_body_that_is_refused_closes_its_connection(small):
+    """The rest of it may still be on its way, and is no request."""
+    refused = small.post("/v1/jobs", content=body(MOST + 1), headers=JSON)
+    assert (refused.status_code, refused.headers["Connection"]) == (413, "close")
+    assert "Connection" not in small.post("/v1/jobs", content=body(MOST), headers=JSON).headers
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/schedules/lookup"])
+@pytest.mark.parametrize("pieces", [1, 4], ids=["declared", "in chunks"])
+def test_a_body_that_is_too_large_is_refused(small, sessions, path, pieces):
+    size = MOST + 1
+    sent = [body(size)[at : at + size // pieces + 1] for at in range(0, size, size // pieces + 1)]
+    assert len(sent) == pieces
+    content = sent[0] if pieces == 1 else iter(sent)
+    answer = small.post(path, content=content, headers=JSON)
+    details = assert_problem(answer, 413)
+    assert details["instance"] == path and "larger than 2 KiB" in details["detail"]
+    assert_nothing_stored(sessions)
+
+
+def test_a_body_of_the_largest_size_is_taken(small):
+    assert small.post("/v1/jobs", content=body(MOST), headers=JSON).status_code == 202
+    chunks = (body(MOST)[at : at + 512] for at in range(0, MOST, 512))
+    assert small.post("/v1/jobs", content=chunks, headers=JSON).status_code == 202
+
+
+def test_the_limit_is_a_setting(monkeypatch):
+    monkeypatch.setenv("TILEWISE_BODY_BYTES", "65536")
+    assert Settings().body_bytes == 65536
+    monkeypatch.setenv("TILEWISE_BODY_BYTES", "10")
+    with pytest.raises(ValidationError):
+        Settings()
+
+
+def test_head_answers_as_get_without_the_body(small, tuned):
+    for path in (SCRIPT, "/v1/jobs", f"/v1/schedules?problem={PROBLEM}", "/openapi.json"):
+        got, head = small.get(path), small.head(path)
+        assert (head.status_code, head.content) == (200, b""), path
+        assert head.headers == got.headers, path
+    etag = small.head(SCRIPT).headers["ETag"]
+    assert small.head(SCRIPT, headers={"If-None-Match": etag}).status_code == 304
+    assert small.head("/v1/jobs/99").status_code == 404
+    assert small.head("/v1/schedules/lookup").status_code == 405
+
+
+def test_head_of_a_stream_comes_to_an_end(app):
+    ended = threading.Event()
+
+    async def forever():
+        try:
+            while True:
+                yield "data: again\n\n"
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    app.get("/stream")(lambda: StreamingResponse(forever(), media_type="text/event-stream"))
+    with TestClient(app) as client:
+        head = client.head("/stream")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Type"].startswith("text/event-stream")
+    assert ended.wait(10)
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[int]:
+    """A real server, for what a test client does not show: bytes on a connection."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        free = one.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=free, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server ended"
+        time.sleep(0.01)
+    try:
+        yield free
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def port(app) -> Iterator[int]:
+    with serving(app) as port:
+        yield port
+
+
+def require_refusal(connection: http.client.HTTPConnection) -> None:
+    answer = connection.getresponse()
+    assert (answer.status, answer.headers["Content-Type"]) == (413, "application/problem+json")
+    assert b"larger than" in answer.read()
+
+
+def start_post(port: int, headers: dict[str, str]) -> http.client.HTTPConnection:
+    """A request of which only the head is sent as yet, of a client less patient than the server."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LINGER_S / 3)
+    connection.putrequest("POST", "/v1/jobs")
+    for name, value in (JSON | headers).items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    return connection
+
+
+@pytest.mark.parametrize("encoding", ["declared", "in chunks"])
+def test_a_client_that_is_slow_to_send_still_gets_its_answer(port, encoding):
+    piece, pieces = b"x" * (1 << 16), 40
+    if encoding == "declared":
+        sent, headers = piece, {"Content-Length": str(len(piece) * pieces)}
+    else:
+        sent, headers = b"%x\r\n%s\r\n" % (len(piece), piece), {"Transfer-Encoding": "chunked"}
+    with closing(start_post(port, headers)) as connection:
+        for _ in range(pieces):
+            connection.send(sent)
+            time.sleep(0.01)
+        if encoding == "in chunks":
+            connection.send(b"0\r\n\r\n")
+        require_refusal(connection)
+
+
+def test_the_answer_comes_before_the_rest_of_the_body(port):
+    with closing(start_post(port, {"Content-Length": str(1 << 20)})) as connection:
+        require_refusal(connection)
+
+
+def test_a_client_that_does_not_go_on_is_not_waited_for():
+    app = FastAPI()
+    app.add_middleware(BodyLimit, most_bytes=MOST, linger_s=0.05)
+
+    @app.post("/v1/jobs")
+    async def read(request: Request) -> int:
+        return len(await request.body())
+
+    head = {"Content-Length": str(1 << 20)}
+    with serving(app) as port, closing(start_post(port, head)) as connection:
+        received = b"".join(iter(lambda: connection.sock.recv(1 << 16), b""))
+    assert received.startswith(b"HTTP/1.1 413")
+
+
+def test_on_a_real_connection(port, tuned):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/jobs", b"x" * (1 << 20), JSON)
+    require_refusal(connection)
+    connection.request("HEAD", SCRIPT)
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"")
+    assert int(answer.headers["Content-Length"]) > 0
+    connection.request("GET", SCRIPT)
+    answer = connection.getresponse()
+    assert len(answer.read()) == int(answer.headers["Content-Length"])
+    connection.close()

@@ -1,0 +1,101 @@
+"""The OpenAPI document says what the service answers; health says what is not well."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import make_url
+
+from service.settings import Settings
+from tests.service.api.test_http_errors import assert_problem
+from tests.service.conftest import PROBLEM
+
+JSON, PROBLEM_JSON = "application/json", "application/problem+json"
+MIB = 1024**2
+
+
+@pytest.fixture
+def operations(client):
+    document = client.get("/openapi.json").json()
+    return {
+        (method.upper(), path): operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def test_every_error_is_described_as_a_problem_document(operations):
+    for operation in operations.values():
+        for status, answer in operation["responses"].items():
+            if int(status) >= 400:
+                (media_type,) = answer["content"]
+                assert media_type == PROBLEM_JSON
+                reference = answer["content"][media_type]["schema"]["$ref"]
+                assert reference == "#/components/schemas/ProblemDetails"
+
+
+def test_the_frameworks_own_errors_are_not_in_it(client):
+    text = client.get("/openapi.json").text
+    assert "HTTPValidationError" not in text
+    assert '"ValidationError"' not in text
+
+
+def test_each_operation_has_the_errors_that_it_can_give(operations):
+    for (_, path), operation in operations.items():
+        statuses = set(operation["responses"])
+        takes_input = "requestBody" in operation or operation.get("parameters")
+        assert ("422" in statuses) == bool(takes_input), path
+        assert ("413" in statuses) == ("requestBody" in operation), path
+        assert ("503" in statuses) == (path not in ("/healthz", "/v1/targets")), path
+        assert "500" in statuses, path
+
+
+def test_texts_have_their_media_types(operations):
+    for name, media_type in (("script", "text/x-mlir"), ("kernel", "text/x-python")):
+        answers = operations["GET", f"/v1/schedules/{{key}}/{name}"]["responses"]
+        assert list(answers["200"]["content"]) == [media_type]
+        assert list(answers["202"]["content"]) == [JSON]
+        assert {"Location", "Retry-After"} <= set(answers["202"]["headers"])
+        assert "content" not in answers["304"]
+
+
+def test_a_body_that_is_too_large_is_answered_as_described(client):
+    most = Settings.model_fields["body_bytes"].default
+    answer = client.post("/v1/jobs", content=b" " * (most + 1))
+    assert_problem(answer, 413)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/jobs", "GET, HEAD, POST"),
+        ("PATCH", "/v1/jobs/3", "DELETE, GET, HEAD"),
+        ("POST", "/v1/jobs/3/trials", "GET, HEAD"),
+        ("DELETE", "/v1/schedules/lookup", "POST"),
+        ("POST", "/openapi.json", "GET, HEAD"),
+    ],
+)
+def test_allow_names_every_method_of_the_path(client, method, path, allowed):
+    answer = client.request(method, path)
+    assert_problem(answer, 405)
+    assert answer.headers["Allow"] == allowed
+
+
+@pytest.mark.parametrize(("free_mib", "status"), [(15, 503), (16, 200)])
+def test_a_full_disk_is_not_ready(client, url, monkeypatch, free_mib, status):
+    asked = []
+
+    def disk_usage(folder):
+        asked.append(folder)
+        return SimpleNamespace(free=free_mib * MIB)
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    answer = client.get("/readyz")
+    assert answer.status_code == status
+    assert asked == [Path(make_url(url).database or "").parent]
+    if status == 503:
+        detail = assert_problem(answer, 503)["detail"]
+        assert "is on a full disk: 15.0 MiB are free and 16 are needed; free some space" in detail
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/v1/schedules", params={"problem": PROBLEM}).status_code == 404

@@ -1,0 +1,208 @@
+"""Databases that cannot be used: one message each, which names the way out."""
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from service.app import create_app
+from service.db import make_engine, models, reading, schema, writing
+from service.db.driver_errors import translate
+from service.db.session import make_sessions, shown
+from service.errors import BusyError, DatabaseError
+from service.settings import Settings, default_database
+from tests.service.conftest import TOOLCHAIN
+
+
+def file_of(url):
+    return Path(url.removeprefix("sqlite:///"))
+
+
+def execute(url, statement):
+    with sqlite3.connect(file_of(url)) as connection:
+        connection.execute(statement)
+
+
+def test_an_absent_database_is_made_with_its_folder(tmp_path):
+    url = f"sqlite:///{tmp_path / 'new' / 'folder' / 'tilewise.db'}"
+    with pytest.raises(DatabaseError, match="does not exist; run `tilewise db upgrade`"):
+        schema.check(make_engine(url))
+    assert not file_of(url).exists(), "a check must not make the file"
+    schema.prepare(url)
+    schema.check(make_engine(url))
+
+
+def test_an_empty_file_is_made_ready(tmp_path):
+    url = f"sqlite:///{tmp_path / 'empty.db'}"
+    file_of(url).touch()
+    with pytest.raises(DatabaseError, match="has no schema yet; run `tilewise db upgrade`"):
+        schema.check(make_engine(url))
+    schema.prepare(url)
+    schema.check(make_engine(url))
+
+
+def test_a_newer_database_is_left_alone(url):
+    execute(url, "UPDATE alembic_version SET version_num = '9999'")
+    for refuse in (schema.upgrade, schema.prepare):
+        with pytest.raises(DatabaseError, match="schema version 9999, which this tilewise"):
+            refuse(url)
+
+
+def test_an_older_database_is_not_upgraded_behind_ones_back(url, monkeypatch):
+    present = schema.head()
+    monkeypatch.setattr(schema, "head", lambda: "9998")
+    with pytest.raises(DatabaseError, match=f"schema version {present}, this tilewise needs 9998"):
+        schema.prepare(url)
+
+
+def test_tables_of_something_else_are_left_alone(tmp_path):
+    url = f"sqlite:///{tmp_path / 'other.db'}"
+    execute(url, "CREATE TABLE cats (name TEXT)")
+    before = file_of(url).read_bytes()
+    for refuse in (schema.upgrade, schema.prepare):
+        with pytest.raises(DatabaseError, match="holds tables of something else; point"):
+            refuse(url)
+    with sqlite3.connect(file_of(url)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("cats",)]
+    assert len(before) == file_of(url).stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("no url", "is not a database URL; write sqlite:///FILE"),
+        ("sqlite://", "cannot see a database in memory"),
+        ("sqlite:///:memory:", "cannot see a database in memory"),
+        ("oracles://x/y", "oracles is not supported"),
+        ("sqlite:////proc/tilewise/x.db", "its folder cannot be made"),
+    ],
+)
+def test_a_url_that_cannot_work_says_so(url, message):
+    with pytest.raises(DatabaseError, match=message):
+        schema.prepare(url)
+
+
+def test_a_file_that_is_no_database_says_so(tmp_path):
+    url = f"sqlite:///{tmp_path / 'notes.txt'}"
+    file_of(url).write_text("not a database, but long enough to look at" * 50)
+    with pytest.raises(DatabaseError, match="is not an SQLite file; point TILEWISE_DB"):
+        schema.prepare(url)
+
+
+def test_a_read_only_database_is_not_upgraded(tmp_path):
+    file = tmp_path / "empty.db"
+    file.touch()
+    with pytest.raises(DatabaseError, match="is read-only; make the file and its folder writable"):
+        schema.upgrade(f"sqlite:///file:{file}?mode=ro&uri=true")
+
+
+def test_a_password_is_not_shown():
+    url = make_url("postgresql://user:secret@host/name")
+    assert shown(url) == "postgresql://user:***@host/name"
+    with pytest.raises(DatabaseError) as caught:
+        make_engine("nosuch://user:secret@host/name")
+    assert "secret" not in str(caught.value)
+
+
+def test_the_service_prepares_an_empty_database(tmp_path, machine):
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    with TestClient(create_app(Settings(db=url), 0, machine=machine, toolchain=TOOLCHAIN)) as c:
+        assert c.get("/readyz").status_code == 200
+
+
+def test_the_service_does_not_start_on_another_schema(url, machine):
+    execute(url, "UPDATE alembic_version SET version_num = '9999'")
+    app = create_app(Settings(db=url), 0, machine=machine, toolchain=TOOLCHAIN)
+    with pytest.raises(DatabaseError, match="9999"), TestClient(app):
+        pass
+
+
+def test_a_transaction_that_fails_leaves_nothing(sessions):
+    with pytest.raises(RuntimeError), writing(sessions) as session:
+        session.add(models.Toolchain(identity="half"))
+        session.flush()
+        raise RuntimeError
+    with reading(sessions) as session:
+        assert session.query(models.Toolchain).count() == 0
+
+
+def test_sqlite_is_opened_for_several_processes(sessions):
+    with reading(sessions) as session:
+        pragmas = [
+            session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
+        ]
+    assert pragmas == ["wal", 1, 30_000, 1], "1 is NORMAL: a commit does not wait for the disk"
+
+
+def test_a_writer_waits_for_another_process(url, sessions):
+    """What a transaction has read is still true when it writes."""
+    other = make_engine(url)
+    with writing(sessions) as session:
+        before = session.query(models.Toolchain).count()
+        blocked = sqlite3.connect(file_of(url), timeout=0)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            blocked.execute("BEGIN IMMEDIATE")
+        session.add(models.Toolchain(identity=str(before)))
+    with reading(make_sessions(other)) as session:
+        assert session.query(models.Toolchain).one().identity == "0"
+
+
+def test_the_default_database_is_in_the_users_data_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("TILEWISE_DB", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert Settings().db == default_database() == f"sqlite:///{tmp_path}/tilewise/tilewise.db"
+    monkeypatch.setenv("TILEWISE_DB", "sqlite:///elsewhere.db")
+    assert Settings().db == "sqlite:///elsewhere.db"
+
+
+def test_a_first_connection_waits_for_a_lock_instead_of_failing(tmp_path):
+    """The switch to the write-ahead log gets no busy timeout from SQLite."""
+    file = tmp_path / "locked.db"
+    holder = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    holder.execute("CREATE TABLE a (b)")
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        sqlite3.connect(file, timeout=60).execute("PRAGMA journal_mode = WAL")
+
+    release = threading.Timer(0.3, lambda: holder.execute("COMMIT"))
+    release.start()
+    engine = make_engine(f"sqlite:///{file}")
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    release.join()
+    engine.dispose()
+
+
+def test_the_wait_for_a_lock_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("service.db.session.BUSY_TIMEOUT_S", 0.1)
+    file = tmp_path / "locked.db"
+    holder = sqlite3.connect(file, isolation_level=None)
+    holder.execute("CREATE TABLE a (b)")
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(OperationalError, match="locked"):
+        make_engine(f"sqlite:///{file}").connect()
+    holder.execute("COMMIT")
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"), [("53300", BusyError), ("55P03", BusyError), ("25006", DatabaseError)]
+)
+def test_what_passes_on_a_server_is_busy(state, kind):
+    refused = OSError("refused")
+    refused.sqlstate = state
+    error = translate(DBAPIError("SELECT 1", {}, refused), "postgresql://host/name")
+    assert type(error) is kind
+
+
+def test_a_server_is_not_waited_for_without_end(monkeypatch):
+    made = {}
+    monkeypatch.setattr(
+        "service.db.session.create_engine", lambda _url, **given: made.update(given)
+    )
+    make_engine("postgresql+psycopg://host/name", patience_s=5.0)
+    assert made["connect_args"] == {"connect_timeout": 5, "options": "-c lock_timeout=5000"}

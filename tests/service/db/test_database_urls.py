@@ -1,0 +1,98 @@
+"""URLs of databases as people mistype them: refused in one line, without the password."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kernels.system.cache_folder import cache_dir
+from service.db import schema
+from service.db.session import make_engine
+from service.errors import DatabaseError
+from service.settings import Settings, default_database
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "is not a database URL"),
+        ("/tmp/file.db", "is not a database URL"),
+        ("postgresql://host:port/x", "is not a database URL"),
+        ("postgresql://[::1/x", "is not a database URL"),
+        ("postgresql://a..b/x", "is not a database URL"),
+        ("postgresql://" + "a" * 64 + "/x", "is not a database URL"),
+        ("postgresql://host:0/x", "port=0 is out of range"),
+        ("postgresql://host:65536/x", "port=65536 is out of range; give 1 to 65535"),
+        ("postgresql://host/%00", "cannot hold the character NUL"),
+        ("postgresql://host/x?options=%00", "cannot hold the character NUL"),
+        ("postgresql+asyncpg://host/x", "postgresql+asyncpg is not supported"),
+        ("postgresql+psycopg_async://host/x", "is not supported"),
+        ("postgresql+nosuch://host/x", "is not supported"),
+        ("mysql://host/x", "mysql is not supported"),
+        ("sqlite+aiosqlite:///x.db", "is not supported"),
+        ("sqlite://host/x.db", "Invalid SQLite URL"),
+        ("sqlite:///x\0.db", "cannot hold the character NUL"),
+        ("sqlite:///x%00.db", "cannot hold the character NUL"),
+        ("sqlite:///file:%00?uri=true", "cannot hold the character NUL"),
+        ("sqlite:///\udcff.db", "is not a database URL"),
+        ("sqlite:///x.db?timeout=long", "could not convert"),
+        ("sqlite:///x.db?mode=ro", "SQLite would ignore mode; write sqlite:///file:FILE?uri=true"),
+        ("sqlite:///file::memory:?uri=true", "cannot see a database in memory"),
+        ("sqlite:///file:x?mode=memory&uri=true", "cannot see a database in memory"),
+        ("sqlite:///file:x?mode=odd&uri=true", "no such access mode"),
+        ("sqlite:///" + "x" * 5000, "File name too long"),
+    ],
+    ids=lambda text: ascii(text)[:40],
+)
+def test_a_url_that_makes_no_sense_is_refused(url, message):
+    for ask in (schema.is_absent, schema.prepare):
+        if ask is schema.is_absent and "access mode" in message:
+            continue  # it is opened for this
+        with pytest.raises(DatabaseError) as caught:
+            ask(url)
+        assert message in str(caught.value)
+        assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:secret@host:port/x",
+        "postgresql://user:secret@host:99999/x",
+        "postgresql://user:secret@host/%00",
+        "postgresql://user:secret@a..b/x",
+        "mysql://user:secret@host/x",
+        "postgresql://user:a/secret@host@other:port/x",
+    ],
+)
+def test_no_refusal_shows_the_password(url):
+    with pytest.raises(DatabaseError) as caught:
+        make_engine(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b", "ä"])
+def test_the_folder_of_user_data_is_no_part_of_a_url(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / name))
+    monkeypatch.delenv("TILEWISE_DB", raising=False)
+    schema.upgrade(Settings().db)
+    assert (tmp_path / name / "tilewise" / "tilewise.db").is_file()
+
+
+def test_a_folder_of_user_data_that_is_no_text_is_refused(monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", "/tmp/\udcff")
+    with pytest.raises(DatabaseError, match="set TILEWISE_DB"):
+        default_database()
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    with pytest.raises(DatabaseError, match="no home folder; set TILEWISE_DB"):
+        default_database()
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("TILEWISE_CACHE_DIR", raising=False)
+    assert cache_dir() == Path(tempfile.gettempdir()) / "tilewise"

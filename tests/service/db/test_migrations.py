@@ -1,0 +1,259 @@
+"""Migrations and models say the same, and data survives what it can."""
+
+import io
+import sqlite3
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import CheckConstraint, inspect
+
+from kernels.problem import parse_problem
+from service.db import make_engine, models, reading, schema
+from service.db.base import Base
+from service.db.session import write_connection
+from tests.service import fakes
+from tests.service.conftest import PROBLEM
+from tests.service.db.test_database import file_of
+
+OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
+TABLES = sorted(Base.metadata.tables)
+WORK = ("jobs", "schedules")
+SAME = object()
+# What a step that goes down and up again leaves in its own columns.
+COLUMNS = {
+    "0002": {("schedules", "scratch_bytes"): None},
+    "0003": {
+        ("jobs", "cache"): "hot",
+        ("schedules", "cache"): "hot",
+        ("schedules", "measured"): None,
+    },
+    "0004": {("trials", "pace"): None},
+    "0005": {("jobs", "epoch"): 0},
+    "0006": {("schedules", "digest"): SAME, ("proofs", "digest"): SAME},
+}
+
+
+def test_there_is_one_head():
+    assert len(ScriptDirectory.from_config(schema.config()).get_heads()) == 1
+
+
+def test_models_and_migrations_agree(url):
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == [], (
+            "python -m service.db.draft_migration TEXT"
+        )
+
+
+def test_checks_agree_in_name_and_text(url):
+    """Alembic does not compare checks."""
+    migrated = inspect(make_engine(url))
+    for table in Base.metadata.sorted_tables:
+        declared = {
+            str(check.name): str(check.sqltext)
+            for check in table.constraints
+            if isinstance(check, CheckConstraint)
+        }
+        found = {c["name"]: c["sqltext"] for c in migrated.get_check_constraints(table.name)}
+        assert found == declared
+
+
+@pytest.fixture
+def populated(url, submit, run):
+    """Results for hot and for cold caches, proven and failed, and a job that waits."""
+    run(submit(peers=True))
+    run(submit(OTHER, cache="cold"), prover=fakes.prove_wrong)
+    submit("matmul:m=9,n=9,k=9,dtype=f32", seconds=1.5)
+    return url
+
+
+def test_every_step_goes_down_and_up_again_with_data(populated):
+    for step in ScriptDirectory.from_config(schema.config()).walk_revisions():
+        before = rows_of(populated)
+        migrate(populated, command.downgrade, step.down_revision or "base")
+        below = rows_of(populated)
+        assert below == kept(before, below, step.revision), step.doc
+        migrate(populated, command.upgrade, step.revision)
+        again = rows_of(populated)
+        assert kept(again, below, step.revision) == below, step.doc
+        for table, column in COLUMNS.get(step.revision, {}):
+            found = {row[column] for row in again[table]}
+            was = {row[column] for row in before[table] if row["id"] in ids(again[table])}
+            expected = COLUMNS[step.revision][table, column]
+            assert found == (was if expected is SAME else {expected}), (table, column)
+        migrate(populated, command.downgrade, step.down_revision or "base")
+    assert rows_of(populated) == {}
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
+def test_an_older_database_keeps_its_data_and_goes_on_serving(
+    tmp_path, populated, client_factory, revision
+):
+    old = copy_as_of(populated, tmp_path / "old.db", revision)
+    before = rows_of(old)
+    assert all(before[table] for table in TABLES)
+    schema.upgrade(old)
+    after = rows_of(old)
+    for table in TABLES:
+        shared = before[table][0].keys()
+        assert [{name: row[name] for name in shared} for row in after[table]] == before[table]
+    with sqlite3.connect(file_of(old)) as connection:
+        (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'uq_jobs_active'")
+        assert "WHERE state IN ('queued', 'running')" in sql[0], "or ended jobs stand in the way"
+    client = client_factory(old)
+    for problem, status in ((PROBLEM, 200), (OTHER, 404)):
+        result = client.get("/v1/schedules", params={"problem": problem})
+        assert result.status_code == 200 and result.json()["best"]["gflops"] == 13.0
+        key = parse_problem(problem).key
+        assert client.get(f"/v1/schedules/{key}/script").status_code == status
+    again = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4})
+    assert again.status_code == 200, "what was searched for is not searched for again"
+
+
+@pytest.mark.parametrize(
+    ("edit", "table"),
+    [
+        ("UPDATE scripts SET text = 'x'", "proofs"),
+        ("UPDATE scripts SET text = x'ff'", "proofs"),
+        ("UPDATE scripts SET steps = '['", "proofs"),
+        ("UPDATE scripts SET steps = '[]'", "proofs"),
+        ("UPDATE proofs SET executed = 0", "proofs"),
+        ("UPDATE proofs SET max_error = 9e999", "proofs"),
+        ("UPDATE proofs SET max_error = 'x'", "proofs"),
+        ("UPDATE proofs SET max_error = NULL", "proofs"),
+        ("UPDATE schedules SET steps = '[]'", "schedules"),
+        ("UPDATE problems SET canonical = canonical || ',bias'", "both"),
+    ],
+)
+def test_an_upgrade_vouches_for_no_row_that_disagrees_with_itself(
+    tmp_path, populated, client_factory, edit, table
+):
+    old = copy_as_of(populated, tmp_path / "old.db", "0005")
+    with sqlite3.connect(tmp_path / "old.db") as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(f"{edit} WHERE id = 1")
+    schema.upgrade(old)
+    with sqlite3.connect(tmp_path / "old.db") as connection:
+        for name in ("schedules", "proofs"):
+            found = connection.execute(f"SELECT digest IS NULL FROM {name} ORDER BY id").fetchall()
+            first, *others = (is_null for (is_null,) in found)
+            assert bool(first) == (table in (name, "both"))
+            assert others and not any(others)
+
+
+def migrate(url, step, revision):
+    """One or more steps, as a developer makes them; SQLite must not cascade meanwhile."""
+    engine = make_engine(url, foreign_keys=False)
+    with write_connection(engine) as connection:
+        step(schema.config(connection), revision)
+        dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    engine.dispose()
+    assert not dangling
+
+
+def rows_of(url):
+    """Every table's rows as the database has them, in order."""
+    with sqlite3.connect(file_of(url)) as connection:
+        connection.row_factory = sqlite3.Row
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        names = [name for (name,) in tables if name != schema.VERSION_TABLE]
+        return {
+            name: [dict(row) for row in connection.execute(f"SELECT * FROM {name} ORDER BY id")]
+            for name in names
+        }
+
+
+def ids(rows):
+    return {row["id"] for row in rows}
+
+
+def kept(rows, below, revision):
+    """Of `rows` what the step below `revision` can hold."""
+    found = without_cold(rows) if revision == "0003" else rows
+    return {
+        table: [{name: row[name] for name in below[table][0]} for row in found[table]]
+        for table in below
+    }
+
+
+def without_cold(rows):
+    cold = {table: {row["id"] for row in rows[table] if row["cache"] == "cold"} for table in WORK}
+    return {
+        table: [
+            row
+            for row in found
+            if row["id"] not in cold.get(table, ())
+            and row.get("job_id") not in cold["jobs"]
+            and row.get("schedule_id") not in cold["schedules"]
+        ]
+        for table, found in rows.items()
+    }
+
+
+def copy_as_of(url, file, revision):
+    """A database as the code of `revision` made it, with what its tables can hold of another."""
+    old = f"sqlite:///{file}"
+    migrate(old, command.upgrade, revision)
+    with sqlite3.connect(file) as connection:
+        for table, rows in rows_of(url).items():
+            known = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            marks = ", ".join("?" for _ in known)
+            connection.executemany(
+                f"INSERT INTO {table} ({', '.join(known)}) VALUES ({marks})",
+                [[row[name] for name in known] for row in rows],
+            )
+    connection.close()
+    return old
+
+
+def test_an_upgrade_says_of_jobs_that_ended_early_that_they_are_not_complete(url, submit, tuned):
+    cancelled = submit(OTHER)
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        command.downgrade(schema.config(connection), "0004")
+        connection.exec_driver_sql(f"UPDATE jobs SET state = 'cancelled' WHERE id = {cancelled}")
+    schema.upgrade(url)
+    with make_engine(url).begin() as connection:
+        found = dict(connection.exec_driver_sql("SELECT id, complete FROM jobs").all())
+    assert found == {tuned: 1, cancelled: 0}
+
+
+def test_upgrading_twice_keeps_the_data(url, sessions, tuned):
+    schema.upgrade(url)
+    with reading(sessions) as session:
+        assert session.query(models.Trial).count() == 4
+        assert session.query(models.Script).count() == 1
+
+
+def test_an_upgrade_that_fails_leaves_the_database_as_it_was(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'half.db'}"
+
+    def fail(_connection):
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(schema, "_check_references", fail)
+    with pytest.raises(RuntimeError):
+        schema.upgrade(url)
+    with sqlite3.connect(tmp_path / "half.db") as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def test_the_migrations_can_be_written_for_postgresql():
+    made = schema.config()
+    made.attributes["dialect"] = "postgresql"
+    made.output_buffer = io.StringIO()
+    command.upgrade(made, "head", sql=True)
+    sql = made.output_buffer.getvalue()
+    assert "TIMESTAMP WITH TIME ZONE" in sql
+    assert "WHERE state IN ('queued', 'running')" in sql
+
+
+def test_deleting_a_schedule_takes_its_scripts_and_proofs(sessions, tuned):
+    with sessions.begin() as session:
+        session.query(models.Schedule).delete()
+    with reading(sessions) as session:
+        assert session.query(models.Script).count() == 0
+        assert session.query(models.Proof).count() == 0

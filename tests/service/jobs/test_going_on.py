@@ -1,0 +1,134 @@
+"""Jobs for the same work: what a request adds to one that waits, what a new one goes on from."""
+
+import pytest
+
+from service.api.documents import job_json
+from service.db import models, reading, writing
+from service.db.trials import SqlTrialStore
+from service.host.process_identity import me
+from service.jobs import lease, queue
+from tests.service import fakes
+from tests.service.conftest import PROBLEM
+
+
+def job(sessions, job_id):
+    with reading(sessions) as session:
+        return queue.get(session, job_id)
+
+
+def shown(sessions, job_id):
+    with reading(sessions) as session:
+        return job_json(session, queue.get(session, job_id))
+
+
+def ended(sessions, job_id, trials):
+    """The job, called off after some trials."""
+    store = SqlTrialStore(sessions, job_id)
+    for trial in trials:
+        store.add(trial)
+    with writing(sessions) as session:
+        queue.cancel(session, job_id)
+    return job_id
+
+
+def numbers(sessions, job_id):
+    with reading(sessions) as session:
+        return [trial.number for trial in queue.trials_page(session, job_id)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seconds"),
+    [(10, 50, 50.0), (50, 10, 50.0), (10, None, None), (None, 10, None)],
+)
+def test_a_waiting_job_takes_the_longer_time(sessions, submit, first, second, seconds):
+    waiting = submit(seconds=first)
+    assert submit(seconds=second) == waiting
+    assert job(sessions, waiting).seconds == seconds
+
+
+def test_a_waiting_job_times_the_peers_that_any_request_asks_for(sessions, submit):
+    waiting = submit()
+    assert submit(peers=True) == submit() == waiting
+    assert job(sessions, waiting).peers
+
+
+def test_a_job_goes_on_from_as_many_trials_as_it_may_have(sessions, submit):
+    ended(sessions, submit(trials=6), [fakes.trial(n) for n in range(5)])
+    assert numbers(sessions, submit(trials=3)) == [0, 1, 2]
+
+
+def test_a_job_goes_on_from_the_one_that_came_furthest(sessions, submit, monkeypatch):
+    with monkeypatch.context() as alone:
+        alone.setattr(queue, "_inherit", lambda *_: None)
+        for count in (1, 3, 2):
+            ended(sessions, submit(trials=9), [fakes.trial(n) for n in range(count)])
+    assert numbers(sessions, submit(trials=9)) == [0, 1, 2]
+
+
+def test_a_job_does_not_go_on_from_trials_with_caches_in_another_state(sessions, submit):
+    ended(sessions, submit(cache="cold"), [fakes.trial(0)])
+    assert numbers(sessions, submit()) == []
+    assert numbers(sessions, submit(cache="cold")) == [0]
+
+
+def test_the_best_so_far_was_timed_to_its_end(sessions, submit):
+    job_id = submit()
+    store = SqlTrialStore(sessions, job_id)
+    store.add(fakes.replace(fakes.trial(0, gflops=900.0), state="pruned"))
+    assert shown(sessions, job_id)["best"] is None
+    store.add(fakes.trial(1, gflops=5.0))
+    assert shown(sessions, job_id)["best"]["gflops"] == 5.0
+
+
+def test_a_job_shows_no_best_that_another_found(sessions, submit, run, tuned):
+    def unlucky(*given, **options):
+        found = fakes.tune(*given, **options)
+        return fakes.replace(
+            found, best=fakes.Best(fakes.schedule(), fakes.measurement(1.0), 100.0)
+        )
+
+    later = submit(trials=6)
+    assert run(later, tuner=unlucky).state == "done"
+    assert shown(sessions, tuned)["best"]["peak_fraction"] == 0.13
+    best = shown(sessions, later)["best"]
+    assert (best["gflops"], best["peak_fraction"]) == (15.0, None), "its own fastest trial"
+
+
+def test_a_running_job_shows_the_seconds_of_the_present_run_too(sessions, submit):
+    job_id = submit()
+    with writing(sessions) as session:
+        lease.claim_one(session, job_id, me())
+        row = queue.get(session, job_id)
+        row.elapsed_s, row.claimed_at = 40.0, row.claimed_at - lease.LEASE
+    assert shown(sessions, job_id)["elapsed_s"] >= 40.0 + lease.LEASE.total_seconds()
+
+
+def test_a_job_that_goes_on_keeps_the_moment_of_its_first_start(sessions, submit):
+    job_id = submit()
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job_id, me())
+        queue.get(session, job_id).started_at -= lease.LEASE
+        session.flush()
+        first = queue.get(session, job_id).started_at
+        lease.release(session, held)
+    assert job(sessions, job_id).finished_at is None, "it waits again"
+    with writing(sessions) as session:
+        lease.claim_one(session, job_id, me())
+    assert job(sessions, job_id).started_at == first
+
+
+def test_who_waits_gets_the_result_of_the_caches_that_were_asked_for(
+    client, sessions, submit, run, tuned, monkeypatch
+):
+    """The job ends while the request waits; hot and cold results are stored."""
+    ending = client.app.state.services.endings
+
+    async def wait(job_id, _is_gone):
+        run(job_id)
+
+    monkeypatch.setattr(ending, "wait", wait)
+    body = {"problem": PROBLEM, "trials": 4, "cache": "cold", "wait": True}
+    answer = client.post("/v1/jobs", json=body)
+    assert (answer.status_code, answer.json()["cache"]) == (200, "cold")
+    with reading(sessions) as session:
+        assert session.query(models.Schedule).count() == 2

@@ -1,0 +1,68 @@
+"""The heartbeat of a lease: as long as the job runs, whatever the database does meanwhile."""
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from service.db import make_engine, reading, writing
+from service.db.session import make_sessions
+from service.errors import LeaseLostError
+from service.host.process_identity import me
+from service.jobs import heartbeat, lease, queue
+from service.jobs.heartbeat import Heartbeat
+from tests.service.processes import wait_until
+
+
+@pytest.fixture
+def held(sessions, submit):
+    """The lease of a job that has not shown itself for an hour."""
+    job_id = submit()
+    with writing(sessions) as session:
+        taken = lease.claim_one(session, job_id, me())
+        queue.get(session, job_id).heartbeat_at -= timedelta(hours=1)
+    return taken
+
+
+def heartbeat_at(sessions, held):
+    with reading(sessions) as session:
+        return queue.get(session, held.job_id).heartbeat_at
+
+
+def test_a_busy_database_costs_one_beat(url, sessions, held, caplog):
+    impatient = make_sessions(make_engine(url, patience_s=0.05))
+    before = heartbeat_at(sessions, held)
+    with Heartbeat(impatient, held, period_s=0.02):
+        with writing(sessions), caplog.at_level(logging.WARNING, "service.jobs.heartbeat"):
+            wait_until(lambda: len(caplog.records) >= 2)
+        wait_until(lambda: heartbeat_at(sessions, held) > before)
+    assert "lease not extended" in caplog.text and "locked" in caplog.text
+
+
+def test_nor_does_it_end_at_what_nobody_foresaw(sessions, held, monkeypatch, caplog):
+    before, raised = heartbeat_at(sessions, held), []
+    beat = lease.beat
+
+    def fail_once(session, held):
+        if not raised:
+            raised.append(held)
+            raise RuntimeError("no connection is free")
+        beat(session, held)
+
+    monkeypatch.setattr(lease, "beat", fail_once)
+    with Heartbeat(sessions, held, period_s=0.02):
+        wait_until(lambda: heartbeat_at(sessions, held) > before)
+    assert raised and "no connection is free" in caplog.text
+
+
+def test_it_ends_with_the_lease(sessions, held, monkeypatch):
+    tries = []
+
+    def lost(_session, held):
+        tries.append(held)
+        raise LeaseLostError("taken over")
+
+    monkeypatch.setattr(heartbeat.lease, "beat", lost)
+    with Heartbeat(sessions, held, period_s=0.01) as beating:
+        wait_until(lambda: not beating._thread.is_alive())
+    assert tries == [held]

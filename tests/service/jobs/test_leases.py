@@ -1,0 +1,317 @@
+"""Leases: one winner of every race, and no job that dies with its process."""
+
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import update
+
+from service.api import documents
+from service.db import make_engine, models, reading, writing
+from service.db.session import make_sessions
+from service.errors import LeaseLostError
+from service.host.process_identity import is_dead, me
+from service.jobs import lease, queue
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+ELSEWHERE = "another-host:1:1"
+
+
+@pytest.fixture
+def claim(sessions, machine):
+    def make(owner, **options):
+        with writing(sessions) as session:
+            return lease.claim(session, owner, machine.targets, TOOLCHAIN, **options)
+
+    return make
+
+
+def number(held):
+    return None if held is None else held.job_id
+
+
+def row(sessions, job_id):
+    with reading(sessions) as session:
+        return queue.get(session, job_id)
+
+
+def age(sessions, job_id, by):
+    """Let the job's owner have been silent for so long."""
+    with writing(sessions) as session:
+        moment = queue.get(session, job_id).heartbeat_at - by
+        session.execute(update(models.Job).values(heartbeat_at=moment, claimed_at=moment))
+
+
+def test_the_oldest_job_goes_first_and_to_one_owner(claim, submit, sessions):
+    first, second = submit(), submit(PROBLEM + ",bias")
+    taken = [claim(owner) for owner in (me(), ELSEWHERE, me())]
+    assert [number(held) for held in taken] == [first, second, None]
+    assert (row(sessions, first).owner, row(sessions, first).state) == (me(), "running")
+
+
+def test_of_many_claimers_one_wins(url, submit, machine):
+    """Each has connections of its own, as processes do."""
+    job_id, winners = submit(), []
+    start = threading.Barrier(8)
+
+    def race(number):
+        mine = make_sessions(make_engine(url))
+        start.wait()
+        with writing(mine) as session:
+            held = lease.claim(session, f"another-host:{number}:1", machine.targets, TOOLCHAIN)
+        if held is not None:
+            winners.append(held.job_id)
+
+    threads = [threading.Thread(target=race, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert winners == [job_id]
+
+
+def take(session, job_id):
+    assert lease.claim_one(session, job_id, ELSEWHERE)
+
+
+@pytest.mark.parametrize(("change", "owner"), [(take, ELSEWHERE), (queue.cancel, None)])
+def test_what_changed_after_it_was_read_is_not_claimed(sessions, submit, change, owner):
+    """As on a server, where two transactions can both have read a free job."""
+    job_id = submit()
+    seen = row(sessions, job_id)
+    with writing(sessions) as session:
+        change(session, job_id)
+    with writing(sessions) as session:
+        session.add(seen)
+        assert not lease._take(session, seen, me())
+    assert row(sessions, job_id).owner == owner
+
+
+def test_a_job_whose_owner_has_shown_itself_meanwhile_is_not_claimed(sessions, submit):
+    job_id = submit()
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job_id, ELSEWHERE)
+    age(sessions, job_id, 2 * lease.LEASE)
+    seen = row(sessions, job_id)
+    with writing(sessions) as session:
+        lease.beat(session, held)
+    with writing(sessions) as session:
+        session.add(seen)
+        assert lease._take(session, seen, me()) is None
+        assert lease.holds(session, held)
+
+
+def test_a_job_of_a_dead_owner_goes_to_one_heir(sessions, submit):
+    job_id = submit()
+    with writing(sessions) as session:
+        assert lease.claim_one(session, job_id, ELSEWHERE)
+    age(sessions, job_id, 2 * lease.LEASE)
+    seen = row(sessions, job_id)
+    with writing(sessions) as session:
+        assert lease.claim_one(session, job_id, "a-third-host:1:1")
+    with writing(sessions) as session:
+        session.add(seen)
+        assert not lease._take(session, seen, me())
+    assert row(sessions, job_id).owner == "a-third-host:1:1"
+
+
+def test_only_jobs_that_this_machine_can_run_are_claimed(sessions, submit, machine):
+    submit(toolchain="another")
+    with writing(sessions) as session:
+        assert lease.claim(session, me(), machine.targets, TOOLCHAIN) is None
+        assert lease.claim(session, me(), ("cpu:neoverse-v2,threads=1",), "another") is None
+
+
+def test_a_silent_owner_loses_the_job(claim, submit, sessions):
+    job_id = submit()
+    lost = claim(ELSEWHERE)
+    age(sessions, job_id, lease.LEASE / 2)
+    assert claim(me()) is None
+    age(sessions, job_id, lease.LEASE)
+    assert number(claim(me())) == job_id
+    with pytest.raises(LeaseLostError), writing(sessions) as session:
+        lease.beat(session, lost)
+
+
+def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, sessions):
+    """What froze for longer than its lease meets its own process as the next owner."""
+    job_id = submit()
+    former = claim(me())
+    age(sessions, job_id, 2 * lease.LEASE)
+    present = claim(me())
+    assert (former.epoch, present.epoch) == (1, 2)
+    before = row(sessions, job_id)
+    with writing(sessions) as session:
+        with pytest.raises(LeaseLostError, match="taken over"):
+            lease.beat(session, former)
+        assert not lease.holds(session, former) and lease.holds(session, present)
+        assert not lease.release(session, former)
+        assert not lease.end(session, former, state="done", complete=True)
+        lease.crash(session, former, "signal SIGKILL")
+    after = row(sessions, job_id)
+    assert (after.state, after.crashes, after.epoch) == ("running", 0, 2)
+    assert (after.heartbeat_at, after.claimed_at) == (before.heartbeat_at, before.claimed_at)
+    with writing(sessions) as session:
+        assert lease.end(session, present, state="done", complete=True)
+
+
+def test_what_its_owner_runs_already_is_not_claimed_again(claim, submit, sessions):
+    first, second = submit(), submit(PROBLEM + ",bias")
+    claim(me())
+    age(sessions, first, 2 * lease.LEASE)
+    assert number(claim(me(), but=(first,))) == second
+    assert claim(me(), but=(first, second)) is None
+    assert number(claim(me())) == first
+
+
+def test_a_heartbeat_keeps_the_job(claim, submit, sessions):
+    job_id = submit()
+    held = claim(ELSEWHERE)
+    age(sessions, job_id, 2 * lease.LEASE)
+    with writing(sessions) as session:
+        lease.beat(session, held)
+    assert claim(me()) is None
+
+
+def test_the_job_of_a_dead_process_is_free_at_once(claim, submit):
+    code = "from service.host.process_identity import me; print(me(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        owner = child.stdout.readline().strip()
+        job_id = submit()
+        assert number(claim(owner)) == job_id
+        assert claim(me()) is None, "it lives"
+        child.kill()
+        while not is_dead(owner):  # a zombie until it is waited for, and dead all the same
+            pass
+        assert number(claim(me())) == job_id
+
+
+def test_a_recycled_pid_is_not_its_former_owner():
+    host, pid, start = me().rsplit(":", 2)
+    assert not is_dead(me())
+    assert is_dead(f"{host}:{pid}:{int(start) - 1}")
+    assert not is_dead(ELSEWHERE), "nobody here can tell"
+
+
+def test_a_released_job_goes_back_to_the_queue(claim, submit, sessions):
+    job_id = submit()
+    held = claim(me())
+    with writing(sessions) as session:
+        assert not lease.release(session, replace(held, owner=ELSEWHERE))
+        assert lease.release(session, held)
+    assert (row(sessions, job_id).state, row(sessions, job_id).crashes) == ("queued", 0)
+
+
+def test_a_job_fails_at_its_third_crash(claim, submit, sessions):
+    job_id = submit()
+    for left in ("queued", "queued", "failed"):
+        held = claim(me())
+        with writing(sessions) as session:
+            lease.crash(session, held, "signal SIGSEGV")
+        assert row(sessions, job_id).state == left
+    assert row(sessions, job_id).error == "the worker died 3 times; the last time: signal SIGSEGV"
+
+
+def test_a_crash_after_the_end_changes_nothing(sessions, tuned):
+    with writing(sessions) as session:
+        lease.crash(session, lease.Lease(tuned, me(), 1), "exit status 1")
+    assert (row(sessions, tuned).state, row(sessions, tuned).crashes) == ("done", 0)
+
+
+def test_the_time_of_all_runs_is_counted(claim, submit, sessions):
+    job_id = submit()
+    held = claim(ELSEWHERE)
+    age(sessions, job_id, timedelta(seconds=100))
+    with writing(sessions) as session:
+        lease.beat(session, held)
+    with writing(sessions) as session:
+        lease.release(session, held)
+    claim(me())
+    assert 100 <= row(sessions, job_id).elapsed_s < 110
+
+
+def finish(sessions, job_id, how, held):
+    with writing(sessions) as session:
+        match how:
+            case "cancelled":
+                queue.cancel(session, job_id)
+            case "crashed":
+                queue.get(session, job_id).crashes = lease.MOST_CRASHES - 1
+                session.flush()
+                lease.crash(session, held, "signal SIGSEGV")
+            case "failed":
+                lease.end(session, held, state="failed", error="no", complete=False)
+            case "damaged":
+                session.execute(update(models.Job).values(seed="two"))
+                assert lease.fail_damaged(session, session.get_one(models.Job, job_id))
+
+
+@pytest.mark.parametrize("how", ["cancelled", "crashed", "failed", "damaged"])
+def test_a_job_that_ends_early_counts_its_runs_and_is_not_complete(claim, submit, sessions, how):
+    job_id = submit()
+    first = claim(me())
+    age(sessions, job_id, timedelta(seconds=100))
+    with writing(sessions) as session:
+        lease.beat(session, first)
+        lease.release(session, first)
+    second = claim(me())
+    age(sessions, job_id, timedelta(seconds=50))
+    with writing(sessions) as session:
+        lease.beat(session, second)
+    finish(sessions, job_id, how, second)
+    with reading(sessions) as session:
+        job = session.get_one(models.Job, job_id)
+    assert 150 <= job.elapsed_s < 170 and job.claimed_at is None
+    assert job.complete is False and job.finished_at is not None
+    assert documents.elapsed(job) == job.elapsed_s
+
+
+def test_a_job_that_waits_and_is_cancelled_has_spent_nothing(submit, sessions):
+    job_id = submit()
+    finish(sessions, job_id, "cancelled", None)
+    assert (row(sessions, job_id).elapsed_s, row(sessions, job_id).complete) == (0, False)
+
+
+def test_time_after_the_last_sign_of_an_owner_is_not_counted(claim, submit, sessions):
+    """Nobody ran the job in it."""
+    job_id = submit()
+    claim(ELSEWHERE)
+    with writing(sessions) as session:
+        job = queue.get(session, job_id)
+        job.claimed_at -= timedelta(hours=2)
+        job.heartbeat_at -= timedelta(hours=1)
+    finish(sessions, job_id, "cancelled", None)
+    assert 3600 <= row(sessions, job_id).elapsed_s < 3700
+
+
+def test_a_clock_that_was_set_back_takes_no_time_away(claim, submit, sessions):
+    job_id = submit()
+    held = claim(me())
+    with writing(sessions) as session:
+        queue.get(session, job_id).claimed_at += timedelta(hours=1)
+    with writing(sessions) as session:
+        lease.release(session, held)
+    assert row(sessions, job_id).elapsed_s == 0
+
+
+def test_jobs_of_a_former_toolchain_are_retired(sessions, submit, machine):
+    old, new = submit(toolchain="former"), submit()
+    with writing(sessions) as session:
+        assert lease.retire(session, machine.targets, TOOLCHAIN) == 1
+    assert (row(sessions, old).state, row(sessions, old).complete) == ("failed", False)
+    assert "toolchain former, which changed; ask again" in row(sessions, old).error
+    assert row(sessions, new).state == "queued"
+
+
+def test_a_job_of_a_former_toolchain_that_somebody_runs_is_not_retired(sessions, submit, machine):
+    old = submit(toolchain="former")
+    with writing(sessions) as session:
+        assert lease.claim_one(session, old, me())
+    with writing(sessions) as session:
+        assert lease.retire(session, machine.targets, TOOLCHAIN) == 0
+    assert row(sessions, old).state == "running"

@@ -1,0 +1,89 @@
+"""The end of a job: what of it is kept, and which later requests it answers."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.problem import parse_problem
+from service.api.documents import result_json
+from service.db import reading, writing
+from service.jobs import queue
+from service.results.schedules import find_schedule
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+
+def slower(*given, **options):
+    """A search whose finals went badly."""
+    found = fakes.tune(*given, **options)
+    return replace(found, best=fakes.Best(fakes.schedule(), fakes.measurement(1.0), 100.0))
+
+
+def small_space(problem, target, request, store, **hooks):
+    """A search of a space that has no more than two candidates."""
+    return replace(
+        fakes.tune(problem, target, replace(request, trials=2), store, **hooks), complete=True
+    )
+
+
+def without_peers(*given, **options):
+    """A search on a machine where no other library is installed."""
+    return replace(fakes.tune(*given, **options), peers={})
+
+
+def result(sessions, machine):
+    with reading(sessions) as session:
+        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        return result_json(session, row, TOOLCHAIN)
+
+
+def is_answered(client, **body) -> bool:
+    """Whether what is stored answers; if not, the job that it makes is called off."""
+    answer = client.post("/v1/jobs", json={"problem": PROBLEM, **body})
+    if answer.status_code == 202:
+        client.delete(answer.headers["Location"])
+    return answer.status_code == 200
+
+
+def test_peers_stay_with_the_rounds_that_timed_them(sessions, machine, submit, run):
+    run(submit(peers=True))
+    run(submit(trials=8, peers=True), tuner=slower)
+    kept = result(sessions, machine)
+    assert (kept["best"]["gflops"], kept["trials"]["asked"]) == (13.0, 4)
+
+
+def test_peers_that_nobody_has_are_not_asked_for_again(client, submit, run):
+    run(submit(peers=True), tuner=without_peers)
+    assert is_answered(client, trials=4, peers=True)
+
+
+def test_a_smaller_search_for_peers_takes_no_budget_away(client, submit, run, tuned):
+    run(submit(trials=2, peers=True))
+    assert is_answered(client, trials=4)
+
+
+def test_a_space_that_is_spent_answers_every_budget_that_was_asked_for(client, submit, run):
+    run(submit(trials=9), tuner=small_space)
+    assert is_answered(client, trials=9)
+    assert not is_answered(client, trials=10)
+
+
+def test_a_result_shows_the_seconds_of_all_runs(sessions, machine, submit, run):
+    job_id = submit()
+    with writing(sessions) as session:
+        queue.get(session, job_id).elapsed_s = 40.0
+    run(job_id)
+    assert result(sessions, machine)["elapsed_s"] >= 40.0
+
+
+def test_a_search_takes_no_script_of_another_flavor_away(client_factory, submit, run, tuned):
+    path = f"/v1/schedules/{parse_problem(PROBLEM).key}/script?flavor=air"
+    before = client_factory().get(path)
+    assert before.status_code == 200, before.text
+    run(submit(trials=6))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "service.results.air_scripts.make", lambda *_: pytest.fail("it is proven again")
+        )
+        # A service that has just made one keeps it by itself for a while; another asks the store.
+        assert client_factory().get(path).text == before.text

@@ -1,0 +1,115 @@
+"""Hot and cold caches: two results of one problem, and what failed in either is known to both."""
+
+import sqlite3
+
+import pytest
+from alembic import command
+
+from kernels.problem import parse_problem
+from search.errors import BudgetError
+from search.records import TuneRequest
+from service.api.documents import trial_json
+from service.db import make_engine, models, reading, schema
+from service.db.session import write_connection
+from service.db.trials import SqlTrialStore
+from service.jobs import queue
+from service.results.schedules import find_schedule
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tilewise.cli import render
+
+
+def test_a_cold_request_is_not_answered_by_a_hot_result(sessions, submit, run, tuned):
+    cold = submit(cache="cold")
+    assert cold != tuned
+    with reading(sessions) as session:
+        assert queue.get(session, cold).cache == "cold"
+        assert queue.trials_page(session, cold) == [], "hot times are no cold ones"
+    given = []
+
+    def tune(problem, target, request, store, **hooks):
+        given.append(request.cache)
+        return fakes.tune(problem, target, request, store, **hooks)
+
+    assert run(cold, tuner=tune).state == "done"
+    assert given == ["cold"]
+    with pytest.raises(AssertionError, match="a stored schedule answers this"):
+        submit(cache="cold")
+
+
+def test_both_results_are_kept_and_told_apart(sessions, machine, submit, run, tuned):
+    run(submit(cache="cold"), tuner=lambda *a, **k: fakes.tune(*a, **k, peak_of=50.0))
+    with reading(sessions) as session:
+        rows = {
+            cache: find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN, cache)
+            for cache in ("hot", "cold", None)
+        }
+        assert rows["hot"].id == rows[None].id != rows["cold"].id
+        assert (rows["hot"].cache, rows["cold"].cache) == ("hot", "cold")
+        assert rows["cold"].peak_gflops == 50.0
+        assert {trial_json(t)["cache"] for t in session.query(models.Trial)} == {"hot", "cold"}
+
+
+def test_a_waiting_job_is_joined_only_in_its_mode(submit):
+    hot = submit()
+    assert submit(cache="cold") != hot == submit()
+
+
+def test_the_mode_over_http(client, submit, run):
+    body = {"problem": PROBLEM, "trials": 4, "cache": "cold"}
+    job = client.post("/v1/jobs", json=body).json()
+    assert job["cache"] == "cold"
+    run(job["id"])
+    assert client.post("/v1/jobs", json=body).json()["cache"] == "cold"
+    assert client.post("/v1/jobs", json=body | {"cache": "hot"}).status_code == 202
+    query = {"problem": PROBLEM}
+    assert client.get("/v1/schedules", params=query).json()["cache"] == "cold"
+    assert client.get("/v1/schedules", params=query | {"cache": "hot"}).status_code == 404
+    trials = client.get(f"/v1/jobs/{job['id']}/trials").json()["trials"]
+    assert {trial["cache"] for trial in trials} == {"cold"}
+    refused = client.post("/v1/jobs", json=body | {"cache": "lukewarm"})
+    assert refused.status_code == 422 and refused.json()["errors"][0]["field"] == "cache"
+
+
+def test_an_unknown_mode_is_named():
+    with pytest.raises(BudgetError, match="cache='warm'") as caught:
+        TuneRequest(cache="warm")
+    assert caught.value.field == "cache"
+
+
+def test_the_table_for_people_says_how_it_was_measured(client, tuned):
+    found = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    assert "hot caches, 21 samples over 6 placements" in render.result(found)
+    found["best"]["measured"]["cold"] = "64 MiB written before each sample"
+    assert "cold caches (64 MiB written before each sample)" in render.result(found)
+    found["best"]["measured"] = None
+    assert "caches" not in render.result(found)
+
+
+def test_what_failed_in_any_job_of_this_toolchain_is_known(sessions, submit, run):
+    first = submit(trials=2)
+    run(first, tuner=fakes.fruitless_tune)
+    failed = {fakes.failed_trial(0).schedule.hash}
+    assert SqlTrialStore(sessions, submit(cache="cold")).known_failures() == failed
+    other = submit(toolchain="another")
+    assert SqlTrialStore(sessions, other).known_failures() == set()
+    elsewhere = submit("matmul:m=8,n=8,k=8,dtype=f32")
+    assert SqlTrialStore(sessions, elsewhere).known_failures() == set()
+
+
+def test_results_from_before_the_modes_are_hot(tmp_path):
+    file = tmp_path / "old.db"
+    url = f"sqlite:///{file}"
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        command.upgrade(schema.config(connection), "0002")
+    with sqlite3.connect(file) as connection:
+        connection.execute("INSERT INTO problems VALUES (1, 'k', 'p', '2026-01-01')")
+        connection.execute("INSERT INTO toolchains VALUES (1, 't', '2026-01-01')")
+        connection.execute(
+            "INSERT INTO jobs (problem_id, target, toolchain_id, trials, seed, sampler, peers, "
+            "state, crashes, elapsed_s, created_at) "
+            "VALUES (1, 'cpu:x', 1, 4, 0, 'tpe', 0, 'done', 0, 0, '2026-01-01')"
+        )
+    schema.upgrade(url)
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("SELECT cache FROM jobs").fetchall() == [("hot",)]

@@ -1,0 +1,337 @@
+"""What is stored is served as it was proven, or refused: no edit of a row goes out as proven."""
+
+import hashlib
+import math
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.problem import parse_problem
+from search.records import TuneRequest
+from service.db import models, reading, writing
+from service.errors import TamperedError
+from service.jobs import outcome, queue
+from service.results import integrity, schedules, stored
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
+KEY = parse_problem(PROBLEM).key
+LOOKUP = "/v1/schedules/lookup"
+SCRIPT, AIR, KERNEL, RESULT = (
+    f"/v1/schedules/{KEY}/script",
+    f"/v1/schedules/{KEY}/script?flavor=air",
+    f"/v1/schedules/{KEY}/kernel",
+    f"/v1/schedules?problem={PROBLEM}",
+)
+ASKED = {"problem": PROBLEM, "trials": 4}
+
+OF_THE_PROBLEM = {
+    "another canonical string": "UPDATE problems SET canonical = canonical || ',bias' WHERE id = 1",
+    "the canonical string of another": (
+        "UPDATE problems SET canonical = (SELECT canonical FROM problems WHERE id = 2) WHERE id = 1"
+    ),
+    "canonical string is a blob": "UPDATE problems SET canonical = x'00ff' WHERE id = 1",
+    "canonical string is not UTF-8": (
+        "UPDATE problems SET canonical = CAST(x'6dff' AS TEXT) WHERE id = 1"
+    ),
+    "keys of two problems swapped": (
+        "UPDATE problems SET key = 'x' WHERE id = 1",
+        f"UPDATE problems SET key = '{KEY}' WHERE id = 2",
+        f"UPDATE problems SET key = '{parse_problem(OTHER).key}' WHERE id = 1",
+    ),
+    "problems of two schedules swapped": (
+        "UPDATE schedules SET problem_id = -problem_id",
+        "UPDATE schedules SET problem_id = 3 + problem_id",
+    ),
+    "another cache mode": "UPDATE schedules SET cache = 'cold' WHERE id = 1",
+    "another toolchain": "UPDATE toolchains SET identity = 'forged'",
+}
+OF_THE_SCRIPT = {
+    "another text": "UPDATE scripts SET text = text || '// x' WHERE id = 1",
+    "another text and its SHA-256": (
+        "UPDATE scripts SET text = text || '// x' WHERE id = 1",
+        "UPDATE scripts SET sha256 = sha256(text) WHERE id = 1",
+    ),
+    "text is a blob": "UPDATE scripts SET text = x'00' WHERE id = 1",
+    "text is not UTF-8": "UPDATE scripts SET text = CAST(x'41ff' AS TEXT) WHERE id = 1",
+    "another hash": "UPDATE scripts SET hash = '0123456789abcdef' WHERE id = 1",
+    "other steps": "UPDATE scripts SET steps = '[]' WHERE id = 1",
+    "steps are no JSON": "UPDATE scripts SET steps = '[' WHERE id = 1",
+    "steps are nested without end": f"UPDATE scripts SET steps = '{'[' * 50_000}' WHERE id = 1",
+    "not executed": "UPDATE proofs SET executed = 0 WHERE id = 1",
+    "not applied": "UPDATE proofs SET applied = 0 WHERE id = 1",
+    "far off": "UPDATE proofs SET max_error = 1e9 WHERE id = 1",
+    "far off within a tolerance": (
+        "UPDATE proofs SET max_error = 1e9, tolerance = 1e10 WHERE id = 1"
+    ),
+    "infinitely far off": "UPDATE proofs SET max_error = 9e999, tolerance = 9e999 WHERE id = 1",
+    "no error known": "UPDATE proofs SET max_error = NULL WHERE id = 1",
+    "error is a word": "UPDATE proofs SET max_error = 'small' WHERE id = 1",
+    "faster": "UPDATE proofs SET gflops = 1e6 WHERE id = 1",
+    "of another MLIR": "UPDATE proofs SET mlir = 'mlir 99' WHERE id = 1",
+    "scripts of two proofs swapped": (
+        "UPDATE proofs SET script_id = -script_id",
+        "UPDATE proofs SET script_id = 3 + script_id",
+    ),
+    "proofs of two schedules swapped": "UPDATE proofs SET schedule_id = 3 - schedule_id",
+    "digest of another": (
+        "UPDATE proofs SET digest = (SELECT digest FROM proofs p WHERE p.id <> proofs.id)"
+    ),
+    "no digest": "UPDATE proofs SET digest = NULL WHERE id = 1",
+}
+OF_THE_SCHEDULE = {
+    "other steps": "UPDATE schedules SET steps = '[]' WHERE id = 1",
+    "steps are no JSON": "UPDATE schedules SET steps = '[' WHERE id = 1",
+    "steps are an object": "UPDATE schedules SET steps = '{}' WHERE id = 1",
+    "steps are nested without end": f"UPDATE schedules SET steps = '{'[' * 50_000}' WHERE id = 1",
+    "peers are no JSON": "UPDATE schedules SET peers = '{' WHERE id = 1",
+    "found at no moment": "UPDATE schedules SET created_at = 'soon' WHERE id = 1",
+    "steps and hash of another": (
+        "UPDATE schedules SET steps = '[]', hash = substr(sha256('[]'), 1, 16) WHERE id = 1"
+    ),
+    "faster": "UPDATE schedules SET gflops = 1e6 WHERE id = 1",
+    "faster by a bit": "UPDATE schedules SET gflops = gflops * (1 + 1e-15) WHERE id = 1",
+    "speed is a word": "UPDATE schedules SET gflops = 'fast' WHERE id = 1",
+    "a lower peak": "UPDATE schedules SET peak_gflops = 50 WHERE id = 1",
+    "slow peers": "UPDATE schedules SET peers = '{}' WHERE id = 1",
+    "other measurements": "UPDATE schedules SET measured = NULL WHERE id = 1",
+    "a larger budget": "UPDATE schedules SET budget = 1000000 WHERE id = 1",
+    "budget is a word": "UPDATE schedules SET budget = 'all' WHERE id = 1",
+    "found by another job": "UPDATE schedules SET job_id = 2 WHERE id = 1",
+    "found by a job without a number": "UPDATE schedules SET job_id = 'x' WHERE id = 1",
+    "found by a job that is gone": "DELETE FROM jobs WHERE id = 1",
+    "no digest": "UPDATE schedules SET digest = NULL WHERE id = 1",
+}
+
+
+@pytest.fixture
+def stored_rows(submit, run):
+    """Results of two problems, with different schedules: rows 1 and 2 of every table."""
+    run(submit())
+    run(submit(OTHER, trials=5))
+
+
+def edit(url: str, statements: str | tuple[str, ...]) -> None:
+    """Edit the database as somebody would who has the file."""
+    with sqlite3.connect(Path(url.removeprefix("sqlite:///"))) as connection:
+        connection.create_function(
+            "sha256", 1, lambda text: hashlib.sha256(text.encode()).hexdigest()
+        )
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        for statement in (statements,) if isinstance(statements, str) else statements:
+            assert connection.execute(statement).rowcount, statement
+    connection.close()
+
+
+def assert_refused(answer, caplog) -> None:
+    details = answer.json()
+    assert (answer.status_code, details["type"]) == (500, "urn:tilewise:tampered-row"), details
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert "is not what was stored" in details["detail"]
+    assert "tune the problem again" in details["detail"]
+    assert "ETag" not in answer.headers
+    (logged,) = [record for record in caplog.records if record.name == integrity.__name__]
+    assert (logged.levelname, logged.getMessage()) == ("ERROR", details["detail"])
+    caplog.clear()
+
+
+def assert_is_served(client, before) -> None:
+    assert client.get(SCRIPT).text == before["script"]
+    result = client.get(RESULT).json()
+    assert (result["best"], result["proof"]) == (before["best"], before["proof"])
+    (found,) = client.post(LOOKUP, json={"problems": [PROBLEM]}).json()["schedules"]
+    assert found["schedule"]["best"] == before["best"] and found["error"] is None
+
+
+def served(client) -> dict:
+    result = client.get(RESULT).json()
+    return {"script": client.get(SCRIPT).text, "best": result["best"], "proof": result["proof"]}
+
+
+def tune_again(client, run) -> None:
+    """What a refused user is told to do."""
+    answer = client.post("/v1/jobs", json=ASKED)
+    if answer.status_code == 202:
+        assert run(answer.json()["id"]).state == "done"
+    assert client.post("/v1/jobs", json=ASKED).status_code == 200
+
+
+TAMPERED = {
+    **{f"problem: {name}": (how, "all") for name, how in OF_THE_PROBLEM.items()},
+    **{f"script: {name}": (how, "all") for name, how in OF_THE_SCRIPT.items()},
+    **{f"schedule: {name}": (how, "results") for name, how in OF_THE_SCHEDULE.items()},
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_an_edited_row_is_refused_until_a_search_replaces_it(
+    client, url, run, stored_rows, caplog, name
+):
+    how, routes = TAMPERED[name]
+    before = served(client)
+    etag = client.get(SCRIPT).headers["ETag"]
+    edit(url, how)
+    count = sum(integrity.refused().values())
+    for path in (RESULT, KERNEL):
+        assert_refused(client.get(path), caplog)
+    assert sum(integrity.refused().values()) == count + 2
+    if routes == "all":
+        assert_refused(client.get(SCRIPT), caplog)
+        assert_refused(client.get(SCRIPT, headers={"If-None-Match": etag}), caplog)
+    else:
+        assert client.get(SCRIPT).text == before["script"], "its proof does not rest on the row"
+    (found,) = client.post(LOOKUP, json={"problems": [PROBLEM]}).json()["schedules"]
+    assert found["schedule"] is None
+    assert found["error"]["type"] == "urn:tilewise:tampered-row"
+    assert "is not what was stored" in found["error"]["detail"]
+
+    tune_again(client, run)
+    assert_is_served(client, before)
+
+
+def test_one_bad_row_costs_no_other_answer(client, url, stored_rows):
+    asked = {"problems": [OTHER, PROBLEM, "matmul:m=9,n=9,k=9,dtype=f32"]}
+    edit(url, OF_THE_SCHEDULE["found by a job without a number"])
+    other, bad, none = client.post(LOOKUP, json=asked).json()["schedules"]
+    assert other["schedule"]["problem"] == OTHER and other["error"] is None
+    assert (bad["problem"], bad["schedule"]) == (PROBLEM, None)
+    assert "row 1 of schedules" in bad["error"]["detail"]
+    assert (none["schedule"], none["error"]) == (None, None)
+    assert client.get(f"/v1/schedules?problem={OTHER}").status_code == 200
+
+
+def test_a_replaced_row_is_what_was_found_however_fast_it_had_said_it_was(
+    client, url, run, stored_rows
+):
+    edit(url, OF_THE_SCHEDULE["faster"])
+    edit(url, OF_THE_SCHEDULE["a larger budget"])
+    answer = client.post("/v1/jobs", json=ASKED)
+    assert answer.status_code == 202
+    run(answer.json()["id"])
+    with_budget = client.post("/v1/jobs", json={**ASKED, "trials": 5})
+    assert client.get(RESULT).json()["best"]["gflops"] == 13.0
+    assert with_budget.status_code == 202, "the forged budget answers nothing"
+
+
+def test_a_job_shows_its_fastest_trial_where_its_result_was_edited(client, url, stored_rows):
+    edit(url, OF_THE_SCHEDULE["faster"])
+    for job in (client.get("/v1/jobs/1").json(), client.get("/v1/jobs").json()["jobs"][1]):
+        assert (job["state"], job["best"]["gflops"], job["best"]["peak_fraction"]) == (
+            "done", 13.0, None
+        )  # fmt: skip
+
+
+def test_a_job_for_an_edited_problem_fails_and_says_why(client, url, sessions, submit, run):
+    job_id = submit()
+    edit(url, OF_THE_PROBLEM["another canonical string"])
+    assert run(job_id).state == "failed"
+    assert "does not have the problem's key" in client.get(f"/v1/jobs/{job_id}").json()["error"]
+    with reading(sessions) as session:
+        assert session.query(models.Trial).count() == 0
+
+
+def test_an_edited_script_of_another_flavor_is_replaced_too(
+    client, url, sessions, machine, run, stored_rows, caplog
+):
+    with writing(sessions) as session:
+        row = schedules.find_fresh(session, KEY, machine.target, TOOLCHAIN)
+        proof = fakes.FakeProof(script="// air\n")
+        outcome.add_script(session, row, "air", ("0" * 16, [{"l1": 7}]), proof)
+    assert client.get(AIR).text == "// air\n"
+    edit(url, "UPDATE scripts SET text = '// forged' WHERE flavor = 'air'")
+    assert_refused(client.get(AIR), caplog)
+    assert client.get(SCRIPT).status_code == 200
+    tune_again(client, run)
+    with reading(sessions) as session:
+        row = schedules.find_fresh(session, KEY, machine.target, TOOLCHAIN)
+        flavors = [proof.script.flavor for proof in stored.all_proofs(session, row.id)]
+    assert flavors == ["cpu"], "the next request for an air script makes one"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_error": math.nan, "ok": False, "failure": "wrong"},
+        {"max_error": math.inf, "ok": False, "failure": "wrong"},
+        {"max_error": -0.0, "tolerance": 0},
+        {"max_error": 0, "gflops": 40, "time_us": 1 / 3},
+        {"max_error": 5e-324, "interval": (0.1 + 0.2, 1e308)},
+        {"message": '\u2028 \U0001f600 \\ "', "ok": False, "failure": "crash"},
+    ],
+)
+def test_every_value_of_a_proof_comes_back_as_it_was(client, submit, run, values):
+    def prove(problem, schedule, *, seed, seconds):
+        return fakes.replace(fakes.prove(problem, schedule, seed=seed), **values)
+
+    assert run(submit(), prover=prove).state == "done"
+    assert client.get(RESULT).status_code == 200
+    assert client.get(SCRIPT).status_code == (200 if values.get("ok", True) else 404)
+
+
+def test_every_value_of_a_schedule_comes_back_as_it_was(client, submit, run):
+    def tune(*given, **options):
+        found = fakes.tune(*given, **options)
+        speed = fakes.Measurement(13, (-0.0, 1e300), 1 / 3)
+        best = fakes.replace(found.best, measurement=speed, peak_gflops=100, cold="64 MiB \u00b5")
+        peers = {"b": fakes.measurement(0.1), "a": fakes.measurement(1 / 7)}
+        return fakes.replace(found, best=best, peers=peers)
+
+    assert run(submit(peers=True), tuner=tune).state == "done"
+    result = client.get(RESULT)
+    assert result.status_code == 200 and set(result.json()["peers"]) == {"a", "b"}
+
+
+@pytest.mark.parametrize("command", ["show", "script", "kernel"])
+def test_the_command_line_refuses_in_one_line(url, stored_rows, command):
+    edit(url, OF_THE_SCRIPT["another text"])
+    done = subprocess.run(  # a process of its own, whose logging nobody has set up
+        [sys.executable, "-m", "tilewise", command, PROBLEM, "--db", url],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert "row 1 of proofs is not what was stored" in done.stderr
+    assert "tune the problem again" in done.stderr
+
+
+def test_what_does_not_agree_does_not_answer_a_search(url, sessions, machine, stored_rows):
+    problem, request = parse_problem(PROBLEM), TuneRequest(trials=4)
+    edit(url, OF_THE_SCRIPT["another text"])
+    with writing(sessions) as session:
+        made = queue.create_or_join(session, problem, machine.target, request, TOOLCHAIN)
+        assert made.schedule is None and made.job.state == "queued"
+    with reading(sessions) as session, pytest.raises(TamperedError, match="row 1 of proofs"):
+        schedules.find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
+
+
+def test_looking_at_a_job_refuses_nothing(client, stored_rows, url, caplog):
+    edit(url, OF_THE_SCHEDULE["faster"])
+    for path in ("/v1/jobs/1", "/v1/jobs"):
+        assert client.get(path).status_code == 200
+    assert not [record for record in caplog.records if record.name == integrity.__name__]
+
+
+def test_a_schedule_that_has_lost_its_proofs_is_tuned_again(client, stored_rows, url, run):
+    edit(url, "DELETE FROM proofs WHERE schedule_id = 1")
+    assert client.get(SCRIPT).status_code == 404
+    answer = client.post("/v1/jobs", json=ASKED)
+    assert answer.status_code == 202
+    run(answer.json()["id"])
+    assert client.get(SCRIPT).status_code == 200
+    assert client.post("/v1/jobs", json=ASKED).status_code == 200
+
+
+def test_a_failure_that_was_none_is_refused(client, stored_rows, url, caplog):
+    assert client.get(AIR).status_code == 200
+    edit(
+        url,
+        "UPDATE proofs SET ok = 0 WHERE script_id = (SELECT id FROM scripts WHERE flavor = 'air')",
+    )
+    caplog.clear()
+    assert_refused(client.get(AIR), caplog)

@@ -1,0 +1,54 @@
+"""Candidates that hang, crash, eat memory or are wrong, through a whole job in the database."""
+
+from functools import partial
+
+from kernels.schedule import Schedule
+from kernels.target import detect
+from search.engine.tune import tune
+from search.runner.runner import Limits, Runner
+from search.space.space import Space
+from service.db import reading
+from service.db.trials import SqlTrialStore
+from service.jobs import queue
+from tests.search.runner import faulty_child
+from tests.service.conftest import PROBLEM
+
+FAULTS = {
+    faulty_child.HANG: "timeout",
+    faulty_child.CRASH: "crash",
+    faulty_child.EAT: "memory",
+    faulty_child.RAISE: "runtime",
+    faulty_child.EXIT: "crash",
+}
+
+
+class Impatient(Runner):
+    """Waits long for an answer that will come, however busy the machine, and not for the other."""
+
+    def _ask(self, request, limit_s):
+        steps = request.get("steps")
+        hangs = steps and Schedule.from_json(steps).register.rows == faulty_child.HANG
+        return super()._ask(request, 1.0 if hangs else limit_s)
+
+
+def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
+    sessions, submit, run, monkeypatch
+):
+    rows = [1, *FAULTS, 8, faulty_child.WRONG]
+
+    def points(space: Space, _most: int):
+        base = {p.name: p.values[0] for p in space.parameters}
+        return [base | {"tile": f"{r}x1"} for r in rows]
+
+    def runner(problem, target, request):
+        limits = Limits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
+        return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
+
+    monkeypatch.setattr("search.engine.proposals.prior_points", points)
+    monkeypatch.setattr("service.workers.job_run.resolve", lambda _target: detect())
+    job_id = submit(PROBLEM, trials=len(rows))
+    assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"
+    ends = [t.failure for t in SqlTrialStore(sessions, job_id).trials()]
+    assert ends == [None, *FAULTS.values(), None, "wrong"]
+    with reading(sessions) as session:
+        assert queue.counts(session, job_id)["failed"] == len(FAULTS) + 1

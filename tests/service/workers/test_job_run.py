@@ -1,0 +1,309 @@
+"""Running a job: resumed, cancelled, taken over, failed."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.errors import UnsupportedError
+from kernels.problem import parse_problem
+from kernels.schedule import Register, Schedule, Split
+from search.records import TuneRequest
+from service.api.documents import trial_json
+from service.db import models, reading, writing
+from service.db.trials import SqlTrialStore
+from service.host.process_identity import me
+from service.jobs import heartbeat, lease, queue
+from service.results.schedules import find_schedule, find_script, find_trials
+from service.workers.job_run import ScriptTried, TrialEnded
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.processes import wait_until
+
+
+def state(sessions, job_id):
+    with reading(sessions) as session:
+        return queue.get(session, job_id).state
+
+
+def schedules(sessions):
+    with reading(sessions) as session:
+        return session.query(models.Schedule).count()
+
+
+def test_a_run_tells_of_its_trials_and_proofs(submit, run):
+    events = []
+    run(submit(), on_event=events.append)
+    trials = [event for event in events if isinstance(event, TrialEnded)]
+    assert [(event.trial.number, event.asked) for event in trials] == [(n, 4) for n in range(4)]
+    proofs = [event for event in events if isinstance(event, ScriptTried)]
+    assert len(proofs) == 3, "the best and two runners-up"
+
+
+def test_stored_trials_are_not_timed_again(sessions, submit, run):
+    job_id, timed = submit(), []
+    SqlTrialStore(sessions, job_id).add(fakes.trial(1, gflops=11.0))
+    run(job_id, on_event=lambda e: timed.append(e.trial.number) if isinstance(e, TrialEnded) else 0)
+    assert timed == [0, 2, 3]
+
+
+def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run):
+    job_id = submit()
+
+    def cancel(event):
+        if event.trial.number == 1:
+            with writing(sessions) as session:
+                queue.cancel(session, job_id)
+
+    assert run(job_id, on_event=cancel).state == "interrupted"
+    assert state(sessions, job_id) == "cancelled"
+    assert len(SqlTrialStore(sessions, job_id).trials()) == 2
+    assert schedules(sessions) == 0
+
+
+def unaware_tune(*given, should_stop, **options):
+    """A search in the middle of a trial: it asks nobody whether the job is still its own."""
+    return fakes.tune(*given, **options)
+
+
+@pytest.mark.parametrize("tuner", [fakes.tune, unaware_tune])
+@pytest.mark.parametrize(("moment", "stored"), [(TrialEnded, 1), (ScriptTried, 4)])
+@pytest.mark.parametrize("heir", ["another-host:1:1", me()], ids=["elsewhere", "here"])
+def test_a_job_that_was_taken_over_is_left_alone(
+    sessions, submit, run, tuner, moment, stored, heir
+):
+    job_id, taken = submit(), []
+
+    def take_over(event):
+        if isinstance(event, moment) and not taken:
+            with writing(sessions) as session:
+                queue.get(session, job_id).heartbeat_at -= 2 * lease.LEASE
+                session.flush()
+                taken.append(lease.claim_one(session, job_id, heir))
+
+    assert run(job_id, on_event=take_over, tuner=tuner).state == "interrupted"
+    with reading(sessions) as session:
+        job = queue.get(session, job_id)
+        assert (job.state, job.owner, job.epoch) == ("running", heir, 2)
+        assert lease.holds(session, *taken)
+    assert len(SqlTrialStore(sessions, job_id).trials()) == stored
+    assert schedules(sessions) == 0
+
+
+def test_a_cancellation_at_the_last_moment_stores_nothing(sessions, submit, run, monkeypatch):
+    job_id = submit()
+    store = lease.end
+
+    def too_late(session, *args, **kwargs):
+        queue.cancel(session, job_id)
+        session.flush()
+        return store(session, *args, **kwargs)
+
+    monkeypatch.setattr(lease, "end", too_late)
+    assert run(job_id).state == "interrupted"
+    assert state(sessions, job_id) == "cancelled"
+    assert schedules(sessions) == 0
+
+
+def test_an_error_of_the_domain_fails_the_job_with_its_message(sessions, submit, run):
+    job_id = submit()
+    outcome = run(job_id, tuner=fakes.unsupported_tune)
+    assert outcome.state == "failed" and isinstance(outcome.cause, UnsupportedError)
+    with reading(sessions) as session:
+        assert queue.get(session, job_id).error == "matmul: transpose_a is not covered yet"
+
+
+def test_a_job_of_which_no_candidate_ran_fails_and_says_why(sessions, submit, run):
+    job_id = submit()
+    assert run(job_id, tuner=fakes.fruitless_tune).state == "failed"
+    with reading(sessions) as session:
+        error = queue.get(session, job_id).error
+    assert error == "none of 1 candidates ran; the first: crash: signal 11"
+    assert schedules(sessions) == 0
+
+
+def test_an_interrupt_gives_the_job_back(sessions, submit, run):
+    job_id = submit()
+
+    def interrupt(event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(job_id, on_event=interrupt)
+    assert state(sessions, job_id) == "queued"
+    assert run(job_id).state == "done"
+    assert len(SqlTrialStore(sessions, job_id).trials()) == 4
+
+
+def test_a_fault_in_the_middle_of_storing_leaves_nothing_half_written(
+    sessions, submit, run, monkeypatch
+):
+    job_id = submit()
+
+    def fail(*_args, **_kwargs):
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr("service.jobs.outcome._add_attempt", fail)
+    with pytest.raises(RuntimeError):
+        run(job_id)
+    assert schedules(sessions) == 0
+    assert state(sessions, job_id) == "running", "its process counts as crashed"
+
+
+def test_earlier_runs_count_against_the_seconds(sessions, submit, run):
+    job_id, given = submit(seconds=100), []
+    with writing(sessions) as session:
+        queue.get(session, job_id).elapsed_s = 40
+
+    def tune(problem, target, request, store, **hooks):
+        given.append(request.seconds)
+        return fakes.tune(problem, target, request, store, **hooks)
+
+    run(job_id, tuner=tune)
+    assert len(given) == 1 and 50 < given[0] <= 60
+
+
+def test_a_search_without_trials_keeps_its_lease(sessions, submit, run, monkeypatch):
+    monkeypatch.setattr(heartbeat.Heartbeat.__init__, "__defaults__", (0.02,))
+    job_id, beats = submit(), set()
+
+    def compile_long(problem, target, request, store, **hooks):
+        def has_beaten():
+            with reading(sessions) as session:
+                beats.add(queue.get(session, job_id).heartbeat_at)
+            return len(beats) >= 3
+
+        wait_until(has_beaten)
+        return fakes.tune(problem, target, request, store, **hooks)
+
+    assert run(job_id, tuner=compile_long).state == "done"
+    assert min(beats) < max(beats)
+
+
+def test_what_is_stored_can_be_queried(sessions, machine, tuned):
+    problem = parse_problem(PROBLEM)
+    with reading(sessions) as session:
+        schedule = find_schedule(session, problem, machine.target, TOOLCHAIN)
+        script = find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
+        assert schedule.hash == fakes.schedule(3).hash
+        assert script.text.startswith("// ") and script.hash == schedule.hash
+        listed = find_trials(session, problem=problem, target=machine.target)
+        assert [trial.number for trial, _ in listed] == [0, 1, 2, 3]
+        assert find_schedule(session, problem, "cpu:neoverse-v2,threads=1", TOOLCHAIN) is None
+
+
+def test_a_search_cut_short_does_not_answer_its_whole_budget(sessions, submit, run):
+    def cut_short(*given, **options):
+        found = fakes.tune(*given, **options)
+        return replace(found, complete=False, trials=found.trials[:2])
+
+    run(submit(), tuner=cut_short)
+    with reading(sessions) as session:
+        row = session.query(models.Schedule).one()
+        assert (row.complete, row.budget) == (False, 2)
+        assert not queue.answers(row, TuneRequest(trials=4))
+        assert queue.answers(row, TuneRequest(trials=2))
+
+
+def numbers_timed(run, job_id) -> list[int]:
+    """Runs the job; the trials that were not there before."""
+    seen = []
+    run(job_id, on_event=lambda e: seen.append(e.trial.number) if hasattr(e, "trial") else None)
+    return seen
+
+
+def test_a_larger_budget_costs_the_difference(sessions, machine, submit, run, tuned):
+    first_job = tuned
+    larger = submit(trials=7)
+    assert larger != first_job
+    with reading(sessions) as session:
+        before = [trial_json(row) for row in queue.trials_page(session, first_job)]
+        copied = [trial_json(row) for row in queue.trials_page(session, larger)]
+        assert copied == before, "also when they were timed"
+    assert numbers_timed(run, larger) == [4, 5, 6]
+    with reading(sessions) as session:
+        assert queue.counts(session, larger) == {"timed": 7, "pruned": 0, "failed": 0}
+        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        assert row.hash == fakes.schedule(6).hash and row.budget == 7
+        listed = find_trials(session, problem=parse_problem(PROBLEM), target=machine.target)
+        assert [t.number for t, _ in listed] == list(range(7)), "copies are not shown again"
+
+
+def test_peers_that_are_wanted_later_cost_no_trial(submit, run, tuned):
+    assert numbers_timed(run, submit(peers=True)) == []
+
+
+def test_what_was_cut_short_or_failed_goes_on_too(sessions, submit, run):
+    first = submit(trials=6)
+    run(first, tuner=fakes.fruitless_tune)
+    with reading(sessions) as session:
+        assert queue.get(session, first).state == "failed"
+        failed = queue.counts(session, first)["failed"]
+    again = submit(trials=6)
+    with reading(sessions) as session:
+        assert failed and queue.counts(session, again)["failed"] == failed
+
+
+def test_another_toolchain_starts_anew(sessions, submit, tuned):
+    other = submit(trials=9, toolchain="another")
+    with reading(sessions) as session:
+        assert queue.trials_page(session, other) == []
+
+
+def test_joining_a_running_job_leaves_its_budget_alone(sessions, machine, submit, run):
+    """What it claims to have spent in the end is what it has spent."""
+    first, joined = submit(trials=4), []
+
+    def join(event):
+        if isinstance(event, TrialEnded) and not joined:
+            joined.append(submit(trials=9, peers=True, seconds=50))
+
+    assert run(first, on_event=join).state == "done"
+    assert joined == [first]
+    with reading(sessions) as session:
+        job = queue.get(session, first)
+        assert (job.trials, job.peers, job.seconds) == (4, False, None)
+        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        assert (row.budget, row.peers) == (4, None)
+    assert submit(trials=9) != first, "what is stored does not answer the larger request"
+
+
+def test_a_job_goes_on_from_trials_of_its_own_target_alone(sessions, machine, tuned):
+    elsewhere = f"{machine.target.split(',')[0]},threads=64"
+    assert elsewhere != machine.target
+    with writing(sessions) as session:
+        problem, wanted = parse_problem(PROBLEM), TuneRequest(trials=9)
+        targets = (elsewhere, machine.target)
+        made = [
+            queue.create_or_join(session, problem, target, wanted, TOOLCHAIN).job.id
+            for target in targets
+        ]
+        assert [len(queue.trials_page(session, job_id)) for job_id in made] == [0, 4]
+
+
+def test_a_waiting_job_takes_the_larger_budget(sessions, submit):
+    first = submit(trials=4)
+    assert submit(trials=9) == submit(trials=3) == first
+    with reading(sessions) as session:
+        assert queue.get(session, first).trials == 9
+
+
+def test_a_script_is_sought_beyond_finalists_that_split_the_reduction(submit, run):
+    """They have none; the fastest trial without a split is put to the proof instead."""
+    split = Schedule((Register(8, 1), Split("k", 16)))
+
+    def tune(*arguments, before_finals, **named):
+        result = fakes.tune(*arguments, **named)
+        fastest = sorted(result.trials, key=lambda t: t.measurement.time_us)
+        before_finals([*(replace(t, schedule=split) for t in fastest[:3]), *fastest], None)
+        best = replace(result.best, schedule=split)
+        runners_up = tuple((split, measured) for _, measured in best.runners_up)
+        return replace(result, best=replace(best, runners_up=runners_up))
+
+    proven = []
+
+    def prove(problem, schedule, *, seed, seconds):
+        proven.append(schedule)
+        return fakes.prove(problem, schedule, seed=seed)
+
+    assert run(submit(), tuner=tune, prover=prove).state == "done"
+    assert proven == [split, split, fakes.schedule(3)]

@@ -1,0 +1,137 @@
+"""Which scripts are put to the proof, in which order, and within how many seconds."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from kernels.errors import UnsupportedError
+from kernels.problem import parse_problem
+from search.records import Best, TuneResult
+from service.jobs.outcome import Attempt
+from service.workers import proving
+from service.workers.proving import LEAST_PROOF_S, MOST_PROOFS, MOST_TRIED, PROOF_LIMIT_S, Proofs
+from tests.service import fakes
+from tests.service.conftest import PROBLEM
+
+
+@dataclass
+class Clock:
+    """A time that passes while something is proven, and not otherwise."""
+
+    each_s: float
+    now: float = 1000.0
+    limits: list[float] = field(default_factory=list)
+
+    def monotonic(self):
+        return self.now
+
+    def attempt(self, schedule, seconds):
+        self.limits.append(seconds)
+        self.now += self.each_s
+        return Attempt(schedule, None, "of the tests")
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """Proofs on a clock; the schedules of the numbers in `scriptless` have no script."""
+
+    def made(each_s=1.0, *, scriptless=(), should_stop=lambda: False, has_seconds=False):
+        clock = Clock(each_s)
+        without = {fakes.schedule(number).hash for number in scriptless}
+
+        def emit(_problem, schedule):
+            if schedule.hash in without:
+                raise UnsupportedError("it has no script", "steps")
+
+        monkeypatch.setattr(proving, "time", clock)
+        monkeypatch.setattr(proving, "load", lambda _path: emit)
+        proofs = Proofs(parse_problem(PROBLEM), clock.attempt, should_stop, has_seconds)
+        return proofs, clock
+
+    return made
+
+
+def ranking(*numbers):
+    return [fakes.trial(number, gflops=100.0 - number) for number in numbers]
+
+
+def tried(proofs):
+    return [attempt.schedule for attempt in proofs.attempts]
+
+
+def schedules(*numbers):
+    return [fakes.schedule(number) for number in numbers]
+
+
+def result(*numbers):
+    """A search with these finalists, the winner first."""
+    finalists = [(fakes.schedule(n), fakes.measurement(100.0 - n)) for n in numbers]
+    best = Best(*finalists[0], 100.0, tuple(finalists[1:]))
+    return TuneResult(best, tuple(ranking(*sorted(numbers))), 1.0, True), best
+
+
+def test_the_first_is_proven_however_late_it_is(make):
+    proofs, clock = make(LEAST_PROOF_S)
+    proofs.prove(ranking(0, 1, 2), clock.now - 5.0)
+    assert (tried(proofs), clock.limits) == (schedules(0), [LEAST_PROOF_S])
+
+
+def test_another_is_proven_only_where_there_is_time_for_one_as_long(make):
+    proofs, clock = make(20.0)
+    proofs.prove(ranking(0, 1, 2), clock.now + 55.0)
+    assert (tried(proofs), clock.limits) == (schedules(0, 1), [55.0, 35.0])
+
+
+@pytest.mark.parametrize("left", [None, 10 * PROOF_LIMIT_S])
+def test_no_proof_may_take_longer_than_a_minute(make, left):
+    proofs, clock = make()
+    proofs.prove(ranking(0, 1, 2, 3), None if left is None else clock.now + left)
+    assert clock.limits == [PROOF_LIMIT_S] * MOST_PROOFS
+
+
+def test_what_was_stopped_early_is_no_candidate_for_a_proof(make):
+    proofs, _clock = make()
+    first, *others = ranking(0, 1, 2)
+    proofs.prove([replace(first, state="pruned"), *others], None)
+    assert tried(proofs) == schedules(1, 2)
+
+
+def test_the_fastest_with_a_script_stands_in_also_if_it_was_stopped_early(make):
+    proofs, _clock = make(scriptless=(0, 1, 2, 3))
+    *others, fastest = ranking(0, 1, 2, 3, 9, 5, 4)
+    proofs.prove([*others, replace(fastest, state="pruned")], None)
+    assert tried(proofs) == schedules(0, 1, 4)
+
+
+def test_a_script_is_not_sought_without_end(make):
+    proofs, _clock = make(scriptless=range(MOST_TRIED))
+    proofs.prove(ranking(*range(MOST_TRIED + 1)), None)
+    assert tried(proofs) == schedules(0, 1, 2)
+
+
+@pytest.mark.parametrize(("has_seconds", "more"), [(False, [7]), (True, [])])
+def test_a_winner_that_was_not_proven_is_proven_where_time_is_no_matter(make, has_seconds, more):
+    proofs, _clock = make(has_seconds=has_seconds)
+    proofs.prove(ranking(0, 1, 2), None)
+    proofs.complete(*result(7, 0))
+    assert tried(proofs) == schedules(0, 1, 2, *more)
+    proofs.complete(*result(1, 7))
+    assert tried(proofs) == schedules(0, 1, 2, *more), "it was proven before"
+
+
+@pytest.mark.parametrize("has_seconds", [False, True])
+def test_where_nothing_was_proven_the_finalists_are(make, has_seconds):
+    proofs, clock = make(has_seconds=has_seconds)
+    proofs.complete(*result(5, 4, 3, 2))
+    assert tried(proofs) == schedules(5, 4, 3)
+    assert clock.limits == [PROOF_LIMIT_S] * MOST_PROOFS
+
+
+def test_a_search_that_is_called_off_proves_nothing_more(make):
+    stopped = []
+    proofs, _clock = make(should_stop=lambda: bool(stopped))
+    proofs.prove(ranking(0), None)
+    stopped.append(True)
+    proofs.prove(ranking(1), None)
+    proofs.complete(*result(2))
+    assert tried(proofs) == schedules(0)

@@ -1,0 +1,221 @@
+"""`tilewise bench` as users meet it, and the roofline that it draws."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from kernels.target import detect
+from search.records import TuneRequest
+from tests.tilewise.conftest import Cli
+from tilewise.backends import local
+from tilewise.bench import side_by_side, table
+from tilewise.bench.roofline import Axis, draw
+from tilewise.errors import TilewiseError
+
+SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
+INTEGERS = "matmul:m=24,n=40,k=16,dtype=i32"
+TOO_LARGE = "matmul:m=2000000,n=2000000,k=3,dtype=f32"
+QUICK = ("--trials", "2", "--peers", "openblas")
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> str:
+    problems = [SMALL, {"op": "matmul", "m": 24, "n": 40, "k": 16, "dtype": "i32", "count": 2},
+                TOO_LARGE]  # fmt: skip
+    return written(tmp_path, {"name": "tiny", "problems": problems})
+
+
+def written(folder: Path, content: object) -> str:
+    path = folder / "suite.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_json_table_and_plot_of_a_small_suite(
+    cli: Cli, suite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, plot = tmp_path / "out.json", tmp_path / "plot.svg"
+    ran = cli("bench", suite, *QUICK, "--json", "--out", str(out), "--plot", str(plot))
+    assert (ran.code, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    assert json.loads(out.read_text()) == found
+    first, second, third = found["problems"]
+    assert (first["problem"], first["count"]) == (SMALL, 1)
+    assert first["oracle"]["peer"] == "openblas"
+    low, high = first["ours"]["interval"]
+    assert low <= first["ours"]["gflops"] <= high
+    ratio = first["ours"]["gflops"] / first["peers"]["openblas"]["gflops"]
+    assert first["ratio"] == pytest.approx(ratio)
+    assert found["geomean_ratio"] == pytest.approx(ratio)
+    assert (second["problem"], second["count"]) == (INTEGERS, 2)
+    assert second["ours"]["gflops"] > 0
+    assert second["absent"] == {"openblas": "BLAS has no i32 product"}
+    assert third["ours"] is None
+    assert "this machine has" in third["reason"]
+    assert (found["counted"], found["left_out"]) == (1, 2)
+    assert {"processor", "cores", "toolchain", "bandwidth_gbs"} <= found["machine"].keys()
+    assert "OpenBLAS" in found["machine"]["peers"]["openblas"]
+    assert len(circles(plot.read_text(), "ours")) == 2
+    assert len(circles(plot.read_text(), "peer")) == 1
+
+    def searched(*_: object) -> None:
+        raise AssertionError("what is stored must not be searched for again")
+
+    monkeypatch.setattr(local.jobs, "create_or_join", searched)
+    without = written(tmp_path, {"name": "tiny", "problems": [SMALL]})
+    again = cli("bench", without, *QUICK)
+    assert again.code == 0
+    assert SMALL in again.out
+    assert "geometric mean of the ratios to the best peer" in again.out
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ([], 'a list "problems"'),
+        ({"problems": [SMALL, "nonsense"]}, "problems[1]"),
+        ({"problems": [{"op": "matmul", "m": 0, "n": 1, "k": 1, "dtype": "f32"}]}, "m=0"),
+    ],
+)
+def test_a_bad_suite_is_bad_input(cli: Cli, tmp_path: Path, content: object, says: str) -> None:
+    ran = cli("bench", written(tmp_path, content))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+    assert says in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("none.json",), "cannot read none.json"),
+        (("SUITE", "--peers", "mkl"), "peer 'mkl' is not one of openblas, onednn, iree"),
+        (("SUITE", "--peers", ""), "peer '' is not one of"),
+        (("SUITE", "--trials", "0"), "trials=0"),
+        (("SUITE", "--target", "cpu:z80"), "this machine is"),
+        (("SUITE", "--out", "/nowhere/out.json"), "there is no folder /nowhere"),
+        (("SUITE", "--plot", "/"), "it is a folder"),
+        (("SUITE", "--db", "nonsense"), "not a database URL"),
+        ((), "SUITE.json"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_measured(
+    cli: Cli, suite: str, arguments: tuple[str, ...], says: str
+) -> None:
+    ran = cli("bench", *(suite if one == "SUITE" else one for one in arguments))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.count("\n") == 1
+    assert says in ran.err
+
+
+def test_a_peer_that_is_not_installed_is_named(
+    cli: Cli, suite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("search.peers.missing_packages", lambda _name: ["torch"])
+    ran = cli("bench", suite, "--peers", "onednn")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "tilewise: peer onednn needs torch; install tilewise[peers]\n"
+
+
+def row(problem: str, ours: float | None, oracle: float | None, **more: Any) -> dict[str, Any]:
+    speed = None if ours is None else {"gflops": ours, "interval": [ours, ours]}
+    peers = {} if oracle is None else {"iree": {"gflops": oracle, "variant": "default"}}
+    return {
+        "problem": problem, "label": "", "count": 1, "ours": speed, "reason": "", "absent": {},
+        "peers": peers, "oracle": oracle and {"peer": "iree", "gflops": oracle},
+        "ratio": ours / oracle if ours and oracle else None,
+    } | more  # fmt: skip
+
+
+def found(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "suite": "s & t", "problems": list(rows), "counted": 1, "left_out": 0,
+        "geomean_ratio": 2.0,
+        "weighted": {"ours_gflops": 3.0, "oracle_gflops": 1.5, "ratio": 2.0},
+        "machine": {
+            "processor": "p", "target": "cpu:x,threads=1", "memory_gib": 1.0, "system": "s",
+            "bandwidth_gbs": 10.0, "peak_gflops": {"f32": 100.0}, "peers": {"iree": "IREE 1"},
+        },
+    }  # fmt: skip
+
+
+def circles(svg: str, kind: str) -> list[ElementTree.Element]:
+    root = ElementTree.fromstring(svg)
+    every = root.iter("{http://www.w3.org/2000/svg}circle")
+    return [one for one in every if one.get("class") == kind]
+
+
+def test_an_axis_is_logarithmic() -> None:
+    axis = Axis(low=1.0, high=100.0, start=50.0, length=200.0)
+    assert [axis.at(value) for value in (1.0, 10.0, 100.0)] == [50.0, 150.0, 250.0]
+    assert axis.ticks() == [1, 2, 5, 10, 20, 50, 100]
+
+
+def test_a_faster_dot_is_higher_and_a_denser_one_further_right() -> None:
+    small = row("matmul:m=8,n=8,k=8,dtype=f32", 20.0, 10.0)
+    large = row("matmul:m=800,n=800,k=800,dtype=f32", 90.0, 40.0)
+    svg = draw(found(small, large, row(SMALL, None, None)))
+    ours, peer = circles(svg, "ours"), circles(svg, "peer")
+    assert (len(ours), len(peer)) == (2, 2)
+    for mine, theirs in zip(ours, peer, strict=True):
+        assert float(mine.get("cy", 0)) < float(theirs.get("cy", 0))
+        assert mine.get("cx") == theirs.get("cx")
+    assert float(ours[0].get("cx", 0)) < float(ours[1].get("cx", 0))
+    assert "s &amp; t" in svg
+    assert "memory 10.0 GB/s" in svg
+    assert "f32, peak 100" in svg
+
+
+def test_a_plot_of_nothing_is_still_a_picture() -> None:
+    nothing = found(row(SMALL, None, None))
+    nothing["machine"]["peak_gflops"] = {}
+    ElementTree.fromstring(draw(nothing))
+
+
+def test_the_table_stars_narrow_outputs_and_joins_equal_reasons() -> None:
+    narrow = row(SMALL, 20.0, 10.0)
+    narrow["peers"]["iree"]["output"] = "bf16"
+    first, second = (row(p, 1.0, None, absent={"iree": "no"}) for p in (SMALL, INTEGERS))
+    text = table.table(found(narrow, first, second, row(TOO_LARGE, None, None, reason="big")))
+    assert "10.0*" in text
+    assert "* writes a narrower type" in text
+    assert f"no iree: no ({SMALL} and 1 more)" in text
+    assert f"left out: big ({TOO_LARGE})" in text
+    assert table.summary(narrow) == "20.0 GFLOP/s; 2.00x iree"
+
+
+def test_what_a_larger_machine_has_stored_is_left_out(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stored(*_: object) -> dict[str, Any]:
+        return {"stale": False, "best": {"hash": "0" * 64, "steps": []}}
+
+    monkeypatch.setattr(local.LocalBackend, "show", stored)
+    monkeypatch.setattr(side_by_side, "bench_runner", lambda *_: pytest.fail("it is run"))
+    ran = cli(
+        "bench", written(tmp_path, {"problems": [TOO_LARGE]}), "--peers", "openblas", "--json"
+    )
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["problems"]
+    assert row["ours"] is None and "this machine has" in row["reason"]
+
+
+def test_a_search_of_a_suite_is_asked_for_with_the_options(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored of another toolchain is no answer."""
+    asked: list[tuple[Any, ...]] = []
+
+    def tune(_backend: object, *given: Any) -> dict[str, Any]:
+        asked.append(given[:-1])
+        raise TilewiseError("of the tests")
+
+    monkeypatch.setattr(local.LocalBackend, "show", lambda *_: {"stale": True, "best": None})
+    monkeypatch.setattr(local.LocalBackend, "tune", tune)
+    ran = cli("bench", written(tmp_path, {"problems": [SMALL]}), *QUICK, "--seed", "7", "--json")
+    (row,) = json.loads(ran.out)["problems"]
+    assert row["reason"] == "of the tests"
+    target = f"cpu:{detect().cpu},threads=1"
+    assert asked == [(SMALL, target, TuneRequest(2, seed=7))]

@@ -1,0 +1,247 @@
+"""The Optuna export, read back by a fresh process that knows nothing of this project."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from sqlalchemy import insert
+
+from kernels.problem import parse_problem
+from kernels.target import detect
+from search.records import TuneRequest
+from service.db import make_engine, models, schema, writing
+from service.db.session import make_sessions
+from service.db.trials import row as trial_row
+from service.jobs import queue
+from tests.service import fakes
+from tests.tilewise.conftest import Cli
+from tests.tilewise.formats.test_exports import PROBLEM, failed, trial
+from tilewise.errors import BadInputError
+from tilewise.formats.optuna_study import export
+
+READ = """
+import json, sys
+import optuna
+
+study = optuna.load_study(study_name=None, storage=sys.argv[1])
+print(json.dumps({
+    "name": study.study_name,
+    "direction": study.direction.name,
+    "attributes": study.user_attrs,
+    "best": study.best_trial.user_attrs["hash"],
+    "importances": optuna.importance.get_param_importances(study),
+    "trials": [
+        {
+            "number": t.number, "state": t.state.name, "value": t.value, "params": t.params,
+            "choices": {name: d.choices for name, d in t.distributions.items()},
+            "attributes": t.user_attrs, "intermediate": t.intermediate_values,
+            "seconds": t.duration.total_seconds(),
+        }
+        for t in study.trials
+    ],
+}))
+"""
+PLOT = """
+import sys
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import optuna
+from optuna.visualization import matplotlib as plots
+
+study = optuna.load_study(study_name=None, storage=sys.argv[1])
+for name in ("optimization_history", "slice", "contour", "parallel_coordinate", "edf",
+             "param_importances", "intermediate_values", "timeline", "rank"):
+    made = getattr(plots, f"plot_{name}")(study)
+    axes = made.flat if hasattr(made, "flat") else [made]
+    drawn = sum(len(a.lines) + len(a.collections) + len(a.patches) for a in axes)
+    assert drawn, f"{name} is empty"
+    plt.close("all")
+    print(name)
+"""
+
+
+def read(code: str, storage: str) -> str:
+    command = [sys.executable, "-W", "ignore", "-c", code, storage]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def some_trials() -> list[dict[str, Any]]:
+    timed = [trial(n) for n in range(12)]
+    pruned = [trial(n, state="pruned", samples_us=[3e3, 4e3]) for n in range(12, 15)]
+    return [*timed, *pruned, failed(15, "crash"), failed(16, "wrong")]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+def test_a_fresh_process_reads_the_study(storage: str) -> None:
+    told = export(some_trials(), storage)
+    assert told["trials"] == {"timed": 12, "pruned": 3, "failed": 2}
+    study = json.loads(read(READ, storage))
+    assert study["name"] == told["study"] == f"{PROBLEM} on cpu:znver4,threads=1"
+    assert study["direction"] == "MINIMIZE" and study["attributes"]["problem"] == PROBLEM
+    states = [t["state"] for t in study["trials"]]
+    assert states == ["COMPLETE"] * 12 + ["PRUNED"] * 3 + ["FAIL"] * 2
+    assert study["best"] == trial(11)["hash"], "the least time"
+    assert study["importances"].keys() == {"tile", "depth", "pack_a"}
+
+    first, pruned, crashed = (study["trials"][n] for n in (0, 12, 15))
+    assert first["value"] == 1500.0 and first["params"] == trial(0)["params"]
+    assert first["intermediate"] == {"1": 1500.0, "2": 1495.0, "3": 1500.0}
+    assert first["seconds"] == pytest.approx(0.25 + 4500.5e-6, abs=1e-5)
+    assert pruned["value"] is None or pruned["value"] == pruned["intermediate"]["2"]
+    assert pruned["intermediate"] == {"1": 3000.0, "2": 3500.0}
+    assert crashed["attributes"]["failure"] == "crash" and crashed["intermediate"] == {}
+    assert first["attributes"]["gflops"] == 100.0 and first["attributes"]["origin"] == "tpe"
+
+
+def test_all_trials_have_the_same_choices_in_natural_order(storage: str) -> None:
+    rows = some_trials()
+    rows[3]["params"] = rows[3]["params"] | {"prefetch": True}
+    export(rows, storage)
+    trials = json.loads(read(READ, storage))["trials"]
+    assert all(t["choices"] == trials[0]["choices"] for t in trials)
+    assert trials[0]["choices"] == {
+        "tile": [f"{n}x2" for n in range(1, 18)],
+        "depth": [96, 256, 0],
+        "pack_a": [False, True],
+        "prefetch": [True, None],
+    }
+    assert [t["params"]["prefetch"] for t in trials[2:5]] == [None, True, None]
+
+
+def test_the_plots_have_something_in_them(storage: str) -> None:
+    export(some_trials(), storage)
+    assert len(read(PLOT, storage).split()) == 9
+
+
+def test_a_study_is_not_written_over(storage: str) -> None:
+    export(some_trials(), storage)
+    with pytest.raises(BadInputError, match="give another --name"):
+        export(some_trials()[:1], storage)
+    export(some_trials()[:1], storage, "another")
+    assert storage.endswith("study.db")
+
+
+def test_half_a_study_is_taken_back(storage: str) -> None:
+    rows = [trial(0), trial(1) | {"created": "yesterday"}]
+    with pytest.raises(ValueError, match="yesterday"):
+        export(rows, storage)
+    export([trial(0)], storage)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("study.db", "not the URL of a database"),
+        ("nosuch:///study.db", "not the URL of a database"),
+        ("sqlite:////no/such/folder/study.db", "cannot be opened"),
+        ("postgresql://user:secret@host:port/x", "not the URL of a database"),
+        ("sqlite:///x.db?timeout=long", "not the URL of a database"),
+        ("sqlite:///\0", "cannot be opened"),
+        ("sqlite:///%00", "cannot be opened"),
+        ("sqlite:///\udcff", "not the URL of a database"),
+        ("sqlite:///" + "x" * 5000, "cannot be opened"),
+    ],
+    ids=lambda text: ascii(text)[:40],
+)
+def test_a_storage_that_is_none_is_bad_input(url: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message) as caught:
+        export([trial(0)], url)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_at_sign_in_a_path_is_no_password(tmp_path: Path) -> None:
+    folder = tmp_path / "a@b"
+    folder.mkdir()
+    storage = f"sqlite:///{folder}/study.db"
+    assert export([trial(0)], storage)["storage"] == storage
+
+
+@pytest.mark.parametrize("name", ["\0", "\ud800", "a\nb", "\x1b[2J"], ids=ascii)
+def test_a_study_has_a_name_that_can_be_printed(storage: str, name: str) -> None:
+    with pytest.raises(BadInputError, match="cannot be printed") as caught:
+        export([trial(0)], storage, name)
+    assert str(caught.value).isprintable()
+
+
+@pytest.fixture
+def stored(database: str) -> str:
+    """The database, with trials of one job that ended in each way."""
+    schema.upgrade(database)
+    engine = make_engine(database)
+    target = f"cpu:{detect().cpu},threads=1"
+    with writing(make_sessions(engine)) as session:
+        made = queue.create_or_join(
+            session, parse_problem(PROBLEM), target, TuneRequest(9), "tools"
+        )
+        assert isinstance(made.job, models.Job)
+        slow = replace(fakes.trial(7), state="pruned")
+        for one in (*map(fakes.trial, range(7)), slow, fakes.failed_trial(8)):
+            session.execute(insert(models.Trial).values(trial_row(made.job.id, one)))
+    engine.dispose()
+    return database
+
+
+def test_the_command_exports_what_is_stored(cli: Cli, stored: str, storage: str) -> None:
+    done = cli("export-study", PROBLEM, "--storage", storage, "--name", "mine", "--json")
+    assert done.code == 0, done.err
+    counts = {"timed": 7, "pruned": 1, "failed": 1}
+    assert json.loads(done.out) == {"study": "mine", "storage": storage, "trials": counts}
+    assert json.loads(read(READ, storage))["name"] == "mine"
+    again = cli("export-study", PROBLEM, "--storage", storage, "--name", "mine")
+    assert again.code == 2 and again.err.count("\n") == 1
+    ours = cli("export-study", PROBLEM, "--storage", stored)
+    assert ours.code == 2 and "Tilewise's own tables" in ours.err
+    assert cli("db", "check").code == 0
+    assert cli("export-study", PROBLEM + ",bias", "--storage", storage).code == 3
+    assert cli("export-study", PROBLEM).code == 2
+
+
+def test_t4_from_the_command(cli: Cli, stored: str) -> None:
+    printed = cli("trials", PROBLEM, "--format", "t4")
+    kinds = [r["invalidity"] for r in json.loads(printed.out)["results"]]
+    assert kinds == ["correct"] * 8 + ["runtime"]
+    assert cli("trials", PROBLEM, "--format", "t4", "--json").out == printed.out
+    assert json.loads(cli("trials", PROBLEM, "--format", "csv", "--json").out)[8]["number"] == 8
+
+
+def test_what_a_slow_moment_did_to_the_samples_is_taken_out(storage: str) -> None:
+    """The final time is at pace 1, and so must be the ones before it."""
+    rows = [trial(0, pace=2.0, samples_us=[3e3, 5e3]), trial(1, pace=None, samples_us=[3e3])]
+    export(rows, storage)
+    slow, unknown = (t["intermediate"] for t in json.loads(read(READ, storage))["trials"])
+    assert slow == {"1": 1500.0, "2": 2000.0}
+    assert unknown == {"1": 3000.0}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A clock on the wall nine hours ahead of UTC."""
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "XXX-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_times_are_those_of_the_clock_on_the_wall_as_in_every_study(
+    storage: str, elsewhere: None
+) -> None:
+    export([trial(0)], storage)
+    (study,) = optuna.get_all_study_summaries(storage)
+    (made,) = optuna.load_study(study_name=study.study_name, storage=storage).trials
+    assert made.datetime_complete is not None
+    assert made.datetime_complete.isoformat().startswith("2026-11-21T03:25:00")

@@ -1,0 +1,154 @@
+"""`tilewise bench`: a suite of problems beside other libraries, as table, JSON and plot."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernels.errors import KernelsError
+from kernels.footprint import check_memory
+from kernels.quoting import quoted
+from search.errors import SearchError
+from search.records import TuneRequest
+from tilewise.backends.base import Backend, Json, local_backend
+from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite, table
+from tilewise.cli.files import require_file, require_folder, write_text
+from tilewise.cli.progress import progress
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+
+def bench(options: argparse.Namespace) -> None:
+    """Measure a suite of problems beside other libraries."""
+    suite = _suite(options.suite)
+    request = TuneRequest(options.trials, seed=options.seed)
+    for given in (options.out, options.plot):
+        require_folder(given)
+    with local_backend(options.db) as backend:
+        report = _Bench(backend, suite, request, options.target, _peers(options.peers)).run()
+    found = report.to_json()
+    if options.out:
+        write_text(options.out, json.dumps(found, indent=1) + "\n")
+    if options.plot:
+        from tilewise.bench.roofline import draw
+
+        write_text(options.plot, draw(found))
+    sys.stdout.write(json.dumps(found, indent=2) + "\n" if options.json else table.table(found))
+
+
+class _Bench:
+    """One run of a suite."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        suite: Suite,
+        request: TuneRequest,
+        target: str,
+        peers: tuple[str, ...],
+    ) -> None:
+        from kernels.target import resolve
+
+        self._backend = backend
+        self._suite = suite
+        self._request = request
+        self._target = resolve(target)
+        self._peers = peers
+
+    def run(self) -> Report:
+        """Measure every problem, and the machine before and after."""
+        from kernels.native.microbench import bandwidth_gbs
+        from tilewise.bench.machine import describe
+
+        before = bandwidth_gbs(self._target)
+        rows = tuple(self._rows())
+        machine = describe(self._target, self._peers)
+        machine["bandwidth_gbs"] = max(before, machine["bandwidth_gbs"])
+        return Report(self._suite, machine, rows)
+
+    def _rows(self) -> Iterator[Compared]:
+        total = len(self._suite.entries)
+        for number, entry in enumerate(self._suite.entries, 1):
+            _note(f"{number}/{total} {entry.problem}")
+            row = self._row(entry)
+            _note(f"{number}/{total} {table.summary(row.to_json())}")
+            yield row
+
+    def _row(self, entry: Entry) -> Compared:
+        from tilewise.bench.compare import bench_runner, compare
+
+        try:
+            check_memory(entry.problem)
+            best = self._schedule(entry)
+        except BadInputError:
+            raise
+        except (KernelsError, SearchError, TilewiseError) as error:
+            said = " ".join(str(error).split())
+            return Compared(entry, None, said.removeprefix(f"{entry.problem}: "))
+        schedule = (str(best["hash"]), list(best["steps"]))
+        with bench_runner(entry.problem, self._target.canonical) as runner:
+            return compare(runner, entry, schedule, self._peers)
+
+    def _schedule(self, entry: Entry) -> Json:
+        """The stored best of this toolchain, searched for where there is none."""
+        problem, target = entry.problem.canonical, self._target.canonical
+        try:
+            found = self._backend.show(problem, target)
+        except MissingError:
+            found = {"stale": True}
+        if found["stale"]:
+            with progress(self._request.trials) as report:
+                found = self._backend.tune(problem, target, self._request, report)
+        best: Json = found["best"]
+        return best
+
+
+def _suite(path: str) -> Suite:
+    require_file(path)
+    try:
+        return read_suite(Path(path))
+    except SuiteError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _peers(given: str | None) -> tuple[str, ...]:
+    """The peers asked for, each installed; without a choice, those that are installed."""
+    try:
+        from search.peers import PEERS, installed_peers, missing_packages
+    except ModuleNotFoundError as error:
+        raise TilewiseError(f"bench needs {error.name}; install tilewise[kernels]") from error
+    if given is None:
+        return installed_peers()
+    names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
+    for name in names:
+        if name not in PEERS:
+            raise BadInputError(f"peer {quoted(name)} is not one of {', '.join(PEERS)}")
+        missing = missing_packages(name)
+        if missing:
+            raise TilewiseError(
+                f"peer {name} needs {' and '.join(missing)}; install tilewise[peers]"
+            )
+    return names
+
+
+def _note(text: str) -> None:
+    """Progress for somebody who watches."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{text}\n")
+
+
+def add_options(parser: Any) -> None:
+    """What can be typed after `tilewise bench`."""
+    parser.add_argument("suite", metavar="SUITE.json", help="as benchmarks/data/suites/square.json")
+    parser.add_argument(
+        "--peers", metavar="NAMES", help="of openblas,onednn,iree; default: those installed"
+    )
+    parser.add_argument("--target", default="host", metavar="T", help="default: host")
+    parser.add_argument(
+        "--trials", type=int, default=64, metavar="N",
+        help="for problems without a stored schedule; default: 64",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
+    parser.add_argument("--out", metavar="FILE", help="also write the JSON there")
+    parser.add_argument("--plot", metavar="FILE.svg", help="also draw a roofline there")

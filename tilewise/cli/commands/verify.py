@@ -1,0 +1,123 @@
+"""`tilewise verify`: a transform script, ours or not, applied, run and timed on real MLIR."""
+
+import argparse
+import json
+import re
+import sys
+from typing import Any
+
+from kernels.footprint import check_memory
+from kernels.problem import Problem, parse_problem
+from tilewise.cli.files import read_text, write_text
+from tilewise.errors import BadInputError, TilewiseError
+
+Json = dict[str, Any]
+MOST_LINES, MOST_CHARACTERS = 12, 200
+_PROBLEM = re.compile(r"^// problem:\s*(\S+)", re.MULTILINE)
+_FUNCTION = re.compile(r"^\s*func\.func\b", re.MULTILINE)
+
+
+class NotVerifiedError(TilewiseError):
+    """The script does not hold; the verdict has been printed."""
+
+
+def verify(options: argparse.Namespace) -> None:
+    """Apply, run and time a script on real MLIR, and print what it made."""
+    script = read_text(options.script)
+    problem, payload = _subject(script, options)
+    if problem is not None:
+        check_memory(problem)
+    try:
+        from kernels.mlir.proof.verify import verify as put_to_the_proof
+    except ModuleNotFoundError as error:
+        raise TilewiseError(f"verify needs {error.name}; install tilewise[kernels]") from error
+    verdict = put_to_the_proof(
+        script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds
+    )
+    if options.output:
+        write_text(options.output, verdict.transformed)
+    told = {"problem": problem.canonical if problem else None, **verdict.to_json()}
+    sys.stdout.write(json.dumps(told, indent=2) + "\n" if options.json else render(told))
+    if not told["ok"]:
+        raise NotVerifiedError(f"{options.script}: {told['failure']}: {_gist(told['message'])}")
+
+
+def render(told: Json) -> str:
+    """The verdict for people: the structure, then the stages."""
+    lines = [*told["structure"], ""] if told["structure"] else []
+    rows = [("problem", told["problem"]), ("mlir", told["mlir"]),
+            ("applied", _yes(told["applied"])), ("vectors", _yes(told["vectorised"])),
+            ("executed", _yes(told["executed"]))]  # fmt: skip
+    if told["max_error"] is not None and told["tolerance"] is not None:
+        rows.append(("error", f"{told['max_error']:.3g}, allowed {told['tolerance']:.3g}"))
+    if told["time_us"] is not None:
+        rows.append(("time", _time(told)))
+    if told["failure"]:
+        said = told["message"].splitlines()
+        shown = said[:MOST_LINES] + ([f"... {len(said) - MOST_LINES} more lines; see --json"]
+                                     if len(said) > MOST_LINES else [])  # fmt: skip
+        rows.append((told["failure"], "\n          ".join(shown)))
+    lines += [f"{name:<10}{text}" for name, text in rows if text is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _gist(message: str) -> str:
+    """The line that says what is wrong: that of the script, or MLIR's first error."""
+    lines = message.splitlines() or [""]
+    told = next((line for line in lines if line.startswith("line ") or "error:" in line), lines[0])
+    return told.strip()[:MOST_CHARACTERS]
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"
+
+
+def _time(told: Json) -> str:
+    text = _us(told["time_us"])
+    if told["gflops"] is not None:
+        text += f", {told['gflops']:.1f} GFLOP/s"
+    if told["unscripted_us"] is not None:
+        faster = told["unscripted_us"] / told["time_us"]
+        text += f"; {_us(told['unscripted_us'])} without the script, {faster:.1f}x"
+    return text
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us:.1f} us" if time_us >= 1 else f"{time_us:.3f} us"
+
+
+def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, str | None]:
+    """What is transformed: a problem's payload, a file's, or what the script has itself."""
+    if options.payload and options.problem:
+        raise BadInputError("give --payload or --problem, not both")
+    if options.payload:
+        return None, read_text(options.payload)
+    if options.problem:
+        return parse_problem(options.problem), None
+    named = _PROBLEM.search(script)
+    holds_payload = _FUNCTION.search(script) is not None
+    if named and not holds_payload:
+        return parse_problem(named.group(1)), None
+    if not holds_payload:
+        raise BadInputError(
+            f"{options.script} has no payload and names no problem; give --payload or --problem"
+        )
+    return None, None
+
+
+def add_options(parser: Any) -> None:
+    """What can be typed after `tilewise verify`."""
+    parser.add_argument("script", metavar="SCRIPT.mlir", help="a module with @__transform_main")
+    parser.add_argument(
+        "--payload",
+        metavar="FILE",
+        help="a module with one function; it is compiled, and runs as native code with your rights",
+    )
+    parser.add_argument(
+        "--problem", metavar="PROBLEM", help="default: what the script's header names"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the transformed module there")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, metavar="S", help="time limit; default: 60"
+    )
