@@ -94,12 +94,12 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
         return _must_pack_split(problem)
     packed = set()
     space = iteration_space(problem)
-    transposed_a = getattr(problem, "transpose_a", False)
+    transposed_a = problem.has_transposed_a
     is_filter = space.image == "B"
     row = space.extent(space.stream) if is_filter else problem.operand_shapes["A"][-1]
     if how.packs_a or (how.depth > 1 and (transposed_a or row % how.depth)):
         packed.add("A")
-    if how.packs_b or getattr(problem, "transpose_b", False):
+    if how.packs_b or problem.has_transposed_b:
         packed.add("B")
     if isinstance(problem, Conv2d) and problem.pad:
         packed.add(space.image)
@@ -110,7 +110,7 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
 
 def _must_pack_split(problem: Problem) -> frozenset[str]:
     """B, unless its columns are contiguous; rows of A are, or no pack makes them so."""
-    contiguous = getattr(problem, "transpose_b", False) or problem.operand_shapes["B"][-1] == 1
+    contiguous = problem.has_transposed_b or problem.operand_shapes["B"][-1] == 1
     return frozenset() if contiguous else frozenset({"B"})
 
 

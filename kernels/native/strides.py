@@ -96,7 +96,7 @@ def _check_packs(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmet
                 f"add the step pack operand={operand}"
             )
     rows_apart = problem.operand_shapes["A"][-1] > 1 or schedule.packs("A")
-    if how.split and getattr(problem, "transpose_a", False) and rows_apart:
+    if how.split and problem.has_transposed_a and rows_apart:
         raise LoweringError(
             f"{problem}: a split reduction needs contiguous rows of A, and those of a "
             "transposed A are not, even packed; drop the step split"

@@ -73,7 +73,7 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
     for name, shape in problem.operand_shapes.items():
         dtype = operand_type(problem, name)
         operands[name] = empty_aligned(shape, NUMPY_TYPES[dtype])
-        if name == "C" and getattr(problem, "init", "zero") == "zero":
+        if name == "C" and not problem.accumulates:
             poison(operands[name])
         else:
             operands[name][...] = _random(rng, shape, dtype)
@@ -145,7 +145,7 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
     size = _contract(problem, np.abs(wide["A"]), np.abs(wide["B"]), np.matmul)
     for extra in _initial(problem, wide):
         value, size = value + extra, size + np.abs(extra)
-    if getattr(problem, "epilogue", "none") == "relu":
+    if problem.has_relu:
         value = np.maximum(value, 0.0)
     length = problem.flops // (2 * int(np.prod(problem.operand_shapes["C"]))) + 2
     return Expected(value, error_bound(length, problem.element.accumulator) * size + _TINY)
@@ -172,9 +172,9 @@ def _initial(problem: Problem, operands: Operands) -> list[Array]:
     """What the accumulator starts from besides zero."""
     extra = []
     if "bias" in operands:
-        per_row = getattr(problem, "layout", "") == "nchw_fchw"
+        per_row = problem.has_channels_first
         extra.append(operands["bias"][:, None, None] if per_row else operands["bias"])
-    if getattr(problem, "init", "zero") == "accumulate":
+    if problem.accumulates:
         extra.append(operands["C"])
     return extra
 
@@ -219,7 +219,7 @@ def _wrapped_reference(problem: Problem, operands: Operands) -> Array:
     for extra in _initial(problem, operands):
         total = total + extra.view(np.uint32)
     result = total.view(np.int32)
-    if getattr(problem, "epilogue", "none") == "relu":
+    if problem.has_relu:
         result = np.maximum(result, 0)
     return result
 

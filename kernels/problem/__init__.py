@@ -1,7 +1,7 @@
 """Problems: what is computed, as a frozen value with one canonical string."""
 
 from kernels.problem.dtypes import DTYPES, DType
-from kernels.problem.model import Conv2d, Matmul, Problem, weights_are_constant
+from kernels.problem.model import Conv2d, Matmul, Problem
 from kernels.problem.parse import parse_problem
 
 __all__ = [
@@ -11,5 +11,4 @@ __all__ = [
     "Matmul",
     "Problem",
     "parse_problem",
-    "weights_are_constant",
 ]

@@ -14,7 +14,7 @@ and B[k, p] the patches of one image, with a column for each pixel p = (oh, ow).
 
 from dataclasses import dataclass
 
-from kernels.problem.model import Conv2d, Matmul, Problem, weights_are_constant
+from kernels.problem.model import Conv2d, Matmul, Problem
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,11 @@ def _nchw(problem: Conv2d) -> IterationSpace:
 
 def is_packed_by_rows(problem: Problem) -> bool:
     """Whether packing B, in the nest, reads rows of a matrix from one end to the other."""
-    gathers = iteration_space(problem).patches or getattr(problem, "transpose_b", False)
+    gathers = iteration_space(problem).patches or problem.has_transposed_b
     return not gathers and not is_packed_ahead(problem, "B")
 
 
 def is_packed_ahead(problem: Problem, role: str) -> bool:
     """Whether packing a factor is no part of a run: constant weights that play B."""
     weights = "A" if iteration_space(problem).image == "B" else "B"
-    return role == "B" == weights and weights_are_constant(problem)
+    return role == "B" == weights and problem.has_constant_weights

@@ -103,6 +103,41 @@ class Problem(ABC):
         """Shapes of `A` (or the image), `B` (or the filter), `C`, and `bias` where there is one."""
 
     @property
+    @abstractmethod
+    def accumulates(self) -> bool:
+        """Whether the result is added to what C holds, instead of taking its place."""
+
+    @property
+    @abstractmethod
+    def has_bias(self) -> bool:
+        """Whether `bias` is added to the sums, one value per column or output channel."""
+
+    @property
+    @abstractmethod
+    def has_relu(self) -> bool:
+        """Whether the result is cut off below zero."""
+
+    @property
+    @abstractmethod
+    def has_constant_weights(self) -> bool:
+        """Whether B (the filter) stays what it is from one run to the next."""
+
+    @property
+    @abstractmethod
+    def has_transposed_a(self) -> bool:
+        """Whether A is stored with the reduction first."""
+
+    @property
+    @abstractmethod
+    def has_transposed_b(self) -> bool:
+        """Whether B is stored with the reduction last."""
+
+    @property
+    @abstractmethod
+    def has_channels_first(self) -> bool:
+        """Whether images are stored plane by plane, a channel after the other."""
+
+    @property
     def bytes(self) -> int:
         """Bytes of all operands and the result as they are stored, each counted once.
 
@@ -116,11 +151,6 @@ class Problem(ABC):
                 size *= extent
             total += size
         return total
-
-
-def weights_are_constant(problem: Problem) -> bool:
-    """Whether the problem's B (the filter) stays what it is from one run to the next."""
-    return getattr(problem, "weights", "variable") == "constant"
 
 
 _EPILOGUES = ("none", "relu")
@@ -158,6 +188,41 @@ class Matmul(Problem):
     @property
     def _dtype_name(self) -> str:
         return self.dtype
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether `init` is `accumulate`."""
+        return self.init == "accumulate"
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether `bias` is added."""
+        return self.bias
+
+    @property
+    def has_relu(self) -> bool:
+        """Whether the epilogue is relu."""
+        return self.epilogue == "relu"
+
+    @property
+    def has_constant_weights(self) -> bool:
+        """Whether B may be packed once for many runs."""
+        return self.weights == "constant"
+
+    @property
+    def has_transposed_a(self) -> bool:
+        """Whether A is [k,m]."""
+        return self.transpose_a
+
+    @property
+    def has_transposed_b(self) -> bool:
+        """Whether B is [n,k]."""
+        return self.transpose_b
+
+    @property
+    def has_channels_first(self) -> bool:
+        """Never: a matmul has no channels."""
+        return False
 
     @property
     def flops(self) -> int:
@@ -234,6 +299,41 @@ class Conv2d(Problem):
     @property
     def _dtype_name(self) -> str:
         return self.dtype
+
+    @property
+    def accumulates(self) -> bool:
+        """Never: a convolution starts from zero."""
+        return False
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether `bias` is added."""
+        return self.bias
+
+    @property
+    def has_relu(self) -> bool:
+        """Whether the epilogue is relu."""
+        return self.epilogue == "relu"
+
+    @property
+    def has_constant_weights(self) -> bool:
+        """Whether B may be packed once for many runs."""
+        return self.weights == "constant"
+
+    @property
+    def has_transposed_a(self) -> bool:
+        """Never: an image's channels are the reduction, wherever they lie."""
+        return False
+
+    @property
+    def has_transposed_b(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def has_channels_first(self) -> bool:
+        """Whether the layout is `nchw_fchw`."""
+        return self.layout == "nchw_fchw"
 
     @property
     def padded(self) -> tuple[int, int]:

@@ -19,9 +19,7 @@ from kernels.system.children import child_command, child_environment
 from search.peers.iree_text import (
     ENTRY,
     SCOPE,
-    accumulates,
     argument_names,
-    has_constant_weights,
     module_text,
 )
 from search.peers.variant import PeerAbsentError, Variant
@@ -129,7 +127,7 @@ def _bound(
     """Load a module and bind it to the operands."""
     instance = rt.VmInstance()
     modules = [rt.create_hal_module(instance, device)]
-    if has_constant_weights(problem):
+    if problem.has_constant_weights:
         index = rt.ParameterIndex()
         rt.parameter_index_add_numpy_ndarray(index, "B", operands["B"])
         provider = index.create_provider(SCOPE)
@@ -138,7 +136,7 @@ def _bound(
     context = rt.VmContext(instance, [*modules, module])
     function = module.lookup_function(ENTRY)
     out = operands["C"]
-    if accumulates(problem):  # C is read again by every run, so the sum goes elsewhere
+    if problem.accumulates:  # C is read again by every run, so the sum goes elsewhere
         out = empty_aligned(out.shape, out.dtype.type)
     buffers = [(operands[given], given) for given in argument_names(problem)] + [(out, "C")]
     arguments = rt.VmVariantList(len(buffers))

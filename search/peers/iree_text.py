@@ -11,22 +11,12 @@ from search.peers.variant import PeerAbsentError
 ENTRY, SCOPE = "kernel", "model"
 
 
-def has_constant_weights(problem: Problem) -> bool:
-    """Whether B is the module's parameter and no argument."""
-    return getattr(problem, "weights", "variable") == "constant"
-
-
-def accumulates(problem: Problem) -> bool:
-    """Whether the first C is an argument too."""
-    return getattr(problem, "init", "zero") == "accumulate"
-
-
 def argument_names(problem: Problem) -> list[str]:
     """The operands that the function reads, in order; where the result goes comes after."""
-    names = ["A"] if has_constant_weights(problem) else ["A", "B"]
-    if "bias" in problem.operand_shapes:
+    names = ["A"] if problem.has_constant_weights else ["A", "B"]
+    if problem.has_bias:
         names.append("bias")
-    return [*names, "C"] if accumulates(problem) else names
+    return [*names, "C"] if problem.accumulates else names
 
 
 def module_text(problem: Problem) -> str:
@@ -41,7 +31,7 @@ def module_text(problem: Problem) -> str:
     lines = [*_weights(problem), *_initial(problem), *_contraction(problem), *_finish(problem)]
     body = "\n".join(f"  {line}" for line in lines)
     parameter = ""
-    if has_constant_weights(problem):
+    if problem.has_constant_weights:
         parameter = (
             f'util.global private @weights = #flow.parameter.named<"{SCOPE}"::"B"> : '
             f"{operand_type(problem, 'B')}\n"
@@ -68,7 +58,7 @@ def _zero(name: str, problem: Problem, element: str) -> str:
 
 
 def _weights(problem: Problem) -> list[str]:
-    if not has_constant_weights(problem):
+    if not problem.has_constant_weights:
         return []
     return [f"%B = util.global.load @weights : {operand_type(problem, 'B')}"]
 
@@ -77,7 +67,7 @@ def _initial(problem: Problem) -> list[str]:
     """The zeros, and %init: what the contraction adds to."""
     element, result = problem.element.accumulator, operand_type(problem, "C")
     zeros = [_zero("zero", problem, element), _zero("pad", problem, problem.element.name)]
-    if accumulates(problem):
+    if problem.accumulates:
         return zeros
     return [
         *zeros,
@@ -99,7 +89,7 @@ def _apply(
     problem: Problem, op: str, attributes: str, a: str, a_type: str, b: str, b_type: str
 ) -> str:
     result = operand_type(problem, "C")
-    init = "%C" if accumulates(problem) else "%init"
+    init = "%C" if problem.accumulates else "%init"
     return (
         f"%product = {op} {attributes} ins({a}, {b} : {a_type}, {b_type}) "
         f"outs({init} : {result}) -> {result}"
@@ -223,13 +213,13 @@ def _padded(problem: Conv2d) -> tuple[list[str], str, str]:
 def _finish(problem: Problem) -> list[str]:
     """Bias and relu in one pass, which IREE fuses; then the return."""
     result, element = operand_type(problem, "C"), problem.element.accumulator
-    bias = "bias" in problem.operand_shapes
-    relu = getattr(problem, "epilogue", "none") == "relu"
+    bias = problem.has_bias
+    relu = problem.has_relu
     if not bias and not relu:
         return [f"return %product : {result}"]
     rank = len(problem.operand_shapes["C"])
     dims = ", ".join(f"d{i}" for i in range(rank))
-    channel = "d1" if getattr(problem, "layout", "") == "nchw_fchw" else f"d{rank - 1}"
+    channel = "d1" if problem.has_channels_first else f"d{rank - 1}"
     whole = f"affine_map<({dims}) -> ({dims})>"
     maps, inputs, types = [whole], ["%product"], [result]
     if bias:

@@ -29,7 +29,7 @@ def variants(problem: Problem, operands: Operands, threads: int) -> list[Variant
         raise PeerAbsentError(f"BLAS has no {problem.element.name} product")
     a, b, c = _matrices(problem, operands)
     product = c
-    if getattr(problem, "init", "zero") == "accumulate":
+    if problem.accumulates:
         product = np.empty_like(c)
     passes = _passes(problem, operands, product, c)
 
@@ -102,9 +102,9 @@ def _passes(
     if product is not c:
         passes.append(lambda: np.add(c, product, out=c))
     if "bias" in operands:
-        nchw = getattr(problem, "layout", "") == "nchw_fchw"
+        nchw = problem.has_channels_first
         bias = operands["bias"][:, None] if nchw else operands["bias"]
         passes.append(lambda: np.add(c, bias, out=c))
-    if getattr(problem, "epilogue", "none") == "relu":
+    if problem.has_relu:
         passes.append(lambda: np.maximum(c, 0, out=c))
     return passes

@@ -52,7 +52,7 @@ def why_wrong(
         expected: the reference.
         initial: what C holds at first, for problems that accumulate.
     """
-    if getattr(problem, "init", "zero") == "accumulate":
+    if problem.accumulates:
         operands["C"][...] = initial
     else:
         poison(operands["C"])
@@ -74,8 +74,8 @@ def _allowed(
         return expected
     size = np.abs(expected.value)
     if "bias" in operands:
-        nchw = getattr(problem, "layout", "") == "nchw_fchw"
+        nchw = problem.has_channels_first
         size = size + np.abs(operands["bias"][:, None, None] if nchw else operands["bias"])
-    if getattr(problem, "init", "zero") == "accumulate":
+    if problem.accumulates:
         size = size + np.abs(initial)
     return Expected(expected.value, expected.tolerance + ROUNDINGS * UNITS[variant.output] * size)

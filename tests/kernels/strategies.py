@@ -112,7 +112,7 @@ def schedules(
     else:
         if draw(st.booleans()):
             inner.append(Tile(space.row, register.rows * draw(st.integers(1, 4))))
-        can_pack_a = not (splits and getattr(problem, "transpose_a", False))
+        can_pack_a = not (splits and problem.has_transposed_a)
         pack_a = "A" in needed or (can_pack_a and draw(st.booleans()))
     pack_b: list[Step] = [Pack("B")] if "B" in needed or draw(st.booleans()) else []
     inner += [Pack("A")] if pack_a else []

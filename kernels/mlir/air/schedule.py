@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from kernels.errors import ScheduleError, UnsupportedError
-from kernels.problem import Matmul, Problem, weights_are_constant
+from kernels.problem import Matmul, Problem
 
 Result = Literal["l3", "l2"]
 
@@ -117,7 +117,7 @@ def require_streamed(problem: Problem) -> Matmul:
             raise UnsupportedError(
                 f"{problem}: {field}={given} has no air script yet; leave it out", field
             )
-    if weights_are_constant(problem):
+    if problem.has_constant_weights:
         raise UnsupportedError(
             f"{problem}: weights=constant has no air script yet; leave it out", "weights"
         )

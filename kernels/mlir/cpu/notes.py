@@ -1,6 +1,6 @@
 """What a script of a problem cannot do, or does otherwise than the native kernel."""
 
-from kernels.problem import Conv2d, Problem, weights_are_constant
+from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
 
 _WIDENED = {
@@ -15,12 +15,12 @@ def notes(problem: Problem) -> tuple[str, ...]:
     found = []
     if problem.element.name in _WIDENED:
         found.append(_WIDENED[problem.element.name])
-    if weights_are_constant(problem):
+    if problem.has_constant_weights:
         found.append(
             "constant weights are an ordinary argument: where the schedule packs them, "
             "every run does, and the speed includes it"
         )
-    if getattr(problem, "transpose_a", False):
+    if problem.has_transposed_a:
         found.append("pack A copies blocks of the transposed A as they lie, [depth, rows]")
     space = iteration_space(problem)
     if isinstance(problem, Conv2d) and space.extent(space.col) == 1:

@@ -11,13 +11,13 @@ from kernels.problem import Conv2d, Problem
 
 def has_epilogue(problem: Problem) -> bool:
     """Whether there is a bias, or relu."""
-    return _has_bias(problem) or _has_relu(problem)
+    return problem.has_bias or problem.has_relu
 
 
 def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
     """The dims of the contraction that the bias has; none without a bias."""
     channels = ("g", "co") if isinstance(problem, Conv2d) else ("n",)
-    return tuple(d for d in op.result_dims if d in channels) if _has_bias(problem) else ()
+    return tuple(d for d in op.result_dims if d in channels) if problem.has_bias else ()
 
 
 def epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
@@ -35,7 +35,7 @@ def epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
         inputs = f"ins({'%addend' if lines else '%bias'} : {tensor(shape, element)}) "
         maps, taken = [", ".join(channels), *maps], f"%b: {element}, "
         body, value = [f"  %biased = arith.add{kind} %p, %b : {element}"], "%biased"
-    if _has_relu(problem):
+    if problem.has_relu:
         maximum = "arith.maximumf" if problem.element.is_float else "arith.maxsi"
         body = [*body, f"  %relu = {maximum} {value}, %zero : {element}"]
         value = "%relu"
@@ -50,11 +50,3 @@ def epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
         f"  linalg.yield {value} : {element}",
         f"}} -> {result}",
     ]
-
-
-def _has_bias(problem: Problem) -> bool:
-    return bool(getattr(problem, "bias", False))
-
-
-def _has_relu(problem: Problem) -> bool:
-    return getattr(problem, "epilogue", "none") == "relu"

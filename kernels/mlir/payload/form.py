@@ -89,7 +89,7 @@ def form(problem: Problem) -> Form:
         accumulator_bytes=element.accumulator_bytes,
         rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
         pads_image=image is not None and image.pad > 0 and image.groups == 1,
-        starts_from_fill=getattr(problem, "init", "zero") == "zero",
+        starts_from_fill=not problem.accumulates,
     )
 
 

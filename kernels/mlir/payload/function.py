@@ -25,7 +25,7 @@ ENTRY = "kernel"
 
 def argument_names(problem: Problem) -> tuple[str, ...]:
     """The operands in the order in which the payload takes them."""
-    return ("A", "B", "bias", "C") if "bias" in problem.operand_shapes else ("A", "B", "C")
+    return ("A", "B", "bias", "C") if problem.has_bias else ("A", "B", "C")
 
 
 def payload(problem: Problem) -> str:
@@ -78,7 +78,7 @@ def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
     element, stored = problem.element.accumulator, problem.operand_shapes["C"]
     view = reshape("%C", "%result", stored, seen, element)
     name, kind = ("%result" if view else "%C"), tensor(seen, element)
-    if getattr(problem, "init", "zero") == "accumulate":
+    if problem.accumulates:
         return name, view
     fill = f"%init = linalg.fill ins(%zero : {element}) outs({name} : {kind}) -> {kind}"
     return "%init", [*view, fill]

@@ -20,7 +20,7 @@ def driver_sizes(
     """Every parameter of the driver that is not an address."""
     space, how = nest.space, spec.how
     row = space.row
-    is_added = getattr(problem, "init", "zero") == "accumulate"
+    is_added = problem.accumulates
     sizes = {
         "size": size_of(how.stored),
         "out_size": size_of(how.accumulator),

@@ -122,10 +122,6 @@ def needed_features(text: str, target: Target) -> tuple[str, ...]:
     return tuple(sorted(needs & target.features))
 
 
-def _accumulates(problem: Problem) -> bool:
-    return getattr(problem, "init", "zero") == "accumulate"
-
-
 def _types(problem: Problem) -> dict[str, str]:
     """NumPy's name of each operand's type."""
     inner, outer = problem.element.name, problem.element.accumulator
@@ -198,11 +194,11 @@ def _formula(problem: Problem) -> str:
         terms, where, result = f"sum over k of {left} * {right}", "", "out[i, j]"
         if problem.batch > 1:
             where = f"for each of {problem.batch} along the first axis"
-    if "bias" in problem.operand_shapes:
+    if problem.has_bias:
         terms += " + bias[f]" if isinstance(problem, Conv2d) else " + bias[j]"
-    if _accumulates(problem):
+    if problem.accumulates:
         terms = f"{result} + {terms}"
-    if getattr(problem, "epilogue", "none") == "relu":
+    if problem.has_relu:
         terms = f"max(0, {terms})"
     if not problem.element.is_float:
         where = ", ".join(filter(None, [where, "modulo 2**32"]))
@@ -214,4 +210,4 @@ def _check_text(problem: Problem, planned: Plan) -> str:
     length = problem.flops // (2 * prod(problem.operand_shapes["C"])) + 2
     element = problem.element
     bound = error_bound(length, element.accumulator) if element.is_float else 0.0
-    return check_text(problem, bound, _accumulates(problem), planned.is_ahead)
+    return check_text(problem, bound, problem.accumulates, planned.is_ahead)

@@ -107,12 +107,12 @@ def operand_names(problem: Problem) -> tuple[str, str]:
 def call_text(problem: Problem, planned: Plan) -> str:
     """How the function is called, for the docstring."""
     first, second = operand_names(problem)
-    bias = ", bias=bias" if "bias" in problem.operand_shapes else ""
+    bias = ", bias=bias" if problem.has_bias else ""
     if planned.is_ahead:
         before, names = f"packed = pack({second})  # once\n", f"{first}, packed"
     else:
         before, names = "", f"{first}, {second}"
-    if _accumulates(problem):
+    if problem.accumulates:
         return f"{before}{problem.op}({names}, out{bias})  # adds to out"
     return f"{before}out = {problem.op}({names}{bias})"
 
@@ -162,14 +162,10 @@ def public_text(problem: Problem, planned: Plan) -> str:
         first=first,
         second=taken,
         check_second=_check_second(second, planned.is_ahead),
-        reads=f"{first}, {taken}" + (", bias" if "bias" in problem.operand_shapes else ""),
+        reads=f"{first}, {taken}" + (", bias" if problem.has_bias else ""),
         run=_run_text(problem, planned, taken),
         **_outputs(problem),
     )
-
-
-def _accumulates(problem: Problem) -> bool:
-    return getattr(problem, "init", "zero") == "accumulate"
 
 
 def _check_second(second: str, is_ahead: bool) -> str:
@@ -180,11 +176,11 @@ def _check_second(second: str, is_ahead: bool) -> str:
 
 def _outputs(problem: Problem) -> dict[str, Any]:
     """What is done about `out` and `bias` before the kernel runs."""
-    if _accumulates(problem):
+    if problem.accumulates:
         out = 'raise ValueError("give out: this kernel adds to what it holds")'
     else:
         out = "out = np.empty(C_SHAPE, C_TYPE)"
-    if "bias" in problem.operand_shapes:
+    if problem.has_bias:
         return {"out": out, "bias": '    _check("bias", bias, BIAS_SHAPE, BIAS_TYPE)'}
     refusal = '    if bias is not None:\n        raise ValueError("this kernel adds no bias")'
     return {"out": out, "bias": refusal}
@@ -201,7 +197,7 @@ def _run_text(problem: Problem, planned: Plan, taken: str) -> str:
         f"{a}.ctypes.data",
         "0" if planned.is_ahead else f"{b}.ctypes.data",
         "out.ctypes.data",
-        "bias.ctypes.data" if "bias" in problem.operand_shapes else "0",
+        "bias.ctypes.data" if problem.has_bias else "0",
         "scratch[0][0]",
         panels,
     ]

@@ -177,9 +177,9 @@ def check_text(problem: Problem, bound: float, accumulates: bool, is_ahead: bool
     """
     element = problem.element
     kind = "bf16" if element.name == "bf16" else "float" if element.is_float else "int"
-    relu = getattr(problem, "epilogue", "none") == "relu"
-    has_bias = "bias" in problem.operand_shapes
-    is_nchw = getattr(problem, "layout", "") == "nchw_fchw"
+    relu = problem.has_relu
+    has_bias = problem.has_bias
+    is_nchw = problem.has_channels_first
     outer = {"bf16": "float", "float": "float", "int": "int"}[kind]
     random_like = _RANDOM[outer].replace("shape", "{0}_SHAPE").replace("dtype", "{0}_TYPE")
     parts = [

@@ -120,8 +120,8 @@ def microkernel_spec(
 
 def epilogue_flags(problem: Problem) -> int:
     """Which of `ADD_BIAS` and `RELU` the problem asks for."""
-    has_bias = "bias" in problem.operand_shapes
-    has_relu = getattr(problem, "epilogue", "none") == "relu"
+    has_bias = problem.has_bias
+    has_relu = problem.has_relu
     return ADD_BIAS * has_bias | RELU * has_relu
 
 

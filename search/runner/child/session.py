@@ -119,7 +119,7 @@ class Session:
     def check(self, run: Run) -> tuple[float, float]:
         """Run once on poisoned (or initial) C and compare; FailureError when it is wrong."""
         result = self.operands["C"]
-        if getattr(self.problem, "init", "zero") == "accumulate":
+        if self.problem.accumulates:
             result[...] = self.initial
         else:
             poison(result)

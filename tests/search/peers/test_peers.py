@@ -125,13 +125,13 @@ def oracle(problem: Problem, wide: dict[str, Array]) -> Expected:
     """The definition, written down once more."""
     value = contract(problem, wide["A"], wide["B"])
     size = contract(problem, np.abs(wide["A"]), np.abs(wide["B"]))
-    extras = [wide["C"]] if getattr(problem, "init", "zero") == "accumulate" else []
+    extras = [wide["C"]] if problem.accumulates else []
     if "bias" in wide:
-        nchw = getattr(problem, "layout", "") == "nchw_fchw"
+        nchw = problem.has_channels_first
         extras.append(wide["bias"][:, None, None] if nchw else wide["bias"])
     for extra in extras:
         value, size = value + extra, size + np.abs(extra)
-    if getattr(problem, "epilogue", "none") == "relu":
+    if problem.has_relu:
         value = np.maximum(value, 0)
     if not problem.element.is_float:
         return Expected(value, None)

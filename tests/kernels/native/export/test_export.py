@@ -107,7 +107,7 @@ def test_an_exported_kernel_is_right(spelled: str, host: Target, tmp_path: Path)
     out = operands["C"].copy()
     inputs = operands["A"], operands["B"]
     call = getattr(module, problem.op)
-    if getattr(problem, "init", "zero") == "accumulate":
+    if problem.accumulates:
         with pytest.raises(ValueError, match="give out"):
             call(*inputs, bias=operands.get("bias"))
         result = call(*inputs, out, operands.get("bias"))
