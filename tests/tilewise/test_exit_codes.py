@@ -42,7 +42,7 @@ def test_every_end_has_its_code_and_one_line(
 def test_a_process_that_is_interrupted_says_so_to_its_shell() -> None:
     code = """
 import runpy, signal, sys
-from tilewise.cli import commands
+from tilewise.cli.commands import tune as commands
 
 def doctor(_options):
     "Wait for Ctrl-C."

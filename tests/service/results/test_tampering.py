@@ -293,7 +293,7 @@ def test_the_command_line_refuses_in_one_line(url, stored_rows, command):
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
     assert "row 1 of proofs is not what was stored" in done.stderr

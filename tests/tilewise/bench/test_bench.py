@@ -11,7 +11,7 @@ from kernels.target import detect
 from search.records import TuneRequest
 from tests.tilewise.conftest import Cli
 from tilewise.backends import local
-from tilewise.bench import side_by_side, table
+from tilewise.bench import compare, table
 from tilewise.bench.roofline import Axis, draw
 from tilewise.errors import TilewiseError
 
@@ -64,7 +64,7 @@ def test_json_table_and_plot_of_a_small_suite(
     def searched(*_: object) -> None:
         raise AssertionError("what is stored must not be searched for again")
 
-    monkeypatch.setattr(local.jobs, "create_or_join", searched)
+    monkeypatch.setattr(local.queue, "create_or_join", searched)
     without = written(tmp_path, {"name": "tiny", "problems": [SMALL]})
     again = cli("bench", without, *QUICK)
     assert again.code == 0
@@ -193,7 +193,7 @@ def test_what_a_larger_machine_has_stored_is_left_out(
         return {"stale": False, "best": {"hash": "0" * 64, "steps": []}}
 
     monkeypatch.setattr(local.LocalBackend, "show", stored)
-    monkeypatch.setattr(side_by_side, "bench_runner", lambda *_: pytest.fail("it is run"))
+    monkeypatch.setattr(compare, "bench_runner", lambda *_: pytest.fail("it is run"))
     ran = cli(
         "bench", written(tmp_path, {"problems": [TOO_LARGE]}), "--peers", "openblas", "--json"
     )
