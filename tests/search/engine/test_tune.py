@@ -441,7 +441,7 @@ def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> 
     ]
     base = {p.name: p.values[0] for p in Space(problem, detect()).parameters}
     points = [base | {"tile": f"{r}x1"} for r in rows]
-    monkeypatch.setattr("search.engine.proposals.prior_points", lambda *_: points)
+    monkeypatch.setattr("search.engine.study.prior_points", lambda *_: points)
 
     def runner(problem, target, request):
         return Patient(problem, target, request.seed, child="tests.search.runner.faulty_child")

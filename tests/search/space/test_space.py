@@ -19,7 +19,7 @@ from kernels.schedule import (
 from kernels.target import Target
 from search.model.analytical import amounts, log_time
 from search.model.prior import prior_points
-from search.samplers.registry import GridWalk
+from search.samplers.grid import GridSampler
 from search.space.block_sizes import balanced_chunk, equal_block
 from search.space.cache_limits import why_too_large
 from search.space.parameters import step_aside, tile_shape
@@ -132,7 +132,7 @@ def _point(space: Space, index: int) -> dict[str, object]:
 
 def test_the_grid_walk_visits_every_point_once() -> None:
     space = Space(parse_problem("matmul:m=2,n=20,k=70,dtype=f32"), WIDE)
-    walks = [GridWalk(space, seed) for seed in (3, 4)]
+    walks = [GridSampler(space, seed) for seed in (3, 4)]
     points = [[tuple(walk.propose().items()) for _ in range(space.size)] for walk in walks]
     assert [len(set(walked)) for walked in points] == [space.size] * 2
     assert points[0][0] != points[1][0], "the seed says where it begins"

@@ -44,7 +44,7 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
         limits = Limits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
         return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
 
-    monkeypatch.setattr("search.engine.proposals.prior_points", points)
+    monkeypatch.setattr("search.engine.study.prior_points", points)
     monkeypatch.setattr("service.workers.job_run.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"
