@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from search.engine.attempt import attempt
 from search.engine.proposals import Proposal, Proposals
 from search.finals.finals import time_us
+from search.model.analytical import Model
 from search.records import TrialRecord, TuneRequest
 from search.runner.protocol import Message
 from search.space.parameters import Point
-from search.space.space import Space
 from search.store import TrialStore
 from search.timing.turns import WORTH, is_near, is_usual
 
@@ -46,6 +46,7 @@ class Exploration:
     """The state of one search; everything in it can be rebuilt from the store.
 
     Attributes:
+        model: of the space that is searched.
         starts: points that near problems offer, best first.
         trials: all so far, those that the store held included, by number.
         best: the fastest that was timed to the end.
@@ -53,7 +54,7 @@ class Exploration:
         paces: of the trials that were timed to the end.
     """
 
-    space: Space
+    model: Model
     request: TuneRequest
     store: TrialStore
     starts: list[Point]
@@ -66,7 +67,7 @@ class Exploration:
     def __post_init__(self) -> None:
         stored = self.store.trials()
         refused = self.store.known_failures()
-        self._proposals = Proposals(self.space, self.request, stored, self.starts, refused)
+        self._proposals = Proposals(self.model, self.request, stored, self.starts, refused)
         for trial in stored:
             self._take_in(trial)
         if self.best is not None:  # the luckiest is no control, but the first that is about as fast
@@ -94,7 +95,7 @@ class Exploration:
                 if proposal is None:
                     break
                 self._asked.append(proposal)
-                runner.prepare(list(self.space.schedule(proposal[0]).to_json()))
+                runner.prepare(list(self.model.space.schedule(proposal[0]).to_json()))
             if not self._asked:
                 return
             yield self._asked.popleft()
@@ -106,7 +107,7 @@ class Exploration:
         """Try one point and keep the trial, whatever came of it."""
         number = self.trials[-1].number + 1 if self.trials else 0
         best_s = self._to_beat_s()
-        steps = list(self.space.schedule(point).to_json())
+        steps = list(self.model.space.schedule(point).to_json())
         control = None
         if self.control is not None:
             control = {
@@ -114,7 +115,7 @@ class Exploration:
                 "seconds": time_us(self.control) / 1e6,
             }
         trial = attempt(
-            lambda: runner.trial(steps, best_s, control), self.space, number, point, origin
+            lambda: runner.trial(steps, best_s, control), self.model.space, number, point, origin
         )
         self.store.add(trial)
         self._take_in(trial)

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from random import Random
 
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord, TuneRequest
 from search.samplers.registry import make_sampler
 from search.space.parameters import Point
-from search.space.space import Space
 
 Proposal = tuple[Point, str]
 
@@ -26,7 +26,7 @@ class Proposals:
     """The points to try, in order, each with its origin.
 
     Args:
-        space: what may be tried.
+        model: of the space that may be tried.
         request: sampler and seed.
         stored: trials of this job that are finished.
         starts: points that did well on near problems, best first.
@@ -36,25 +36,25 @@ class Proposals:
 
     def __init__(
         self,
-        space: Space,
+        model: Model,
         request: TuneRequest,
         stored: Sequence[TrialRecord] = (),
         starts: Iterable[Point] = (),
         refused: Iterable[str] = (),
         prior: Sequence[Point] | None = None,
     ) -> None:
-        self._space = space
+        self._space = model.space
         self._name = request.sampler
         # A resumed sampler must not repeat the numbers that it drew before.
         seed = (request.seed + len(stored)) % 2**32
         self._random = Random(seed)
-        self._sampler = make_sampler(request.sampler, space, seed, request.trials)
+        self._sampler = make_sampler(request.sampler, model, seed, request.trials)
         self._taken = set(refused)
         most = PRIOR_OF.get(request.sampler, PRIOR)
         starts = list(starts)
         if starts:
             most -= GIVES_WAY
-        chosen = prior_points(space, most) if prior is None else prior[:most]
+        chosen = prior_points(model, most) if prior is None else prior[:most]
         self._first = _beginning(chosen, starts)
         for trial in stored:
             self.learn(trial)

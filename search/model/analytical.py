@@ -6,17 +6,18 @@ of the multiply-add units and blocks by what stays in which cache. Here the same
 considerations are costs that add up, so that any two schedules can be compared: where the
 rules say that a block fits, the cost of reading it falls to that of the nearer cache.
 
-What there is of each cost is counted here; what one of it costs is the space's
+What there is of each cost is counted here; what one of it costs, the weights say
 (`search.model.weights`).
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd, log, log2, prod
 from operator import itemgetter, mul
 from typing import NamedTuple
 
 from kernels.problem import Conv2d
-from search.model.weights import EXTRA, NAMES, TRAFFIC
+from search.model.weights import EXTRA, NAMES, TRAFFIC, Weights, shipped
 from search.space.block_sizes import balanced_chunk, equal_block
 from search.space.parameters import Point, tile_shape
 from search.space.space import Space
@@ -34,13 +35,30 @@ _extra = itemgetter(*map(NAMES.index, EXTRA))
 _traffic = itemgetter(*map(NAMES.index, TRAFFIC))
 
 
-def log_time(space: Space, point: Point) -> float:
-    """Logarithm of the model's cycles for a point."""
-    costs = space.costs
-    cycles = list(map(mul, costs.cycles, amounts(space, point).values()))
-    extra, traffic = sum(_extra(cycles)), sum(_traffic(cycles))
-    computing = sum(cycles) - traffic - extra
-    return log(extra + (computing**costs.overlap + traffic**costs.overlap) ** (1 / costs.overlap))
+@dataclass(frozen=True)
+class Model:
+    """How long the schedules of a space should take.
+
+    Attributes:
+        space: whose points the model judges.
+        weights: what one of each amount costs.
+    """
+
+    space: Space
+    weights: Weights
+
+    @classmethod
+    def shipped(cls, space: Space) -> "Model":
+        """The model with the weights that Tilewise ships for the space's target."""
+        return cls(space, shipped(space.target))
+
+    def log_time(self, point: Point) -> float:
+        """Logarithm of the modelled cycles of a point."""
+        overlap = self.weights.overlap
+        cycles = list(map(mul, self.weights.cycles, amounts(self.space, point).values()))
+        extra, traffic = sum(_extra(cycles)), sum(_traffic(cycles))
+        computing = sum(cycles) - traffic - extra
+        return log(extra + (computing**overlap + traffic**overlap) ** (1 / overlap))
 
 
 class _Sizes(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from math import gcd
 from typing import Protocol
 
+from search.model.analytical import Model
 from search.records import TrialRecord
 from search.space.parameters import Point
 from search.space.space import Space
@@ -31,21 +32,21 @@ class Sampler(Protocol):
         ...
 
 
-def make_sampler(name: str, space: Space, seed: int, trials: int) -> Sampler:
+def make_sampler(name: str, model: Model, seed: int, trials: int) -> Sampler:
     """The sampler called `name`, for so many trials; BudgetError without a package for it."""
     if name == "grid":
-        return GridWalk(space, seed)
+        return GridWalk(model.space, seed)
     if name == "local":
         from search.samplers.local import LocalSearch
 
-        return LocalSearch(space, seed)
+        return LocalSearch(model.space, seed)
     if name == "surrogate":
         from search.samplers.surrogate import Surrogate
 
-        return Surrogate(space, seed, trials)
+        return Surrogate(model, seed, trials)
     from search.samplers.optuna_sampler import OptunaSampler
 
-    return OptunaSampler(name, space, seed)
+    return OptunaSampler(name, model.space, seed)
 
 
 class GridWalk:

@@ -39,13 +39,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from search.model.analytical import Model
 from search.records import TrialRecord
 from search.samplers.features import Features
 from search.samplers.gaussian_process import GaussianProcess, expected_improvement
 from search.samplers.registry import IsFree
 from search.samplers.untried import Untried
 from search.space.parameters import Point
-from search.space.space import Space
 
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
 SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest
@@ -73,13 +73,13 @@ class _Timed(NamedTuple):
 class Surrogate:
     """Proposes where the time may improve most, by what has been timed."""
 
-    def __init__(self, space: Space, seed: int, trials: int) -> None:
-        self._space = space
+    def __init__(self, model: Model, seed: int, trials: int) -> None:
+        self._space = model.space
         self._settles_at = trials - int(SETTLE * trials)
         self._random = Random(seed)
-        self._features = Features(space)
+        self._features = Features(model)
         self._timed: list[_Timed] = []
-        self._untried = Untried(space)
+        self._untried = Untried(model.space)
         self._turn = 0
         self._pending: dict[tuple[object, ...], Point] = {}
         self._anywhere: deque[Point] = deque(maxlen=RANDOM)

@@ -36,7 +36,6 @@ from kernels.schedule import (
 )
 from kernels.schedule.legality import part_size, tile_unit
 from kernels.target.model import Target
-from search.model.weights import Costs, shipped
 from search.space.block_sizes import balanced_chunk, equal_block
 from search.space.cache_limits import why_too_large
 from search.space.parameters import (
@@ -64,20 +63,10 @@ STEPS_ASIDE = 400  # walks this long without a free point mean that none is left
 
 @dataclass(frozen=True)
 class Space:
-    """Every schedule that a search for `problem` on `target` may try.
-
-    Attributes:
-        corrected: costs to go by in place of those that were shipped for the target.
-    """
+    """Every schedule that a search for `problem` on `target` may try."""
 
     problem: Problem
     target: Target
-    corrected: Costs | None = None
-
-    @cached_property
-    def costs(self) -> Costs:
-        """By which `search.model.analytical` tells good schedules from bad."""
-        return self.corrected or shipped(self.target)
 
     @cached_property
     def dims(self) -> IterationSpace:

@@ -7,6 +7,7 @@ import pytest
 from search.engine import proposals
 from search.engine.exploration import Exploration
 from search.engine.proposals import GIVES_WAY, PRIOR, TRANSFER, Proposals
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord, TuneRequest
 from search.space.space import Space
@@ -15,7 +16,7 @@ from search.timing.measure import summarise
 from tests.search.engine.test_tune import SQUARE, TARGET
 
 SPACE = Space(SQUARE, TARGET)
-POINTS = prior_points(SPACE, 12)
+POINTS = prior_points(Model.shipped(SPACE), 12)
 
 
 def trial(number: int, seconds: float, state: str = "timed", pace: float | None = 1.0):
@@ -36,7 +37,7 @@ def explored(*trials: TrialRecord) -> Exploration:
     store = MemoryStore()
     for one in trials:
         store.add(one)
-    return Exploration(SPACE, TuneRequest(trials=40), store, [])
+    return Exploration(Model.shipped(SPACE), TuneRequest(trials=40), store, [])
 
 
 class Answering:
@@ -97,14 +98,14 @@ def test_a_resumed_sampler_draws_other_numbers(
     monkeypatch.setattr(proposals, "make_sampler", noted)
     stored = [trial(number, 1.0) for number in range(3)]
     for trials in ([], stored):
-        Proposals(SPACE, TuneRequest(seed=seed, sampler="local"), trials)
+        Proposals(Model.shipped(SPACE), TuneRequest(seed=seed, sampler="local"), trials)
     assert seeds == [seed, drawn_from]
 
 
 @pytest.mark.parametrize("starts", [0, 2])
 def test_one_of_the_prior_gives_way_to_what_near_problems_offer(starts: int) -> None:
     given = POINTS[-1:] * starts
-    asked = Proposals(SPACE, TuneRequest(sampler="local"), starts=given)
+    asked = Proposals(Model.shipped(SPACE), TuneRequest(sampler="local"), starts=given)
     origins = [asked.next()[1] for _ in range(PRIOR + 2)]
     assert origins.count(TRANSFER) == min(1, starts)
     assert origins.count("prior") == PRIOR - GIVES_WAY * min(1, starts)

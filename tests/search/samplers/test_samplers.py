@@ -7,7 +7,7 @@ import pytest
 
 from kernels.problem import parse_problem
 from search.engine.proposals import PRIOR, PRIOR_OF, Proposals
-from search.model.analytical import log_time
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import SAMPLERS, TrialRecord, TuneRequest
 from search.samplers import features, surrogate
@@ -47,7 +47,7 @@ def seconds(space: Space, point) -> float:
 
 def best_of(sampler: str, seed: int, trials: int, in_flight: int = 1) -> float:
     space = Space(SQUARE, WIDE)
-    proposals = Proposals(space, TuneRequest(sampler=sampler, seed=seed))
+    proposals = Proposals(Model.shipped(space), TuneRequest(sampler=sampler, seed=seed))
     waiting, taken = [], []
     for number in range(trials):
         point, _ = proposals.next()
@@ -61,7 +61,7 @@ def best_of(sampler: str, seed: int, trials: int, in_flight: int = 1) -> float:
 @pytest.mark.parametrize("sampler", QUICK)
 def test_many_can_be_asked_for_before_the_first_is_learnt(sampler: str) -> None:
     space = Space(SQUARE, WIDE)
-    proposals = Proposals(space, TuneRequest(sampler=sampler))
+    proposals = Proposals(Model.shipped(space), TuneRequest(sampler=sampler))
     first = PRIOR_OF.get(sampler, PRIOR)
     asked = [proposals.next() for _ in range(first + 12)]
     assert len({space.schedule(point) for point, _ in asked}) == len(asked)
@@ -77,9 +77,9 @@ def screened(space: Space, trials: int, best: dict[str, object]) -> list[TrialRe
 
     def seconds(point) -> float:
         is_best = all(point[name] == value for name, value in best.items())
-        return np.exp(log_time(space, point)) * (0.7 if is_best else 1.0)
+        return np.exp(Model.shipped(space).log_time(point)) * (0.7 if is_best else 1.0)
 
-    proposals = Proposals(space, TuneRequest(trials=trials))
+    proposals = Proposals(Model.shipped(space), TuneRequest(trials=trials))
     told = []
     for number in range(trials):
         point, origin = proposals.next()
@@ -118,7 +118,7 @@ def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypat
 
 def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     space = Space(SQUARE, WIDE)
-    prior = {point["unroll"] for point in prior_points(space, PRIOR_OF["surrogate"])}
+    prior = {point["unroll"] for point in prior_points(Model.shipped(space), PRIOR_OF["surrogate"])}
     feared = max(set(space.values("unroll")) - prior, key=int)
     told = screened(space, 24, {"unroll": feared})
     best = min(told, key=lambda trial: trial.measurement.time_us)
@@ -146,7 +146,7 @@ def test_a_climb_goes_on_from_one_proposal_to_the_next(
     monkeypatch.setattr(surrogate, "FRESH", 0)
     monkeypatch.setattr(surrogate, "PROMISING", staying)
     space = Space(SQUARE, WIDE)
-    sampler = surrogate.Surrogate(space, seed=0, trials=40)
+    sampler = surrogate.Surrogate(Model.shipped(space), seed=0, trials=40)
     tried = [space.draw(Random(seed)) for seed in range(6)]
     for number, point in enumerate(tried):
         sampler.learn(timed(space, number, point, seconds(space, point)))
@@ -167,7 +167,7 @@ def anything_legal(space: Space):
 
 def test_what_is_under_way_is_believed_until_it_ends_however_it_ends(monkeypatch) -> None:
     space = Space(SQUARE, WIDE)
-    sampler = surrogate.Surrogate(space, seed=0, trials=40)
+    sampler = surrogate.Surrogate(Model.shipped(space), seed=0, trials=40)
     for number, point in enumerate(beside(space, 3)[:6]):
         sampler.learn(timed(space, number, point, seconds(space, point)))
     believed: list[int] = []
@@ -193,7 +193,7 @@ def test_the_last_part_of_a_budget_is_not_for_screening(trials: int, monkeypatch
         return other
 
     monkeypatch.setattr(surrogate.Surrogate, "_fastest", fastest)
-    sampler = surrogate.Surrogate(space, seed=0, trials=trials)
+    sampler = surrogate.Surrogate(Model.shipped(space), seed=0, trials=trials)
     for number, point in enumerate(points):
         sampler.learn(timed(space, number, point, seconds(space, point)))
     sampler.propose(anything_legal(space))
@@ -203,7 +203,7 @@ def test_the_last_part_of_a_budget_is_not_for_screening(trials: int, monkeypatch
 def test_the_model_sees_the_newest_and_of_the_older_the_fastest(monkeypatch) -> None:
     monkeypatch.setattr(surrogate, "MOST_DATA", 8)
     space = Space(SQUARE, WIDE)
-    sampler = surrogate.Surrogate(space, seed=0, trials=40)
+    sampler = surrogate.Surrogate(Model.shipped(space), seed=0, trials=40)
     taken = [5.0, 1.0, 7.0, 2.0, 8.0, 3.0, 4.0, 6.0, 9.0, 9.1, 9.2, 9.3]
     for number, (point, took) in enumerate(zip(beside(space, 3), taken, strict=False)):
         sampler.learn(timed(space, number, point, took))
@@ -218,7 +218,7 @@ def believed(space: Space, points: list[Point], luck: float, paces: tuple[float,
         luck: by how much the first was told too fast.
         paces: of the machine while the first was timed, and while the others were.
     """
-    sampler = surrogate.Surrogate(space, seed=0, trials=40)
+    sampler = surrogate.Surrogate(Model.shipped(space), seed=0, trials=40)
     for number, point in enumerate(points):
         met = seconds(space, point) * np.exp(-luck if number == 0 else 0)
         trial = timed(space, number, point, met)
@@ -258,11 +258,11 @@ def test_luck_within_what_trials_err_is_not_wholly_believed(monkeypatch) -> None
 
 def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
     space = Space(SQUARE, WIDE)
-    proposals = Proposals(space, TuneRequest())
+    proposals = Proposals(Model.shipped(space), TuneRequest())
     point, origin = proposals.next()
     failed = TrialRecord(0, space.schedule(point), point, "failed", origin, "crash", "SIGSEGV")
     proposals.learn(failed)
-    again = Proposals(space, TuneRequest(), [failed])
+    again = Proposals(Model.shipped(space), TuneRequest(), [failed])
     later = [again.next()[0] for _ in range(30)]
     assert space.schedule(point) not in {space.schedule(p) for p in later}
 
@@ -270,7 +270,7 @@ def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
 def test_starting_points_follow_the_first_of_the_prior() -> None:
     space = Space(SQUARE, WIDE)
     start = space.draw(Random(5))
-    proposals = Proposals(space, TuneRequest(), starts=[start, start])
+    proposals = Proposals(Model.shipped(space), TuneRequest(), starts=[start, start])
     first = [proposals.next() for _ in range(5)]
     origins = [origin for _, origin in first]
     assert origins == ["prior", "prior", "transfer", "prior", "surrogate"]
@@ -279,7 +279,7 @@ def test_starting_points_follow_the_first_of_the_prior() -> None:
 
 def test_a_small_space_is_used_up_and_then_over() -> None:
     space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
-    proposals = Proposals(space, TuneRequest())
+    proposals = Proposals(Model.shipped(space), TuneRequest())
     points = []
     while (proposal := proposals.next()) is not None:
         points.append(proposal[0])
@@ -312,7 +312,7 @@ def test_improvement_is_expected_where_it_is_likely_or_unknown() -> None:
 def test_the_model_prefers_what_uses_the_registers() -> None:
     space = Space(SQUARE, WIDE)
     point = {p.name: p.values[-1] for p in space.parameters} | {"outer": "cols", "unroll": 2}
-    few, many = (log_time(space, point | {"tile": tile}) for tile in ("8x1", "8x3"))
+    few, many = (Model.shipped(space).log_time(point | {"tile": tile}) for tile in ("8x1", "8x3"))
     assert many < few
 
 
@@ -320,8 +320,8 @@ def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch
     monkeypatch.setattr(features, "MOST", 8)
     space, random = Space(SQUARE, NARROW), Random(1)
     points = [space.draw(random) for _ in range(20)]
-    seen = features.Features(space)
+    seen = features.Features(Model.shipped(space))
     for some in (points[:6], points[2:10], points[12:], points[:6]):
         codes, estimates = seen(some)
         assert codes.tolist() == [list(space.encode(point)) for point in some]
-        assert estimates.tolist() == [log_time(space, point) for point in some]
+        assert estimates.tolist() == [Model.shipped(space).log_time(point) for point in some]
