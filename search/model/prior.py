@@ -104,16 +104,16 @@ def _division(space: Space) -> Point:
     divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
     if not divisions:
         return {}
-    threads = space.target.threads
-    wanted = [(dim, space.dims.extent(dim)) for dim in space.dims.lead]
-    wanted.append((space.dims.col, space.dims.extent(space.dims.col) // (4 * space.lanes)))
+    threads, dims = space.target.threads, space.workload.dims
+    wanted = [(dim, dims.extent(dim)) for dim in dims.lead]
+    wanted.append((dims.col, dims.extent(dims.col) // (4 * space.workload.lanes)))
     for dim, parts in wanted:
         if f"{dim}={threads}" in divisions and parts >= threads:
             return {"parallel": f"{dim}={threads}"}
-    rows = [dim for dim in space.dims.row_dims if f"{dim}={threads}" in divisions]
+    rows = [dim for dim in dims.row_dims if f"{dim}={threads}" in divisions]
     if not rows:
         return {"parallel": divisions[-1]}
-    return {"parallel": f"{max(rows, key=space.dims.extent)}={threads}"}
+    return {"parallel": f"{max(rows, key=dims.extent)}={threads}"}
 
 
 def _split_points(space: Space) -> Iterator[Point]:
@@ -122,7 +122,8 @@ def _split_points(space: Space) -> Iterator[Point]:
     Whole rows at a time where they are long; else all rows of a tile side by side.
     """
     registers = space.target.vector_registers
-    is_long = space.dims.extent(space.dims.stream) >= LONG_STREAM * space.lanes
+    workload = space.workload
+    is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
 
     def rank(tile: SplitTile) -> tuple[bool, int]:
         return tile.fits(registers) == is_long, -tile.rows * tile.cols
