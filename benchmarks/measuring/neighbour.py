@@ -19,6 +19,7 @@ from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
 from kernels.system.children import child_command, child_environment
 from kernels.target import detect
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.runner.child_process import CandidateFailureError
 from search.runner.compilers import GIVE_WAY
@@ -61,7 +62,9 @@ def compile_for_ever(text: str) -> None:
 
     problem, target = parse_problem(text), detect()
     space = Space(problem, target)
-    specs = [plan(problem, space.schedule(p), target).spec for p in prior_points(space, 8)]
+    specs = [
+        plan(problem, space.schedule(p), target).spec for p in prior_points(Model.shipped(space), 8)
+    ]
     while True:
         for spec in specs:
             module = ir.Module("kernel")
@@ -72,7 +75,9 @@ def compare(problem: Problem, rounds: int) -> list[tuple[float, int, int]]:
     """Per schedule: the ratio of medians, with over without, and the rejected samples of both."""
     target = detect()
     space = Space(problem, target)
-    steps = [list(space.schedule(p).to_json()) for p in prior_points(space, SCHEDULES)]
+    steps = [
+        list(space.schedule(p).to_json()) for p in prior_points(Model.shipped(space), SCHEDULES)
+    ]
     times: dict[tuple[int, bool], list[float]] = {}
     rejected: dict[tuple[int, bool], int] = {}
     with Runner(problem, target.canonical) as runner:

@@ -32,6 +32,7 @@ from search.engine.attempt import attempt
 from search.engine.exploration import takes_over
 from search.errors import SearchError
 from search.finals.rounds import rounds_of
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord
 from search.replay.recording import Recording
@@ -40,7 +41,7 @@ from search.runner.protocol import Message
 from search.runner.runner import Runner
 from search.space.parameters import Point
 from search.space.space import Space
-from search.transfer.calibration import learned
+from search.transfer.calibration import calibrate
 from search.transfer.nearness import distance
 from search.transfer.starting_points import adapt
 
@@ -100,7 +101,7 @@ class Recorder:
                 break
             drawn += 1
             yield point, "random"
-        for point in prior_points(self.space, PRIOR):
+        for point in prior_points(Model.shipped(self.space), PRIOR):
             if len(self.recording.trials) < most and self._is_new(point):
                 yield point, "prior"
         for point in self._near_problems():
@@ -132,7 +133,8 @@ class Recorder:
                     yield point
         related = [s for s in searches if s.problem.op == self.space.problem.op]
         if related:
-            yield from prior_points(learned(self.space, related), PRIOR)
+            weights = calibrate(Model.shipped(self.space), related)
+            yield from prior_points(Model(self.space, weights), PRIOR)
 
     def _random_points(self) -> Iterator[Point]:
         for _ in range(100_000):

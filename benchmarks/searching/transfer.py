@@ -22,13 +22,15 @@ those of compiling and of the samples, as they were recorded.
 
 import argparse
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean, mean, median
 
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import ALL, UNSEEN
 from benchmarks.searching.warm_cold import FIRST_SEED, NEAR, Counts, add_costs_of, costs_of
+from search.model.analytical import Model
+from search.model.weights import Weights, shipped
 from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
 from search.replay.recording import Recording
 from search.replay.replay import RecordedSpace, replay
@@ -57,42 +59,49 @@ class Row(Counts):
     warm_s: float
 
 
-def searched(space: RecordedSpace, sampler: str, seed: int) -> Solved:
+def searched(space: RecordedSpace, costs: Weights | None, sampler: str, seed: int) -> Solved:
     """What a cold search of a recorded space leaves in a store."""
-    run = replay(space, TuneRequest(trials=STORED, seed=seed, sampler=sampler))
+    run = replay(space, TuneRequest(trials=STORED, seed=seed, sampler=sampler), weights=costs)
     return Solved.of(space.problem, space.target.canonical, run.trials)
 
 
 def compare(
-    name: str, space: RecordedSpace, stores: list[dict[str, Solved]], sampler: str, seeds: int
+    name: str,
+    space: RecordedSpace,
+    costs: Weights | None,
+    stores: list[dict[str, Solved]],
+    sampler: str,
+    seeds: int,
 ) -> Row:
     """Search a space cold and warm with the same seeds; its own trials are in no store."""
+    begins = Model(Space(space.problem, space.target), costs or shipped(space.target))
     beginnings = []
     for store in stores:
         others = MemoryStore(known for other, known in store.items() if other != name)
-        own, starts = warmed(Space(space.problem, space.target, space.corrected), others)
-        beginnings.append((replace(space, corrected=own.costs), starts))
-    cold, cold_s = _searches([(space, [])], sampler, seeds)
-    warm, warm_s = _searches(beginnings, sampler, seeds)
+        model, starts = warmed(begins, others)
+        beginnings.append((model.weights, starts))
+    cold, cold_s = _searches(space, [(begins.weights, [])], sampler, seeds)
+    warm, warm_s = _searches(space, beginnings, sampler, seeds)
     offered = mean(len(points) for _, points in beginnings)
     return Row(cold, warm, ALL[name], offered, cold_s, warm_s)
 
 
 def _searches(
-    beginnings: list[tuple[RecordedSpace, list[Point]]], sampler: str, seeds: int
+    space: RecordedSpace, beginnings: list[tuple[Weights, list[Point]]], sampler: str, seeds: int
 ) -> tuple[list[int], float]:
     """Trials of each search until within 2% of the best, and their mean seconds.
 
     Args:
-        beginnings: spaces (the same with other costs) and starting points, taken in turn.
+        space: what was recorded.
+        beginnings: the model's weights and starting points, taken in turn.
     """
-    recording = beginnings[0][0].recording
+    recording = space.recording
     limit = recording.time_us(recording.by_time()[0]) * NEAR
     needed, seconds = [], 0.0
     for seed in range(seeds):
-        space, starts = beginnings[seed % len(beginnings)]
+        weights, starts = beginnings[seed % len(beginnings)]
         request = TuneRequest(trials=MOST, seed=seed, sampler=sampler)
-        run = replay(space, request, until_us=limit, starts=starts)
+        run = replay(space, request, until_us=limit, starts=starts, weights=weights)
         needed.append(run.trials_to(limit) or MOST + 1)
         seconds += sum(trial.compile_s + sum(trial.samples) for trial in run.trials)
     return needed, seconds / seeds
@@ -139,19 +148,18 @@ def main() -> int:
     paths = {name: args.spaces / f"{name}.json.gz" for name in ALL}
     names = [name for name, path in paths.items() if path.exists()]
     spaces = {name: RecordedSpace.of(Recording.load(paths[name])) for name in names}
-    if args.costs_of:
-        costs = costs_of(parser, args.costs_of, [space.costs for space in spaces.values()])
-        spaces = {name: replace(space, corrected=costs) for name, space in spaces.items()}
+    own = [shipped(space.target) for space in spaces.values()]
+    costs = costs_of(parser, args.costs_of, own) if args.costs_of else None
     stores = [
         {
-            name: searched(spaces[name], args.sampler, FIRST_SEED + number)
+            name: searched(spaces[name], costs, args.sampler, FIRST_SEED + number)
             for name in names
             if args.each or name not in UNSEEN
         }
         for number in range(STORES)
     ]
     tried = names if args.each else [name for name in names if name in UNSEEN]
-    rows = [compare(name, spaces[name], stores, args.sampler, args.seeds) for name in tried]
+    rows = [compare(name, spaces[name], costs, stores, args.sampler, args.seeds) for name in tried]
     print(table(rows))
     return 0
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from statistics import mean, median
 
-from search.model.weights import FITTED, Costs
+from search.model.weights import FITTED, Weights
 
 NEAR = 1.02  # of the best time: what a search is to come to
 FIRST_SEED = 1000  # of the searches that filled the stores; those that are compared begin at 0
@@ -34,7 +34,7 @@ def add_costs_of(parser: ArgumentParser) -> None:
     parser.add_argument("--costs-of", choices=FITTED, help="begin with those of this processor")
 
 
-def costs_of(parser: ArgumentParser, cpu: str, own: Collection[Costs]) -> Costs:
+def costs_of(parser: ArgumentParser, cpu: str, own: Collection[Weights]) -> Weights:
     """The costs of a processor; the parser's error where all searches begin with them anyway.
 
     Args:

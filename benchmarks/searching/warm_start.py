@@ -36,7 +36,8 @@ from kernels.target import detect
 from search.engine.exploration import Exploration
 from search.finals.finals import time_us
 from search.finals.rounds import rounds_of
-from search.model.weights import Costs, shipped
+from search.model.analytical import Model
+from search.model.weights import Weights, shipped
 from search.records import Solved, TrialRecord, TuneRequest
 from search.runner.child_process import CandidateFailureError
 from search.runner.runner import Runner
@@ -97,7 +98,7 @@ class Row(Counts):
 
 
 def searched(
-    problem: Problem, request: TuneRequest, known: Sequence[Solved], costs: Costs | None
+    problem: Problem, request: TuneRequest, known: Sequence[Solved], costs: Weights | None
 ) -> Searched:
     """Search as `tune` does, without finals.
 
@@ -108,11 +109,11 @@ def searched(
         costs: to begin with; None for those of this processor.
     """
     target, store = detect(), MemoryStore(known)
-    space, starts = warmed(Space(problem, target, costs), store)
-    search = Exploration(space, request, store, starts)
+    model, starts = warmed(Model(Space(problem, target), costs or shipped(target)), store)
+    search = Exploration(model, request, store, starts)
     with Runner(problem, target.canonical, request.seed) as runner:
-        for point, origin in search.ahead(runner):
-            search.run(runner, point, origin)
+        for proposal in search.ahead(runner):
+            search.run(runner, proposal)
         runner.settle()
     return Searched(tuple(search.trials), request.trials)
 
@@ -149,7 +150,7 @@ def settled(problem: Problem, schedules: dict[str, Schedule]) -> dict[str, float
     return {found: exp(took - least) for found, took in logs.items()}
 
 
-def compare(problem: Problem, seeds: int, trials: int, costs: Costs | None) -> Row:
+def compare(problem: Problem, seeds: int, trials: int, costs: Weights | None) -> Row:
     """Search a problem cold and warm with the same seeds."""
     colds, warms = [], []
     for seed in range(seeds):

@@ -12,10 +12,10 @@ from optuna.study import Study
 from search.engine.attempt import attempt
 from search.engine.study import Proposal, SearchStudy
 from search.finals.finals import time_us
+from search.model.analytical import Model
 from search.records import TrialRecord, TuneRequest
 from search.runner.protocol import Message
 from search.space.parameters import Point
-from search.space.space import Space
 from search.store import TrialStore
 from search.timing.turns import WORTH, is_near, is_usual
 
@@ -49,6 +49,7 @@ class Exploration:
     """The state of one search; everything in it can be rebuilt from the store.
 
     Attributes:
+        model: of the space that is searched.
         starts: points that near problems offer, best first.
         sampler: who proposes, instead of the sampler that the request names.
         trials: all so far, those that the store held included, by number.
@@ -57,7 +58,7 @@ class Exploration:
         paces: of the trials that were timed to the end.
     """
 
-    space: Space
+    model: Model
     request: TuneRequest
     store: TrialStore
     starts: list[Point]
@@ -71,7 +72,7 @@ class Exploration:
     def __post_init__(self) -> None:
         stored = self.store.trials()
         self._study = SearchStudy(
-            self.space,
+            self.model,
             self.request,
             stored,
             self.starts,
@@ -105,7 +106,7 @@ class Exploration:
                 if proposal is None:
                     break
                 self._asked.append(proposal)
-                runner.prepare(list(self.space.schedule(proposal.point).to_json()))
+                runner.prepare(list(self.model.space.schedule(proposal.point).to_json()))
             if not self._asked:
                 return
             yield self._asked.popleft()
@@ -122,14 +123,20 @@ class Exploration:
         """Try one point and keep the trial, whatever came of it."""
         number = self.trials[-1].number + 1 if self.trials else 0
         best_s = self._to_beat_s()
-        steps = list(self.space.schedule(proposal.point).to_json())
+        steps = list(self.model.space.schedule(proposal.point).to_json())
         control = None
         if self.control is not None:
             control = {
                 "steps": list(self.control.schedule.to_json()),
                 "seconds": time_us(self.control) / 1e6,
             }
-        trial = attempt(lambda: runner.trial(steps, best_s, control), self.space, number, proposal)
+        trial = attempt(
+            lambda: runner.trial(steps, best_s, control),
+            self.model.space,
+            number,
+            proposal.point,
+            proposal.origin,
+        )
         self.store.add(trial)
         self._take_in(trial)
         if control is not None and trial.pace is None and trial.state == "timed":

@@ -21,6 +21,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from search.errors import UsedUpError
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord, TuneRequest
 from search.samplers.history import PACE, SCHEDULE
@@ -59,7 +60,7 @@ class SearchStudy:
     """The study of one search.
 
     Args:
-        space: what may be tried.
+        model: of the space that may be tried.
         request: sampler, seed and budget.
         stored: trials of this job that are finished.
         starts: points that did well on near problems, best first.
@@ -76,7 +77,7 @@ class SearchStudy:
 
     def __init__(
         self,
-        space: Space,
+        model: Model,
         request: TuneRequest,
         stored: Sequence[TrialRecord] = (),
         starts: Iterable[Point] = (),
@@ -84,7 +85,7 @@ class SearchStudy:
         prior: Sequence[Point] | None = None,
         sampler: BaseSampler | None = None,
     ) -> None:
-        self._space = space
+        self._space = space = model.space
         self._distributions = distributions(space)
         self._taken = {*refused, *(trial.schedule.hash for trial in stored)}
         self._is_used_up = False
@@ -92,7 +93,7 @@ class SearchStudy:
         # A resumed sampler must not repeat the numbers that it drew before.
         seed = (request.seed + len(stored)) % 2**32
         if sampler is None:
-            chosen = make_sampler(request.sampler, space, seed, request.trials, self._taken)
+            chosen = make_sampler(request.sampler, model, seed, request.trials, self._taken)
         else:
             chosen = over_space(sampler, space, seed, self._taken)
         self.study = rebuilt(space, stored, chosen)
@@ -100,7 +101,7 @@ class SearchStudy:
         starts = list(starts)
         if starts:
             most -= GIVES_WAY
-        first = prior_points(space, most) if prior is None else prior[:most]
+        first = prior_points(model, most) if prior is None else prior[:most]
         self._enqueue(_beginning(first, starts), request.trials - len(stored))
 
     def _enqueue(self, offered: Iterator[tuple[Point, str]], most: int) -> None:

@@ -13,6 +13,7 @@ from kernels.target.model import Target
 from search.budget import Budget
 from search.engine.exploration import Exploration, TrialRunner
 from search.finals.finals import Finals, FinalsRunner
+from search.model.analytical import Model
 from search.records import TrialRecord, TuneRequest, TuneResult
 from search.runner.runner import Runner
 from search.space.space import Space
@@ -89,8 +90,8 @@ def tune(
     require_cache_dir()
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
     budget = Budget(request, time.monotonic(), evicting_s=cold_s)
-    space, starts = warmed(Space(problem, target), store)
-    search = Exploration(space, request, store, starts, sampler=sampler)
+    model, starts = warmed(Model.shipped(Space(problem, target)), store)
+    search = Exploration(model, request, store, starts, sampler=sampler)
     with make_runner(problem, target.canonical, request) as runner:
         complete = True
         for proposal in search.ahead(runner):

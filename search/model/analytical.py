@@ -6,17 +6,18 @@ of the multiply-add units and blocks by what stays in which cache. Here the same
 considerations are costs that add up, so that any two schedules can be compared: where the
 rules say that a block fits, the cost of reading it falls to that of the nearer cache.
 
-What there is of each cost is counted here; what one of it costs is the space's
+What there is of each cost is counted here; what one of it costs, the weights say
 (`search.model.weights`).
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd, log, log2, prod
 from operator import itemgetter, mul
 from typing import NamedTuple
 
 from kernels.problem import Conv2d
-from search.model.weights import EXTRA, NAMES, TRAFFIC
+from search.model.weights import EXTRA, NAMES, TRAFFIC, Weights, shipped
 from search.space.block_sizes import balanced_chunk, equal_block
 from search.space.parameters import Point, tile_shape
 from search.space.space import Space
@@ -34,13 +35,30 @@ _extra = itemgetter(*map(NAMES.index, EXTRA))
 _traffic = itemgetter(*map(NAMES.index, TRAFFIC))
 
 
-def log_time(space: Space, point: Point) -> float:
-    """Logarithm of the model's cycles for a point."""
-    costs = space.costs
-    cycles = list(map(mul, costs.cycles, amounts(space, point).values()))
-    extra, traffic = sum(_extra(cycles)), sum(_traffic(cycles))
-    computing = sum(cycles) - traffic - extra
-    return log(extra + (computing**costs.overlap + traffic**costs.overlap) ** (1 / costs.overlap))
+@dataclass(frozen=True)
+class Model:
+    """How long the schedules of a space should take.
+
+    Attributes:
+        space: whose points the model judges.
+        weights: what one of each amount costs.
+    """
+
+    space: Space
+    weights: Weights
+
+    @classmethod
+    def shipped(cls, space: Space) -> "Model":
+        """The model with the weights that Tilewise ships for the space's target."""
+        return cls(space, shipped(space.target))
+
+    def log_time(self, point: Point) -> float:
+        """Logarithm of the modelled cycles of a point."""
+        overlap = self.weights.overlap
+        cycles = list(map(mul, self.weights.cycles, amounts(self.space, point).values()))
+        extra, traffic = sum(_extra(cycles)), sum(_traffic(cycles))
+        computing = sum(cycles) - traffic - extra
+        return log(extra + (computing**overlap + traffic**overlap) ** (1 / overlap))
 
 
 class _Sizes(NamedTuple):
@@ -80,14 +98,15 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     tile_rows, vectors, split = tile_shape(point["tile"])
     if split:
         return _split_amounts(space, tile_rows, vectors, split, int(point["unroll"]))
-    lanes, unroll, unit = space.lanes, int(point["unroll"]), space.how.depth
+    workload, unroll = space.workload, int(point["unroll"])
+    lanes, unit = workload.lanes, workload.arithmetic.depth
     tile_cols = vectors * lanes
     sizes = _sizes(space, point, tile_rows, tile_cols, unit)
     calls = sizes.row_tiles * sizes.col_tiles * sizes.chunks
-    words = sizes.depth * space.dims.taps / unit
-    latency = ADD_LATENCY if space.adds_apart else LATENCY
+    words = sizes.depth * workload.dims.taps / unit
+    latency = ADD_LATENCY if workload.adds_apart else LATENCY
     busy = max(
-        tile_rows * vectors * (2 if space.adds_apart else 1) / UNITS,
+        tile_rows * vectors * (2 if workload.adds_apart else 1) / UNITS,
         latency,
         (tile_rows + vectors) / LOADS,
     )
@@ -106,12 +125,12 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE
     _reads(out, space, point, sizes, (tile_rows, tile_cols))
     _packs(out, space, point, sizes, tile_cols)
-    lead = prod(space.extents[dim] for dim in space.dims.lead)
+    lead = prod(workload.extents[dim] for dim in workload.dims.lead)
     return out if lead == 1 else {name: amount * lead for name, amount in out.items()}
 
 
 def _sizes(space: Space, point: Point, rows: int, cols: int, unit: int) -> _Sizes:
-    extents, dims = space.part_of(point, rows, cols), space.dims
+    extents, dims = space.part_of(point, rows, cols), space.workload.dims
     if dims.image == "A":
         down = _down_images(
             extents[dims.row], extents["oh"], extents["n"], int(point["image_rows"]), rows
@@ -175,14 +194,14 @@ def _reads(
     before it, and still in the first cache if both fit.
     """
     rows, cols = tile
-    size, taps = space.problem.element.bytes, space.dims.taps
+    size, taps = space.problem.element.bytes, space.workload.dims.taps
     calls = sizes.row_tiles * sizes.col_tiles * sizes.chunks
     visits = sizes.col_blocks * sizes.row_blocks * sizes.chunks
     row = sizes.depth * size
     strip, panel = rows * row, cols * row * taps
     block_a, block_b = sizes.block_rows * row, sizes.block_cols * row * taps
     a_packed, b_packed = bool(point["pack_a"]), bool(point["pack_b"])
-    stored_a, stored_b = space.stored["A"], space.stored["B"]
+    stored_a, stored_b = space.workload.stored["A"], space.workload.stored["B"]
     caches = space.target.l1_bytes, space.target.l2_bytes
     a = _held("a", a_packed, stored_a.stride, row, *caches)
     b = _held("b", b_packed, stored_b.stride, cols * size, *caches)
@@ -245,8 +264,8 @@ def _held(
 def _packs(out: dict[str, float], space: Space, point: Point, sizes: _Sizes, cols: int) -> None:
     """Lines that packs copy."""
     size = space.problem.element.bytes
-    if point["pack_b"] and not space.stored["B"].is_packed_ahead:
-        reduction = sizes.depth * sizes.chunks * space.dims.taps
+    if point["pack_b"] and not space.workload.stored["B"].is_packed_ahead:
+        reduction = sizes.depth * sizes.chunks * space.workload.dims.taps
         lines = reduction * sizes.col_tiles * cols * size / LINE
         whole = lines * LINE > SHARE * space.target.l2_bytes
         if point.get("prefetch") and sizes.chunks * sizes.col_blocks > 1:
@@ -255,7 +274,7 @@ def _packs(out: dict[str, float], space: Space, point: Point, sizes: _Sizes, col
             out["packed_b_far" if whole else "packed_b"] = lines
     if point["pack_a"]:
         halo = 1.0
-        if isinstance(space.problem, Conv2d) and space.dims.image == "A":
+        if isinstance(space.problem, Conv2d) and space.workload.dims.image == "A":
             image_rows = sizes.block_rows / sizes.row
             reach = space.problem.dilation * (space.problem.kh - 1)
             halo = space.problem.stride**2 * (1 + reach / image_rows)
@@ -268,11 +287,11 @@ def _split_amounts(
     space: Space, rows: int, cols: int, vectors: int, unroll: int
 ) -> dict[str, float]:
     """A tile of single columns: both factors are read along the reduction."""
-    dims = space.dims
-    height, width = space.extents[dims.row], space.extents[dims.col]
+    workload, dims = space.workload, space.workload.dims
+    height, width = workload.extents[dims.row], workload.extents[dims.col]
     calls = ceil(height / rows) * ceil(width / cols)
-    lanes = vectors * space.lanes
-    words = ceil(space.extents[dims.stream] / lanes)
+    lanes = vectors * workload.lanes
+    words = ceil(workload.extents[dims.stream] / lanes)
     chains = rows * cols * vectors
     out = dict.fromkeys(NAMES, 0.0)
     busy = max(chains / UNITS, LATENCY, vectors * (rows + cols) / LOADS)

@@ -10,7 +10,7 @@ tiles and packs, so that an error of the model in one respect costs one trial.
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from search.model.analytical import log_time
+from search.model.analytical import Model
 from search.space.parameters import WHOLE, Point, Size, Value, tile_shape
 from search.space.space import Space
 from search.space.tiles import VECTORS, SplitTile
@@ -24,9 +24,9 @@ DIVERSE = 4  # proposals that differ in tile or packs
 TIE = 1e-6
 
 
-def prior_points(space: Space, most: int) -> list[Point]:
+def prior_points(model: Model, most: int) -> list[Point]:
     """Up to `most` points of different schedules, the most promising first."""
-    points = list(islice(_legal(space), WIDER * most))
+    points = list(islice(_legal(model), WIDER * most))
     leaders: dict[object, Point] = {}
     for point in points:
         split = tile_shape(point["tile"])[2]
@@ -38,28 +38,29 @@ def prior_points(space: Space, most: int) -> list[Point]:
     return chosen[:most]
 
 
-def _legal(space: Space) -> Iterator[Point]:
+def _legal(model: Model) -> Iterator[Point]:
     """The points of `ranked` that are legal, each schedule once."""
-    seen: set[str] = set()
-    for point in ranked(space):
+    space, seen = model.space, set[str]()
+    for point in ranked(model):
         schedule = space.schedule(point)
         if schedule.hash not in seen and space.why_illegal(schedule) is None:
             seen.add(schedule.hash)
             yield point
 
 
-def ranked(space: Space) -> Iterator[Point]:
+def ranked(model: Model) -> Iterator[Point]:
     """Tiles of single columns, where there are any; then what the descents met, by time."""
+    space = model.space
     yield from islice(_split_points(space), SPLITS_TRIED)
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
 
     def cost(point: Point) -> float:
         key = tuple(point[p.name] for p in space.parameters)
         if key not in known:
-            known[key] = (log_time(space, point), len(known), point)
+            known[key] = (model.log_time(point), len(known), point)
         return known[key][0]
 
-    for start in islice(_starts(space), TILES_TRIED):
+    for start in islice(_starts(model), TILES_TRIED):
         _descend(space, start, cost)
     yield from (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
 
@@ -83,8 +84,9 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
             break
 
 
-def _starts(space: Space) -> list[Point]:
+def _starts(model: Model) -> list[Point]:
     """For each register tile a plain point, nothing cut, B packed or not; likely ones first."""
+    space = model.space
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= {name: WHOLE for name in ("depth", "cols", "rows", "image_rows") if name in base}
     base |= _division(space)
@@ -94,7 +96,7 @@ def _starts(space: Space) -> list[Point]:
         if not tile_shape(tile)[2]
         for pack in space.values("pack_b")
     ]
-    return sorted(points, key=lambda point: log_time(space, point))
+    return sorted(points, key=model.log_time)
 
 
 def _division(space: Space) -> Point:
@@ -102,16 +104,16 @@ def _division(space: Space) -> Point:
     divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
     if not divisions:
         return {}
-    threads = space.target.threads
-    wanted = [(dim, space.dims.extent(dim)) for dim in space.dims.lead]
-    wanted.append((space.dims.col, space.dims.extent(space.dims.col) // (4 * space.lanes)))
+    threads, dims = space.target.threads, space.workload.dims
+    wanted = [(dim, dims.extent(dim)) for dim in dims.lead]
+    wanted.append((dims.col, dims.extent(dims.col) // (4 * space.workload.lanes)))
     for dim, parts in wanted:
         if f"{dim}={threads}" in divisions and parts >= threads:
             return {"parallel": f"{dim}={threads}"}
-    rows = [dim for dim in space.dims.row_dims if f"{dim}={threads}" in divisions]
+    rows = [dim for dim in dims.row_dims if f"{dim}={threads}" in divisions]
     if not rows:
         return {"parallel": divisions[-1]}
-    return {"parallel": f"{max(rows, key=space.dims.extent)}={threads}"}
+    return {"parallel": f"{max(rows, key=dims.extent)}={threads}"}
 
 
 def _split_points(space: Space) -> Iterator[Point]:
@@ -120,7 +122,8 @@ def _split_points(space: Space) -> Iterator[Point]:
     Whole rows at a time where they are long; else all rows of a tile side by side.
     """
     registers = space.target.vector_registers
-    is_long = space.dims.extent(space.dims.stream) >= LONG_STREAM * space.lanes
+    workload = space.workload
+    is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
 
     def rank(tile: SplitTile) -> tuple[bool, int]:
         return tile.fits(registers) == is_long, -tile.rows * tile.cols

@@ -74,7 +74,7 @@ EXTRA = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b"
 
 
 @dataclass(frozen=True)
-class Costs:
+class Weights:
     """The weights of a model.
 
     Attributes:
@@ -87,12 +87,12 @@ class Costs:
     overlap: float
 
 
-USUAL = Costs(tuple(ZEN5.values()), overlap=8.0)
-FITTED = {"znver5": USUAL, "cascadelake": Costs(tuple(CASCADE_LAKE.values()), overlap=1.0)}
+USUAL = Weights(tuple(ZEN5.values()), overlap=8.0)
+FITTED = {"znver5": USUAL, "cascadelake": Weights(tuple(CASCADE_LAKE.values()), overlap=1.0)}
 """By LLVM's names of the processors whose spaces they were fitted to."""
 
 
-def shipped(target: Target) -> Costs:
+def shipped(target: Target) -> Weights:
     """The costs that a search on a target begins with.
 
     Those of Cascade Lake on Intel's processors, those of Zen 5 on all others. One more of Intel's

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from kernels.schedule import Schedule
 from search.engine.study import PRIOR, Proposal, SearchStudy
+from search.model.analytical import Model
 from search.model.prior import prior_points
+from search.model.weights import Weights, shipped
 from search.records import TrialRecord, TuneRequest
 from search.replay.recording import Recording
 from search.space.parameters import Point
@@ -53,11 +55,16 @@ class RecordedSpace(Space):
         """The recorded points."""
         return [t.params for t in self.trials.values()]
 
+    def prior(self, weights: Weights) -> list[Point]:
+        """What the model with `weights` proposes, or the nearest to it that was recorded."""
+        if weights not in self._priors:
+            own = Model(Space(self.problem, self.target), weights)
+            self._priors[weights] = [self.nearest(point) for point in prior_points(own, PRIOR)]
+        return self._priors[weights]
+
     @cached_property
-    def prior(self) -> list[Point]:
-        """What the analytical model proposes, or the nearest to it that was recorded."""
-        own = Space(self.problem, self.target, self.corrected)
-        return [self.nearest(point) for point in prior_points(own, PRIOR)]
+    def _priors(self) -> dict[Weights, list[Point]]:
+        return {}
 
     @cached_property
     def _encoded(self) -> NDArray[np.float64]:
@@ -120,6 +127,7 @@ def replay(
     in_flight: int = 1,
     until_us: float = 0.0,
     starts: Sequence[Point] = (),
+    weights: Weights | None = None,
 ) -> Replayed:
     """Search as `search.engine.tune` does, with recorded answers.
 
@@ -129,9 +137,11 @@ def replay(
         in_flight: proposals that are asked for before the first is answered.
         until_us: end once a trial is as fast.
         starts: points from near problems; in place of what was not recorded comes the nearest.
+        weights: of the model; those that are shipped for the target if None.
     """
+    model = Model(space, weights or shipped(space.target))
     recorded = [space.nearest(point) for point in starts]
-    study = SearchStudy(space, request, (), recorded, prior=space.prior)
+    study = SearchStudy(model, request, (), recorded, prior=space.prior(model.weights))
     trials: list[TrialRecord] = []
     times: list[float] = []
     for answer in _answers(space, study, request.trials, in_flight):

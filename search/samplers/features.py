@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from search.model.analytical import log_time
+from search.model.analytical import Model
 from search.space.parameters import Point
-from search.space.space import Space
 
 Array = NDArray[np.float64]
 
@@ -17,10 +16,10 @@ MOST = 4096  # points that are kept; beyond that they are looked at anew
 class Features:
     """The encoding of points, and the analytical model's estimate of their time."""
 
-    def __init__(self, space: Space) -> None:
-        self._space = space
+    def __init__(self, model: Model) -> None:
+        self._model, self._space = model, model.space
         self._rows: dict[object, int] = {}
-        width = sum(len(p.encode(p.values[0])) for p in space.parameters)
+        width = sum(len(p.encode(p.values[0])) for p in self._space.parameters)
         self._codes: Array = np.empty((MOST, width))
         self._estimates: Array = np.empty(MOST)
 
@@ -37,5 +36,5 @@ class Features:
         if row is None:
             row = self._rows[key] = len(self._rows)
             self._codes[row] = self._space.encode(point)
-            self._estimates[row] = log_time(self._space, point)
+            self._estimates[row] = self._model.log_time(point)
         return row

@@ -11,6 +11,7 @@ import optuna
 from optuna.samplers import BaseSampler
 
 from search.errors import BudgetError
+from search.model.analytical import Model
 from search.samplers.base import SpaceSampler
 from search.samplers.distinct import Distinct
 from search.samplers.grid import GridSampler
@@ -23,14 +24,14 @@ STARTUP = 8  # trials that TPE wants before it models
 
 
 def make_sampler(
-    name: str, space: Space, seed: int, trials: int, refused: Iterable[str] = ()
+    name: str, model: Model, seed: int, trials: int, refused: Iterable[str] = ()
 ) -> BaseSampler:
-    """The sampler called `name`, over `space`; what it proposes is legal and new.
+    """The sampler called `name`, over the space of `model`; what it proposes is legal and new.
 
     Args:
         name: one of `search.records.SAMPLERS`, or `module:Class`, a sampler of Optuna's protocol.
-            Of `space`, `seed` and `trials` its constructor is given what it takes.
-        space: what is searched.
+            Of `space`, `model`, `seed` and `trials` its constructor is given what it takes.
+        model: of the space that is searched.
         seed: of its random numbers.
         trials: the budget, which decides how long it explores.
         refused: hashes of schedules that are not to be tried.
@@ -38,13 +39,14 @@ def make_sampler(
     Raises:
         BudgetError: a package is absent, or there is no such class, or it is no sampler.
     """
+    space = model.space
     if name == "surrogate":
-        return SurrogateSampler(space, seed, refused, trials=trials)
+        return SurrogateSampler(space, seed, refused, trials=trials, model=model)
     if name == "local":
         return LocalSampler(space, seed, refused)
     if name == "grid":
         return GridSampler(space, seed, refused)
-    made = _BUILT_IN[name](seed) if name in _BUILT_IN else _loaded(name, space, seed, trials)
+    made = _BUILT_IN[name](seed) if name in _BUILT_IN else _loaded(name, model, seed, trials)
     return over_space(made, space, seed, refused)
 
 
@@ -98,7 +100,7 @@ def _quietly(make: Callable[[], BaseSampler]) -> BaseSampler:
         return make()
 
 
-def _loaded(name: str, space: Space, seed: int, trials: int) -> BaseSampler:
+def _loaded(name: str, model: Model, seed: int, trials: int) -> BaseSampler:
     """The sampler that `module:Class` names, made with what its constructor takes."""
     module, _, path = name.partition(":")
     try:
@@ -111,7 +113,7 @@ def _loaded(name: str, space: Space, seed: int, trials: int) -> BaseSampler:
         ) from error
     if not (isinstance(found, type) and issubclass(found, BaseSampler)):
         raise BudgetError(f"sampler={name!r} is no class of optuna.samplers.BaseSampler", "sampler")
-    offered = {"space": space, "seed": seed, "trials": trials}
+    offered = {"space": model.space, "model": model, "seed": seed, "trials": trials}
     try:
         wanted = inspect.signature(found).parameters
         return _quietly(lambda: found(**{k: v for k, v in offered.items() if k in wanted}))

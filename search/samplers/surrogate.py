@@ -38,6 +38,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from search.model.analytical import Model
 from search.samplers.base import SpaceSampler
 from search.samplers.features import Features
 from search.samplers.gaussian_process import GaussianProcess, expected_improvement
@@ -78,14 +79,21 @@ class SurrogateSampler(SpaceSampler):
         seed: of what is drawn.
         refused: hashes of schedules that are not to be tried.
         trials: the budget; towards its end the sampler proposes what it believes the fastest.
+        model: of the space; None is the one that is shipped for its target.
     """
 
     def __init__(
-        self, space: Space, seed: int = 0, refused: Iterable[str] = (), *, trials: int = TRIALS
+        self,
+        space: Space,
+        seed: int = 0,
+        refused: Iterable[str] = (),
+        *,
+        trials: int = TRIALS,
+        model: Model | None = None,
     ) -> None:
         super().__init__(space, seed, refused)
         self._settles_at = trials - int(SETTLE * trials)
-        self._features = Features(space)
+        self._features = Features(model or Model.shipped(space))
         self._timed: list[_Timed] = []
         self._untried = Untried(space)
         self._turn = 0

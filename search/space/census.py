@@ -18,6 +18,7 @@ ROWS = ("rows", "image_rows", "pack_a")
 
 def count_schedules(space: Space) -> int:
     """The number of different legal schedules."""
+    workload = space.workload
     free = len(space.values("outer")) * len(space.values("unroll"))
     base: Point = {p.name: p.values[0] for p in space.parameters}
     counts: dict[tuple[object, ...], int] = {}
@@ -32,12 +33,12 @@ def count_schedules(space: Space) -> int:
     total = 0
     for tile in space.values("tile"):
         rows, vectors, split = tile_shape(tile)
-        cols = vectors if split else vectors * space.lanes
-        is_alone = rows >= space.dims.extent(space.dims.row)
+        cols = vectors if split else vectors * workload.lanes
+        is_alone = rows >= workload.dims.extent(workload.dims.row)
         for point, depth in _distinct_outer(space, base | {"tile": tile}):
             part = space.part_of(point, rows, cols)
             shared = (split, depth)
-            of_cols = count(point, COLS, "B", (cols, part[space.dims.col], is_alone, *shared))
+            of_cols = count(point, COLS, "B", (cols, part[workload.dims.col], is_alone, *shared))
             of_rows = count(point, ROWS, "A", (rows, *part.values(), *shared))
             total += free * of_cols * of_rows
     return total

@@ -1,10 +1,14 @@
-"""How the factors of a problem lie in memory."""
+"""What a space and its model know of a problem on a target: its dims, and how its factors lie."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
+from kernels.arithmetic import Arithmetic, arithmetic
 from kernels.problem import Problem
-from kernels.problem.iteration import is_packed_ahead, iteration_space
+from kernels.problem.iteration import IterationSpace, is_packed_ahead, iteration_space
+from kernels.target.model import Target
 
 
 class Stored(NamedTuple):
@@ -26,3 +30,41 @@ class Stored(NamedTuple):
         shape = problem.operand_shapes[iteration_space(problem).operand(role)]
         size = problem.element.bytes
         return cls(prod(shape) * size, shape[-1] * size, is_packed_ahead(problem, role))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A problem on a target."""
+
+    problem: Problem
+    target: Target
+
+    @cached_property
+    def dims(self) -> IterationSpace:
+        """The problem's iteration space."""
+        return iteration_space(self.problem)
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        """The extent of each dim."""
+        return dict(self.dims.extents)
+
+    @cached_property
+    def stored(self) -> dict[str, Stored]:
+        """What plays A and B, as it lies in memory."""
+        return {role: Stored.of(self.problem, role) for role in ("A", "B")}
+
+    @cached_property
+    def lanes(self) -> int:
+        """Lanes of a vector of the accumulator."""
+        return self.target.lanes(self.problem.element.name)
+
+    @cached_property
+    def arithmetic(self) -> Arithmetic:
+        """How elements are multiplied where the reduction is not split."""
+        return arithmetic(self.problem.element.name, self.target)
+
+    @cached_property
+    def adds_apart(self) -> bool:
+        """Whether a product is an instruction of its own, which takes a register."""
+        return not (self.problem.element.is_float or self.arithmetic.dot)

@@ -16,21 +16,20 @@ Statistical Association 90, 1995).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import log, sqrt
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search.model.analytical import amounts
-from search.model.weights import EXTRA, NAMES, TRAFFIC, Costs
+from kernels.target.model import Target
+from search.model.analytical import Model, amounts
+from search.model.weights import EXTRA, NAMES, TRAFFIC, Weights
 from search.records import Solved
 from search.space.parameters import completed, tile_shape
 from search.space.space import Space
 
 Array = NDArray[np.float64]
-AnySpace = TypeVar("AnySpace", bound=Space)
 
 FAST = 0.5  # a trial so much slower than the best counts half
 ERROR = 0.05  # of the logarithm of a time, by a model that suits the processor
@@ -62,7 +61,7 @@ class Trials(NamedTuple):
     logs: Array
     weights: Array
     firsts: NDArray[np.intp]
-    prior: Costs
+    prior: Weights
 
     def centred(self, values: Array) -> Array:
         """Values of trials (rows) less the weighted mean of their search: its own factor."""
@@ -74,32 +73,34 @@ class Trials(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Costs whose logarithms moved from the prior's, under one so wide."""
+    """Weights whose logarithms moved from the prior's, under one so wide."""
 
     moved: Array
     overlap: float
     width: float
 
-    def costs(self, prior: Costs) -> Costs:
+    def costs(self, prior: Weights) -> Weights:
         """The costs."""
         cycles = np.array(prior.cycles) * np.exp(self.moved)
-        return Costs(tuple(cycles.tolist()), self.overlap)
+        return Weights(tuple(cycles.tolist()), self.overlap)
 
 
-def learned(space: AnySpace, searches: Sequence[Solved]) -> AnySpace:
-    """`space` with the costs that earlier searches speak for, of those on its very target.
+def calibrate(model: Model, searches: Sequence[Solved]) -> Weights:
+    """The weights that earlier searches on the model's very target speak for.
 
-    On several threads nothing is learnt: what they wait for each other is no cost of the model.
+    Trials on several threads teach nothing: no weight of the model stands for the time that
+    threads wait for each other.
     """
-    if space.target.threads > 1:
-        return space
-    here = space.target.canonical
-    searched = [_timed(space, solved) for solved in searches if solved.target == here]
+    target = model.space.target
+    if target.threads > 1:
+        return model.weights
+    here = target.canonical
+    searched = [_timed(target, solved) for solved in searches if solved.target == here]
     known = [(rows, times) for rows, times in searched if len(times) >= LEAST]
-    return replace(space, corrected=fitted(_together(known, space.costs))) if known else space
+    return fitted(_together(known, model.weights)) if known else model.weights
 
 
-def fitted(known: Trials) -> Costs:
+def fitted(known: Trials) -> Weights:
     """The likeliest costs by the trials of searches, or the shipped ones if they do as well."""
     found: list[tuple[float, Fit]] = []
     for overlap in sorted({*OVERLAPS, known.prior.overlap}):
@@ -113,9 +114,9 @@ def fitted(known: Trials) -> Costs:
     return likeliest.costs(known.prior) if gain > STRONG else known.prior
 
 
-def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
+def _timed(target: Target, solved: Solved) -> tuple[Array, Array]:
     """The amounts and times of a search's trials, as far as its points are still points."""
-    former = Space(solved.problem, space.target)
+    former = Space(solved.problem, target)
     told = (*solved.points, *solved.slower)
     stored = [(completed(former.parameters, params), time) for params, time in told]
     # Tiles of single columns are modelled too roughly to tell what anything costs.
@@ -124,7 +125,7 @@ def _timed(space: Space, solved: Solved) -> tuple[Array, Array]:
     return np.array(rows), np.array([time for _, time in timed])
 
 
-def _together(known: Sequence[tuple[Array, Array]], prior: Costs) -> Trials:
+def _together(known: Sequence[tuple[Array, Array]], prior: Weights) -> Trials:
     weights = [1 / (1 + (times / times.min() - 1) / FAST) for _, times in known]
     counts = [len(times) for _, times in known]
     return Trials(

@@ -20,7 +20,7 @@ from math import log
 
 import numpy as np
 
-from search.model.analytical import log_time
+from search.model.analytical import Model
 from search.records import Solved
 from search.space.parameters import (
     WHOLE,
@@ -34,26 +34,27 @@ from search.space.parameters import (
 )
 from search.space.space import Space
 from search.store import TrialStore
-from search.transfer.calibration import AnySpace, learned
+from search.transfer.calibration import calibrate
 from search.transfer.nearness import NEAREST, distance, near_searches
 
 MOST = 6  # starting points
 FAST = 0.15  # a point so much slower than the best counts half in what is usual
 
 
-def warmed(space: AnySpace, store: TrialStore) -> tuple[AnySpace, list[Point]]:
-    """`space` with the costs that a store speaks for, and the points to start from."""
-    searches = near_searches(space, store)
-    space = learned(space, searches)
-    return space, starting_points(space, searches)
+def warmed(model: Model, store: TrialStore) -> tuple[Model, list[Point]]:
+    """`model` with the weights that a store speaks for, and the points to start from."""
+    searches = near_searches(model.space, store)
+    model = Model(model.space, calibrate(model, searches))
+    return model, starting_points(model, searches)
 
 
-def starting_points(space: Space, searches: Sequence[Solved]) -> list[Point]:
-    """Up to `MOST` points of `space` that near problems' trials speak for.
+def starting_points(model: Model, searches: Sequence[Solved]) -> list[Point]:
+    """Up to `MOST` points of the model's space that near problems' trials speak for.
 
     The best of each search, the more promising first, then the second of each, and so on: what
     was fast for one near problem may be slow here all together.
     """
+    space = model.space
     known = [(distance(space, solved), solved) for solved in searches]
     near = sorted(
         ((far, solved) for far, solved in known if far is not None), key=lambda pair: pair[0]
@@ -61,7 +62,7 @@ def starting_points(space: Space, searches: Sequence[Solved]) -> list[Point]:
     by_place = [
         (place, expected, point)
         for _, solved in near[:NEAREST]
-        for place, (expected, point) in enumerate(_best(space, solved))
+        for place, (expected, point) in enumerate(_best(model, solved))
     ]
     chosen: dict[str, Point] = {}
     for _, _, point in sorted(by_place, key=lambda entry: entry[:2]):
@@ -69,35 +70,37 @@ def starting_points(space: Space, searches: Sequence[Solved]) -> list[Point]:
     return list(chosen.values())[:MOST]
 
 
-def _best(space: Space, solved: Solved) -> list[tuple[float, Point]]:
+def _best(model: Model, solved: Solved) -> list[tuple[float, Point]]:
     """The first `MOST` of what a search offers, legal and different, the most promising first."""
+    space = model.space
     found: dict[str, tuple[float, Point]] = {}
-    for expected, point in sorted(_expected(space, solved), key=lambda pair: pair[0]):
+    for expected, point in sorted(_expected(model, solved), key=lambda pair: pair[0]):
         schedule = space.schedule(point)
         if len(found) < MOST and space.why_illegal(schedule) is None:
             found.setdefault(schedule.hash, (expected, point))
     return list(found.values())
 
 
-def _expected(space: Space, solved: Solved) -> Iterator[tuple[float, Point]]:
+def _expected(model: Model, solved: Solved) -> Iterator[tuple[float, Point]]:
     """The points of a search, adapted, each with the logarithm of the time that it may take.
 
     Its scale is the model's: what the model says here, and how much slower than the model
     the point was there, compared with the usual error of that search.
     """
-    former = Space(solved.problem, space.target, space.corrected)
+    space, former = model.space, Space(solved.problem, model.space.target)
     known = [(completed(former.parameters, params), time_us) for params, time_us in solved.points]
     known = [(params, time_us) for params, time_us in known if former.holds(params)]
     if not known:
         return
-    errors = [log(time_us) - log_time(former, params) for params, time_us in known]
+    there = Model(former, model.weights)
+    errors = [log(time_us) - there.log_time(params) for params, time_us in known]
     fastest = min(time_us for _, time_us in known)
     weights = [1 / (1 + (time_us / fastest - 1) / FAST) for _, time_us in known]
     usual = float(np.average(errors, weights=weights))
     for (params, _), error in zip(known, errors, strict=True):
         point = adapt(space, former, params)
         if point is not None:
-            yield log_time(space, point) + error - usual, point
+            yield model.log_time(point) + error - usual, point
 
 
 def adapt(space: Space, former: Space, params: Point) -> Point | None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from search.engine.exploration import Exploration
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord, TuneRequest
 from search.space.space import Space
@@ -13,7 +14,8 @@ from search.timing.measure import summarise
 from tests.search.engine.test_tune import SQUARE, TARGET
 
 SPACE = Space(SQUARE, TARGET)
-POINTS = prior_points(SPACE, 12)
+MODEL = Model.shipped(SPACE)
+POINTS = prior_points(MODEL, 12)
 
 
 def trial(number: int, seconds: float, state: str = "timed", pace: float | None = 1.0):
@@ -34,7 +36,7 @@ def explored(*trials: TrialRecord) -> Exploration:
     store = MemoryStore()
     for one in trials:
         store.add(one)
-    return Exploration(SPACE, TuneRequest(trials=40), store, [])
+    return Exploration(MODEL, TuneRequest(trials=40), store, [])
 
 
 class Answering:

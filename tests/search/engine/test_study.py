@@ -19,6 +19,7 @@ from search.engine.study import (
     SearchStudy,
     rebuilt,
 )
+from search.model.analytical import Model
 from search.records import SAMPLERS, TrialRecord, TuneRequest
 from search.samplers.history import SCHEDULE
 from search.samplers.points import point_of
@@ -29,6 +30,7 @@ from tests.search.space.test_space import SQUARE, WIDE
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
 SPACE = Space(SQUARE, WIDE)
+MODEL = Model.shipped(SPACE)
 
 
 def tell_timed(search: SearchStudy, proposal: Proposal, number: int) -> TrialRecord:
@@ -39,7 +41,7 @@ def tell_timed(search: SearchStudy, proposal: Proposal, number: int) -> TrialRec
 
 
 def best_of(sampler: str, seed: int, trials: int, in_flight: int = 1) -> float:
-    search = SearchStudy(SPACE, TuneRequest(sampler=sampler, seed=seed))
+    search = SearchStudy(MODEL, TuneRequest(sampler=sampler, seed=seed))
     waiting, taken = [], []
     for number in range(trials):
         waiting.append(search.ask())
@@ -51,7 +53,7 @@ def best_of(sampler: str, seed: int, trials: int, in_flight: int = 1) -> float:
 
 @pytest.mark.parametrize("sampler", QUICK)
 def test_many_can_be_asked_for_before_the_first_is_told(sampler: str) -> None:
-    search = SearchStudy(SPACE, TuneRequest(sampler=sampler))
+    search = SearchStudy(MODEL, TuneRequest(sampler=sampler))
     first = PRIOR_OF.get(sampler, PRIOR)
     asked = [search.ask() for _ in range(first + 12)]
     hashes = {SPACE.schedule(proposal.point).hash for proposal in asked}
@@ -74,7 +76,7 @@ def test_models_find_what_random_search_does_not(in_flight: int) -> None:
 
 def test_what_is_offered_is_enqueued_with_its_origin_before_the_sampler_is_asked() -> None:
     start = beside(SPACE, 5)[0]
-    search = SearchStudy(SPACE, TuneRequest(), starts=[start, start])
+    search = SearchStudy(MODEL, TuneRequest(), starts=[start, start])
     waiting = search.study.get_trials(states=(TrialState.WAITING,))
     origins = ["prior", "prior", TRANSFER, "prior"]
     assert [trial.user_attrs[ORIGIN] for trial in waiting] == origins
@@ -86,14 +88,14 @@ def test_what_is_offered_is_enqueued_with_its_origin_before_the_sampler_is_asked
 @pytest.mark.parametrize("starts", [0, 2])
 def test_one_of_the_prior_gives_way_to_what_near_problems_offer(starts: int) -> None:
     given = beside(SPACE, 5)[:1] * starts
-    search = SearchStudy(SPACE, TuneRequest(sampler="local"), starts=given)
+    search = SearchStudy(MODEL, TuneRequest(sampler="local"), starts=given)
     origins = [search.ask().origin for _ in range(PRIOR + 2)]
     assert origins.count(TRANSFER) == min(1, starts)
     assert origins.count("prior") == PRIOR - GIVES_WAY * min(1, starts)
 
 
 def test_no_more_is_enqueued_than_the_budget_has_trials() -> None:
-    search = SearchStudy(SPACE, TuneRequest(trials=3, sampler="local"))
+    search = SearchStudy(MODEL, TuneRequest(trials=3, sampler="local"))
     assert len(search.study.trials) == 3
 
 
@@ -117,7 +119,7 @@ def ended(search: SearchStudy) -> list[TrialRecord]:
 
 
 def test_a_trial_is_told_by_its_state_with_what_was_seen_of_it() -> None:
-    search = SearchStudy(SPACE, TuneRequest())
+    search = SearchStudy(MODEL, TuneRequest())
     ended(search)
     complete, pruned, failed = search.study.get_trials(deepcopy=False)[:3]
     states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
@@ -135,7 +137,7 @@ def told_of(trial: optuna.trial.FrozenTrial) -> tuple[object, ...]:
 
 
 def test_the_study_that_a_store_rebuilds_is_the_study_as_it_was() -> None:
-    search = SearchStudy(SPACE, TuneRequest())
+    search = SearchStudy(MODEL, TuneRequest())
     told = ended(search)
     for number in (3, 4):
         told.append(tell_timed(search, search.ask(), number))
@@ -149,31 +151,31 @@ def test_the_study_that_a_store_rebuilds_is_the_study_as_it_was() -> None:
 def test_a_trial_of_an_earlier_space_is_in_the_study_and_is_not_tried_again() -> None:
     other = timed(SPACE, 0, beside(SPACE, 5)[0], 1e-3)
     stale = replace(other, params={"tile": "99x99"})
-    search = SearchStudy(SPACE, TuneRequest(), [stale], [other.params])
+    search = SearchStudy(MODEL, TuneRequest(), [stale], [other.params])
     first = search.study.trials[0]
     assert first.params == {} and first.user_attrs[SCHEDULE] == other.schedule.hash
     assert other.params not in [search.ask().point for _ in range(30)]
 
 
 def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
-    search = SearchStudy(SPACE, TuneRequest())
+    search = SearchStudy(MODEL, TuneRequest())
     point = search.ask().point
     failed = TrialRecord(0, SPACE.schedule(point), point, "failed", "prior", "crash", "SIGSEGV")
-    again = SearchStudy(SPACE, TuneRequest(), [failed])
+    again = SearchStudy(MODEL, TuneRequest(), [failed])
     later = [again.ask().point for _ in range(30)]
     assert SPACE.schedule(point) not in {SPACE.schedule(p) for p in later}
 
 
 def test_what_is_refused_is_not_proposed() -> None:
-    refused = SPACE.schedule(SearchStudy(SPACE, TuneRequest()).ask().point).hash
-    search = SearchStudy(SPACE, TuneRequest(), refused=[refused])
+    refused = SPACE.schedule(SearchStudy(MODEL, TuneRequest()).ask().point).hash
+    search = SearchStudy(MODEL, TuneRequest(), refused=[refused])
     assert refused not in {SPACE.schedule(search.ask().point).hash for _ in range(30)}
 
 
 @pytest.mark.parametrize("sampler", QUICK)
 def test_a_small_space_is_used_up_and_then_over(sampler: str) -> None:
     space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
-    search = SearchStudy(space, TuneRequest(sampler=sampler, trials=1000))
+    search = SearchStudy(Model.shipped(space), TuneRequest(sampler=sampler, trials=1000))
     points = []
     while (proposal := search.ask()) is not None:
         points.append(proposal.point)
@@ -187,7 +189,7 @@ def test_a_space_of_one_schedule_is_over_after_it() -> None:
     space = Space(SQUARE, WIDE)
     only = space.draw(Random(1))
     vars(space)["parameters"] = tuple(replace(p, values=(only[p.name],)) for p in space.parameters)
-    search = SearchStudy(space, TuneRequest(), prior=[])
+    search = SearchStudy(Model.shipped(space), TuneRequest(), prior=[])
     proposal = search.ask()
     assert proposal is not None and proposal.point == only
     assert search.ask() is None
@@ -197,15 +199,15 @@ def test_a_space_of_one_schedule_is_over_after_it() -> None:
 def test_a_resumed_sampler_draws_other_numbers(stored: int) -> None:
     told = [timed(SPACE, i, point, 1.0) for i, point in enumerate(beside(SPACE, 4)[:stored])]
     request = TuneRequest(seed=5, sampler="random")
-    points = [SearchStudy(SPACE, request, told, prior=[]).ask().point for _ in range(2)]
-    fresh = SearchStudy(SPACE, request, prior=[]).ask().point
+    points = [SearchStudy(MODEL, request, told, prior=[]).ask().point for _ in range(2)]
+    fresh = SearchStudy(MODEL, request, prior=[]).ask().point
     assert points[0] == points[1]
     assert (points[0] == fresh) == (stored == 0)
 
 
 def test_any_sampler_may_propose() -> None:
     sampler = optuna.samplers.QMCSampler(seed=1, warn_independent_sampling=False)
-    search = SearchStudy(SPACE, TuneRequest(), sampler=sampler)
+    search = SearchStudy(MODEL, TuneRequest(), sampler=sampler)
     asked = [search.ask() for _ in range(PRIOR + 5)]
     assert {proposal.origin for proposal in asked} == {"prior", "QMCSampler"}
     assert [point_of(SPACE, p.trial.params) for p in asked] == [p.point for p in asked]

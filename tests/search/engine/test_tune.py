@@ -11,9 +11,9 @@ from search.finals.finals import CONTENDERS, FINALISTS
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
 from search.runner.child_process import CandidateFailureError
 from search.runner.runner import Runner
-from search.space.space import Space
 from search.store import MemoryStore
 from search.timing.turns import WORTH
+from tests.search.engine.faults import propose_rows
 from tests.search.runner import faulty_child
 from tests.search.runner.patience import Patient
 
@@ -439,9 +439,7 @@ def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> 
         8,
         faulty_child.WRONG,
     ]
-    base = {p.name: p.values[0] for p in Space(problem, detect()).parameters}
-    points = [base | {"tile": f"{r}x1"} for r in rows]
-    monkeypatch.setattr("search.engine.study.prior_points", lambda *_: points)
+    propose_rows(monkeypatch, problem, rows)
 
     def runner(problem, target, request):
         return Patient(problem, target, request.seed, child="tests.search.runner.faulty_child")

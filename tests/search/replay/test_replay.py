@@ -9,9 +9,9 @@ import pytest
 from benchmarks.places import SPACES
 from benchmarks.replay.record import Recorder
 from search.errors import RecordingError
-from search.model.analytical import log_time
+from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.model.weights import FITTED, USUAL
+from search.model.weights import FITTED, USUAL, Weights, shipped
 from search.records import Solved, TuneRequest
 from search.replay.recording import Recording
 from search.replay.replay import RecordedSpace, replay
@@ -127,7 +127,7 @@ def test_the_first_schedule_is_nearly_the_best_of_a_recorded_space(name: str) ->
     recording = space.recording
     best_us = recording.time_us(recording.by_time()[0])
     own = Space(space.problem, space.target)
-    first = own.schedule(prior_points(own, 1)[0])
+    first = own.schedule(prior_points(Model.shipped(own), 1)[0])
     assert first.hash in space.trials, "record what the prior proposes now"
     assert recording.time_us(space.trials[first.hash]) <= best_us / 0.8
 
@@ -147,8 +147,8 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
 def share_of_the_best(name: str, cpu: str) -> float:
     """The speed of the recorded schedule that a processor's costs like best."""
     space = RecordedSpace.of(Recording.load(SPACES / "goldencove" / f"{name}.json.gz"))
-    judged = dataclasses.replace(Space(space.problem, space.target), corrected=FITTED[cpu])
-    times = {space.recording.time_us(t): log_time(judged, t.params) for t in space.trials.values()}
+    judged = Model(Space(space.problem, space.target), FITTED[cpu])
+    times = {space.recording.time_us(t): judged.log_time(t.params) for t in space.trials.values()}
     return min(times) / min(times, key=lambda time_us: times[time_us])
 
 
@@ -164,11 +164,13 @@ def on_cascade_lake(name: str) -> RecordedSpace:
     return RecordedSpace.of(Recording.load(SPACES / "cascadelake" / f"{name}.json.gz"))
 
 
-def trials_to_the_best(space: RecordedSpace, starts: Sequence[Point] = ()) -> float:
+def trials_to_the_best(
+    space: RecordedSpace, weights: Weights | None = None, starts: Sequence[Point] = ()
+) -> float:
     """Until within 2%, the median of five searches."""
     limit = space.recording.time_us(space.recording.by_time()[0]) * 1.02
     runs = [
-        replay(space, TuneRequest(trials=100, seed=seed), 1, limit, list(starts))
+        replay(space, TuneRequest(trials=100, seed=seed), 1, limit, list(starts), weights)
         for seed in range(5)
     ]
     return median(run.trials_to(limit) or 101 for run in runs)
@@ -179,27 +181,28 @@ def test_costs_of_the_processor_bring_the_best_sooner_on_shapes_they_were_not_fi
     name: str,
 ) -> None:
     space = on_cascade_lake(name)
-    assert space.costs != USUAL
-    usual = dataclasses.replace(space, corrected=USUAL)
-    assert trials_to_the_best(space) <= trials_to_the_best(usual) / 2
+    assert shipped(space.target) != USUAL
+    assert trials_to_the_best(space) <= trials_to_the_best(space, USUAL) / 2
 
 
 def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() -> None:
     """With the costs of another processor, a shape whose relatives were searched."""
-
-    def recorded(name: str) -> RecordedSpace:
-        return dataclasses.replace(on_cascade_lake(name), corrected=USUAL)
-
-    relatives = [recorded(f"conv{size}-f32-{side}") for size in ("3x3", "1x1") for side in SIDES]
+    relatives = [
+        on_cascade_lake(f"conv{size}-f32-{side}") for size in ("3x3", "1x1") for side in SIDES
+    ]
     store = MemoryStore(
-        Solved.of(space.problem, space.target.canonical, replay(space, TuneRequest()).trials)
+        Solved.of(
+            space.problem,
+            space.target.canonical,
+            replay(space, TuneRequest(), weights=USUAL).trials,
+        )
         for space in relatives
     )
-    space = recorded("unseen-conv3x3-f32")
+    space = on_cascade_lake("unseen-conv3x3-f32")
     assert all(other.problem != space.problem for other in relatives)
-    own, starts = warmed(Space(space.problem, space.target, USUAL), store)
-    warm = dataclasses.replace(space, corrected=own.costs)
-    assert trials_to_the_best(warm, starts) <= trials_to_the_best(space) / 2
+    warm, starts = warmed(Model(Space(space.problem, space.target), USUAL), store)
+    cold_trials = trials_to_the_best(space, USUAL)
+    assert trials_to_the_best(space, warm.weights, starts) <= cold_trials / 2
 
 
 def test_a_recorder_changes_its_control_at_a_usual_pace_alone(tmp_path, monkeypatch) -> None:

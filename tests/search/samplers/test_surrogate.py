@@ -8,7 +8,7 @@ import pytest
 from optuna.trial import TrialState
 
 from search.engine.study import PRIOR_OF, SearchStudy, rebuilt
-from search.model.analytical import log_time
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord, TuneRequest
 from search.samplers import features, surrogate
@@ -26,9 +26,9 @@ def screened(space: Space, trials: int, best: dict[str, object]) -> list[TrialRe
 
     def seconds(point: Point) -> float:
         is_best = all(point[name] == value for name, value in best.items())
-        return np.exp(log_time(space, point)) * (0.7 if is_best else 1.0)
+        return np.exp(Model.shipped(space).log_time(point)) * (0.7 if is_best else 1.0)
 
-    search = SearchStudy(space, TuneRequest(trials=trials))
+    search = SearchStudy(Model.shipped(space), TuneRequest(trials=trials))
     told = []
     for number in range(trials):
         proposal = search.ask()
@@ -68,7 +68,7 @@ def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypat
 
 def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
     space = Space(SQUARE, WIDE)
-    prior = {point["unroll"] for point in prior_points(space, PRIOR_OF["surrogate"])}
+    prior = {point["unroll"] for point in prior_points(Model.shipped(space), PRIOR_OF["surrogate"])}
     feared = max(set(space.values("unroll")) - prior, key=int)
     told = screened(space, 24, {"unroll": feared})
     best = min(told, key=lambda trial: trial.measurement.time_us)
@@ -179,8 +179,8 @@ def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch
     monkeypatch.setattr(features, "MOST", 8)
     space, random = Space(SQUARE, NARROW), Random(1)
     points = [space.draw(random) for _ in range(20)]
-    seen = features.Features(space)
+    seen = features.Features(Model.shipped(space))
     for some in (points[:6], points[2:10], points[12:], points[:6]):
         codes, estimates = seen(some)
         assert codes.tolist() == [list(space.encode(point)) for point in some]
-        assert estimates.tolist() == [log_time(space, point) for point in some]
+        assert estimates.tolist() == [Model.shipped(space).log_time(point) for point in some]

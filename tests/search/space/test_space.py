@@ -17,7 +17,7 @@ from kernels.schedule import (
     check_legal,
 )
 from kernels.target import Target
-from search.model.analytical import amounts, log_time
+from search.model.analytical import Model, amounts
 from search.model.prior import prior_points
 from search.samplers.grid import GridSampler
 from search.space.block_sizes import balanced_chunk, equal_block
@@ -47,20 +47,21 @@ def test_every_point_of_every_space_is_a_legal_schedule(problem, target, seed) -
 @given(problems, st.sampled_from([WIDE, NARROW, WIDE.with_threads(6)]), st.integers(0, 2**31))
 def test_one_schedule_has_one_modelled_time(problem, target, seed) -> None:
     space, random = Space(problem, target), Random(seed)
-    for point in [*(space.draw(random) for _ in range(3)), *prior_points(space, 1)]:
-        schedule, time = space.schedule(point), log_time(space, point)
+    for point in [*(space.draw(random) for _ in range(3)), *prior_points(Model.shipped(space), 1)]:
+        schedule, time = space.schedule(point), Model.shipped(space).log_time(point)
         for other in space.neighbours(point):
             if space.schedule(other) == schedule:
-                assert log_time(space, other) == pytest.approx(time)
+                assert Model.shipped(space).log_time(other) == pytest.approx(time)
 
 
 def test_a_prefetch_of_no_other_block_costs_what_none_does() -> None:
     space = Space(SQUARE, WIDE)
+    model = Model.shipped(space)
     whole = {p.name: p.values[0] for p in space.parameters} | {"pack_b": True, "depth": 0}
     for cols, alike in ((0, True), (64, False)):
         with_it, without = (whole | {"cols": cols, "prefetch": choice} for choice in (True, False))
         assert (space.schedule(with_it) == space.schedule(without)) == alike
-        assert (log_time(space, with_it) == log_time(space, without)) == alike
+        assert (model.log_time(with_it) == model.log_time(without)) == alike
 
 
 def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
@@ -80,7 +81,7 @@ def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
 @given(problems, st.sampled_from([WIDE, NARROW]))
 def test_the_prior_proposes_different_points_of_the_space(problem, target) -> None:
     space = Space(problem, target)
-    points = prior_points(space, 16)
+    points = prior_points(Model.shipped(space), 16)
     assert points
     hashes = [space.schedule(p).hash for p in points]
     assert len(set(hashes)) == len(hashes)
@@ -111,7 +112,7 @@ def test_register_tiles_fit_the_registers() -> None:
         assert space.register_tiles
         for rows, vectors in space.register_tiles:
             assert rows * vectors + vectors + 1 <= target.vector_registers
-    first = prior_points(Space(SQUARE, WIDE), 1)[0]
+    first = prior_points(Model.shipped(Space(SQUARE, WIDE)), 1)[0]
     rows, vectors, _ = tile_shape(first["tile"])
     assert rows * vectors >= 20  # the registers are there to be used
 
@@ -173,7 +174,7 @@ def test_a_panel_beyond_the_second_cache_is_turned_away_where_streaming_would_he
 @pytest.mark.parametrize("seed", range(20))
 def test_a_step_aside_changes_one_parameter_to_a_neighbour(seed: int) -> None:
     space = Space(SQUARE, WIDE)
-    point = prior_points(space, 1)[0]
+    point = prior_points(Model.shipped(space), 1)[0]
     moved = step_aside(space.parameters, point, Random(seed))
     (name,) = [n for n in point if point[n] != moved[n]]
     assert moved[name] in space.parameter(name).neighbours(point[name])
@@ -205,7 +206,7 @@ LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
 def test_a_large_b_that_is_packed_row_by_row_can_be_prefetched(text: str, is_offered: bool) -> None:
     space = Space(parse_problem(text), WIDE)
     assert any(p.name == "prefetch" for p in space.parameters) == is_offered
-    tiled = prior_points(space, 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}
+    tiled = prior_points(Model.shipped(space), 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}
     if is_offered:
         assert space.schedule(tiled | {"prefetch": True}).prefetches
 
@@ -214,7 +215,7 @@ def test_the_result_is_divided_among_the_threads() -> None:
     space = Space(LARGE, WIDE.with_threads(6))
     (parameter,) = (p for p in space.parameters if p.name == "parallel")
     assert parameter.values == ("none", "m=6", "n=6", "m=2,n=3", "m=3,n=2")
-    point = prior_points(space, 1)[0]
+    point = prior_points(Model.shipped(space), 1)[0]
     assert space.schedule(point).steps[0] == Parallel("n", 6)
     both = space.schedule(point | {"parallel": "m=2,n=3"})
     assert both.steps[:2] == (Parallel("m", 2), Parallel("n", 3))
@@ -224,7 +225,7 @@ def test_the_result_is_divided_among_the_threads() -> None:
 
 def test_a_dim_has_no_more_parts_than_register_tiles() -> None:
     space = Space(parse_problem("matmul:m=5,n=40,k=9,dtype=f32"), WIDE.with_threads(6))
-    for point in prior_points(space, 20):
+    for point in prior_points(Model.shipped(space), 20):
         check_legal(space.problem, space.schedule(point | {"parallel": "n=6"}))
 
 
@@ -240,7 +241,7 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
     if not space.split_tiles:
         assert target is NARROW  # four columns fill its vectors
         return
-    first = [splits(space.schedule(p)) for p in prior_points(space, 12)]
+    first = [splits(space.schedule(p)) for p in prior_points(Model.shipped(space), 12)]
     assert first[0]
     if problem.m * problem.n > 1:
         assert not all(first)  # a script needs one that does not split
@@ -251,10 +252,10 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
 
 def test_a_split_reads_in_place_what_it_can() -> None:
     space = Space(parse_problem("matmul:m=64,n=1,k=512,dtype=bf16"), WIDE)
-    schedule = space.schedule(prior_points(space, 1)[0])
+    schedule = space.schedule(prior_points(Model.shipped(space), 1)[0])
     assert not schedule.packs("A") and not schedule.packs("B")
     space = Space(parse_problem("matmul:m=64,n=2,k=512,dtype=bf16"), WIDE)
-    assert space.schedule(prior_points(space, 1)[0]).packs("B")
+    assert space.schedule(prior_points(Model.shipped(space), 1)[0]).packs("B")
 
 
 @pytest.mark.parametrize(

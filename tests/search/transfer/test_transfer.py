@@ -3,7 +3,7 @@ from math import exp
 import pytest
 
 from kernels.problem import parse_problem
-from search.model.analytical import log_time
+from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import MOST_EARLY, MOST_SOLVED, Solved, TrialRecord, TuneRequest
 from search.space.space import Space
@@ -18,7 +18,7 @@ HERE = WIDE.canonical
 
 def solved(text: str, target: str = HERE, **changes) -> Solved:
     problem = parse_problem(text)
-    point = prior_points(Space(problem, WIDE), 1)[0]
+    point = prior_points(Model.shipped(Space(problem, WIDE)), 1)[0]
     return Solved(problem, target, (((point | changes), 1000.0),))
 
 
@@ -53,7 +53,7 @@ def test_only_legal_points_come_each_once_and_a_few() -> None:
     assert len(tiles) > MOST
     known = [searched("matmul:m=1024,n=1024,k=900,dtype=f32", dict.fromkeys(tiles, 1.0))]
     space = Space(SQUARE, WIDE)
-    points = starting_points(space, [*known, *known])
+    points = starting_points(Model.shipped(space), [*known, *known])
     assert len(points) == MOST
     assert len({space.schedule(p).hash for p in points}) == MOST
     assert all(space.holds(p) and space.why_illegal(space.schedule(p)) is None for p in points)
@@ -63,16 +63,18 @@ def test_only_the_nearest_searches_are_asked() -> None:
     near = [solved(f"matmul:m=1024,n=1024,k={900 + i},dtype=f32", tile="5x5") for i in range(4)]
     assert len(near) == NEAREST
     far = solved("matmul:m=512,n=512,k=512,dtype=f32", tile="8x3")
-    points = starting_points(Space(SQUARE, WIDE), [far, *near])
+    points = starting_points(Model.shipped(Space(SQUARE, WIDE)), [far, *near])
     assert {p["tile"] for p in points} == {"5x5"}
 
 
 def searched(text: str, factors: dict[str, float], scale: float = 1.0) -> Solved:
     """A search whose times are the model's but for a factor by tile."""
     space = Space(parse_problem(text), WIDE)
-    base = prior_points(space, 1)[0]
+    base = prior_points(Model.shipped(space), 1)[0]
     points = [base | {"tile": tile} for tile in factors]
-    timed = [(p, scale * exp(log_time(space, p)) * factors[str(p["tile"])]) for p in points]
+    timed = [
+        (p, scale * exp(Model.shipped(space).log_time(p)) * factors[str(p["tile"])]) for p in points
+    ]
     return Solved(space.problem, WIDE.canonical, tuple(sorted(timed, key=lambda pair: pair[1])))
 
 
@@ -81,7 +83,7 @@ def test_what_the_model_got_wrong_there_is_expected_here(scale: float) -> None:
     """Whatever the clock: only how the points of one search compare is carried over."""
     factors = dict.fromkeys(("6x4", "8x3", "12x2", "7x3", "9x3"), 1.0) | {"5x5": 0.8, "9x2": 0.7}
     text = "matmul:m=1024,n=1024,k=900,dtype=f32"
-    points = starting_points(Space(SQUARE, WIDE), [searched(text, factors, scale)])
+    points = starting_points(Model.shipped(Space(SQUARE, WIDE)), [searched(text, factors, scale)])
     assert {p["tile"] for p in points[:2]} == {"5x5", "9x2"}
 
 
@@ -90,7 +92,7 @@ def test_a_slower_point_comes_first_where_the_model_sees_that_it_suits_better() 
     known = searched("matmul:m=64,n=960,k=900,dtype=f32", {"8x3": 0.97, "5x5": 1.0, "6x4": 1.05})
     assert known.points[0][0]["tile"] != "5x5"
     few = Space(parse_problem("matmul:m=15,n=960,k=900,dtype=f32"), WIDE)
-    assert starting_points(few, [known])[0]["tile"] == "5x5"
+    assert starting_points(Model.shipped(few), [known])[0]["tile"] == "5x5"
 
 
 def test_what_is_slow_anyway_says_little_of_how_far_the_model_is_off() -> None:
@@ -102,7 +104,7 @@ def test_what_is_slow_anyway_says_little_of_how_far_the_model_is_off() -> None:
     one_fast = searched(
         "matmul:m=1024,n=1024,k=1900,dtype=f32", {"5x5": 0.4} | dict.fromkeys(others, 1.0)
     )
-    first, second, *_ = starting_points(Space(SQUARE, WIDE), [many_slow, one_fast])
+    first, second, *_ = starting_points(Model.shipped(Space(SQUARE, WIDE)), [many_slow, one_fast])
     assert (first["tile"], second["tile"]) == ("5x5", "6x4")
 
 
@@ -112,7 +114,7 @@ def test_each_search_has_its_turn() -> None:
     usual = dict.fromkeys(("5x5", "4x6"), 1.0)
     one = searched("matmul:m=1024,n=1024,k=900,dtype=f32", liked | {"4x4": 1.0})
     other = searched("matmul:m=1024,n=1024,k=1900,dtype=f32", usual)
-    tiles = [p["tile"] for p in starting_points(Space(SQUARE, WIDE), [one, other])]
+    tiles = [p["tile"] for p in starting_points(Model.shipped(Space(SQUARE, WIDE)), [one, other])]
     assert len(tiles) == MOST
     assert set(tiles[:2]) & set(usual) and set(tiles[2:4]) & set(usual)
     assert set(tiles[:2]) & set(liked) and set(tiles[2:]) - set(usual) <= set(liked)
@@ -120,20 +122,20 @@ def test_each_search_has_its_turn() -> None:
 
 def test_points_that_the_space_no_longer_has_are_left_out() -> None:
     known = solved("matmul:m=1024,n=1024,k=900,dtype=f32", tile="40x9")
-    assert starting_points(Space(SQUARE, WIDE), [known]) == []
+    assert starting_points(Model.shipped(Space(SQUARE, WIDE)), [known]) == []
 
 
 def test_a_parameter_of_later_times_is_filled_in() -> None:
     known = solved("matmul:m=1024,n=1024,k=1024,dtype=f32", tile="5x5")
     params = {k: v for k, v in known.points[0][0].items() if k != "prefetch"}
     earlier = Solved(known.problem, known.target, ((params, 1000.0),))
-    (point,) = starting_points(Space(SQUARE, WIDE), [earlier])
+    (point,) = starting_points(Model.shipped(Space(SQUARE, WIDE)), [earlier])
     assert point["tile"] == "5x5" and point["prefetch"] is False
 
 
 def test_of_trials_the_fastest_that_were_timed_to_the_end_are_told() -> None:
     space = Space(SQUARE, WIDE)
-    base = prior_points(space, 1)[0]
+    base = prior_points(Model.shipped(space), 1)[0]
     schedule = space.schedule(base)
 
     def trial(number: int, state: str, seconds: float | None) -> TrialRecord:
@@ -147,7 +149,7 @@ def test_of_trials_the_fastest_that_were_timed_to_the_end_are_told() -> None:
 
 
 def test_of_the_slower_those_of_its_first_trials_are_told_and_those_that_were_stopped() -> None:
-    point = prior_points(Space(SQUARE, WIDE), 1)[0]
+    point = prior_points(Model.shipped(Space(SQUARE, WIDE)), 1)[0]
     schedule = Space(SQUARE, WIDE).schedule(point)
 
     def trial(number: int, state: str) -> TrialRecord:

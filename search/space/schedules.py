@@ -1,0 +1,101 @@
+"""A point of a space -> the schedule that it means."""
+
+from typing import Literal
+
+from kernels.arithmetic import arithmetic, must_pack
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Split,
+    Step,
+    Stream,
+    Tile,
+    Unroll,
+)
+from kernels.schedule.legality import part_size, tile_unit
+from search.space.block_sizes import balanced_chunk, equal_block
+from search.space.parameters import Point
+from search.space.tiles import SplitTile
+from search.space.workload import Workload
+
+
+def schedule_of(workload: Workload, point: Point) -> Schedule:
+    """The schedule that a point means; steps without effect are left out."""
+    outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
+    tile = SplitTile.parse(str(point["tile"]))
+    if tile is not None:
+        # Both factors are read along the reduction: A in place, B where it can be.
+        how = arithmetic(workload.problem.element.name, workload.target, split=True)
+        point = point | {"pack_a": False, "pack_b": "B" in must_pack(workload.problem, how)}
+        register = Register(tile.rows, tile.cols, outer)
+        ending: list[Step] = [Split(workload.dims.stream, tile.vectors * workload.lanes)]
+    else:
+        rows, vectors = (int(x) for x in str(point["tile"]).split("x"))
+        register, ending = Register(rows, vectors * workload.lanes, outer), []
+    steps = [*_outer_steps(workload, point, register), register, *ending]
+    if int(point["unroll"]) > 1:
+        steps.append(Unroll(int(point["unroll"])))
+    return Schedule(tuple(steps))
+
+
+def part_of(workload: Workload, point: Point, register: Register) -> dict[str, int]:
+    """The extents of one thread's part."""
+    return _part(workload, _parallel(workload, point, register), register)
+
+
+def _outer_steps(workload: Workload, point: Point, register: Register) -> list[Step]:
+    """All steps before the register tile, in the order of the loops."""
+    divided = _parallel(workload, point, register)
+    extents = _part(workload, divided, register)
+    steps: list[Step] = [*divided]
+    steps += [Tile(dim, 1) for dim in workload.dims.lead]
+    steps += _block(workload.dims.col, extents, int(point["cols"]), register.cols)
+    steps += _chunks(workload, int(point["depth"]))
+    if point["pack_b"]:
+        moves_b = (workload.dims.col, workload.dims.stream)
+        moves = any(isinstance(s, Tile | Stream) and s.dim in moves_b for s in steps)
+        steps.append(Pack("B"))
+        if point.get("prefetch") and moves:
+            steps.append(Prefetch("B"))
+    if workload.dims.image == "A":
+        steps.append(Tile("n", 1))
+        steps += _block("oh", extents, int(point["image_rows"]), 1)
+    else:
+        steps += _block(workload.dims.row, extents, int(point["rows"]), register.rows)
+    if point["pack_a"]:
+        steps.append(Pack("A"))
+    return steps
+
+
+def _chunks(workload: Workload, wanted: int) -> list[Step]:
+    extent = workload.extents[workload.dims.stream]
+    depth = balanced_chunk(extent, wanted, workload.arithmetic.depth)
+    return [Stream(workload.dims.stream, depth)] if depth < extent else []
+
+
+def _block(dim: str, extents: dict[str, int], wanted: int, unit: int) -> list[Step]:
+    size = equal_block(extents[dim], wanted, unit)
+    return [Tile(dim, size)] if size < extents[dim] else []
+
+
+def _parallel(workload: Workload, point: Point, register: Register) -> list[Parallel]:
+    """The steps of a division, with no more parts of a dim than it has register tiles."""
+    steps = []
+    division = str(point.get("parallel", "none"))
+    for dim, parts in (part.split("=") for part in division.split(",") if part != "none"):
+        tiles = -(-workload.extents[dim] // tile_unit(workload.dims, register, dim))
+        if min(tiles, int(parts)) > 1:
+            steps.append(Parallel(dim, min(tiles, int(parts))))
+    return steps
+
+
+def _part(workload: Workload, divided: list[Parallel], register: Register) -> dict[str, int]:
+    """The extents of one thread's part after the steps of a division."""
+    extents = dict(workload.extents)
+    for step in divided:
+        unit = tile_unit(workload.dims, register, step.dim)
+        extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
+    return extents

@@ -1,0 +1,90 @@
+"""The parameters of a workload: register tiles, packs, sizes of blocks, divisions among threads."""
+
+from itertools import combinations
+
+from kernels.arithmetic import must_pack
+from kernels.problem.iteration import is_packed_by_rows
+from search.space.parameters import WHOLE, Choice, Parameter, RegisterTile, Size, Value
+from search.space.register_tiles import register_tiles
+from search.space.tiles import SplitTile, split_tiles
+from search.space.workload import Workload
+
+UNROLLS = (1, 2, 4, 8)
+WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
+WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
+WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
+
+
+def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
+    """The parameters in their order; a sampler does not see those with a single value."""
+    dims = workload.dims
+    depth = workload.extents[dims.stream]
+    chosen = [
+        RegisterTile("tile", _tiles(workload)),
+        Parameter("unroll", tuple(u for u in UNROLLS if u <= depth)),
+        Choice("outer", ("cols", "rows")),
+        Choice("pack_a", _packs(workload, "A")),
+        Choice("pack_b", _packs(workload, "B")),
+        _size(workload, "depth", WANTED_DEPTHS, dims.stream),
+        _size(workload, "cols", WANTED_COLS, dims.col),
+    ]
+    if dims.image == "A":
+        chosen.append(_size(workload, "image_rows", WANTED_IMAGE_ROWS, "oh"))
+    else:
+        chosen.append(_size(workload, "rows", WANTED_ROWS, dims.row))
+    if _may_prefetch(workload):
+        chosen.append(Choice("prefetch", (False, True)))
+    if workload.target.threads > 1:
+        chosen.append(Choice("parallel", _divisions(workload)))
+    return tuple(chosen)
+
+
+def whole_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
+    """(rows, vectors) of tiles of whole vectors; see `search.space.register_tiles`."""
+    return register_tiles(
+        workload.extents[workload.dims.row],
+        -(-workload.extents[workload.dims.col] // workload.lanes),
+        workload.target.vector_registers - (2 if workload.adds_apart else 1),
+    )
+
+
+def thin_tiles(workload: Workload) -> tuple[SplitTile, ...]:
+    """Tiles of single columns, where the result is narrow."""
+    return split_tiles(workload.problem, workload.target)
+
+
+def _tiles(workload: Workload) -> tuple[Value, ...]:
+    plain = (f"{rows}x{vectors}" for rows, vectors in whole_tiles(workload))
+    return (*plain, *map(str, thin_tiles(workload)))
+
+
+def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:
+    """Whether to pack is a choice only where the operand can be read in place."""
+    is_forced = operand in must_pack(workload.problem, workload.arithmetic)
+    return (True,) if is_forced else (False, True)
+
+
+def _size(workload: Workload, name: str, sizes: tuple[int, ...], dim: str) -> Size:
+    extent = workload.extents[dim]
+    return Size(name, (*(s for s in sizes if s < extent), WHOLE), extent)
+
+
+def _may_prefetch(workload: Workload) -> bool:
+    """Whether B is packed row by row from farther away than L2."""
+    is_far = 2 * workload.stored["B"].total > workload.target.l2_bytes
+    return is_packed_by_rows(workload.problem) and is_far
+
+
+def _divisions(workload: Workload) -> tuple[Value, ...]:
+    """Ways to divide the result among the threads, as `n=2` or `m=2,n=4`; and not to."""
+    stream, threads = workload.dims.stream, workload.target.threads
+    dims = [d for d in workload.dims.dims if d != stream and workload.extents[d] > 1]
+    whole = [f"{dim}={threads}" for dim in dims]
+    planes = [
+        f"{first}={parts},{second}={threads // parts}"
+        for first, second in combinations(dims, 2)
+        for parts in range(2, threads // 2 + 1)
+        if threads % parts == 0
+    ]
+    return ("none", *whole, *planes)
