@@ -26,9 +26,9 @@ from search.runner.child_process import CandidateFailureError
 from search.runner.runner import Runner
 from service.db import schema, writing
 from service.db.session import make_engine, make_sessions
-from service.db.trials import SqlTrialStore
 from service.host.process_identity import me
 from service.jobs import lease, queue
+from service.jobs.trial_store import SqlTrialStore
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
 SLOW = 2.0  # times the best

@@ -81,12 +81,12 @@ def from_database(url: str, text: str, target: str) -> Recording:
     from service.db import make_engine, reading
     from service.db.session import make_sessions
     from service.db.trials import record
-    from service.results import schedules as queries
+    from service.results import trials
 
     where = resolve(target)
     space = Space(parse_problem(text), where)
     with reading(make_sessions(make_engine(url))) as session:
-        rows = queries.find_trials(session, problem=space.problem, target=where.canonical)
+        rows = trials.find_trials(session, problem=space.problem, target=where.canonical)
         trials = [record(trial) for trial, job in rows if job.cache == "hot"]
     if not any(t.samples for t in trials):
         raise RecordingError(f"{url} holds no timed trial of {space.problem} on {where.canonical}")

@@ -35,7 +35,7 @@ from service.db.base import now
 from service.db.session import make_sessions, reading, write_connection
 from service.db.trials import pack_samples
 from service.host.machine import examine
-from service.results import schedules as queries
+from service.results import scripts
 from service.results.integrity import proof_digest, schedule_digest
 from service.results.stored import Work
 from service.settings import Settings
@@ -167,7 +167,7 @@ def requests(client: TestClient, url: str, sizes: Sizes, target: str) -> dict[st
         with reading(sessions) as session:
             for text in asked[:100]:
                 key = hashlib.sha256(text.encode()).hexdigest()
-                found = queries.served_script(session, key, target, "cpu", TOOLCHAIN)
+                found = scripts.served_script(session, key, target, "cpu", TOOLCHAIN)
                 assert found is not None and found.script is not None
 
     return {

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from kernels.errors import TargetError
 from kernels.problem import parse_problem
-from search.records import Best, Measurement
 from service.db import models
 from service.db.base import now
 from service.db.trials import unpack_samples
@@ -17,6 +16,7 @@ from service.errors import TamperedError
 from service.jobs import queue
 from service.results import integrity, schedules
 from service.results.stored import StoredProof, Work, shown_proofs
+from service.results.trials import trial_counts
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ def results_json(
 ) -> dict[int, Json | TamperedError]:
     """For each row, by its id, what `result_json` gives or raises; a handful of queries for all."""
     proofs = shown_proofs(session, [row.id for row in rows])
-    trials = schedules.trial_counts(session, {row.job_id for row in rows})
+    counts = trial_counts(session, {row.job_id for row in rows})
     found: dict[int, Json | TamperedError] = {}
     for row in rows:
         proof = proofs.get(row.id)
@@ -60,12 +60,12 @@ def results_json(
             integrity.check_schedule(row)
             if proof is not None:
                 integrity.check_proof(Work.of(row), proof)
-            if row.job_id not in trials:
+            if row.job_id not in counts:
                 raise integrity.without_job(row)
         except TamperedError as error:
             found[row.id] = error
         else:
-            found[row.id] = _result_json(row, proof, trials[row.job_id], toolchain)
+            found[row.id] = _result_json(row, proof, counts[row.job_id], toolchain)
     return found
 
 
@@ -200,25 +200,6 @@ def proof_json(proof: StoredProof) -> Json:
         "failure": proof.failure,
         "message": proof.message,
         "hash": None if proof.script is None else proof.script.hash,
-    }
-
-
-def measured_json(best: Best) -> Json:
-    """How the speed of a best schedule was had."""
-    return {
-        "samples": best.samples,
-        "placements": best.placements,
-        "rejected": best.rejected,
-        "disturbed": best.disturbed,
-        "cold": best.cold,
-    }
-
-
-def peers_json(peers: dict[str, Measurement]) -> Json:
-    """The speeds of other libraries, by name."""
-    return {
-        name: {"gflops": m.gflops, "interval": list(m.interval), "time_us": m.time_us}
-        for name, m in peers.items()
     }
 
 

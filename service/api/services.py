@@ -1,7 +1,6 @@
 """What the routes share: sessions, this machine, the toolchain, the workers."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -11,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
-from service.db import schema, session
+from service.db import checked
 from service.db.changes import Changes
 from service.db.session import Sessions
 from service.host.machine import MachineInfo
@@ -56,27 +55,13 @@ class Services:
     endings: Endings
     changes: Changes
 
-    @contextmanager
-    def reading(self) -> Iterator[Session]:
-        """A session on a database of the right schema.
+    def reading(self) -> AbstractContextManager[Session]:
+        """A session that reads a database of the right schema; raises DatabaseError."""
+        return checked.reading(self.sessions)
 
-        Raises:
-            DatabaseError: also when somebody else has migrated it meanwhile.
-        """
-        with session.reading(self.sessions) as opened:
-            schema.check_session(opened)
-            yield opened
-
-    @contextmanager
-    def writing(self) -> Iterator[Session]:
-        """A transaction on a database of the right schema; commits at its end.
-
-        Raises:
-            DatabaseError: as `reading`, and when the database is read-only.
-        """
-        with session.writing(self.sessions) as opened:
-            schema.check_session(opened)
-            yield opened
+    def writing(self) -> AbstractContextManager[Session]:
+        """A transaction on a database of the right schema; raises DatabaseError."""
+        return checked.writing(self.sessions)
 
     def wake(self) -> None:
         """Tell the workers that there is something to do."""

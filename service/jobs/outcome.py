@@ -1,16 +1,13 @@
 """The end of a job: schedule, scripts and proofs, stored with it in one transaction."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from kernels.schedule import Schedule
-from search.records import Best, TuneResult
-from service.api.documents import measured_json, peers_json
+from search.records import Best, Measurement, TuneResult
 from service.db import models
 from service.db.base import now
 from service.db.rows import machine_row
@@ -18,12 +15,13 @@ from service.host.machine import MachineInfo
 from service.jobs import lease
 from service.jobs.lease import Lease
 from service.results import integrity, schedules, stored
-from service.results.stored import StoredProof, Work
+from service.results.stored import Work
 
 if TYPE_CHECKING:  # it loads MLIR
     from kernels.mlir.proof.proof import Proof
+from service.results.scripts import FLAVOR, add_proof, add_script, drop_proofs, searched_proofs
 
-FLAVOR = "cpu"
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -62,13 +60,13 @@ def store(
         return None
     job = session.get_one(models.Job, held.job_id)
     row = _schedule_row(session, job, result, best, machine)
-    _drop(session, integrity.tampered_proofs(session, row))
-    _drop(session, [proof for proof in _of_flavor(session, row) if not proof.ok])
+    drop_proofs(session, integrity.tampered_proofs(session, row))
+    drop_proofs(session, [proof for proof in searched_proofs(session, row) if not proof.ok])
     for attempt in attempts:
         _add_attempt(session, row, attempt)
     session.flush()
     kept = stored.fastest_proof(session, row.id, FLAVOR)
-    _drop(session, [p for p in _of_flavor(session, row) if p.ok and p != kept])
+    drop_proofs(session, [p for p in searched_proofs(session, row) if p.ok and p != kept])
     return row
 
 
@@ -145,72 +143,23 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
         failure="prover",
         message=attempt.error,
     )
-    _add(session, row, failed)
+    add_proof(session, row, failed)
 
 
-def add_script(
-    session: Session,
-    row: models.Schedule,
-    flavor: str,
-    spelled: tuple[str, list[Any]],
-    proof: "Proof",
-) -> None:
-    """Store a proof, and the script if one came about.
-
-    Args:
-        session: an open transaction.
-        row: the schedule that it belongs to.
-        flavor: of the script.
-        spelled: hash and steps of what the script spells.
-        proof: what became of it; only one that is `ok` will be served.
-    """
-    low, high = proof.interval or (None, None)
-    tried = models.Proof(
-        schedule_id=row.id,
-        script=_script(row, flavor, spelled, proof.script) if proof.script else None,
-        ok=proof.ok and bool(proof.script),
-        applied=proof.applied,
-        executed=proof.executed,
-        max_error=proof.max_error,
-        tolerance=proof.tolerance,
-        gflops=proof.gflops,
-        low=low,
-        high=high,
-        time_us=proof.time_us,
-        mlir=proof.mlir,
-        failure=proof.failure,
-        message=proof.message,
-    )
-    _add(session, row, tried)
+def measured_json(best: Best) -> Json:
+    """How the speed of a best schedule was had."""
+    return {
+        "samples": best.samples,
+        "placements": best.placements,
+        "rejected": best.rejected,
+        "disturbed": best.disturbed,
+        "cold": best.cold,
+    }
 
 
-def _add(session: Session, row: models.Schedule, proof: models.Proof) -> None:
-    proof.digest = integrity.proof_digest(Work.of(row), proof)
-    session.add(proof)
-
-
-def _script(
-    row: models.Schedule, flavor: str, spelled: tuple[str, list[Any]], text: str
-) -> models.Script:
-    name, steps = spelled
-    return models.Script(
-        schedule_id=row.id,
-        flavor=flavor,
-        hash=name,
-        steps=steps,
-        text=text,
-        sha256=hashlib.sha256(text.encode()).hexdigest(),
-    )
-
-
-def _of_flavor(session: Session, row: models.Schedule) -> list[StoredProof]:
-    """The attempts that a search makes; those of other flavors do not depend on what it found."""
-    proofs = stored.all_proofs(session, row.id)
-    return [proof for proof in proofs if proof.script is None or proof.script.flavor == FLAVOR]
-
-
-def _drop(session: Session, proofs: Sequence[StoredProof]) -> None:
-    """Forget attempts, with their scripts."""
-    scripts = [proof.script.id for proof in proofs if proof.script is not None]
-    session.execute(delete(models.Proof).where(models.Proof.id.in_([p.id for p in proofs])))
-    session.execute(delete(models.Script).where(models.Script.id.in_(scripts)))
+def peers_json(peers: dict[str, Measurement]) -> Json:
+    """The speeds of other libraries, by name."""
+    return {
+        name: {"gflops": m.gflops, "interval": list(m.interval), "time_us": m.time_us}
+        for name, m in peers.items()
+    }

@@ -14,11 +14,10 @@ from sqlalchemy.orm import Session
 from kernels.errors import ScheduleError, UnsupportedError
 from kernels.mlir.air import AirScript, attempt
 from kernels.problem import parse_problem
-from service.api.services import Services
-from service.db import models
+from service.db import checked, models
+from service.db.session import Sessions
 from service.errors import BusyError, ConflictError, NotFoundError
-from service.jobs import outcome
-from service.results import schedules
+from service.results import schedules, scripts
 
 FLAVOR = "air"
 LIMIT_S = 60.0
@@ -34,7 +33,7 @@ class Text:
     sha256: str
 
 
-def make(services: Services, key: str, target: str) -> Text:
+def make(sessions: Sessions, toolchain: str, key: str, target: str) -> Text:
     """The air script of the problem whose schedule is stored, proven here and kept.
 
     It takes seconds, so it is called in a flight of `Services.proofs`. Where another process
@@ -44,8 +43,8 @@ def make(services: Services, key: str, target: str) -> Text:
         NotFoundError: no schedule is stored, the problem has no air script, or it failed.
         ConflictError: no compiler is here to prove it.
     """
-    with services.reading() as session:
-        row = _row(session, key, target, services.toolchain)
+    with checked.reading(sessions) as session:
+        row = _row(session, key, target, toolchain)
         stored = find(session, row)
         problem = parse_problem(row.problem.canonical)
     if stored is not None:
@@ -58,30 +57,30 @@ def make(services: Services, key: str, target: str) -> Text:
         raise NotFoundError(f"no {FLAVOR} script of {problem}: {error}") from error
     for attempts_left in reversed(range(WRITES)):
         try:
-            _keep(services, key, target, made)
+            _keep(sessions, toolchain, key, target, made)
             break
         except BusyError:  # a proof is dear, and locks pass
             if not attempts_left:
                 raise
-    with services.reading() as session:
-        served = find(session, _row(session, key, target, services.toolchain))
+    with checked.reading(sessions) as session:
+        served = find(session, _row(session, key, target, toolchain))
     assert served is not None, "what was added is found, or raises"
     return served
 
 
-def _keep(services: Services, key: str, target: str, made: AirScript) -> None:
-    with services.writing() as session:
-        row = _row(session, key, target, services.toolchain)
+def _keep(sessions: Sessions, toolchain: str, key: str, target: str, made: AirScript) -> None:
+    with checked.writing(sessions) as session:
+        row = _row(session, key, target, toolchain)
         if find(session, row) is None:
-            outcome.add_script(session, row, FLAVOR, _identity(made), made.proof)
+            scripts.add_script(session, row, FLAVOR, _identity(made), made.proof)
 
 
 def find(session: Session, row: models.Schedule) -> Text | None:
     """What was proven; None when nothing was tried; NotFoundError when it failed."""
-    script = schedules.proven_script(session, row, FLAVOR)
+    script = scripts.proven_script(session, row, FLAVOR)
     if script is not None:
         return Text(script.text, script.sha256)
-    failed = schedules.failed_proof(session, row, FLAVOR)
+    failed = scripts.failed_proof(session, row, FLAVOR)
     if failed is None:
         return None
     said = failed.message.partition("\n")[0]

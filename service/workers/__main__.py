@@ -15,8 +15,8 @@ from service.db.session import make_engine, make_sessions
 from service.errors import ServiceError
 from service.jobs.lease import Lease
 from service.settings import Settings
-from service.workers.job_run import PROVER, TUNER, run_job
-from service.workers.proving import load
+from service.workers.entry_points import PROVER, TUNER, load
+from service.workers.job_run import run_job
 
 log = logging.getLogger(__name__)
 

@@ -8,66 +8,34 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from kernels.errors import KernelsError
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
-from kernels.target import Target, resolve
+from kernels.target import resolve
 from search.errors import SearchError
 from search.records import Best, TrialRecord, TuneRequest, TuneResult
-from search.store import TrialStore
 from service.db import models
 from service.db.session import Sessions, reading, writing
-from service.db.trials import SqlTrialStore
 from service.errors import LeaseLostError, TamperedError
 from service.host.machine import MachineInfo, examine_here
 from service.jobs import lease, outcome, queue
 from service.jobs.heartbeat import Heartbeat
 from service.jobs.lease import Lease
 from service.jobs.outcome import Attempt
+from service.jobs.trial_store import SqlTrialStore
 from service.results import integrity
 from service.results.stored import Work
-from service.workers.proving import Proofs, load
+from service.workers.entry_points import load
+from service.workers.proving import Proofs
 
 if TYPE_CHECKING:
-    from kernels.mlir.proof.proof import Proof
-
-# Named, not imported: both load compilers, which the service must not.
-TUNER = "search.engine.tune:tune"
-PROVER = "kernels.mlir.proof.prove:prove"
+    pass
+from service.workers.entry_points import PROVER, TUNER, Prover, Tuner
 
 _LEAST_SECONDS = 0.001
-
 log = logging.getLogger(__name__)
-
-
-class Tuner(Protocol):
-    """`search.engine.tune.tune`."""
-
-    def __call__(
-        self,
-        problem: Problem,
-        target: Target,
-        request: TuneRequest,
-        store: TrialStore,
-        *,
-        on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
-        should_stop: Callable[[], bool] | None = None,
-        before_finals: Callable[[list[TrialRecord], float | None], None] | None = None,
-    ) -> TuneResult:
-        """Search for the best schedule within a budget."""
-        ...
-
-
-class Prover(Protocol):
-    """`kernels.mlir.proof.prove`."""
-
-    def __call__(
-        self, problem: Problem, schedule: Schedule, *, seed: int, seconds: float
-    ) -> "Proof":
-        """Write the schedule's script, apply it, run it and time it, within so many seconds."""
-        ...
 
 
 @dataclass(frozen=True)

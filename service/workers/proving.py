@@ -3,17 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any
 
 from kernels.errors import KernelsError
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from search.records import Best, TrialRecord, TuneResult
 from service.jobs.outcome import Attempt
-
-# Named, not imported: it loads compilers, which the service must not.
-EMITTER = "kernels.mlir.cpu.script:emit_script"
+from service.workers.entry_points import EMITTER, load
 
 MOST_PROOFS = 3
 PROOF_LIMIT_S = 60.0
@@ -95,9 +91,3 @@ def _has_script(problem: Problem, schedule: Schedule) -> bool:
     except KernelsError:
         return False
     return True
-
-
-def load(path: str) -> Any:
-    """The object at `module:name`."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)

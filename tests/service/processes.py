@@ -12,8 +12,8 @@ import psutil
 
 from kernels.system.children import child_command, child_environment
 from service.app import create_app
+from service.server import Server
 from service.settings import Settings
-from service.uvicorn_server import Server
 from tests.service import fakes
 
 STARTUP_S = 120

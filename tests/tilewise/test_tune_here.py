@@ -15,10 +15,10 @@ from kernels.target import detect
 from search.records import TuneRequest
 from service.db import Sessions, make_engine, schema, writing
 from service.db.session import make_sessions
-from service.db.trials import SqlTrialStore
 from service.host.process_identity import me
 from service.jobs import lease, queue
 from service.jobs.lease import Lease
+from service.jobs.trial_store import SqlTrialStore
 from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.tilewise.conftest import Cli

@@ -20,7 +20,7 @@ from service.errors import DatabaseError, HostError, NotFoundError, ServiceError
 from service.host.machine import examine_here
 from service.host.process_identity import me
 from service.jobs import lease, queue
-from service.results import integrity, schedules
+from service.results import integrity, schedules, scripts, trials
 from service.settings import Settings
 from service.workers.job_run import Event, JobOutcome, TrialEnded, run_job
 from tilewise.backends.base import Backend, Report
@@ -135,7 +135,7 @@ class LocalBackend(Backend):
         canonical = self._machine.canonical_target(target)
         _require_flavor(flavor)
         with self._stored() as sessions, reading(sessions) as session:
-            found = schedules.find_script(session, wanted, canonical, flavor)
+            found = scripts.find_script(session, wanted, canonical, flavor)
             if found is None:
                 raise MissingError(
                     f"no proven {flavor} script of {wanted} is stored for {canonical}; "
@@ -159,7 +159,7 @@ class LocalBackend(Backend):
         wanted = parse_problem(problem)
         canonical = self._machine.canonical_target(target)
         with self._stored() as sessions, reading(sessions) as session:
-            found = schedules.find_trials(session, problem=wanted, target=canonical)
+            found = trials.find_trials(session, problem=wanted, target=canonical)
             rows = [stored_trial_json(*row) for row in found]
         if not rows:
             raise MissingError(f"no trials of {wanted} are stored for {canonical}")

@@ -17,7 +17,7 @@ from service.api.schemas import Flavor, ProblemKey, ResultView
 from service.api.services import Services, ServicesDep
 from service.db import models
 from service.errors import NotFoundError
-from service.results import air_scripts, schedules
+from service.results import air_scripts, schedules, scripts
 from service.results.kernel_modules import kept_module, kernel_module, kernel_source, kernel_tag
 from service.results.stored import StoredScript
 
@@ -67,7 +67,7 @@ async def get_script(
         partial(_find_script, services, key, canonical, flavor)
     )
     if script is None:
-        making = partial(air_scripts.make, services, key, canonical)
+        making = partial(air_scripts.make, services.sessions, services.toolchain, key, canonical)
         script = await services.proofs.make((key, canonical), making)
     headers = _headers(script.sha256, stale=stale)
     if if_none_match is not None and matches(if_none_match, headers["ETag"]):
@@ -105,7 +105,7 @@ def _find_script(
 ) -> tuple[StoredScript | air_scripts.Text | None, bool]:
     """The script, None for an air script that nobody has asked for yet; whether it is stale."""
     with services.reading() as session:
-        found = schedules.served_script(session, key, target, flavor, services.toolchain)
+        found = scripts.served_script(session, key, target, flavor, services.toolchain)
         if found is None:
             raise _missing(key, target)
         if found.script is None and flavor == air_scripts.FLAVOR:

@@ -12,7 +12,7 @@ from service.api.lanes import in_lane
 from service.api.routes.jobs import LARGEST_ID
 from service.api.schemas import StoredTrialPage, StoredTrialView
 from service.api.services import ServicesDep
-from service.results import schedules
+from service.results import trials
 from service.results.readable import listed
 
 router = APIRouter(prefix="/v1/trials", tags=["trials"])
@@ -36,7 +36,7 @@ def list_trials(
     wanted = None if problem is None else parse_problem(problem)
     canonical = None if target is None else services.machine.canonical_target(target)
     with services.reading() as session:
-        found = schedules.find_trials(
+        found = trials.find_trials(
             session,
             problem=wanted,
             target=canonical,

@@ -11,7 +11,7 @@ from kernels.problem import parse_problem
 from service.api import answer_cache
 from service.api.answer_cache import AnswerCache
 from service.db.changes import Changes
-from service.results import schedules
+from service.results import schedules, scripts
 from tests.service.conftest import PROBLEM
 
 KEY = parse_problem(PROBLEM).key
@@ -30,8 +30,8 @@ def looked_up(monkeypatch):
 
         return find
 
-    for name in ("find_schedule", "served_script"):
-        monkeypatch.setattr(schedules, name, watched(getattr(schedules, name)))
+    for module, name in ((schedules, "find_schedule"), (scripts, "served_script")):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
     return keys
 
 

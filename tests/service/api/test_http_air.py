@@ -88,7 +88,10 @@ def test_of_two_processes_that_prove_it_the_faster_ones_is_kept(
 
     def attempt(problem, **options):
         monkeypatch.setattr(air_scripts, "attempt", real)
-        air_scripts.make(client.app.state.services, KEY, machine.target)  # as another process would
+        services = client.app.state.services
+        air_scripts.make(
+            services.sessions, services.toolchain, KEY, machine.target
+        )  # as another process would
         return real(problem, **options)
 
     monkeypatch.setattr(air_scripts, "attempt", attempt)

@@ -9,7 +9,7 @@ from kernels.target import resolve
 from search.space.census import count_schedules
 from search.space.space import Space
 from service.db import reading
-from service.results.schedules import served_script
+from service.results.scripts import served_script
 from tests.service import fakes, statements
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 

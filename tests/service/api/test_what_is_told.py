@@ -13,8 +13,8 @@ from search.store import MemoryStore
 from service.api.documents import result_json
 from service.app import create_app
 from service.db import reading
-from service.db.trials import SqlTrialStore
-from service.results import schedules
+from service.jobs.trial_store import SqlTrialStore
+from service.results import schedules, scripts
 from service.settings import Settings
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
@@ -26,7 +26,7 @@ def told(sessions, machine):
     """The stored result, and the latest attempt at a script that failed."""
     with reading(sessions) as session:
         row = schedules.find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
-        return result_json(session, row, TOOLCHAIN), schedules.failed_proof(session, row, "cpu")
+        return result_json(session, row, TOOLCHAIN), scripts.failed_proof(session, row, "cpu")
 
 
 def test_a_search_gets_what_was_asked_for(submit, run):

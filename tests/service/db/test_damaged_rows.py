@@ -9,9 +9,9 @@ from sqlalchemy import text
 from kernels.problem import parse_problem
 from service import faults
 from service.db import make_engine, models, reading, writing
-from service.db.trials import SqlTrialStore
 from service.host.process_identity import is_dead, me
 from service.jobs import lease, queue
+from service.jobs.trial_store import SqlTrialStore
 from service.results.schedules import find_schedule
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN

@@ -11,9 +11,9 @@ from kernels.problem import parse_problem
 from service.api import documents
 from service.db import reading
 from service.db.base import Base
-from service.db.trials import SqlTrialStore
 from service.jobs import queue
-from service.results import integrity, schedules
+from service.jobs.trial_store import SqlTrialStore
+from service.results import integrity, schedules, scripts, trials
 from tests.service import statements
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 
@@ -23,12 +23,12 @@ TABLES = set(Base.metadata.tables)
 
 ASKED = {
     "a page of trials": (
-        lambda s, _: schedules.find_trials(s, after=3, limit=2), "jobs_1 USING INDEX ix_jobs_work"),
+        lambda s, _: trials.find_trials(s, after=3, limit=2), "jobs_1 USING INDEX ix_jobs_work"),
     "a problem's trials": (
-        lambda s, _: schedules.find_trials(s, problem=WANTED, after=3, limit=2),
+        lambda s, _: trials.find_trials(s, problem=WANTED, after=3, limit=2),
         "jobs USING INDEX ix_jobs_work"),
     "a script": (
-        lambda s, on: schedules.served_script(s, WANTED, on, "cpu", TOOLCHAIN),
+        lambda s, on: scripts.served_script(s, WANTED, on, "cpu", TOOLCHAIN),
         "proofs USING INDEX ix_proofs_schedule_id"),
     "a fresh schedule": (
         lambda s, on: schedules.find_fresh(s, WANTED, on, TOOLCHAIN),

@@ -4,9 +4,9 @@ import pytest
 
 from service.api.documents import job_json
 from service.db import models, reading, writing
-from service.db.trials import SqlTrialStore
 from service.host.process_identity import me
 from service.jobs import lease, queue
+from service.jobs.trial_store import SqlTrialStore
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
 

@@ -11,8 +11,8 @@ from search.records import TuneRequest
 from service.api.documents import trial_json
 from service.db import make_engine, models, reading, schema
 from service.db.session import write_connection
-from service.db.trials import SqlTrialStore
 from service.jobs import queue
+from service.jobs.trial_store import SqlTrialStore
 from service.results.schedules import find_schedule
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN

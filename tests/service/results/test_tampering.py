@@ -13,8 +13,8 @@ from kernels.problem import parse_problem
 from search.records import TuneRequest
 from service.db import models, reading, writing
 from service.errors import TamperedError
-from service.jobs import outcome, queue
-from service.results import integrity, schedules, stored
+from service.jobs import queue
+from service.results import integrity, schedules, scripts, stored
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 
@@ -240,7 +240,7 @@ def test_an_edited_script_of_another_flavor_is_replaced_too(
     with writing(sessions) as session:
         row = schedules.find_fresh(session, KEY, machine.target, TOOLCHAIN)
         proof = fakes.FakeProof(script="// air\n")
-        outcome.add_script(session, row, "air", ("0" * 16, [{"l1": 7}]), proof)
+        scripts.add_script(session, row, "air", ("0" * 16, [{"l1": 7}]), proof)
     assert client.get(AIR).text == "// air\n"
     edit(url, "UPDATE scripts SET text = '// forged' WHERE flavor = 'air'")
     assert_refused(client.get(AIR), caplog)
@@ -307,7 +307,7 @@ def test_what_does_not_agree_does_not_answer_a_search(url, sessions, machine, st
         made = queue.create_or_join(session, problem, machine.target, request, TOOLCHAIN)
         assert made.schedule is None and made.job.state == "queued"
     with reading(sessions) as session, pytest.raises(TamperedError, match="row 1 of proofs"):
-        schedules.find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
+        scripts.find_script(session, problem, machine.target, "cpu", TOOLCHAIN)
 
 
 def test_looking_at_a_job_refuses_nothing(client, stored_rows, url, caplog):

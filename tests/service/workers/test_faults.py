@@ -8,8 +8,8 @@ from kernels.target import detect
 from search.engine.tune import tune
 from search.runner.runner import Limits, Runner
 from service.db import reading
-from service.db.trials import SqlTrialStore
 from service.jobs import queue
+from service.jobs.trial_store import SqlTrialStore
 from tests.search.engine.faults import propose_rows
 from tests.search.runner import faulty_child
 from tests.service.conftest import PROBLEM

@@ -10,10 +10,12 @@ from kernels.schedule import Register, Schedule, Split
 from search.records import TuneRequest
 from service.api.documents import trial_json
 from service.db import models, reading, writing
-from service.db.trials import SqlTrialStore
 from service.host.process_identity import me
 from service.jobs import heartbeat, lease, queue
-from service.results.schedules import find_schedule, find_script, find_trials
+from service.jobs.trial_store import SqlTrialStore
+from service.results.schedules import find_schedule
+from service.results.scripts import find_script
+from service.results.trials import find_trials
 from service.workers.job_run import ScriptTried, TrialEnded
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from service.db import make_engine, models, reading, writing
-from service.db.trials import SqlTrialStore
 from service.errors import DatabaseError
 from service.jobs import lease, queue
+from service.jobs.trial_store import SqlTrialStore
 from service.workers.pool import Pool, Work, _reason
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.processes import wait_until

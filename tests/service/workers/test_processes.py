@@ -8,7 +8,7 @@ import pytest
 from kernels.problem import parse_problem
 from service.db import make_engine, schema
 from service.db.session import make_sessions
-from service.db.trials import SqlTrialStore
+from service.jobs.trial_store import SqlTrialStore
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess, wait_until
 

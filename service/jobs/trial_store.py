@@ -1,0 +1,210 @@
+"""The trials of a job in SQL: the store that a search writes to and resumes from."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import Select, and_, delete, func, insert, or_, select
+from sqlalchemy.exc import IntegrityError
+
+from search.records import (
+    MOST_EARLY,
+    MOST_SOLVED,
+    Earlier,
+    Solved,
+    TimedPoint,
+    TrialRecord,
+)
+from service.db import models
+from service.db.base import now
+from service.db.session import Sessions, reading, writing
+from service.db.sound import earlier_search, is_above_0
+from service.db.trials import log, readable, row
+from service.faults import tell_once
+from service.jobs import lease
+from service.jobs.lease import Lease
+
+MOST_JOBS = 1024  # earlier searches that one search looks at
+PACES_FOR, MOST_PACES = timedelta(hours=1), 8192  # that tell what to expect of a machine
+# By itself: the unit of work of a session takes longer than the row.
+_INSERT = insert(models.Trial)
+
+
+class SqlTrialStore:
+    """A `search.store.TrialStore` over the trials table.
+
+    Args:
+        sessions: the session factory.
+        job_id: whose trials.
+        held: the run of the job that writes; a trial of any other run is refused, so that a
+            process that lost its job cannot write into it. None does not ask.
+    """
+
+    def __init__(self, sessions: Sessions, job_id: int, held: Lease | None = None) -> None:
+        self._sessions = sessions
+        self._job_id = job_id
+        self._held = held
+        self._unreadable: set[int] = set()
+
+    def trials(self) -> list[TrialRecord]:
+        """Every finished trial, by number; a row that is none is left out, and logged."""
+        query = (
+            select(models.Trial)
+            .where(models.Trial.job_id == self._job_id)
+            .order_by(models.Trial.number)
+        )
+        with reading(self._sessions) as session:
+            rows = list(session.scalars(query))
+        found = {row.number: readable(row) for row in rows}
+        self._unreadable = {number for number, trial in found.items() if trial is None}
+        return [trial for trial in found.values() if trial is not None]
+
+    def known_failures(self) -> set[str]:
+        """Hashes of the schedules that failed in any job of this problem, target and toolchain.
+
+        Neither the state of that job nor its cache mode matters: what hangs hangs.
+        """
+        with reading(self._sessions) as session:
+            own = session.get_one(models.Job, self._job_id)
+            query = (
+                select(models.Trial.hash)
+                .join(models.Job, models.Job.id == models.Trial.job_id)
+                .where(
+                    models.Trial.state == "failed",
+                    models.Job.problem_id == own.problem_id,
+                    models.Job.target == own.target,
+                    models.Job.toolchain_id == own.toolchain_id,
+                )
+            )
+            return set(session.scalars(query))
+
+    def earlier_paces(self) -> list[list[float]]:
+        """The paces of the trials of the last hour in other jobs on this target, by job."""
+        with reading(self._sessions) as session:
+            own = session.get_one(models.Job, self._job_id)
+            newest = (
+                select(models.Job.id)
+                .where(models.Job.target == own.target, models.Job.id != own.id)
+                .order_by(models.Job.id.desc())
+                .limit(MOST_JOBS)
+            )
+            query = (
+                select(models.Trial.job_id, models.Trial.pace)
+                .where(
+                    models.Trial.job_id.in_(newest),
+                    models.Trial.pace.is_not(None),
+                    models.Trial.state == "timed",
+                    models.Trial.created_at >= now() - PACES_FOR,
+                )
+                .order_by(models.Trial.job_id.desc(), models.Trial.number)
+                .limit(MOST_PACES)
+            )
+            rows = session.execute(query).all()
+        return [
+            [pace for _, pace in group if is_above_0(pace)]
+            for _, group in groupby(rows, key=itemgetter(0))
+        ]
+
+    def add(self, trial: TrialRecord) -> None:
+        """Commit one finished trial, and extend the lease with it.
+
+        It takes the place of a row of its number that `trials` could not read.
+
+        Raises:
+            ValueError: its number is taken.
+            LeaseLostError: another run has the job now.
+        """
+        try:
+            with writing(self._sessions) as session:
+                if self._held is not None:
+                    lease.beat(session, self._held)
+                if trial.number in self._unreadable:
+                    session.execute(
+                        delete(models.Trial).where(
+                            models.Trial.job_id == self._job_id,
+                            models.Trial.number == trial.number,
+                        )
+                    )
+                session.connection().execute(_INSERT, row(self._job_id, trial))
+        except IntegrityError as error:
+            raise ValueError(f"trial {trial.number} is stored already") from error
+
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The earlier searches for an operation (`matmul`), on any target, the newest first.
+
+        They are the newest `MOST_JOBS` other jobs that ran a candidate, with the caches in the
+        same state, whatever became of them: their trials were checked and timed.
+        """
+        with reading(self._sessions) as session:
+            own = session.get_one(models.Job, self._job_id)
+            ran = (
+                select(func.count())
+                .where(models.Trial.job_id == models.Job.id, models.Trial.time_us.is_not(None))
+                .scalar_subquery()
+            )
+            jobs = (
+                select(models.Job.id, models.Problem.canonical, models.Job.target, ran)
+                .join(models.Problem, models.Problem.id == models.Job.problem_id)
+                .where(
+                    models.Problem.canonical.startswith(f"{operation}:", autoescape=True),
+                    models.Job.cache == own.cache,
+                    models.Job.id != own.id,
+                    ran > 0,
+                )
+                .order_by(models.Job.id.desc())
+                .limit(MOST_JOBS)
+            )
+            rows = session.execute(jobs).all()
+        found = [earlier_search(*row) for row in rows]
+        return [search for search in found if search is not None]
+
+    def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
+        """What some of those have found, in the order of `searches`."""
+        found: dict[int, tuple[list[TimedPoint], list[TimedPoint]]] = {}
+        with reading(self._sessions) as session:
+            for row in session.execute(_told([search.key for search in searches])):
+                if not isinstance(row.params, dict) or not is_above_0(row.time_us):
+                    tell_once(
+                        log, f"a trial of job {row.job_id} is damaged; no search learns of it"
+                    )
+                    continue
+                points, slower = found.setdefault(row.job_id, ([], []))
+                is_fast = row.state == "timed" and row.place <= MOST_SOLVED
+                (points if is_fast else slower).append((row.params, row.time_us))
+        return [
+            Solved(search.problem, search.target, *map(tuple, found.get(search.key, ((), ()))))
+            for search in searches
+        ]
+
+
+def _told(jobs: list[int]) -> Select[Any]:
+    """The trials of jobs that other searches are told of, by job, the fastest first."""
+    is_stopped = models.Trial.state != "timed"
+    place = func.row_number().over(
+        partition_by=models.Trial.job_id,
+        order_by=(is_stopped, models.Trial.time_us, models.Trial.number),
+    )
+    trial = (
+        select(
+            models.Trial.job_id,
+            models.Trial.number,
+            models.Trial.state,
+            models.Trial.params,
+            models.Trial.time_us,
+            place.label("place"),
+        )
+        .where(models.Trial.job_id.in_(jobs), models.Trial.state.in_(("timed", "pruned")))
+        .subquery()
+    )
+    return (
+        select(trial)
+        .where(
+            or_(
+                and_(trial.c.state == "timed", trial.c.place <= MOST_SOLVED),
+                trial.c.number < MOST_EARLY,
+            )
+        )
+        .order_by(trial.c.job_id, trial.c.place)
+    )

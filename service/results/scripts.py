@@ -1,0 +1,180 @@
+"""Scripts of a schedule and their proofs: stored, found, forgotten."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from kernels.problem import Problem
+from kernels.system.toolchain import identity
+from service.db import models
+from service.results import integrity, stored
+from service.results.schedules import key_of
+from service.results.stored import StoredProof, StoredScript, Work
+
+if TYPE_CHECKING:  # it loads MLIR
+    from kernels.mlir.proof.proof import Proof
+
+FLAVOR = "cpu"
+
+
+def add_script(
+    session: Session,
+    row: models.Schedule,
+    flavor: str,
+    spelled: tuple[str, list[Any]],
+    proof: "Proof",
+) -> None:
+    """Store a proof, and the script if one came about.
+
+    Args:
+        session: an open transaction.
+        row: the schedule that it belongs to.
+        flavor: of the script.
+        spelled: hash and steps of what the script spells.
+        proof: what became of it; only one that is `ok` will be served.
+    """
+    low, high = proof.interval or (None, None)
+    tried = models.Proof(
+        schedule_id=row.id,
+        script=_script(row, flavor, spelled, proof.script) if proof.script else None,
+        ok=proof.ok and bool(proof.script),
+        applied=proof.applied,
+        executed=proof.executed,
+        max_error=proof.max_error,
+        tolerance=proof.tolerance,
+        gflops=proof.gflops,
+        low=low,
+        high=high,
+        time_us=proof.time_us,
+        mlir=proof.mlir,
+        failure=proof.failure,
+        message=proof.message,
+    )
+    add_proof(session, row, tried)
+
+
+def add_proof(session: Session, row: models.Schedule, proof: models.Proof) -> None:
+    """Store a proof of a schedule's script, sealed."""
+    proof.digest = integrity.proof_digest(Work.of(row), proof)
+    session.add(proof)
+
+
+def _script(
+    row: models.Schedule, flavor: str, spelled: tuple[str, list[Any]], text: str
+) -> models.Script:
+    name, steps = spelled
+    return models.Script(
+        schedule_id=row.id,
+        flavor=flavor,
+        hash=name,
+        steps=steps,
+        text=text,
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
+    )
+
+
+def searched_proofs(session: Session, row: models.Schedule) -> list[StoredProof]:
+    """The attempts that a search makes; those of other flavors do not depend on what it found."""
+    proofs = stored.all_proofs(session, row.id)
+    return [proof for proof in proofs if proof.script is None or proof.script.flavor == FLAVOR]
+
+
+def drop_proofs(session: Session, proofs: Sequence[StoredProof]) -> None:
+    """Forget attempts, with their scripts."""
+    scripts = [proof.script.id for proof in proofs if proof.script is not None]
+    session.execute(delete(models.Proof).where(models.Proof.id.in_([p.id for p in proofs])))
+    session.execute(delete(models.Script).where(models.Script.id.in_(scripts)))
+
+
+@dataclass(frozen=True)
+class ServedScript:
+    """The best schedule of a problem, and its proven script.
+
+    Attributes:
+        problem: canonical.
+        stale: whether it belongs to another toolchain than the present one.
+        script: the fastest of those that were proven, None when none was.
+    """
+
+    problem: str
+    stale: bool
+    script: StoredScript | None
+
+
+def served_script(
+    session: Session,
+    problem: Problem | str,
+    target: str,
+    flavor: str = "cpu",
+    toolchain: str | None = None,
+) -> ServedScript | None:
+    """The script of what `find_schedule` finds, in one query; None where it finds nothing.
+
+    Args:
+        session: an open session.
+        problem: the problem, or its key.
+        target: canonical.
+        flavor: of the script.
+        toolchain: what counts as present; None asks `kernels.system.toolchain`.
+
+    Raises:
+        TamperedError: what is stored is not what was proven.
+    """
+    present = toolchain or identity()
+    found = stored.best_proof(session, key_of(problem), target, flavor, present)
+    if found is None:
+        return None
+    work, proof = found
+    return ServedScript(work.canonical, work.toolchain != present, _proven(work, proof))
+
+
+def find_script(
+    session: Session,
+    problem: Problem | str,
+    target: str,
+    flavor: str = "cpu",
+    toolchain: str | None = None,
+) -> StoredScript | None:
+    """The fastest script of the stored schedule that was proven; never one that was not.
+
+    Raises:
+        TamperedError: what is stored is not what was proven.
+    """
+    found = served_script(session, problem, target, flavor, toolchain)
+    return None if found is None else found.script
+
+
+def proven_script(
+    session: Session, schedule: models.Schedule, flavor: str = "cpu"
+) -> StoredScript | None:
+    """The fastest proven script of this schedule.
+
+    Raises:
+        TamperedError: what is stored is not what was proven.
+    """
+    return _proven(Work.of(schedule), stored.fastest_proof(session, schedule.id, flavor))
+
+
+def failed_proof(session: Session, schedule: models.Schedule, flavor: str) -> StoredProof | None:
+    """The latest attempt at a script of a flavor that failed.
+
+    Raises:
+        TamperedError: what is stored is not what was found.
+    """
+    found = stored.latest_failure(session, schedule.id, flavor)
+    if found is not None:
+        integrity.check_proof(Work.of(schedule), found)
+    return found
+
+
+def _proven(work: Work, proof: StoredProof | None) -> StoredScript | None:
+    """The script of a proof, once both are found to be what was stored."""
+    if proof is None:
+        integrity.check_work(work)
+        return None
+    integrity.check_proof(work, proof)
+    return proof.script

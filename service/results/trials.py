@@ -1,0 +1,96 @@
+"""Trials of all jobs, counted and listed."""
+
+from collections.abc import Collection
+
+from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy.orm import Session, aliased
+
+from kernels.problem import Problem
+from search.records import CacheMode
+from service.db import models
+from service.results.schedules import key_of
+from service.results.stored import in_parts
+
+TrialOfJob = tuple[models.Trial, models.Job]
+
+
+def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[str, int]]:
+    """For each of some jobs, how many trials were asked for, and how those that ended did."""
+    found: dict[int, dict[str, int]] = {}
+    for ids in in_parts(job_ids):
+        asked = select(models.Job.id, models.Job.trials).where(models.Job.id.in_(ids))
+        ended = (
+            select(models.Trial.job_id, models.Trial.state, func.count())
+            .join(models.Job, models.Job.id == models.Trial.job_id)
+            .where(models.Trial.job_id.in_(ids))
+            .group_by(models.Trial.job_id, models.Trial.state)
+        )
+        for job_id, number in session.execute(asked):
+            found[job_id] = {"asked": number, "timed": 0, "pruned": 0, "failed": 0}
+        for job_id, state, number in session.execute(ended):
+            found[job_id][state] = number
+    return found
+
+
+def find_trials(
+    session: Session,
+    *,
+    problem: Problem | str | None = None,
+    target: str | None = None,
+    state: str | None = None,
+    cache: CacheMode | None = None,
+    after: int | None = None,
+    limit: int | None = None,
+) -> list[TrialOfJob]:
+    """Trials of all jobs, each with its job, in the order in which they were stored.
+
+    A job that went on from another's trials has copies of them, which are not shown again.
+
+    Args:
+        session: an open session.
+        problem: only of this problem (or its key).
+        target: only on this one; canonical.
+        state: only those that ended so.
+        cache: only those that were timed so.
+        after: continues from the trial with this id, the last one of the page before.
+        limit: most rows; None gives all.
+    """
+    query = (
+        select(models.Trial, models.Job)
+        .join(models.Job, models.Job.id == models.Trial.job_id)
+        .join(models.Job.problem)
+        .where(~_is_copy())
+        .order_by(models.Trial.id)
+        .limit(limit)
+    )
+    if problem is not None:
+        query = query.where(models.Problem.key == key_of(problem))
+    if target is not None:
+        query = query.where(models.Job.target == target)
+    if state is not None:
+        query = query.where(models.Trial.state == state)
+    if cache is not None:
+        query = query.where(models.Job.cache == cache)
+    if after is not None:
+        query = query.where(models.Trial.id > after)
+    return [(trial, job) for trial, job in session.execute(query)]
+
+
+def _is_copy() -> ColumnElement[bool]:
+    """Whether an earlier job for the same work has the same trial, by its number and moment."""
+    first, earlier = aliased(models.Trial), aliased(models.Job)
+    same_trial = exists().where(
+        first.job_id == earlier.id,
+        first.number == models.Trial.number,
+        first.hash == models.Trial.hash,
+        first.created_at == models.Trial.created_at,
+    )
+    same_work = exists().where(
+        earlier.problem_id == models.Job.problem_id,
+        earlier.target == models.Job.target,
+        earlier.toolchain_id == models.Job.toolchain_id,
+        earlier.id < models.Job.id,
+        # Apart, so that the few jobs come first, and their trials are found by job and number.
+        same_trial.correlate(models.Trial, earlier),
+    )
+    return same_work.correlate(models.Trial, models.Job)

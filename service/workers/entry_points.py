@@ -1,0 +1,54 @@
+"""What a worker loads by name, for it loads compilers, which the service must not."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target import Target
+from search.records import TrialRecord, TuneRequest, TuneResult
+from search.store import TrialStore
+
+if TYPE_CHECKING:
+    from kernels.mlir.proof.proof import Proof
+
+EMITTER = "kernels.mlir.cpu.script:emit_script"
+
+
+TUNER = "search.engine.tune:tune"
+PROVER = "kernels.mlir.proof.prove:prove"
+
+
+class Tuner(Protocol):
+    """`search.engine.tune.tune`."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        target: Target,
+        request: TuneRequest,
+        store: TrialStore,
+        *,
+        on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
+        before_finals: Callable[[list[TrialRecord], float | None], None] | None = None,
+    ) -> TuneResult:
+        """Search for the best schedule within a budget."""
+        ...
+
+
+class Prover(Protocol):
+    """`kernels.mlir.proof.prove`."""
+
+    def __call__(
+        self, problem: Problem, schedule: Schedule, *, seed: int, seconds: float
+    ) -> "Proof":
+        """Write the schedule's script, apply it, run it and time it, within so many seconds."""
+        ...
+
+
+def load(path: str) -> Any:
+    """The object at `module:name`."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
