@@ -39,7 +39,7 @@ from search.replay.recording import Recording
 from search.runner.child_process import CandidateFailureError
 from search.runner.protocol import Message
 from search.runner.runner import Runner
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from search.transfer.calibration import calibrate
 from search.transfer.nearness import distance

@@ -11,7 +11,7 @@ from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord, TuneRequest
 from search.samplers.registry import make_sampler
-from search.space.parameters import Point
+from search.space.points import Point
 
 Proposal = tuple[Point, str]
 

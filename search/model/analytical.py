@@ -19,8 +19,9 @@ from typing import NamedTuple
 from kernels.problem import Conv2d
 from search.model.weights import EXTRA, NAMES, TRAFFIC, Weights, shipped
 from search.space.block_sizes import balanced_chunk, equal_block
-from search.space.parameters import Point, tile_shape
+from search.space.points import Point
 from search.space.space import Space
+from search.space.tiles import tile_shape
 
 UNITS, LATENCY = 2, 4  # multiply-adds begun in a cycle, and cycles until one ends
 ADD_LATENCY = 1  # where products are added apart, only the sums of integers wait for one another

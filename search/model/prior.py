@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from search.model.analytical import Model
-from search.space.parameters import WHOLE, Point, Size, Value, tile_shape
+from search.space.parameters import Size
+from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
-from search.space.tiles import VECTORS, SplitTile
+from search.space.tiles import SPLIT_TILE_VECTORS, SplitTile, split_tiles, tile_shape
 
 TILES_TRIED = 10  # register tiles that a descent starts from
 SPLITS_TRIED = 8
@@ -29,7 +30,7 @@ def prior_points(model: Model, most: int) -> list[Point]:
     points = list(islice(_legal(model), WIDER * most))
     leaders: dict[object, Point] = {}
     for point in points:
-        split = tile_shape(point["tile"])[2]
+        split = tile_shape(point["tile"]).split
         kind = point["unroll"] if split else (point["pack_a"], point["pack_b"])
         if len(leaders) < DIVERSE:
             leaders.setdefault((point["tile"], kind), point)
@@ -75,7 +76,7 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
                 continue  # the model was fitted on one thread
             values = parameter.values
             if parameter is tile:
-                values = tuple(v for v in values if not tile_shape(v)[2])
+                values = tuple(v for v in values if not tile_shape(v).split)
             if isinstance(parameter, Size):
                 values = values[::-1]  # of sizes that cost the same, the larger: fewer loops
             near = [point | {parameter.name: value} for value in values]
@@ -93,7 +94,7 @@ def _starts(model: Model) -> list[Point]:
     points = [
         base | {"tile": tile, "pack_b": pack}
         for tile in space.values("tile")
-        if not tile_shape(tile)[2]
+        if not tile_shape(tile).split
         for pack in space.values("pack_b")
     ]
     return sorted(points, key=model.log_time)
@@ -131,7 +132,7 @@ def _split_points(space: Space) -> Iterator[Point]:
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
     base |= _division(space)
-    for tile in sorted(space.split_tiles, key=rank):
-        wanted = 1 if tile.vectors >= max(VECTORS) else 2
+    for tile in sorted(split_tiles(workload), key=rank):
+        wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
         unroll = wanted if wanted in space.values("unroll") else 1
         yield base | {"tile": str(tile), "unroll": unroll}

@@ -4,7 +4,7 @@ from random import Random
 
 from search.records import TrialRecord
 from search.samplers.registry import IsFree
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 

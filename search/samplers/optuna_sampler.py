@@ -12,7 +12,7 @@ from typing import Any
 from search.errors import BudgetError
 from search.records import TrialRecord
 from search.samplers.registry import IsFree
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 PACKAGES = {"gp": "torch", "cmaes": "cmaes"}

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from search.model.analytical import Model
 from search.records import TrialRecord
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 GOLDEN = 0.6180339887498949

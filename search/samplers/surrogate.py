@@ -45,7 +45,7 @@ from search.samplers.features import Features
 from search.samplers.gaussian_process import GaussianProcess, expected_improvement
 from search.samplers.registry import IsFree
 from search.samplers.untried import Untried
-from search.space.parameters import Point
+from search.space.points import Point
 
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
 SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest

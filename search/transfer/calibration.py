@@ -26,8 +26,9 @@ from kernels.target.model import Target
 from search.model.analytical import Model, amounts
 from search.model.weights import EXTRA, NAMES, TRAFFIC, Weights
 from search.records import Solved
-from search.space.parameters import completed, tile_shape
+from search.space.parameters import completed
 from search.space.space import Space
+from search.space.tiles import tile_shape
 
 Array = NDArray[np.float64]
 
@@ -120,7 +121,7 @@ def _timed(target: Target, solved: Solved) -> tuple[Array, Array]:
     told = (*solved.points, *solved.slower)
     stored = [(completed(former.parameters, params), time) for params, time in told]
     # Tiles of single columns are modelled too roughly to tell what anything costs.
-    timed = [(p, time) for p, time in stored if former.holds(p) and not tile_shape(p["tile"])[2]]
+    timed = [(p, time) for p, time in stored if former.holds(p) and not tile_shape(p["tile"]).split]
     rows = [list(amounts(former, point).values()) for point, _ in timed]
     return np.array(rows), np.array([time for _, time in timed])
 

@@ -22,17 +22,10 @@ import numpy as np
 
 from search.model.analytical import Model
 from search.records import Solved
-from search.space.parameters import (
-    WHOLE,
-    Point,
-    RegisterTile,
-    Size,
-    Value,
-    completed,
-    default,
-    tile_shape,
-)
+from search.space.parameters import RegisterTile, Size, completed, default
+from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
+from search.space.tiles import tile_shape
 from search.store import TrialStore
 from search.transfer.calibration import calibrate
 from search.transfer.nearness import NEAREST, distance, near_searches
@@ -135,9 +128,9 @@ def _tile(parameter: RegisterTile, value: Value) -> Value | None:
     """The same tile, else the one nearest in shape of its kind."""
     if value in parameter.values:
         return value
-    split = tile_shape(value)[2] > 0
-    alike = [v for v in parameter.values if (tile_shape(v)[2] > 0) == split]
-    wanted = parameter.encode_shape(*tile_shape(value))
+    split = tile_shape(value).split > 0
+    alike = [v for v in parameter.values if (tile_shape(v).split > 0) == split]
+    wanted = parameter.encode_shape(tile_shape(value))
 
     def far(other: Value) -> float:
         return sum((a - b) ** 2 for a, b in zip(parameter.encode(other), wanted, strict=True))

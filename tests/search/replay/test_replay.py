@@ -15,7 +15,7 @@ from search.model.weights import FITTED, USUAL, Weights, shipped
 from search.records import Solved, TuneRequest
 from search.replay.recording import Recording
 from search.replay.replay import RecordedSpace, replay
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from search.store import MemoryStore
 from search.transfer.starting_points import warmed

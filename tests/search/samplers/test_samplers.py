@@ -13,7 +13,7 @@ from search.records import SAMPLERS, TrialRecord, TuneRequest
 from search.samplers import features, surrogate
 from search.samplers.gaussian_process import Array, GaussianProcess, expected_improvement
 from search.samplers.untried import FEW_VALUES
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from search.timing.measure import summarise
 from tests.search.space.test_space import NARROW, SQUARE, WIDE

@@ -3,7 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.problem import parse_problem
-from search.space.parameters import WHOLE, Choice, RegisterTile, Size
+from search.space.parameters import Choice, RegisterTile, Size
+from search.space.points import WHOLE
 from search.space.space import Space
 from tests.kernels.strategies import problems
 from tests.search.space.test_space import NARROW, SQUARE, WIDE

@@ -22,9 +22,9 @@ from search.model.prior import prior_points
 from search.samplers.registry import GridWalk
 from search.space.block_sizes import balanced_chunk, equal_block
 from search.space.cache_limits import why_too_large
-from search.space.parameters import step_aside, tile_shape
+from search.space.parameters import step_aside
 from search.space.space import Space
-from search.space.tiles import SplitTile
+from search.space.tiles import SplitTile, register_tiles, split_tiles, tile_shape
 from tests.kernels.strategies import problems
 
 WIDE = Target("big", vector_bytes=64, vector_registers=32, l1_bytes=48 << 10, l2_bytes=1 << 20,
@@ -109,8 +109,8 @@ def test_blocks_are_equal_counted_in_panels(extent: int, wanted: int, unit: int)
 def test_register_tiles_fit_the_registers() -> None:
     for target in (WIDE, NARROW):
         space = Space(SQUARE, target)
-        assert space.register_tiles
-        for rows, vectors in space.register_tiles:
+        assert register_tiles(space.workload)
+        for rows, vectors in register_tiles(space.workload):
             assert rows * vectors + vectors + 1 <= target.vector_registers
     first = prior_points(Model.shipped(Space(SQUARE, WIDE)), 1)[0]
     rows, vectors, _ = tile_shape(first["tile"])
@@ -238,14 +238,14 @@ def splits(schedule: Schedule) -> bool:
 def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: Target) -> None:
     problem = parse_problem(text)
     space = Space(problem, target)
-    if not space.split_tiles:
+    if not split_tiles(space.workload):
         assert target is NARROW  # four columns fill its vectors
         return
     first = [splits(space.schedule(p)) for p in prior_points(Model.shipped(space), 12)]
     assert first[0]
     if problem.m * problem.n > 1:
         assert not all(first)  # a script needs one that does not split
-    for tile in space.split_tiles:
+    for tile in split_tiles(space.workload):
         assert tile == SplitTile.parse(str(tile))
         assert tile.cols <= problem.n and tile.rows <= problem.m
 
@@ -269,11 +269,11 @@ def test_a_split_reads_in_place_what_it_can() -> None:
     ],
 )
 def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
-    assert Space(parse_problem(text), WIDE).split_tiles == ()
+    assert split_tiles(Space(parse_problem(text), WIDE).workload) == ()
 
 
 def test_what_is_kept_about_points_is_what_they_mean(monkeypatch) -> None:
-    monkeypatch.setattr("search.space.space.MOST_HASHES", 8)
+    monkeypatch.setattr("search.space.space.MAX_KEPT_HASHES", 8)
     poor = Target("poor", vector_bytes=16, vector_registers=16, l2_bytes=64 << 10)
     problem = parse_problem("matmul:m=4096,n=4096,k=4096,dtype=f32")
     space, random = Space(problem, poor), Random(2)

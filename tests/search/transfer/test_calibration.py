@@ -12,8 +12,8 @@ from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.model.weights import FITTED, NAMES, USUAL, Weights, shipped
 from search.records import Solved
-from search.space.parameters import tile_shape
 from search.space.space import Space
+from search.space.tiles import tile_shape
 from search.store import MemoryStore
 from search.transfer import calibration
 from search.transfer.calibration import ERROR, LEAST, calibrate
@@ -111,7 +111,7 @@ def test_errors_that_no_cost_explains_are_not_learnt(seed: int) -> None:
 
 def test_single_columns_and_several_threads_teach_nothing() -> None:
     thin = Model.shipped(Space(parse_problem("matmul:batch=16,m=512,n=4,k=512,dtype=f32"), WIDE))
-    points = [p for p in prior_points(thin, 40) if tile_shape(p["tile"])[2]]
+    points = [p for p in prior_points(thin, 40) if tile_shape(p["tile"]).split]
     timed = tuple((p, 16 * exp(thin.log_time(p) + 0.1 * i)) for i, p in enumerate(points))
     assert len(timed) >= LEAST
     known = [Solved(thin.space.problem, WIDE.canonical, timed)]
