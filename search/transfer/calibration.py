@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from kernels.target.model import Target
 from search.model.analytical import Model, amounts
-from search.model.weights import EXTRA, NAMES, TRAFFIC, Weights
+from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights
 from search.records import Solved
 from search.space.parameters import completed
 from search.space.space import Space
@@ -42,8 +42,8 @@ STEPS, STEP, FARTHEST = 10, 1.0, 4.0  # of Gauss and Newton; the longest, and ho
 SETTLED = 0.02
 STRONG = 5.0  # the logarithm of a Bayes factor: very strong evidence, in the words of the source
 
-_is_extra = np.array([name in EXTRA for name in NAMES])
-_is_traffic = np.array([name in TRAFFIC for name in NAMES])
+_is_extra = np.array([name in UNHIDDEN for name in AMOUNTS])
+_is_traffic = np.array([name in READS for name in AMOUNTS])
 _is_computing = ~_is_extra & ~_is_traffic
 
 
@@ -51,7 +51,7 @@ class Trials(NamedTuple):
     """Those of some searches, one search after the other.
 
     Attributes:
-        amounts: of each of `costs.NAMES`, a row for each trial.
+        amounts: of each of `costs.AMOUNTS`, a row for each trial.
         logs: of their times.
         weights: of the trials; those of one search add up to 1.
         firsts: the first row of each search.
@@ -105,7 +105,7 @@ def fitted(known: Trials) -> Weights:
     """The likeliest costs by the trials of searches, or the shipped ones if they do as well."""
     found: list[tuple[float, Fit]] = []
     for overlap in sorted({*OVERLAPS, known.prior.overlap}):
-        moved = np.zeros(len(NAMES))
+        moved = np.zeros(len(AMOUNTS))
         for width in WIDTHS:
             moved = _moved(known, moved, overlap, width)
             fit = Fit(moved, overlap, width)
@@ -165,7 +165,7 @@ def _moved(known: Trials, moved: Array, overlap: float, width: float) -> Array:
     """How far the logarithms of the costs move from those that were shipped."""
     for _ in range(STEPS):
         curvature, slope, _ = _system(known, moved, overlap)
-        curvature = curvature / ERROR**2 + np.eye(len(NAMES)) / width**2
+        curvature = curvature / ERROR**2 + np.eye(len(AMOUNTS)) / width**2
         slope = slope / ERROR**2 - moved / width**2
         step = np.clip(np.linalg.solve(curvature, slope), -STEP, STEP)
         moved = np.clip(moved + step, -FARTHEST, FARTHEST)
@@ -177,10 +177,10 @@ def _moved(known: Trials, moved: Array, overlap: float, width: float) -> Array:
 def _evidence(known: Trials, fit: Fit, error: float) -> float:
     """Logarithm of how likely the trials are with that prior and error, by Laplace's method."""
     curvature, _, loss = _system(known, fit.moved, fit.overlap)
-    curvature = curvature / error**2 + np.eye(len(NAMES)) / fit.width**2
+    curvature = curvature / error**2 + np.eye(len(AMOUNTS)) / fit.width**2
     logdet = float(np.linalg.slogdet(curvature)[1])
     misfit = loss / error**2 + float(fit.moved @ fit.moved) / fit.width**2
-    return -0.5 * (misfit + logdet) - len(NAMES) * log(fit.width)
+    return -0.5 * (misfit + logdet) - len(AMOUNTS) * log(fit.width)
 
 
 def _gain(known: Trials, fit: Fit) -> float:
@@ -190,6 +190,6 @@ def _gain(known: Trials, fit: Fit) -> float:
     explains is no evidence.
     """
     *_, left = _system(known, fit.moved, fit.overlap)
-    *_, loss = _system(known, np.zeros(len(NAMES)), known.prior.overlap)
+    *_, loss = _system(known, np.zeros(len(AMOUNTS)), known.prior.overlap)
     error = max(ERROR, sqrt(left / (APART * len(known.firsts))))
     return _evidence(known, fit, error) + 0.5 * loss / error**2

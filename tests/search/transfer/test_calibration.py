@@ -10,7 +10,7 @@ import pytest
 from kernels.problem import parse_problem
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.model.weights import FITTED, NAMES, USUAL, Weights, shipped
+from search.model.weights import AMOUNTS, FITTED, USUAL, Weights, shipped
 from search.records import Solved
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -26,7 +26,7 @@ NEW = "matmul:m=400,n=800,k=600,dtype=f32"
 
 def costs(overlap: float = USUAL.overlap, **factors: float) -> Weights:
     """The shipped costs, some of them so many times as high."""
-    cycles = zip(NAMES, USUAL.cycles, strict=True)
+    cycles = zip(AMOUNTS, USUAL.cycles, strict=True)
     return Weights(tuple(cost * factors.get(name, 1.0) for name, cost in cycles), overlap)
 
 
@@ -81,7 +81,7 @@ def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float
     """The loss of the trials and the prior's add up to the least there, whatever else moves."""
     true = costs(b_rows_from_l2=5, packed_b=3)
     timed = [calibration._timed(WIDE, known) for known in searched(true)]
-    known, still = calibration._together(timed, USUAL), np.zeros(len(NAMES))
+    known, still = calibration._together(timed, USUAL), np.zeros(len(AMOUNTS))
     moved = calibration._moved(known, still, USUAL.overlap, width)
 
     def loss(moved: calibration.Array) -> float:
@@ -89,11 +89,11 @@ def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float
         return errors / ERROR**2 + float(moved @ moved) / width**2
 
     assert loss(moved) < loss(still)
-    for name in range(len(NAMES)):
+    for name in range(len(AMOUNTS)):
         for step in (-0.1, 0.1):
             aside = moved.copy()
             aside[name] += step
-            assert loss(aside) > loss(moved), NAMES[name]
+            assert loss(aside) > loss(moved), AMOUNTS[name]
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
