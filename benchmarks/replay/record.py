@@ -41,9 +41,9 @@ from search.runner.protocol import Message
 from search.runner.runner import Runner
 from search.space.points import Point
 from search.space.space import Space
+from search.transfer.adaptation import adapt
 from search.transfer.calibration import calibrate
 from search.transfer.nearness import distance
-from search.transfer.starting_points import adapt
 
 RANDOM_SHARE = 0.65
 PRIOR = 48

@@ -37,7 +37,7 @@ from search.replay.replay import RecordedSpace, replay
 from search.space.points import Point
 from search.space.space import Space
 from search.store import MemoryStore
-from search.transfer.starting_points import warmed
+from search.transfer.warm_start import warmed
 
 MOST = 200
 STORED = 64  # trials of each search that filled the store

@@ -18,7 +18,7 @@ from search.replay.replay import RecordedSpace, replay
 from search.space.points import Point
 from search.space.space import Space
 from search.store import MemoryStore
-from search.transfer.starting_points import warmed
+from search.transfer.warm_start import warmed
 from tests.search.engine.test_tune import SQUARE, TARGET, Confused, FakeRunner, run
 
 MAIN = (

@@ -16,8 +16,8 @@ from search.space.space import Space
 from search.space.tiles import tile_shape
 from search.store import MemoryStore
 from search.transfer import calibration
-from search.transfer.calibration import ERROR, LEAST, calibrate
-from search.transfer.starting_points import warmed
+from search.transfer.calibration import MIN_TRIALS, TRIAL_ERROR, calibrate
+from search.transfer.warm_start import warmed
 from tests.search.space.test_space import SQUARE, WIDE
 
 SHAPES = ("m=1000,n=1000,k=700", "m=100,n=2000,k=500", "m=300,n=300,k=300", "m=24,n=1500,k=900")
@@ -86,7 +86,7 @@ def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float
 
     def loss(moved: calibration.Array) -> float:
         *_, errors = calibration._system(known, moved, USUAL.overlap)
-        return errors / ERROR**2 + float(moved @ moved) / width**2
+        return errors / TRIAL_ERROR**2 + float(moved @ moved) / width**2
 
     assert loss(moved) < loss(still)
     for name in range(len(AMOUNTS)):
@@ -113,7 +113,7 @@ def test_single_columns_and_several_threads_teach_nothing() -> None:
     thin = Model.shipped(Space(parse_problem("matmul:batch=16,m=512,n=4,k=512,dtype=f32"), WIDE))
     points = [p for p in prior_points(thin, 40) if tile_shape(p["tile"]).split]
     timed = tuple((p, 16 * exp(thin.log_time(p) + 0.1 * i)) for i, p in enumerate(points))
-    assert len(timed) >= LEAST
+    assert len(timed) >= MIN_TRIALS
     known = [Solved(thin.space.problem, WIDE.canonical, timed)]
     assert calibrate(thin, known) is thin.weights
     two = replace(WIDE, threads=2)
@@ -124,7 +124,7 @@ def test_single_columns_and_several_threads_teach_nothing() -> None:
 
 def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
     model = Model.shipped(Space(SQUARE, WIDE))
-    few = [replace(s, points=s.points[: LEAST - 1], slower=()) for s in searched(costs(1.0))]
+    few = [replace(s, points=s.points[: MIN_TRIALS - 1], slower=()) for s in searched(costs(1.0))]
     assert calibrate(model, few) is model.weights
     assert calibrate(model, []) is model.weights
     threads = [replace(s, target="cpu:wide,threads=2") for s in searched(costs(1.0))]

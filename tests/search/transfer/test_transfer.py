@@ -9,7 +9,9 @@ from search.records import MOST_EARLY, MOST_SOLVED, Solved, TrialRecord, TuneReq
 from search.space.space import Space
 from search.store import MemoryStore
 from search.timing.measure import summarise
-from search.transfer.starting_points import MOST, NEAREST, adapt, starting_points
+from search.transfer.adaptation import adapt
+from search.transfer.nearness import MAX_SERVING_SEARCHES
+from search.transfer.starting_points import MAX_STARTING_POINTS, starting_points
 from tests.search.engine.test_tune import FakeRunner, run
 from tests.search.space.test_space import SQUARE, WIDE
 
@@ -50,18 +52,18 @@ def test_a_tile_that_does_not_fit_gives_way_to_one_like_it() -> None:
 
 def test_only_legal_points_come_each_once_and_a_few() -> None:
     tiles = ("4x6", "8x3", "9x3", "6x4", "7x3", "12x2", "5x5", "10x2")
-    assert len(tiles) > MOST
+    assert len(tiles) > MAX_STARTING_POINTS
     known = [searched("matmul:m=1024,n=1024,k=900,dtype=f32", dict.fromkeys(tiles, 1.0))]
     space = Space(SQUARE, WIDE)
     points = starting_points(Model.shipped(space), [*known, *known])
-    assert len(points) == MOST
-    assert len({space.schedule(p).hash for p in points}) == MOST
+    assert len(points) == MAX_STARTING_POINTS
+    assert len({space.schedule(p).hash for p in points}) == MAX_STARTING_POINTS
     assert all(space.holds(p) and space.why_illegal(space.schedule(p)) is None for p in points)
 
 
 def test_only_the_nearest_searches_are_asked() -> None:
     near = [solved(f"matmul:m=1024,n=1024,k={900 + i},dtype=f32", tile="5x5") for i in range(4)]
-    assert len(near) == NEAREST
+    assert len(near) == MAX_SERVING_SEARCHES
     far = solved("matmul:m=512,n=512,k=512,dtype=f32", tile="8x3")
     points = starting_points(Model.shipped(Space(SQUARE, WIDE)), [far, *near])
     assert {p["tile"] for p in points} == {"5x5"}
@@ -115,7 +117,7 @@ def test_each_search_has_its_turn() -> None:
     one = searched("matmul:m=1024,n=1024,k=900,dtype=f32", liked | {"4x4": 1.0})
     other = searched("matmul:m=1024,n=1024,k=1900,dtype=f32", usual)
     tiles = [p["tile"] for p in starting_points(Model.shipped(Space(SQUARE, WIDE)), [one, other])]
-    assert len(tiles) == MOST
+    assert len(tiles) == MAX_STARTING_POINTS
     assert set(tiles[:2]) & set(usual) and set(tiles[2:4]) & set(usual)
     assert set(tiles[:2]) & set(liked) and set(tiles[2:]) - set(usual) <= set(liked)
 
