@@ -16,7 +16,7 @@ from search.samplers.untried import FEW_VALUES
 from search.space.points import Point
 from search.space.space import Space
 from search.timing.measure import summarise
-from tests.search.space.test_space import NARROW, SQUARE, WIDE
+from tests.search.targets import NARROW, SQUARE, WIDE
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
 

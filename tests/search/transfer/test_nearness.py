@@ -15,8 +15,8 @@ from search.transfer.nearness import (
     doublings,
     near_searches,
 )
-from tests.search.space.test_space import SQUARE, WIDE
-from tests.search.transfer.test_transfer import HERE, solved
+from tests.search.targets import SQUARE, WIDE
+from tests.search.transfer.searches import HERE, solved
 
 
 def test_near_is_a_matter_of_doublings() -> None:
