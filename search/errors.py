@@ -13,6 +13,14 @@ class BudgetError(SearchError):
         self.field = field
 
 
+class SamplerError(SearchError):
+    """A study that a sampler of ours cannot learn from."""
+
+
+class UsedUpError(SearchError):
+    """Every legal schedule of a space has been tried."""
+
+
 class RunnerError(SearchError):
     """The runner itself (not a candidate) could not be started or kept alive."""
 

@@ -3,6 +3,7 @@
 Nothing here imports numba or optuna, so that the service and the client stay light.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,9 +15,12 @@ from search.errors import BudgetError
 
 SAMPLERS = ("surrogate", "local", "tpe", "gp", "cmaes", "random", "grid")
 DEFAULT_SAMPLER = SAMPLERS[0]
+LONGEST_SAMPLER = 200  # characters of a name
 MOST_TRIALS = 100_000
 MOST_SOLVED = 32  # of the fastest points of an earlier search that are told to another
 MOST_EARLY = 128  # of its first trials, of which the slow ones are told too
+
+_SAMPLER_CLASS = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 TrialState = Literal["timed", "pruned", "failed"]
 CacheMode = Literal["hot", "cold"]
@@ -32,7 +36,7 @@ class TuneRequest:
         trials: candidates to try, the prior's included.
         seconds: wall-clock bound on the search, or None.
         seed: seed of the sampler and of the random inputs.
-        sampler: one of `SAMPLERS`.
+        sampler: one of `SAMPLERS`, or `module:Class`, a sampler of Optuna's protocol.
         peers: whether to time other libraries beside the best schedule.
         cache: hot, or cold: with the operands evicted before every sample.
     """
@@ -59,10 +63,17 @@ class TuneRequest:
             raise BudgetError(
                 f"seed={quoted(self.seed)} is out of range; give 0 to 2**32-1", "seed"
             )
-        if self.sampler not in SAMPLERS:
-            raise BudgetError(
-                f"sampler={quoted(self.sampler)} is not one of {', '.join(SAMPLERS)}", "sampler"
-            )
+        check_sampler(self.sampler)
+
+
+def check_sampler(name: str) -> None:
+    """BudgetError unless `name` may be that of a sampler; whether a class is one shows later."""
+    is_class = _SAMPLER_CLASS.fullmatch(name) and len(name) <= LONGEST_SAMPLER
+    if name not in SAMPLERS and not is_class:
+        raise BudgetError(
+            f"sampler={quoted(name)} is not one of {', '.join(SAMPLERS)}, nor a MODULE:CLASS",
+            "sampler",
+        )
 
 
 @dataclass(frozen=True)

@@ -112,8 +112,8 @@ def searched(
     model, starts = warmed(Model(Space(problem, target), costs or shipped(target)), store)
     search = Exploration(model, request, store, starts)
     with Runner(problem, target.canonical, request.seed) as runner:
-        for point, origin in search.ahead(runner):
-            search.run(runner, point, origin)
+        for proposal in search.ahead(runner):
+            search.run(runner, proposal)
         runner.settle()
     return Searched(tuple(search.trials), request.trials)
 

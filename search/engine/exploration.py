@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
 
+from optuna.samplers import BaseSampler
+from optuna.study import Study
+
 from search.engine.attempt import attempt
-from search.engine.proposals import Proposal, Proposals
+from search.engine.study import Proposal, SearchStudy
 from search.finals.finals import time_us
 from search.model.analytical import Model
 from search.records import TrialRecord, TuneRequest
@@ -48,6 +51,7 @@ class Exploration:
     Attributes:
         model: of the space that is searched.
         starts: points that near problems offer, best first.
+        sampler: who proposes, instead of the sampler that the request names.
         trials: all so far, those that the store held included, by number.
         best: the fastest that was timed to the end.
         control: what is timed beside each trial, to tell the machine's pace.
@@ -62,12 +66,19 @@ class Exploration:
     best: TrialRecord | None = None
     control: TrialRecord | None = None
     paces: list[float] = field(default_factory=list)
+    sampler: BaseSampler | None = None
     _asked: deque[Proposal] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         stored = self.store.trials()
-        refused = self.store.known_failures()
-        self._proposals = Proposals(self.model, self.request, stored, self.starts, refused)
+        self._study = SearchStudy(
+            self.model,
+            self.request,
+            stored,
+            self.starts,
+            self.store.known_failures(),
+            sampler=self.sampler,
+        )
         for trial in stored:
             self._take_in(trial)
         if self.best is not None:  # the luckiest is no control, but the first that is about as fast
@@ -88,14 +99,14 @@ class Exploration:
             self.control = trial
 
     def ahead(self, runner: TrialRunner) -> Iterator[Proposal]:
-        """The points, each of them prepared as many trials ahead as the runner can use."""
+        """The proposals, each of them prepared as many trials ahead as the runner can use."""
         while True:
             while len(self._asked) <= runner.ahead and self._has_budget():
-                proposal = self._proposals.next()
+                proposal = self._study.ask()
                 if proposal is None:
                     break
                 self._asked.append(proposal)
-                runner.prepare(list(self.model.space.schedule(proposal[0]).to_json()))
+                runner.prepare(list(self.model.space.schedule(proposal.point).to_json()))
             if not self._asked:
                 return
             yield self._asked.popleft()
@@ -103,11 +114,16 @@ class Exploration:
     def _has_budget(self) -> bool:
         return len(self.trials) + len(self._asked) < self.request.trials
 
-    def run(self, runner: TrialRunner, point: Point, origin: str) -> TrialRecord:
+    @property
+    def study(self) -> Study:
+        """The search as Optuna sees it."""
+        return self._study.study
+
+    def run(self, runner: TrialRunner, proposal: Proposal) -> TrialRecord:
         """Try one point and keep the trial, whatever came of it."""
         number = self.trials[-1].number + 1 if self.trials else 0
         best_s = self._to_beat_s()
-        steps = list(self.model.space.schedule(point).to_json())
+        steps = list(self.model.space.schedule(proposal.point).to_json())
         control = None
         if self.control is not None:
             control = {
@@ -115,13 +131,17 @@ class Exploration:
                 "seconds": time_us(self.control) / 1e6,
             }
         trial = attempt(
-            lambda: runner.trial(steps, best_s, control), self.model.space, number, point, origin
+            lambda: runner.trial(steps, best_s, control),
+            self.model.space,
+            number,
+            proposal.point,
+            proposal.origin,
         )
         self.store.add(trial)
         self._take_in(trial)
         if control is not None and trial.pace is None and trial.state == "timed":
             self.control = None  # it does not run any more; the next to be the best replaces it
-        self._proposals.learn(trial)
+        self._study.tell(proposal, trial)
         return trial
 
     def _to_beat_s(self) -> float | None:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from optuna.samplers import BaseSampler
+
 from kernels.problem import Problem
 from kernels.system.cache_folder import require_cache_dir
 from kernels.target.model import Target
@@ -57,6 +59,7 @@ def tune(
     should_stop: Callable[[], bool] | None = None,
     before_finals: BeforeFinals | None = None,
     make_runner: RunnerFactory = local_runner,
+    sampler: BaseSampler | None = None,
 ) -> TuneResult:
     """Search for the fastest schedule of `problem` on `target`.
 
@@ -77,6 +80,7 @@ def tune(
         before_finals: called between search and finals with the trials that ran, the fastest
             first, and the moment of `time.monotonic` by which it should have ended, if any.
         make_runner: starts the process that runs candidates.
+        sampler: of Optuna's or of one's own, instead of the one that `request` names.
 
     Raises:
         CacheError: compiled code cannot be kept where it should be.
@@ -87,16 +91,16 @@ def tune(
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
     budget = Budget(request, time.monotonic(), evicting_s=cold_s)
     model, starts = warmed(Model.shipped(Space(problem, target)), store)
-    search = Exploration(model, request, store, starts)
+    search = Exploration(model, request, store, starts, sampler=sampler)
     with make_runner(problem, target.canonical, request) as runner:
         complete = True
-        for point, origin in search.ahead(runner):
+        for proposal in search.ahead(runner):
             # However short the time, one candidate is tried, so that there is a result.
             if (should_stop and should_stop()) or (search.trials and budget.search_is_over()):
                 complete = False
                 break
             begun = time.monotonic()
-            trial = search.run(runner, point, origin)
+            trial = search.run(runner, proposal)
             budget.took(time.monotonic() - begun)
             budget.start_s = runner.start_s
             if on_trial:

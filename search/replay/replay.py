@@ -7,6 +7,7 @@ by the distance of encodings. (Kernel Tuner's simulation mode refuses what is no
 cache, which holds whole spaces; of a space of 10^5 points and more a recording is a sample.)
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.schedule import Schedule
-from search.engine.proposals import PRIOR, Proposals
+from search.engine.study import PRIOR, Proposal, SearchStudy
 from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.model.weights import Weights, shipped
@@ -140,11 +141,10 @@ def replay(
     """
     model = Model(space, weights or shipped(space.target))
     recorded = [space.nearest(point) for point in starts]
-    proposals = Proposals(model, request, (), recorded, prior=space.prior(model.weights))
+    study = SearchStudy(model, request, (), recorded, prior=space.prior(model.weights))
     trials: list[TrialRecord] = []
     times: list[float] = []
-    waiting: list[TrialRecord] = []
-    for answer in _answers(space, proposals, request.trials, in_flight, waiting):
+    for answer in _answers(space, study, request.trials, in_flight):
         trials.append(answer)
         times.append(space.recording.time_us(answer))
         if times[-1] <= until_us:
@@ -153,27 +153,25 @@ def replay(
 
 
 def _answers(
-    space: RecordedSpace,
-    proposals: Proposals,
-    most: int,
-    in_flight: int,
-    waiting: list[TrialRecord],
+    space: RecordedSpace, study: SearchStudy, most: int, in_flight: int
 ) -> Iterator[TrialRecord]:
+    waiting: deque[tuple[Proposal, TrialRecord]] = deque()
     asked = 0
     while True:
         while asked < most and len(waiting) < in_flight:
-            proposal = proposals.next()
+            proposal = study.ask()
             if proposal is None:
                 most = asked
                 break
-            point, origin = proposal
+            point, origin = proposal.point, proposal.origin
             recorded = space.trials[space.schedule(point).hash]
-            waiting.append(replace(recorded, number=asked, params=point, origin=origin))
+            trial = replace(recorded, number=asked, params=point, origin=origin)
+            waiting.append((proposal, trial))
             asked += 1
         if not waiting:
             return
-        trial = waiting.pop(0)
-        proposals.learn(_as_timed(space, trial))
+        proposal, trial = waiting.popleft()
+        study.tell(proposal, _as_timed(space, trial))
         yield trial
 
 

@@ -1,73 +1,123 @@
-"""Where the next point comes from: samplers by name.
+"""Samplers by name: ours, Optuna's, and anybody's as `module:Class`."""
 
-`surrogate` (the default) models the speed from what was timed; `local` climbs from the best;
-`grid` walks over everything; the others are Optuna's. Several points can be asked for before
-the first is learnt about: none of them depends on an answer to its last question.
-"""
+import importlib
+import importlib.util
+import inspect
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from collections.abc import Callable
-from math import gcd
-from typing import Protocol
+import optuna
+from optuna.samplers import BaseSampler
 
+from search.errors import BudgetError
 from search.model.analytical import Model
-from search.records import TrialRecord
-from search.space.points import Point
+from search.samplers.base import SpaceSampler
+from search.samplers.distinct import Distinct
+from search.samplers.grid import GridSampler
+from search.samplers.local import LocalSampler
+from search.samplers.surrogate import SurrogateSampler
 from search.space.space import Space
 
-GOLDEN = 0.6180339887498949
-
-IsFree = Callable[[Point], bool]
-"""Whether a point means a legal schedule that was neither tried nor proposed yet."""
+PACKAGES = {"gp": "torch", "cmaes": "cmaes"}
+STARTUP = 8  # trials that TPE wants before it models
 
 
-class Sampler(Protocol):
-    """Proposes points and learns from finished trials."""
+def make_sampler(
+    name: str, model: Model, seed: int, trials: int, refused: Iterable[str] = ()
+) -> BaseSampler:
+    """The sampler called `name`, over the space of `model`; what it proposes is legal and new.
 
-    def propose(self, is_free: IsFree) -> Point:
-        """The next point to try. One that is not free is replaced by one near it."""
-        ...
+    Args:
+        name: one of `search.records.SAMPLERS`, or `module:Class`, a sampler of Optuna's protocol.
+            Of `space`, `model`, `seed` and `trials` its constructor is given what it takes.
+        model: of the space that is searched.
+        seed: of its random numbers.
+        trials: the budget, which decides how long it explores.
+        refused: hashes of schedules that are not to be tried.
 
-    def learn(self, trial: TrialRecord) -> None:
-        """Take in one finished trial, whoever proposed it."""
-        ...
-
-
-def make_sampler(name: str, model: Model, seed: int, trials: int) -> Sampler:
-    """The sampler called `name`, for so many trials; BudgetError without a package for it."""
-    if name == "grid":
-        return GridWalk(model.space, seed)
-    if name == "local":
-        from search.samplers.local import LocalSearch
-
-        return LocalSearch(model.space, seed)
+    Raises:
+        BudgetError: a package is absent, or there is no such class, or it is no sampler.
+    """
+    space = model.space
     if name == "surrogate":
-        from search.samplers.surrogate import Surrogate
+        return SurrogateSampler(space, seed, refused, trials=trials, model=model)
+    if name == "local":
+        return LocalSampler(space, seed, refused)
+    if name == "grid":
+        return GridSampler(space, seed, refused)
+    made = _BUILT_IN[name](seed) if name in _BUILT_IN else _loaded(name, model, seed, trials)
+    return over_space(made, space, seed, refused)
 
-        return Surrogate(model, seed, trials)
-    from search.samplers.optuna_sampler import OptunaSampler
 
-    return OptunaSampler(name, model.space, seed)
+def over_space(
+    sampler: BaseSampler, space: Space, seed: int = 0, refused: Iterable[str] = ()
+) -> BaseSampler:
+    """A sampler that proposes legal schedules, each once: `sampler` itself where it does."""
+    return sampler if isinstance(sampler, SpaceSampler) else Distinct(sampler, space, seed, refused)
 
 
-class GridWalk:
-    """Every point once, by strides of the golden ratio, so that any prefix is spread out."""
+def _tpe(seed: int) -> BaseSampler:
+    return _quietly(
+        lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
+    )
 
-    def __init__(self, space: Space, seed: int) -> None:
-        self._parameters = space.parameters
-        self._size = space.size
-        self._stride = max(1, int(self._size * GOLDEN))
-        while gcd(self._stride, self._size) != 1:
-            self._stride += 1
-        self._at = seed % self._size
 
-    def propose(self, _is_free: IsFree | None = None) -> Point:
-        """The next point of the walk."""
-        self._at = (self._at + self._stride) % self._size
-        index, point = self._at, Point()
-        for parameter in self._parameters:
-            index, digit = divmod(index, len(parameter.values))
-            point[parameter.name] = parameter.values[digit]
-        return point
+def _gp(seed: int) -> BaseSampler:
+    _require("gp")
+    return _quietly(lambda: optuna.samplers.GPSampler(seed=seed))
 
-    def learn(self, trial: TrialRecord) -> None:
-        """A walk learns nothing."""
+
+def _cmaes(seed: int) -> BaseSampler:
+    _require("cmaes")
+    return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
+
+
+def _random(seed: int) -> BaseSampler:
+    return optuna.samplers.RandomSampler(seed=seed)
+
+
+_BUILT_IN: dict[str, Callable[[int], BaseSampler]] = {
+    "tpe": _tpe,
+    "gp": _gp,
+    "cmaes": _cmaes,
+    "random": _random,
+}
+
+
+def _require(name: str) -> None:
+    package = PACKAGES[name]
+    if importlib.util.find_spec(package) is None:
+        raise BudgetError(
+            f"sampler={name!r} needs the package {package}; install tilewise[{name}]", "sampler"
+        )
+
+
+def _quietly(make: Callable[[], BaseSampler]) -> BaseSampler:
+    """What `make` makes, without Optuna's remarks on what is experimental in it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return make()
+
+
+def _loaded(name: str, model: Model, seed: int, trials: int) -> BaseSampler:
+    """The sampler that `module:Class` names, made with what its constructor takes."""
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # a user's module may fail in any way
+        raise BudgetError(
+            f"sampler={name!r} cannot be loaded: {type(error).__name__}: {error}", "sampler"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, BaseSampler)):
+        raise BudgetError(f"sampler={name!r} is no class of optuna.samplers.BaseSampler", "sampler")
+    offered = {"space": model.space, "model": model, "seed": seed, "trials": trials}
+    try:
+        wanted = inspect.signature(found).parameters
+        return _quietly(lambda: found(**{k: v for k, v in offered.items() if k in wanted}))
+    except Exception as error:
+        raise BudgetError(
+            f"sampler={name!r} cannot be made: {type(error).__name__}: {error}", "sampler"
+        ) from error

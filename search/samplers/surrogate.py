@@ -33,19 +33,19 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 from math import log
-from random import Random
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search.model.analytical import Model
-from search.records import TrialRecord
+from search.samplers.base import SpaceSampler
 from search.samplers.features import Features
 from search.samplers.gaussian_process import GaussianProcess, expected_improvement
-from search.samplers.registry import IsFree
+from search.samplers.history import Told
 from search.samplers.untried import Untried
 from search.space.points import Point
+from search.space.space import Space
 
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates
 SETTLE = 0.25  # of the budget, the last part, goes to what is believed the fastest
@@ -55,6 +55,7 @@ PROMISING = 20  # free candidates that stay for the next proposal
 CLIMBED = 2  # of the free ones, whose neighbours are candidates too
 SLOWEST = log(4.0)  # more than so many times slower than the best is just slow
 MOST_DATA = 160  # the model sees the fastest half and the newest half of so many
+TRIALS = 64  # a budget, where nobody says
 FEW = 3  # trials before which there is nothing to model
 TRIAL_ERRS = 0.01  # any trial's time, as a share of it
 ERRS = 0.4  # of a pace's distance from the usual one: by so much more a time may be wrong
@@ -70,33 +71,43 @@ class _Timed(NamedTuple):
     log_pace: float
 
 
-class Surrogate:
-    """Proposes where the time may improve most, by what has been timed."""
+class SurrogateSampler(SpaceSampler):
+    """Proposes where the time may improve most, by what has been timed.
 
-    def __init__(self, model: Model, seed: int, trials: int) -> None:
-        self._space = model.space
+    Args:
+        space: what is searched.
+        seed: of what is drawn.
+        refused: hashes of schedules that are not to be tried.
+        trials: the budget; towards its end the sampler proposes what it believes the fastest.
+        model: of the space; None is the one that is shipped for its target.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        seed: int = 0,
+        refused: Iterable[str] = (),
+        *,
+        trials: int = TRIALS,
+        model: Model | None = None,
+    ) -> None:
+        super().__init__(space, seed, refused)
         self._settles_at = trials - int(SETTLE * trials)
-        self._random = Random(seed)
-        self._features = Features(model)
+        self._features = Features(model or Model.shipped(space))
         self._timed: list[_Timed] = []
-        self._untried = Untried(model.space)
+        self._untried = Untried(space)
         self._turn = 0
-        self._pending: dict[tuple[object, ...], Point] = {}
         self._anywhere: deque[Point] = deque(maxlen=RANDOM)
         self._promising: list[Point] = []
         self._process = GaussianProcess()
 
-    def learn(self, trial: TrialRecord) -> None:
-        """Keep a trial that was timed; one that failed is no longer waited for."""
-        if not self._space.holds(trial.params):
-            return
-        self._pending.pop(self._space.key(trial.params), None)
-        self._untried.take_out(trial.params)
-        if trial.measurement is not None:
-            took, pace = log(trial.measurement.time_us), log(trial.pace or 1.0)
-            self._timed.append(_Timed(took, trial.params, pace))
+    def learn(self, told: Told) -> None:
+        """Keep a trial that was timed."""
+        self._untried.take_out(told.point)
+        if told.time is not None:
+            self._timed.append(_Timed(log(told.time), told.point, log(told.pace)))
 
-    def propose(self, is_free: IsFree) -> Point:
+    def propose(self) -> Point:
         """What has its turn beside the fastest, else the largest improvement to expect."""
         if len(self._timed) < FEW:
             return self._space.draw(self._random)
@@ -106,16 +117,15 @@ class Surrogate:
         mean, _ = self._process.predict(encoded)
         known = mean + expected + offset
         centres = [data[i].point for i in np.argsort(known)[:CENTRES]]
-        if self._pending:
-            self._process.believe(self._features(list(self._pending.values()))[0])
-        chosen = self._beside(centres[0], is_free)
+        if self._history.running:
+            self._process.believe(self._features(self._history.running)[0])
+        chosen = self._beside(centres[0])
         if chosen is None:
-            self._promising = self._climbed(centres, offset, float(known.min()), is_free)
+            self._promising = self._climbed(centres, offset, float(known.min()))
             if not self._promising:
                 return self._space.draw(self._random)
             chosen = self._promising.pop(0)
         self._untried.take_out(chosen)
-        self._pending[self._space.key(chosen)] = chosen
         return chosen
 
     def _fit(self, encoded: Array, data: list[_Timed], expected: Array) -> float:
@@ -134,32 +144,31 @@ class Surrogate:
         self._process.fit(encoded, residual - offset, TRIAL_ERRS**2 + errors**2)
         return offset
 
-    def _beside(self, best: Point, is_free: IsFree) -> Point | None:
+    def _beside(self, best: Point) -> Point | None:
         """A single change of `best` whose turn it is, whatever improvement there is to expect."""
         if len(self._timed) >= self._settles_at:
             return None
-        new = self._fastest(self._untried.in_place_of(best), is_free)
+        new = self._fastest(self._untried.in_place_of(best))
         if new is not None:
             return new
         self._turn += 1
         is_greedy = self._turn % GREEDY == 0
-        return self._fastest(self._space.neighbours(best), is_free) if is_greedy else None
+        return self._fastest(self._space.neighbours(best)) if is_greedy else None
 
-    def _fastest(self, points: Iterable[Point], is_free: IsFree) -> Point | None:
+    def _fastest(self, points: Iterable[Point]) -> Point | None:
         """Which of those that are free is believed the fastest."""
-        free = [point for point in points if is_free(point)]
+        free = [point for point in points if self._history.is_free(point)]
         if not free:
             return None
         candidates, estimates = self._features(free)
         mean, _ = self._process.predict(candidates)
         return free[int(np.argmin(mean + estimates))]
 
-    def _climbed(
-        self, centres: list[Point], offset: float, best: float, is_free: IsFree
-    ) -> list[Point]:
+    def _climbed(self, centres: list[Point], offset: float, best: float) -> list[Point]:
         """The best candidates that are free, after a step up from the first of them."""
         pool = self._pool(centres)
         worth = self._worth(pool, offset, best)
+        is_free = self._history.is_free
         tops = islice((pool[i] for i in np.argsort(worth) if is_free(pool[i])), CLIMBED)
         known = {self._space.key(point) for point in pool}
         beside = [point for top in tops for point in self._space.neighbours(top)]

@@ -12,9 +12,10 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     StringConstraints,
+    field_validator,
 )
 
-from search.records import DEFAULT_SAMPLER, CacheMode, TrialState
+from search.records import DEFAULT_SAMPLER, SAMPLERS, CacheMode, TrialState
 from service.db.models import JobState
 
 MOST_PROBLEMS = 1000
@@ -49,6 +50,17 @@ class JobRequest(BaseModel):
     peers: StrictBool = False
     cache: CacheMode = "hot"
     wait: StrictBool = False
+
+    @field_validator("sampler")
+    @classmethod
+    def _is_known(cls, name: str) -> str:
+        """Refuse a class by name: a request must not choose what code the service imports."""
+        if name not in SAMPLERS and ":" in name:
+            raise ValueError(
+                f"over HTTP one of {', '.join(SAMPLERS)}; a MODULE:CLASS runs with "
+                "`tilewise tune` on the machine that has it"
+            )
+        return name
 
 
 class TrialCounts(BaseModel):

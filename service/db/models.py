@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from search.records import CacheMode, FailureClass, TrialState
+from search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
 from service.db.base import Base, now
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -104,7 +104,7 @@ class Job(Base):
     trials: Mapped[int]
     seconds: Mapped[float | None]
     seed: Mapped[int] = mapped_column(BigInteger)
-    sampler: Mapped[str] = mapped_column(String(16))
+    sampler: Mapped[str] = mapped_column(String(LONGEST_SAMPLER))
     peers: Mapped[bool]
     cache: Mapped[CacheMode] = mapped_column(String(8), default="hot")
     state: Mapped[JobState] = mapped_column(String(16), default="queued")
@@ -148,7 +148,7 @@ class Trial(Base):
     steps: Mapped[list[Any]]
     params: Mapped[dict[str, Any]]
     state: Mapped[TrialState] = mapped_column(String(16))
-    origin: Mapped[str] = mapped_column(String(16))
+    origin: Mapped[str] = mapped_column(String(LONGEST_SAMPLER))
     failure: Mapped[FailureClass | None] = mapped_column(String(16))
     message: Mapped[str] = mapped_column(Text)
     gflops: Mapped[float | None]

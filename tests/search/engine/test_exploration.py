@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from search.engine import proposals
 from search.engine.exploration import Exploration
-from search.engine.proposals import GIVES_WAY, PRIOR, TRANSFER, Proposals
 from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord, TuneRequest
@@ -16,7 +14,8 @@ from search.timing.measure import summarise
 from tests.search.engine.test_tune import SQUARE, TARGET
 
 SPACE = Space(SQUARE, TARGET)
-POINTS = prior_points(Model.shipped(SPACE), 12)
+MODEL = Model.shipped(SPACE)
+POINTS = prior_points(MODEL, 12)
 
 
 def trial(number: int, seconds: float, state: str = "timed", pace: float | None = 1.0):
@@ -37,7 +36,7 @@ def explored(*trials: TrialRecord) -> Exploration:
     store = MemoryStore()
     for one in trials:
         store.add(one)
-    return Exploration(Model.shipped(SPACE), TuneRequest(trials=40), store, [])
+    return Exploration(MODEL, TuneRequest(trials=40), store, [])
 
 
 class Answering:
@@ -74,8 +73,8 @@ def test_the_control_of_a_resumed_search_is_the_first_about_as_fast_as_the_lucki
 
 def test_a_control_that_does_not_run_any_more_makes_way_for_the_next_to_be_the_best() -> None:
     search, runner = explored(trial(0, 1e-3)), Answering(2e-3, 3e-3, 0.5e-3, 0.4e-3)
-    for number in range(1, 5):
-        search.run(runner, POINTS[number], "prior")
+    for _, proposal in zip(range(4), search.ahead(runner), strict=False):
+        search.run(runner, proposal)
     assert runner.controls == [pytest.approx(1e-3), None, None, pytest.approx(0.5e-3)]
 
 
@@ -83,29 +82,3 @@ def test_the_usual_pace_is_that_of_trials_that_were_timed_to_the_end() -> None:
     stopped = trial(2, 3.0, "pruned", pace=1.7)
     search = explored(trial(0, 1.0, pace=None), trial(1, 1.0), stopped, trial(3, 1.1, pace=1.1))
     assert search.paces == [1.0, 1.1]
-
-
-@pytest.mark.parametrize(("seed", "drawn_from"), [(5, 8), (2**32 - 1, 2)])
-def test_a_resumed_sampler_draws_other_numbers(
-    seed: int, drawn_from: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, seeds = proposals.make_sampler, []
-
-    def noted(name: str, space: Space, seed: int, trials: int) -> Any:
-        seeds.append(seed)
-        return made(name, space, seed, trials)
-
-    monkeypatch.setattr(proposals, "make_sampler", noted)
-    stored = [trial(number, 1.0) for number in range(3)]
-    for trials in ([], stored):
-        Proposals(Model.shipped(SPACE), TuneRequest(seed=seed, sampler="local"), trials)
-    assert seeds == [seed, drawn_from]
-
-
-@pytest.mark.parametrize("starts", [0, 2])
-def test_one_of_the_prior_gives_way_to_what_near_problems_offer(starts: int) -> None:
-    given = POINTS[-1:] * starts
-    asked = Proposals(Model.shipped(SPACE), TuneRequest(sampler="local"), starts=given)
-    origins = [asked.next()[1] for _ in range(PRIOR + 2)]
-    assert origins.count(TRANSFER) == min(1, starts)
-    assert origins.count("prior") == PRIOR - GIVES_WAY * min(1, starts)

@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+from optuna.samplers import RandomSampler
 
 from kernels.problem import Matmul, parse_problem
 from kernels.schedule import Schedule
@@ -11,9 +12,9 @@ from search.finals.finals import CONTENDERS, FINALISTS
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
 from search.runner.child_process import CandidateFailureError
 from search.runner.runner import Runner
-from search.space.space import Space
 from search.store import MemoryStore
 from search.timing.turns import WORTH
+from tests.search.engine.faults import propose_rows
 from tests.search.runner import faulty_child
 from tests.search.runner.patience import Patient
 
@@ -118,6 +119,14 @@ def test_every_sampler_finds_untried_schedules(sampler: str) -> None:
     result, runner, _ = run(TuneRequest(trials=40, sampler=sampler))
     assert len(set(runner.hashes)) == 40
     assert result.trials[-1].origin == sampler
+
+
+def test_anybodys_sampler_by_name_and_any_instance_propose() -> None:
+    named, *_ = run(TuneRequest(trials=14, sampler="optuna.samplers:RandomSampler"))
+    assert named.trials[-1].origin == "optuna.samplers:RandomSampler"
+    sampler = RandomSampler(seed=3)
+    given, *_ = run(TuneRequest(trials=14), sampler=sampler)
+    assert given.trials[-1].origin == "RandomSampler"
 
 
 @pytest.mark.parametrize("sampler", [DEFAULT_SAMPLER, "random"])
@@ -402,6 +411,9 @@ def test_trials_of_another_space_are_kept_but_teach_nothing() -> None:
         ({"seconds": float("nan")}, "seconds"),
         ({"seed": -1}, "seed"),
         ({"sampler": "magic"}, "sampler"),
+        ({"sampler": "no module:Class"}, "sampler"),
+        ({"sampler": "module:"}, "sampler"),
+        ({"sampler": "m:" + "C" * 200}, "sampler"),
     ],
 )
 def test_bad_budgets_name_the_field(options, field: str) -> None:
@@ -439,9 +451,7 @@ def test_each_fault_costs_one_trial_of_a_real_job_which_goes_on(monkeypatch) -> 
         8,
         faulty_child.WRONG,
     ]
-    base = {p.name: p.values[0] for p in Space(problem, detect()).parameters}
-    points = [base | {"tile": f"{r}x1"} for r in rows]
-    monkeypatch.setattr("search.engine.proposals.prior_points", lambda *_: points)
+    propose_rows(monkeypatch, problem, rows)
 
     def runner(problem, target, request):
         return Patient(problem, target, request.seed, child="tests.search.runner.faulty_child")

@@ -45,3 +45,10 @@ def test_the_model_knows_what_a_dilated_filter_packs_of_an_image() -> None:
         modelled.append(amounts(space, point)["packed_a"])
         counted.append(count(space.problem, nest).packed_bytes["A"])
     assert modelled[1] / modelled[0] == pytest.approx(counted[1] / counted[0], rel=0.1)
+
+
+def test_the_model_prefers_what_uses_the_registers() -> None:
+    space = Space(SQUARE, WIDE)
+    point = {p.name: p.values[-1] for p in space.parameters} | {"outer": "cols", "unroll": 2}
+    few, many = (Model.shipped(space).log_time(point | {"tile": tile}) for tile in ("8x1", "8x3"))
+    assert many < few

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kernels.problem import parse_problem
 from kernels.schedule import check_legal
 from kernels.target import Target
-from search.samplers.registry import GridWalk
+from search.samplers.grid import GridSampler
 from search.space.space import Space
 from tests.kernels.strategies import problems
 from tests.search.targets import NARROW, WIDE
@@ -38,7 +38,7 @@ def _point(space: Space, index: int) -> dict[str, object]:
 
 def test_the_grid_walk_visits_every_point_once() -> None:
     space = Space(parse_problem("matmul:m=2,n=20,k=70,dtype=f32"), WIDE)
-    walks = [GridWalk(space, seed) for seed in (3, 4)]
+    walks = [GridSampler(space, seed) for seed in (3, 4)]
     points = [[tuple(walk.propose().items()) for _ in range(space.size)] for walk in walks]
     assert [len(set(walked)) for walked in points] == [space.size] * 2
     assert points[0][0] != points[1][0], "the seed says where it begins"

@@ -55,6 +55,7 @@ def test_a_bad_problem_names_its_key(client, sessions, problem, field, message):
         ({"seconds": -1}, "seconds", "out of range"),
         ({"seed": -1}, "seed", "out of range"),
         ({"sampler": "magic"}, "sampler", "not one of"),
+        ({"sampler": "os:system"}, "sampler", "over HTTP one of surrogate"),
         ({"wait": "yes"}, "wait", "valid boolean"),
         ({"trails": 64}, "trails", "unknown field"),
     ],

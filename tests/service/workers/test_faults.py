@@ -2,14 +2,15 @@
 
 from functools import partial
 
+from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from kernels.target import detect
 from search.engine.tune import tune
 from search.runner.runner import Limits, Runner
-from search.space.space import Space
 from service.db import reading
 from service.db.trials import SqlTrialStore
 from service.jobs import queue
+from tests.search.engine.faults import propose_rows
 from tests.search.runner import faulty_child
 from tests.service.conftest import PROBLEM
 
@@ -36,15 +37,11 @@ def test_each_fault_is_stored_with_its_class_and_the_job_is_done(
 ):
     rows = [1, *FAULTS, 8, faulty_child.WRONG]
 
-    def points(space: Space, _most: int):
-        base = {p.name: p.values[0] for p in space.parameters}
-        return [base | {"tile": f"{r}x1"} for r in rows]
-
     def runner(problem, target, request):
         limits = Limits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
         return Impatient(problem, target, request.seed, limits, "tests.search.runner.faulty_child")
 
-    monkeypatch.setattr("search.engine.proposals.prior_points", points)
+    propose_rows(monkeypatch, parse_problem(PROBLEM), rows)
     monkeypatch.setattr("service.workers.job_run.resolve", lambda _target: detect())
     job_id = submit(PROBLEM, trials=len(rows))
     assert run(job_id, tuner=partial(tune, make_runner=runner)).state == "done"

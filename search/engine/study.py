@@ -1,0 +1,232 @@
+"""A search as an Optuna study, by ask and tell.
+
+What the analytical model and near problems offer is enqueued, so that the study has it before the
+sampler is asked. The study lies in memory; that of a search that goes on is rebuilt from the
+stored trials. Any number of points can be asked for before the first is told.
+
+Of each trial the study has the parameters (as indices, `search.samplers.points`), the time in us
+as its value, the running median of its samples as intermediate values, and user attributes:
+`origin` says who proposed it, `hash` which schedule it is, `failure` the class of a failure.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from statistics import median
+from typing import Any
+
+import optuna
+from optuna.pruners import NopPruner
+from optuna.samplers import BaseSampler
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from search.errors import UsedUpError
+from search.model.analytical import Model
+from search.model.prior import prior_points
+from search.records import TrialRecord, TuneRequest
+from search.samplers.history import PACE, SCHEDULE
+from search.samplers.points import distributions, params_of, point_of
+from search.samplers.registry import make_sampler, over_space
+from search.space.points import Point
+from search.space.space import Space
+
+PRIOR = 10  # the most promising of the analytical model, before the sampler is asked
+PRIOR_OF = {"surrogate": 4}  # it knows the model, so that more of the like teaches it little
+LEAD = 2  # of them, ahead of what near problems offer
+GIVES_WAY = 1  # of them, where near problems offer something
+TRANSFER = "transfer"
+ORIGIN = "origin"
+METRIC = "time (us)"
+
+_STATES = {"timed": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A point that is to be tried.
+
+    Attributes:
+        trial: of the study, under way until it is told.
+        point: legal, and not proposed before.
+        origin: `prior`, `transfer`, or the sampler's name.
+    """
+
+    trial: Trial
+    point: Point
+    origin: str
+
+
+class SearchStudy:
+    """The study of one search.
+
+    Args:
+        model: of the space that may be tried.
+        request: sampler, seed and budget.
+        stored: trials of this job that are finished.
+        starts: points that did well on near problems, best first.
+        refused: hashes of schedules that are not to be tried.
+        prior: the analytical model's choice, where it is known already.
+        sampler: who proposes, instead of the sampler that the request names.
+
+    Attributes:
+        study: Optuna's.
+
+    Raises:
+        BudgetError: the sampler that the request names cannot be had.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        request: TuneRequest,
+        stored: Sequence[TrialRecord] = (),
+        starts: Iterable[Point] = (),
+        refused: Iterable[str] = (),
+        prior: Sequence[Point] | None = None,
+        sampler: BaseSampler | None = None,
+    ) -> None:
+        self._space = space = model.space
+        self._distributions = distributions(space)
+        self._taken = {*refused, *(trial.schedule.hash for trial in stored)}
+        self._is_used_up = False
+        self._name = request.sampler if sampler is None else str(sampler)
+        # A resumed sampler must not repeat the numbers that it drew before.
+        seed = (request.seed + len(stored)) % 2**32
+        if sampler is None:
+            chosen = make_sampler(request.sampler, model, seed, request.trials, self._taken)
+        else:
+            chosen = over_space(sampler, space, seed, self._taken)
+        self.study = rebuilt(space, stored, chosen)
+        most = PRIOR_OF.get(self._name, PRIOR)
+        starts = list(starts)
+        if starts:
+            most -= GIVES_WAY
+        first = prior_points(model, most) if prior is None else prior[:most]
+        self._enqueue(_beginning(first, starts), request.trials - len(stored))
+
+    def _enqueue(self, offered: Iterator[tuple[Point, str]], most: int) -> None:
+        """Put points before the sampler's: those that are legal and new, `most` at most."""
+        for point, origin in offered:
+            found = self._free(point)
+            if found is not None and most > 0:
+                self._taken.add(found)
+                most -= 1
+                attributes = {ORIGIN: origin, SCHEDULE: found}
+                self.study.enqueue_trial(params_of(self._space, point), attributes)
+
+    def ask(self) -> Proposal | None:
+        """A point whose schedule is legal and new, with its origin; None when none is left."""
+        if self._is_used_up:
+            return None
+        try:
+            trial = self.study.ask(self._distributions)
+        except UsedUpError:
+            self._is_used_up = True
+            return None
+        point = point_of(self._space, trial.params)
+        origin = trial.user_attrs.get(ORIGIN)
+        if origin is None:
+            found = self._free(point)
+            if found is None:  # a space of one point asks no sampler
+                self.study.tell(trial, state=TrialState.FAIL)
+                self._is_used_up = True
+                return None
+            self._taken.add(found)
+            origin = self._name
+            trial.set_user_attr(ORIGIN, origin)
+            trial.set_user_attr(SCHEDULE, found)
+        return Proposal(trial, point, origin)
+
+    def _free(self, point: Point) -> str | None:
+        """The hash of a point's schedule; None where it is illegal, refused or asked for."""
+        found = self._space.legal_hash(point)
+        return found if found not in self._taken else None
+
+    def tell(self, proposal: Proposal, record: TrialRecord) -> None:
+        """Take in what came of a proposal: complete, pruned with what was seen of it, or failed."""
+        trial = proposal.trial
+        for name, value in _attributes(record).items():
+            trial.set_user_attr(name, value)
+        for count, time_us in _seen(record).items():
+            trial.report(time_us, count)
+        state = _STATES[record.state]
+        self.study.tell(trial, _value(record), state)
+
+
+def rebuilt(
+    space: Space, stored: Iterable[TrialRecord], sampler: BaseSampler | None = None
+) -> optuna.Study:
+    """The study of a search whose trials are stored, in memory.
+
+    A trial of an earlier version's space has no parameters in it.
+    """
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news
+    try:
+        study = optuna.create_study(sampler=sampler, pruner=NopPruner(), direction="minimize")
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+    study.set_user_attr("problem", space.problem.canonical)
+    study.set_user_attr("target", space.target.canonical)
+    study.add_trials(_frozen(space, record) for record in stored)
+    return study
+
+
+def _frozen(space: Space, record: TrialRecord) -> FrozenTrial:
+    holds = space.holds(record.params)
+    return create_trial(
+        state=_STATES[record.state],
+        value=_value(record) if record.state == "timed" else _last(_seen(record)),
+        params=params_of(space, record.params) if holds else {},
+        distributions=distributions(space) if holds else {},
+        user_attrs=_attributes(record) | {ORIGIN: record.origin, SCHEDULE: record.schedule.hash},
+        intermediate_values=_seen(record),
+    )
+
+
+def _value(record: TrialRecord) -> float | None:
+    """What a trial is told with; one that was pruned keeps the last that was seen of it."""
+    return record.measurement.time_us if record.measurement and record.state == "timed" else None
+
+
+def _last(seen: dict[int, float]) -> float | None:
+    return seen[max(seen)] if seen else None
+
+
+def _seen(record: TrialRecord) -> dict[int, float]:
+    """What was known of a trial's time after so many samples: after 1, 2, 4, ... and all, in us."""
+    if record.measurement is None:
+        return {}
+    taken = [seconds / (record.pace or 1.0) * 1e6 for seconds in record.samples]
+    seen = running_medians(taken)
+    return seen | {max(1, len(taken)): record.measurement.time_us}
+
+
+def running_medians(samples: Sequence[float]) -> dict[int, float]:
+    """The median of the first 1, 2, 4, ... samples and of all; one of each would be many rows."""
+    counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
+    return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}
+
+
+def _attributes(record: TrialRecord) -> dict[str, Any]:
+    """What else is known of a trial; nothing where there is nothing."""
+    known = {
+        "number": record.number,
+        "gflops": record.measurement.gflops if record.measurement else None,
+        "compile_s": record.compile_s,
+        "rejected": record.rejected,
+        PACE: record.pace,
+        "max_error": record.max_error,
+        "failure": record.failure,
+        "message": record.message or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _beginning(prior: Sequence[Point], starts: Iterable[Point]) -> Iterator[tuple[Point, str]]:
+    points = iter(prior)
+    return chain(
+        ((point, "prior") for point in islice(points, LEAD)),
+        ((point, TRANSFER) for point in starts),
+        ((point, "prior") for point in points),
+    )

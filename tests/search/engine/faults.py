@@ -1,0 +1,22 @@
+"""A search whose first trials are the ones that a faulty child fails."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.problem import Problem
+from kernels.target import detect
+from search.space.space import Space
+
+
+def propose_rows(monkeypatch: pytest.MonkeyPatch, problem: Problem, rows: list[int]) -> None:
+    """Have every search of `problem` begin with tiles of these rows and one vector."""
+    tiles = tuple(f"{r}x1" for r in rows)
+    parameters = tuple(
+        replace(p, values=tiles) if p.name == "tile" else p
+        for p in Space(problem, detect()).parameters
+    )
+    base = {p.name: p.values[0] for p in parameters}
+    monkeypatch.setattr(Space, "parameters", parameters)
+    points = [base | {"tile": tile} for tile in tiles]
+    monkeypatch.setattr("search.engine.study.prior_points", lambda *_: points)

@@ -1,0 +1,213 @@
+"""A search as an Optuna study: what is enqueued, asked and told, and what a store rebuilds."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from kernels.problem import parse_problem
+from search.engine.study import (
+    GIVES_WAY,
+    ORIGIN,
+    PRIOR,
+    PRIOR_OF,
+    TRANSFER,
+    Proposal,
+    SearchStudy,
+    rebuilt,
+)
+from search.model.analytical import Model
+from search.records import SAMPLERS, TrialRecord, TuneRequest
+from search.samplers.history import SCHEDULE
+from search.samplers.points import point_of
+from search.space.space import Space
+from search.timing.measure import summarise
+from tests.search.samplers.landscape import beside, seconds, timed
+from tests.search.targets import SQUARE, WIDE
+
+QUICK = [name for name in SAMPLERS if name != "gp"]
+SPACE = Space(SQUARE, WIDE)
+MODEL = Model.shipped(SPACE)
+
+
+def tell_timed(search: SearchStudy, proposal: Proposal, number: int) -> TrialRecord:
+    record = timed(SPACE, number, proposal.point, seconds(SPACE, proposal.point))
+    record = replace(record, origin=proposal.origin)
+    search.tell(proposal, record)
+    return record
+
+
+def best_of(sampler: str, seed: int, trials: int, in_flight: int = 1) -> float:
+    search = SearchStudy(MODEL, TuneRequest(sampler=sampler, seed=seed))
+    waiting, taken = [], []
+    for number in range(trials):
+        waiting.append(search.ask())
+        taken.append(seconds(SPACE, waiting[-1].point))
+        if len(waiting) == in_flight:
+            tell_timed(search, waiting.pop(0), number)
+    return min(taken)
+
+
+@pytest.mark.parametrize("sampler", QUICK)
+def test_many_can_be_asked_for_before_the_first_is_told(sampler: str) -> None:
+    search = SearchStudy(MODEL, TuneRequest(sampler=sampler))
+    first = PRIOR_OF.get(sampler, PRIOR)
+    asked = [search.ask() for _ in range(first + 12)]
+    hashes = {SPACE.schedule(proposal.point).hash for proposal in asked}
+    assert len(hashes) == len(asked)
+    assert [proposal.origin for proposal in asked] == ["prior"] * first + [sampler] * 12
+    assert all(trial.state is TrialState.RUNNING for trial in search.study.trials)
+    for number, proposal in enumerate(asked):
+        tell_timed(search, proposal, number)
+    assert SPACE.schedule(search.ask().point).hash not in hashes
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_models_find_what_random_search_does_not(in_flight: int) -> None:
+    def reached(sampler: str) -> float:
+        return float(np.median([best_of(sampler, seed, 50, in_flight) for seed in range(3)]))
+
+    by_chance = reached("random")
+    assert reached("surrogate") < reached("local") < by_chance
+
+
+def test_what_is_offered_is_enqueued_with_its_origin_before_the_sampler_is_asked() -> None:
+    start = beside(SPACE, 5)[0]
+    search = SearchStudy(MODEL, TuneRequest(), starts=[start, start])
+    waiting = search.study.get_trials(states=(TrialState.WAITING,))
+    origins = ["prior", "prior", TRANSFER, "prior"]
+    assert [trial.user_attrs[ORIGIN] for trial in waiting] == origins
+    asked = [search.ask() for _ in range(5)]
+    assert [proposal.origin for proposal in asked] == [*origins, "surrogate"]
+    assert asked[2].point == start
+
+
+@pytest.mark.parametrize("starts", [0, 2])
+def test_one_of_the_prior_gives_way_to_what_near_problems_offer(starts: int) -> None:
+    given = beside(SPACE, 5)[:1] * starts
+    search = SearchStudy(MODEL, TuneRequest(sampler="local"), starts=given)
+    origins = [search.ask().origin for _ in range(PRIOR + 2)]
+    assert origins.count(TRANSFER) == min(1, starts)
+    assert origins.count("prior") == PRIOR - GIVES_WAY * min(1, starts)
+
+
+def test_no_more_is_enqueued_than_the_budget_has_trials() -> None:
+    search = SearchStudy(MODEL, TuneRequest(trials=3, sampler="local"))
+    assert len(search.study.trials) == 3
+
+
+def ended(search: SearchStudy) -> list[TrialRecord]:
+    """A trial of each state, told."""
+    asked = [search.ask() for _ in range(3)]
+    first = replace(timed(SPACE, 0, asked[0].point, 2e-3), samples=(4e-3,) * 6, pace=2.0)
+    samples = (9e-3, 7e-3, 8e-3)
+    seen = summarise(list(samples), SQUARE.flops)
+    second = replace(
+        timed(SPACE, 1, asked[1].point, 1.0), state="pruned", measurement=seen, samples=samples
+    )
+    third = TrialRecord(
+        2, SPACE.schedule(asked[2].point), asked[2].point, "failed", "", "crash", "SIGSEGV"
+    )
+    told = []
+    for proposal, record in zip(asked, (first, second, third), strict=True):
+        told.append(replace(record, origin=proposal.origin))
+        search.tell(proposal, told[-1])
+    return told
+
+
+def test_a_trial_is_told_by_its_state_with_what_was_seen_of_it() -> None:
+    search = SearchStudy(MODEL, TuneRequest())
+    ended(search)
+    complete, pruned, failed = search.study.get_trials(deepcopy=False)[:3]
+    states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    assert (complete.state, pruned.state, failed.state) == states
+    assert complete.value == pytest.approx(2e3) and complete.user_attrs["pace"] == 2.0
+    assert complete.intermediate_values == pytest.approx({1: 2e3, 2: 2e3, 4: 2e3, 6: 2e3})
+    assert pruned.intermediate_values == pytest.approx({1: 9e3, 2: 8e3, 3: 8e3})
+    assert pruned.value == pytest.approx(8e3)
+    assert failed.user_attrs["failure"] == "crash" and failed.user_attrs["message"] == "SIGSEGV"
+
+
+def told_of(trial: optuna.trial.FrozenTrial) -> tuple[object, ...]:
+    values = (trial.params, trial.distributions, trial.value, trial.intermediate_values)
+    return trial.number, trial.state, *values, trial.user_attrs
+
+
+def test_the_study_that_a_store_rebuilds_is_the_study_as_it_was() -> None:
+    search = SearchStudy(MODEL, TuneRequest())
+    told = ended(search)
+    for number in (3, 4):
+        told.append(tell_timed(search, search.ask(), number))
+    finished = [trial for trial in search.study.trials if trial.state.is_finished()]
+    again = rebuilt(SPACE, told)
+    assert [told_of(trial) for trial in again.trials] == [told_of(trial) for trial in finished]
+    assert again.best_params == search.study.best_params
+    assert again.user_attrs == search.study.user_attrs
+
+
+def test_a_trial_of_an_earlier_space_is_in_the_study_and_is_not_tried_again() -> None:
+    other = timed(SPACE, 0, beside(SPACE, 5)[0], 1e-3)
+    stale = replace(other, params={"tile": "99x99"})
+    search = SearchStudy(MODEL, TuneRequest(), [stale], [other.params])
+    first = search.study.trials[0]
+    assert first.params == {} and first.user_attrs[SCHEDULE] == other.schedule.hash
+    assert other.params not in [search.ask().point for _ in range(30)]
+
+
+def test_a_failed_trial_is_not_proposed_again_and_teaches_nothing() -> None:
+    search = SearchStudy(MODEL, TuneRequest())
+    point = search.ask().point
+    failed = TrialRecord(0, SPACE.schedule(point), point, "failed", "prior", "crash", "SIGSEGV")
+    again = SearchStudy(MODEL, TuneRequest(), [failed])
+    later = [again.ask().point for _ in range(30)]
+    assert SPACE.schedule(point) not in {SPACE.schedule(p) for p in later}
+
+
+def test_what_is_refused_is_not_proposed() -> None:
+    refused = SPACE.schedule(SearchStudy(MODEL, TuneRequest()).ask().point).hash
+    search = SearchStudy(MODEL, TuneRequest(), refused=[refused])
+    assert refused not in {SPACE.schedule(search.ask().point).hash for _ in range(30)}
+
+
+@pytest.mark.parametrize("sampler", QUICK)
+def test_a_small_space_is_used_up_and_then_over(sampler: str) -> None:
+    space = Space(parse_problem("matmul:m=1,n=4,k=4,dtype=f32"), WIDE)
+    search = SearchStudy(Model.shipped(space), TuneRequest(sampler=sampler, trials=1000))
+    points = []
+    while (proposal := search.ask()) is not None:
+        points.append(proposal.point)
+        search.tell(proposal, timed(space, len(points), proposal.point, 1e-3))
+        assert len(points) < 1000
+    assert len({space.schedule(p) for p in points}) == len(points) > 10
+    assert search.ask() is None
+
+
+def test_a_space_of_one_schedule_is_over_after_it() -> None:
+    space = Space(SQUARE, WIDE)
+    only = space.draw(Random(1))
+    vars(space)["parameters"] = tuple(replace(p, values=(only[p.name],)) for p in space.parameters)
+    search = SearchStudy(Model.shipped(space), TuneRequest(), prior=[])
+    proposal = search.ask()
+    assert proposal is not None and proposal.point == only
+    assert search.ask() is None
+
+
+@pytest.mark.parametrize("stored", [0, 3])
+def test_a_resumed_sampler_draws_other_numbers(stored: int) -> None:
+    told = [timed(SPACE, i, point, 1.0) for i, point in enumerate(beside(SPACE, 4)[:stored])]
+    request = TuneRequest(seed=5, sampler="random")
+    points = [SearchStudy(MODEL, request, told, prior=[]).ask().point for _ in range(2)]
+    fresh = SearchStudy(MODEL, request, prior=[]).ask().point
+    assert points[0] == points[1]
+    assert (points[0] == fresh) == (stored == 0)
+
+
+def test_any_sampler_may_propose() -> None:
+    sampler = optuna.samplers.QMCSampler(seed=1, warn_independent_sampling=False)
+    search = SearchStudy(MODEL, TuneRequest(), sampler=sampler)
+    asked = [search.ask() for _ in range(PRIOR + 5)]
+    assert {proposal.origin for proposal in asked} == {"prior", "QMCSampler"}
+    assert [point_of(SPACE, p.trial.params) for p in asked] == [p.point for p in asked]

@@ -1,0 +1,54 @@
+"""A made-up landscape of times, and studies over it."""
+
+from itertools import islice
+from random import Random
+
+import optuna
+
+from search.engine.study import rebuilt
+from search.records import TrialRecord
+from search.samplers.points import distributions, point_of
+from search.space.points import Point
+from search.space.space import Space
+from search.timing.measure import summarise
+
+
+def timed(space: Space, number: int, point: Point, seconds: float) -> TrialRecord:
+    return TrialRecord(
+        number,
+        space.schedule(point),
+        point,
+        "timed",
+        "test",
+        measurement=summarise([seconds] * 6, space.problem.flops),
+    )
+
+
+def seconds(space: Space, point: Point) -> float:
+    """A smooth landscape whose best is far from where the prior begins."""
+    goal = {"tile": "3x6", "unroll": 1, "depth": 96, "cols": 1024, "rows": 16, "pack_a": True}
+    apart = sum(
+        (a - b) ** 2
+        for p in space.parameters
+        for a, b in zip(
+            p.encode(point[p.name]), p.encode(goal.get(p.name, p.values[0])), strict=True
+        )
+    )
+    return 1e-3 * (1 + apart)
+
+
+def beside(space: Space, seed: int) -> list[Point]:
+    """A point drawn at random, and some of its neighbours."""
+    middle = space.draw(Random(seed))
+    return [middle, *islice(space.neighbours(middle), 15)]
+
+
+def study_of(space: Space, points: list[Point], sampler: optuna.samplers.BaseSampler):
+    """A study in which `points` took what the landscape says."""
+    told = [timed(space, i, point, seconds(space, point)) for i, point in enumerate(points)]
+    return rebuilt(space, told, sampler)
+
+
+def ask(study: optuna.Study, space: Space) -> tuple[optuna.Trial, Point]:
+    trial = study.ask(distributions(space))
+    return trial, point_of(space, trial.params)

@@ -1,0 +1,186 @@
+"""The default sampler: what it proposes, and what it makes of what it is told."""
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from optuna.trial import TrialState
+
+from search.engine.study import PRIOR_OF, SearchStudy, rebuilt
+from search.model.analytical import Model
+from search.model.prior import prior_points
+from search.records import TrialRecord, TuneRequest
+from search.samplers import features, surrogate
+from search.samplers.gaussian_process import Array
+from search.samplers.surrogate import SurrogateSampler
+from search.samplers.untried import FEW_VALUES
+from search.space.points import Point
+from search.space.space import Space
+from tests.search.samplers.landscape import ask, beside, seconds, study_of, timed
+from tests.search.targets import NARROW, SQUARE, WIDE
+
+
+def screened(space: Space, trials: int, best: dict[str, object]) -> list[TrialRecord]:
+    """A search of times that the model explains, but for what `best` is faster by."""
+
+    def seconds(point: Point) -> float:
+        is_best = all(point[name] == value for name, value in best.items())
+        return np.exp(Model.shipped(space).log_time(point)) * (0.7 if is_best else 1.0)
+
+    search = SearchStudy(Model.shipped(space), TuneRequest(trials=trials))
+    told = []
+    for number in range(trials):
+        proposal = search.ask()
+        record = timed(space, number, proposal.point, seconds(proposal.point))
+        told.append(replace(record, origin=proposal.origin))
+        search.tell(proposal, told[-1])
+    return told
+
+
+def test_each_value_of_few_has_a_trial_soon_whatever_the_model_says_of_it() -> None:
+    space = Space(SQUARE, WIDE)
+    few = {p.name: p.values for p in space.parameters if len(p.values) <= FEW_VALUES}
+    told = screened(space, 24, {})
+    first = PRIOR_OF["surrogate"]
+    untried = sum(len(set(v) - {t.params[n] for t in told[:first]}) for n, v in few.items())
+    assert {"unroll", "outer", "pack_a", "pack_b", "prefetch"} <= few.keys()
+    assert untried >= 4  # the prior alone is of one mind
+    for name, values in few.items():
+        assert {t.params[name] for t in told[: first + untried]} == set(values)
+
+
+@pytest.mark.parametrize("turns", [1, 10**9])
+def test_a_greedy_turn_changes_one_thing_of_what_was_timed(turns: int, monkeypatch) -> None:
+    monkeypatch.setattr(surrogate, "GREEDY", turns)
+    space = Space(SQUARE, WIDE)
+    told = screened(space, 40, {"tile": "3x6"})
+    few = [p.values for p in space.parameters if len(p.values) <= FEW_VALUES]
+    screens = PRIOR_OF["surrogate"] + sum(map(len, few))
+    points = [trial.params for trial in told]
+    beside = [
+        any(points[i] in space.neighbours(earlier) for earlier in points[:i])
+        for i in range(screens, int(0.75 * len(points)))
+    ]
+    assert len(beside) > 5
+    assert all(beside) == (turns == 1)
+
+
+def test_what_the_model_fears_is_found_where_it_is_the_best() -> None:
+    space = Space(SQUARE, WIDE)
+    prior = {point["unroll"] for point in prior_points(Model.shipped(space), PRIOR_OF["surrogate"])}
+    feared = max(set(space.values("unroll")) - prior, key=int)
+    told = screened(space, 24, {"unroll": feared})
+    best = min(told, key=lambda trial: trial.measurement.time_us)
+    assert best.params["unroll"] == feared
+
+
+@pytest.mark.parametrize(("staying", "farthest"), [(1, {1, 2}), (surrogate.PROMISING, {3, 4, 5})])
+def test_a_climb_goes_on_from_one_proposal_to_the_next(
+    staying: int, farthest: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By single changes, without a random candidate and with nothing timed meanwhile.
+
+    Where only the one that is proposed stays, a neighbour's neighbour is the end.
+    """
+    monkeypatch.setattr(surrogate, "RANDOM", 0)
+    monkeypatch.setattr(surrogate, "FRESH", 0)
+    monkeypatch.setattr(surrogate, "PROMISING", staying)
+    space = Space(SQUARE, WIDE)
+    tried = [space.draw(Random(seed)) for seed in range(6)]
+    study = study_of(space, tried, SurrogateSampler(space, trials=40))
+    asked = [ask(study, space)[1] for _ in range(8)]
+    away = [min(sum(point[n] != other[n] for n in point) for other in tried) for point in asked]
+    assert max(away) in farthest
+
+
+def test_what_is_under_way_is_believed_until_it_ends_however_it_ends(monkeypatch) -> None:
+    space = Space(SQUARE, WIDE)
+    sampler = SurrogateSampler(space, trials=40)
+    study = study_of(space, beside(space, 3)[:6], sampler)
+    believed: list[int] = []
+    monkeypatch.setattr(sampler._process, "believe", lambda points: believed.append(len(points)))
+    first, point = ask(study, space)
+    assert believed == []
+    second, _ = ask(study, space)
+    assert believed == [1]
+    study.tell(first, seconds(space, point) * 1e6)
+    study.tell(second, state=TrialState.FAIL)
+    ask(study, space)
+    assert believed == [1], "nothing is under way any more"
+
+
+@pytest.mark.parametrize("trials", [8, 80])
+def test_the_last_part_of_a_budget_is_not_for_screening(trials: int, monkeypatch) -> None:
+    space, asked = Space(SQUARE, WIDE), []
+    *points, other = beside(space, 3)[:7]
+
+    def fastest(_sampler, _points) -> Point:
+        asked.append("a value nobody has tried, or a neighbour of the best")
+        return other
+
+    monkeypatch.setattr(SurrogateSampler, "_fastest", fastest)
+    ask(study_of(space, points, SurrogateSampler(space, trials=trials)), space)
+    assert bool(asked) == (trials == 80), "six of eight is where it settles"
+
+
+def test_the_model_sees_the_newest_and_of_the_older_the_fastest(monkeypatch) -> None:
+    monkeypatch.setattr(surrogate, "MOST_DATA", 8)
+    space = Space(SQUARE, WIDE)
+    sampler = SurrogateSampler(space, trials=40)
+    taken = [5.0, 1.0, 7.0, 2.0, 8.0, 3.0, 4.0, 6.0, 9.0, 9.1, 9.2, 9.3]
+    told = zip(beside(space, 3), taken, strict=False)
+    records = [timed(space, number, point, took) for number, (point, took) in enumerate(told)]
+    ask(rebuilt(space, records, sampler), space)
+    seen = [round(float(np.exp(one.log_time)) / 1e6, 3) for one in sampler._data()]
+    assert seen == [1.0, 2.0, 3.0, 4.0, 9.0, 9.1, 9.2, 9.3]
+
+
+def believed(space: Space, points: list[Point], luck: float, paces: tuple[float, float]) -> Array:
+    """How much slower than its model each point seems to be, as logarithms.
+
+    Args:
+        luck: by how much the first was told too fast.
+        paces: of the machine while the first was timed, and while the others were.
+    """
+    sampler = SurrogateSampler(space, trials=40)
+    records = []
+    for number, point in enumerate(points):
+        met = seconds(space, point) * np.exp(-luck if number == 0 else 0)
+        records.append(replace(timed(space, number, point, met), pace=paces[min(number, 1)]))
+    ask(rebuilt(space, records, sampler), space)
+    mean, _ = sampler._process.predict(sampler._features(points)[0])
+    return mean
+
+
+@pytest.mark.parametrize(("unusual", "usual"), [(1.5, 1.0), (0.7, 1.0), (1.0, 1.5)])
+def test_what_was_fast_at_an_unusual_pace_is_believed_less(unusual: float, usual: float) -> None:
+    space = Space(SQUARE, WIDE)
+    first, *_ = believed(space, beside(space, 3), 0.36, (unusual, usual))
+    trusted, *_ = believed(space, beside(space, 3), 0.36, (usual, usual))
+    assert first > trusted + 0.05
+
+
+def test_luck_within_what_trials_err_is_not_wholly_believed(monkeypatch) -> None:
+    space = Space(SQUARE, WIDE)
+
+    def believed_of(luck: float) -> float:
+        lucky, *others = believed(space, beside(space, 7), luck, (1.0, 1.0))
+        plain, *same = believed(space, beside(space, 7), 0, (1.0, 1.0))
+        return (plain - np.median(same)) - (lucky - np.median(others))
+
+    luck = 2 * surrogate.TRIAL_ERRS
+    assert believed_of(luck) < 0.9 * luck
+    monkeypatch.setattr(surrogate, "TRIAL_ERRS", 0.0)
+    assert believed_of(luck) > 0.95 * luck
+
+
+def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch):
+    monkeypatch.setattr(features, "MOST", 8)
+    space, random = Space(SQUARE, NARROW), Random(1)
+    points = [space.draw(random) for _ in range(20)]
+    seen = features.Features(Model.shipped(space))
+    for some in (points[:6], points[2:10], points[12:], points[:6]):
+        codes, estimates = seen(some)
+        assert codes.tolist() == [list(space.encode(point)) for point in some]
+        assert estimates.tolist() == [Model.shipped(space).log_time(point) for point in some]
