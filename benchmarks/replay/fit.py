@@ -23,7 +23,7 @@ from scipy.stats import spearmanr
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
 from search.model.analytical import amounts
-from search.model.weights import AMOUNTS, FITTED, READS, UNHIDDEN
+from search.model.weights import AMOUNTS, FITTED_WEIGHTS, READS, UNHIDDEN
 from search.replay.recording import Recording
 from search.space.space import Space
 
@@ -83,12 +83,13 @@ def main() -> int:
     parser.add_argument("spaces", nargs="*", type=Path)
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--without", default="", help="judge this one, do not fit to it")
-    either.add_argument("--judge", choices=FITTED, help="fit nothing, judge these weights")
+    either.add_argument("--judge", choices=FITTED_WEIGHTS, help="fit nothing, judge these weights")
     args = parser.parse_args()
     paths = args.spaces or [SPACES / f"{name}.json.gz" for name in PROBLEMS]
     data = {f"{path.parent.name}/{path.name.split('.')[0]}": read(path) for path in paths}
     if args.judge:
-        weights, overlap = np.array(FITTED[args.judge].cycles), FITTED[args.judge].overlap
+        judged = FITTED_WEIGHTS[args.judge]
+        weights, overlap = np.array(judged.cycles), judged.overlap
     else:
         used = [pair for name, pair in data.items() if name.split("/")[1] != args.without]
         weights, overlap = fit(used)

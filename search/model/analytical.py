@@ -90,7 +90,8 @@ def _add_computing(
     latency = ADD_LATENCY if workload.adds_apart else FMA_LATENCY
     instructions = rows * vectors * (2 if workload.adds_apart else 1)
     busy = max(instructions / FMA_UNITS, latency, (rows + vectors) / LOADS_PER_CYCLE)
-    steps = sizes.calls * (sizes.depth * workload.dims.taps / workload.arithmetic.depth)
+    calls = sizes.calls
+    steps = calls * (sizes.depth * workload.dims.taps / workload.arithmetic.depth)
     out["multiply_adds"] = steps * busy * sizes.computed_share(cols, workload.lanes)
     out["loads"] = steps * (rows + vectors) / LOADS_PER_CYCLE
     enough = LATENCY_HIDING_CHAINS * latency / FMA_LATENCY
@@ -99,7 +100,7 @@ def _add_computing(
     out["unrolled"] = out["multiply_adds"] * log2(unroll)
     used = (rows * vectors + vectors) / workload.target.vector_registers
     out["crowded"] = out["unrolled"] * max(0, used - CROWDED_FROM)
-    out["calls"] = sizes.calls
+    out["calls"] = calls
     out["edges"] = out["multiply_adds"] * sizes.edge_share(rows, cols)
 
 

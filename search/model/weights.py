@@ -88,9 +88,12 @@ class Weights:
     overlap: float
 
 
-USUAL = Weights(tuple(ZEN5.values()), overlap=8.0)
-FITTED = {"znver5": USUAL, "cascadelake": Weights(tuple(CASCADE_LAKE.values()), overlap=1.0)}
-"""By LLVM's names of the processors whose spaces they were fitted to."""
+DEFAULT_WEIGHTS = Weights(tuple(ZEN5.values()), overlap=8.0)
+FITTED_WEIGHTS = {
+    "znver5": DEFAULT_WEIGHTS,
+    "cascadelake": Weights(tuple(CASCADE_LAKE.values()), overlap=1.0),
+}
+"""Weights by LLVM's name of the processor whose recorded spaces they were fitted to."""
 
 
 def shipped(target: Target) -> Weights:
@@ -101,4 +104,4 @@ def shipped(target: Target) -> Weights:
     weights of Cascade Lake choose schedules with 77 to 100% of the best one's speed, those of Zen 5
     schedules with 38 to 100%.
     """
-    return FITTED["cascadelake"] if is_intel(target.cpu) else USUAL
+    return FITTED_WEIGHTS["cascadelake"] if is_intel(target.cpu) else DEFAULT_WEIGHTS

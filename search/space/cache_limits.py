@@ -8,7 +8,7 @@ from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target.model import KIB, Target
 
-MIN_SCRATCH_BYTES = 32 * KIB * KIB  # of packed blocks that any target may hold
+MIN_SCRATCH_BYTES = 32 * KIB * KIB  # a packed block may take as much, however small the last cache
 SHALLOW_DEPTH = 128  # elements; a reduction that is cut this short is not cut any shorter
 
 

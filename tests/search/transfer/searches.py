@@ -6,7 +6,7 @@ from random import Random
 from kernels.problem import parse_problem
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.model.weights import AMOUNTS, USUAL, Weights
+from search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, Weights
 from search.records import Solved
 from search.space.space import Space
 from tests.search.targets import WIDE
@@ -23,9 +23,9 @@ def solved(text: str, target: str = HERE, **changes) -> Solved:
 SHAPES = ("m=1000,n=1000,k=700", "m=100,n=2000,k=500", "m=300,n=300,k=300", "m=24,n=1500,k=900")
 
 
-def costs(overlap: float = USUAL.overlap, **factors: float) -> Weights:
+def costs(overlap: float = DEFAULT_WEIGHTS.overlap, **factors: float) -> Weights:
     """The shipped costs, some of them so many times as high."""
-    cycles = zip(AMOUNTS, USUAL.cycles, strict=True)
+    cycles = zip(AMOUNTS, DEFAULT_WEIGHTS.cycles, strict=True)
     return Weights(tuple(cost * factors.get(name, 1.0) for name, cost in cycles), overlap)
 
 

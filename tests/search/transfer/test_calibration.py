@@ -10,7 +10,7 @@ import pytest
 from kernels.problem import parse_problem
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.model.weights import AMOUNTS, FITTED, USUAL, Weights, shipped
+from search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from search.records import Solved
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -56,11 +56,11 @@ def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float
     """The loss of the trials and the prior's add up to the least there, whatever else moves."""
     true = costs(b_rows_from_l2=5, packed_b=3)
     timed = [calibration._timed(WIDE, known) for known in searched_with(true)]
-    known, still = calibration._together(timed, USUAL), np.zeros(len(AMOUNTS))
-    moved = calibration._moved(known, still, USUAL.overlap, width)
+    known, still = calibration._together(timed, DEFAULT_WEIGHTS), np.zeros(len(AMOUNTS))
+    moved = calibration._moved(known, still, DEFAULT_WEIGHTS.overlap, width)
 
     def loss(moved: calibration.Array) -> float:
-        *_, errors = calibration._system(known, moved, USUAL.overlap)
+        *_, errors = calibration._system(known, moved, DEFAULT_WEIGHTS.overlap)
         return errors / TRIAL_ERROR**2 + float(moved @ moved) / width**2
 
     assert loss(moved) < loss(still)
@@ -72,16 +72,16 @@ def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
-@pytest.mark.parametrize("slightly", [USUAL, costs(packed_a=1.1, loads=0.9)])
+@pytest.mark.parametrize("slightly", [DEFAULT_WEIGHTS, costs(packed_a=1.1, loads=0.9)])
 def test_what_the_shipped_costs_explain_moves_nothing(slightly: Weights, noise: float) -> None:
     model = Model.shipped(Space(parse_problem(NEW), WIDE))
-    assert calibrate(model, searched_with(slightly, noise=noise)) == USUAL
+    assert calibrate(model, searched_with(slightly, noise=noise)) == DEFAULT_WEIGHTS
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_errors_that_no_cost_explains_are_not_learnt(seed: int) -> None:
     model = Model.shipped(Space(parse_problem(NEW), WIDE))
-    assert calibrate(model, searched_with(USUAL, noise=0.3, seed=seed)) == USUAL
+    assert calibrate(model, searched_with(DEFAULT_WEIGHTS, noise=0.3, seed=seed)) == DEFAULT_WEIGHTS
 
 
 def test_single_columns_and_several_threads_teach_nothing() -> None:
@@ -118,10 +118,10 @@ def test_intels_processors_begin_with_cascade_lakes_costs_and_any_other_with_the
     intels = ("cascadelake", "skylake-avx512", "rocketlake", "graniterapids", "haswell")
     others = ("znver5", "znver3", "apple-m1")
     found = {cpu: shipped(replace(WIDE, cpu=cpu)) for cpu in (*intels, *others)}
-    assert {found[cpu] for cpu in intels} == {FITTED["cascadelake"]}
-    assert {found[cpu] for cpu in others} == {USUAL} != {FITTED["cascadelake"]}
+    assert {found[cpu] for cpu in intels} == {FITTED_WEIGHTS["cascadelake"]}
+    assert {found[cpu] for cpu in others} == {DEFAULT_WEIGHTS} != {FITTED_WEIGHTS["cascadelake"]}
     space = Space(SQUARE, replace(WIDE, cpu="cascadelake"))
-    assert Model.shipped(space).weights == FITTED["cascadelake"]
+    assert Model.shipped(space).weights == FITTED_WEIGHTS["cascadelake"]
 
 
 def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:

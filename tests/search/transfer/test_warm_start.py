@@ -1,6 +1,6 @@
 from kernels.problem import parse_problem
 from search.model.analytical import Model
-from search.model.weights import USUAL
+from search.model.weights import DEFAULT_WEIGHTS
 from search.records import Solved, TuneRequest
 from search.space.space import Space
 from search.store import MemoryStore
@@ -13,7 +13,7 @@ from tests.search.transfer.searches import costs, searched_with, solved
 def test_a_warm_search_has_both_costs_and_starting_points() -> None:
     model = Model.shipped(Space(parse_problem("matmul:m=900,n=1000,k=700,dtype=f32"), WIDE))
     found, starts = warmed(model, MemoryStore(searched_with(costs(1.0, b_rows_from_l2=5))))
-    assert found.weights.overlap < USUAL.overlap
+    assert found.weights.overlap < DEFAULT_WEIGHTS.overlap
     assert starts and all(model.space.holds(point) for point in starts)
     assert warmed(model, MemoryStore()) == (model, [])
 
