@@ -39,7 +39,7 @@ from search.engine.tune import tune
 from search.records import TrialRecord, TuneRequest
 from search.runner.child_process import CandidateFailureError
 from search.runner.runner import Runner
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from search.store import MemoryStore
 

@@ -23,7 +23,7 @@ from scipy.stats import spearmanr
 from benchmarks.places import SPACES
 from benchmarks.replay.problems import PROBLEMS
 from search.model.analytical import amounts
-from search.model.weights import EXTRA, FITTED, NAMES, TRAFFIC
+from search.model.weights import AMOUNTS, FITTED_WEIGHTS, READS, UNHIDDEN
 from search.replay.recording import Recording
 from search.space.space import Space
 
@@ -39,15 +39,15 @@ def read(path: Path) -> tuple[Array, Array]:
     recording = Recording.load(path)
     space = Space(recording.problem, recording.target)
     trials = [t for t in recording.by_time() if space.holds(t.params)]
-    rows = [[amounts(space, t.params)[name] for name in NAMES] for t in trials]
+    rows = [[amounts(space, t.params)[name] for name in AMOUNTS] for t in trials]
     return np.array(rows), np.array([recording.time_us(t) for t in trials])
 
 
 def predict(rows: Array, weights: Array, overlap: float) -> Array:
-    """Cycles of each row of amounts, as `search.model.analytical.log_time` puts them together."""
+    """Cycles of each row of amounts, as `search.model.analytical.Model` puts them together."""
     cycles = rows * weights
-    traffic = cycles[:, [name in TRAFFIC for name in NAMES]].sum(axis=1)
-    extra = cycles[:, [name in EXTRA for name in NAMES]].sum(axis=1)
+    traffic = cycles[:, [name in READS for name in AMOUNTS]].sum(axis=1)
+    extra = cycles[:, [name in UNHIDDEN for name in AMOUNTS]].sum(axis=1)
     computing = cycles.sum(axis=1) - traffic - extra
     both: Array = (computing**overlap + traffic**overlap) ** (1 / overlap)
     return extra + both
@@ -68,10 +68,10 @@ def fit(spaces: list[tuple[Array, Array]]) -> tuple[Array, float]:
         # What nothing speaks for stays near zero.
         return np.concatenate([*parts, WEAK * x[:-1], [x[0] - 1]])
 
-    start = np.full(len(NAMES) + 1, 0.1)
+    start = np.full(len(AMOUNTS) + 1, 0.1)
     start[0], start[-1] = 1.0, 1.5
-    lowest = np.append(np.full(len(NAMES), 1e-9), 1.0)
-    highest = np.append(np.full(len(NAMES), np.inf), 8.0)
+    lowest = np.append(np.full(len(AMOUNTS), 1e-9), 1.0)
+    highest = np.append(np.full(len(AMOUNTS), np.inf), 8.0)
     found = least_squares(errors, start, bounds=(lowest, highest)).x
     weights_found: Array = found[:-1] * scale
     return weights_found / weights_found[0], float(found[-1])
@@ -83,16 +83,17 @@ def main() -> int:
     parser.add_argument("spaces", nargs="*", type=Path)
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--without", default="", help="judge this one, do not fit to it")
-    either.add_argument("--judge", choices=FITTED, help="fit nothing, judge these weights")
+    either.add_argument("--judge", choices=FITTED_WEIGHTS, help="fit nothing, judge these weights")
     args = parser.parse_args()
     paths = args.spaces or [SPACES / f"{name}.json.gz" for name in PROBLEMS]
     data = {f"{path.parent.name}/{path.name.split('.')[0]}": read(path) for path in paths}
     if args.judge:
-        weights, overlap = np.array(FITTED[args.judge].cycles), FITTED[args.judge].overlap
+        judged = FITTED_WEIGHTS[args.judge]
+        weights, overlap = np.array(judged.cycles), judged.overlap
     else:
         used = [pair for name, pair in data.items() if name.split("/")[1] != args.without]
         weights, overlap = fit(used)
-        for name, weight in zip(NAMES, weights, strict=True):
+        for name, weight in zip(AMOUNTS, weights, strict=True):
             print(f'    "{name}": {weight:.4g},')
         print(f"overlap: {overlap:.3g}")
     for name, (rows, times) in data.items():

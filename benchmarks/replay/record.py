@@ -39,11 +39,11 @@ from search.replay.recording import Recording
 from search.runner.child_process import CandidateFailureError
 from search.runner.protocol import Message
 from search.runner.runner import Runner
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
+from search.transfer.adaptation import adapt
 from search.transfer.calibration import calibrate
 from search.transfer.nearness import distance
-from search.transfer.starting_points import adapt
 
 RANDOM_SHARE = 0.65
 PRIOR = 48

@@ -34,10 +34,10 @@ from search.model.weights import Weights, shipped
 from search.records import DEFAULT_SAMPLER, SAMPLERS, Solved, TuneRequest
 from search.replay.recording import Recording
 from search.replay.replay import RecordedSpace, replay
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from search.store import MemoryStore
-from search.transfer.starting_points import warmed
+from search.transfer.warm_start import warmed
 
 MOST = 200
 STORED = 64  # trials of each search that filled the store

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from statistics import mean, median
 
-from search.model.weights import FITTED, Weights
+from search.model.weights import FITTED_WEIGHTS, Weights
 
 NEAR = 1.02  # of the best time: what a search is to come to
 FIRST_SEED = 1000  # of the searches that filled the stores; those that are compared begin at 0
@@ -31,7 +31,9 @@ class Counts:
 
 def add_costs_of(parser: ArgumentParser) -> None:
     """Let the caller begin all searches with the costs of another processor."""
-    parser.add_argument("--costs-of", choices=FITTED, help="begin with those of this processor")
+    parser.add_argument(
+        "--costs-of", choices=FITTED_WEIGHTS, help="begin with those of this processor"
+    )
 
 
 def costs_of(parser: ArgumentParser, cpu: str, own: Collection[Weights]) -> Weights:
@@ -39,10 +41,10 @@ def costs_of(parser: ArgumentParser, cpu: str, own: Collection[Weights]) -> Weig
 
     Args:
         parser: of the command line.
-        cpu: one of `FITTED`.
+        cpu: one of `FITTED_WEIGHTS`.
         own: what the searches would begin with.
     """
-    costs = FITTED[cpu]
+    costs = FITTED_WEIGHTS[cpu]
     if all(each == costs for each in own):
         parser.error(f"--costs-of {cpu}: searches begin with these without it")
     return costs

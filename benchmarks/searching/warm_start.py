@@ -43,7 +43,7 @@ from search.runner.child_process import CandidateFailureError
 from search.runner.runner import Runner
 from search.space.space import Space
 from search.store import MemoryStore
-from search.transfer.starting_points import warmed
+from search.transfer.warm_start import warmed
 
 WIDE, WIDE_ROUNDS = 1.06, 3  # what is timed again first, by its own search; rounds on a placement
 CLOSE, CLOSE_ROUNDS = 1.05, 10  # and once more, by what the first rounds say

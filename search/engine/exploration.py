@@ -15,7 +15,7 @@ from search.finals.finals import time_us
 from search.model.analytical import Model
 from search.records import TrialRecord, TuneRequest
 from search.runner.protocol import Message
-from search.space.parameters import Point
+from search.space.points import Point
 from search.store import TrialStore
 from search.timing.turns import WORTH, is_near, is_usual
 

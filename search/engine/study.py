@@ -27,7 +27,7 @@ from search.records import TrialRecord, TuneRequest
 from search.samplers.history import PACE, SCHEDULE
 from search.samplers.points import distributions, params_of, point_of
 from search.samplers.registry import make_sampler, over_space
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 PRIOR = 10  # the most promising of the analytical model, before the sampler is asked

@@ -19,7 +19,7 @@ from search.runner.runner import Runner
 from search.space.space import Space
 from search.store import TrialStore
 from search.timing.cold import evicting_s
-from search.transfer.starting_points import warmed
+from search.transfer.warm_start import warmed
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 

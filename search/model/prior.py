@@ -1,37 +1,38 @@
 """The first schedules to try: those that the analytical model (`search.model.analytical`) likes
 best.
 
-The model is asked, not the machine: from some points of every promising register tile, one
-parameter at a time is moved to where the modelled time is least, until nothing moves. The
-best of what was met on the way are proposed, but the first few with different register
-tiles and packs, so that an error of the model in one respect costs one trial.
+Nothing is timed here. From some points of every promising register tile a descent moves one
+parameter at a time to where the modelled time is least, until nothing moves. The prior proposes
+the best points of all descents. The first few differ in register tile or packs: an error of the
+model in one respect then costs one trial.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import islice
 
 from search.model.analytical import Model
-from search.space.parameters import WHOLE, Point, Size, Value, tile_shape
+from search.space.parameters import Parameter, Size
+from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
-from search.space.tiles import VECTORS, SplitTile
+from search.space.tiles import SPLIT_TILE_VECTORS, SplitTile, split_tiles, tile_shape
 
-TILES_TRIED = 10  # register tiles that a descent starts from
-SPLITS_TRIED = 8
-LONG_STREAM = 32  # vectors of a row, from which caches deliver one row at a time best
-SWEEPS = 3
-WIDER = 4  # times as many are looked at as are wanted
-DIVERSE = 4  # proposals that differ in tile or packs
-TIE = 1e-6
+DESCENTS = 10  # plain points that a descent starts from
+MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
+LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
+MAX_SWEEPS = 3  # of a descent over all parameters
+EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
+DIVERSE_PROPOSALS = 4  # the first so many differ in tile or packs
+LOG_TIME_TIE = 1e-6  # modelled times whose logarithms differ by less are equal
 
 
 def prior_points(model: Model, most: int) -> list[Point]:
     """Up to `most` points of different schedules, the most promising first."""
-    points = list(islice(_legal(model), WIDER * most))
+    points = list(islice(_legal(model), EXAMINED_RATIO * most))
     leaders: dict[object, Point] = {}
     for point in points:
-        split = tile_shape(point["tile"])[2]
+        split = tile_shape(point["tile"]).split
         kind = point["unroll"] if split else (point["pack_a"], point["pack_b"])
-        if len(leaders) < DIVERSE:
+        if len(leaders) < DIVERSE_PROPOSALS:
             leaders.setdefault((point["tile"], kind), point)
     chosen = list(leaders.values())
     chosen += [point for point in points if point not in chosen]
@@ -49,9 +50,9 @@ def _legal(model: Model) -> Iterator[Point]:
 
 
 def ranked(model: Model) -> Iterator[Point]:
-    """Tiles of single columns, where there are any; then what the descents met, by time."""
+    """Points of split tiles, where there are any; then what the descents met, by time."""
     space = model.space
-    yield from islice(_split_points(space), SPLITS_TRIED)
+    yield from islice(_split_points(space), MAX_SPLIT_POINTS)
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
 
     def cost(point: Point) -> float:
@@ -60,28 +61,31 @@ def ranked(model: Model) -> Iterator[Point]:
             known[key] = (model.log_time(point), len(known), point)
         return known[key][0]
 
-    for start in islice(_starts(model), TILES_TRIED):
+    for start in islice(_starts(model), DESCENTS):
         _descend(space, start, cost)
     yield from (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
 
 
 def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None:
     """Move one parameter at a time to where `cost` is least, the first of equals."""
-    tile = space.parameter("tile")
-    for _ in range(SWEEPS):
+    # The model was fitted on one thread, and is not asked about a division among several.
+    moving = [p for p in space.parameters if p.name != "parallel"]
+    for _ in range(MAX_SWEEPS):
         before = cost(point)
-        for parameter in space.parameters:
-            if parameter.name == "parallel":
-                continue  # the model was fitted on one thread
-            values = parameter.values
-            if parameter is tile:
-                values = tuple(v for v in values if not tile_shape(v)[2])
-            if isinstance(parameter, Size):
-                values = values[::-1]  # of sizes that cost the same, the larger: fewer loops
-            near = [point | {parameter.name: value} for value in values]
-            point = min(near, key=lambda p: round(cost(p) / TIE))
+        for parameter in moving:
+            near = [point | {parameter.name: value} for value in _tried_values(parameter)]
+            point = min(near, key=lambda p: round(cost(p) / LOG_TIME_TIE))
         if cost(point) >= before:
             break
+
+
+def _tried_values(parameter: Parameter) -> tuple[Value, ...]:
+    """The values that a descent tries, in an order that says which of equals it takes."""
+    if parameter.name == "tile":
+        return tuple(v for v in parameter.values if not tile_shape(v).split)
+    if isinstance(parameter, Size):
+        return parameter.values[::-1]  # of sizes that cost the same, the larger: fewer loops
+    return parameter.values
 
 
 def _starts(model: Model) -> list[Point]:
@@ -93,7 +97,7 @@ def _starts(model: Model) -> list[Point]:
     points = [
         base | {"tile": tile, "pack_b": pack}
         for tile in space.values("tile")
-        if not tile_shape(tile)[2]
+        if not tile_shape(tile).split
         for pack in space.values("pack_b")
     ]
     return sorted(points, key=model.log_time)
@@ -117,12 +121,11 @@ def _division(space: Space) -> Point:
 
 
 def _split_points(space: Space) -> Iterator[Point]:
-    """Tiles of single columns, where there are any: large ones first, nothing else cut.
+    """Points of split tiles, where there are any: large tiles first, nothing else cut.
 
-    Whole rows at a time where they are long; else all rows of a tile side by side.
+    Long rows are read whole, one at a time; of short rows a tile reads all side by side.
     """
-    registers = space.target.vector_registers
-    workload = space.workload
+    registers, workload = space.target.vector_registers, space.workload
     is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
 
     def rank(tile: SplitTile) -> tuple[bool, int]:
@@ -131,7 +134,7 @@ def _split_points(space: Space) -> Iterator[Point]:
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
     base |= _division(space)
-    for tile in sorted(space.split_tiles, key=rank):
-        wanted = 1 if tile.vectors >= max(VECTORS) else 2
+    for tile in sorted(split_tiles(workload), key=rank):
+        wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
         unroll = wanted if wanted in space.values("unroll") else 1
         yield base | {"tile": str(tile), "unroll": unroll}

@@ -1,10 +1,9 @@
-"""What the analytical model's costs are, in cycles of the multiply-add units.
+"""The weights of the analytical model: what one of each amount costs.
 
-`search.model.analytical` counts how much there is of each in a schedule. The weights here were
-fitted, none below zero, to recorded spaces of problems of different kinds
-(`benchmarks/replay/fit.py`), for each processor that was recorded: cores differ in what hides
-behind computing, and in what a line costs that the caches have to fetch. What trials on another say
-of them, `search.transfer.calibration` takes in.
+`search.model.analytical` counts the amounts of a schedule. `benchmarks/replay/fit.py` fitted the
+weights, none below zero, to recorded spaces of problems of different kinds, for each processor that
+was recorded. Cores differ in what hides behind computing, and in what a line costs that the caches
+have to fetch. `search.transfer.calibration` corrects the weights by trials on another processor.
 """
 
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ ZEN5 = {
 }
 """Cycles for each on AMD's Zen 5; see `search.model.analytical.amounts`.
 
-No trial there speaks for `unrolled`; it is not zero, for trials elsewhere may.
+No trial there speaks for `unrolled`. The weight is not zero, because trials elsewhere may.
 """
 
 CASCADE_LAKE = {
@@ -65,20 +64,22 @@ CASCADE_LAKE = {
 }
 """The same on Intel's Cascade Lake, where nothing seems to hide behind computing.
 
-No trial there speaks for `calls` and `fetched_b`; they are not zero, for trials elsewhere may.
+No trial there speaks for `calls` and `fetched_b`. Their weights are not zero, because trials
+elsewhere may.
 """
 
-NAMES = tuple(ZEN5)
-TRAFFIC = tuple(name for name in NAMES if "_from_" in name)
-EXTRA = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b")
+AMOUNTS = tuple(ZEN5)
+READS = tuple(name for name in AMOUNTS if "_from_" in name)
+UNHIDDEN = ("calls", "c_lines", "packed_a", "packed_b", "packed_b_far", "fetched_b")
+"""Names of all amounts; of the reads, which hide behind computing; of what hides behind nothing."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a model.
+    """What one of each amount costs, in cycles of the multiply-add units.
 
     Attributes:
-        cycles: for one of each of `NAMES`.
+        cycles: for one of each of `AMOUNTS`.
         overlap: how well reading hides behind computing: 1 is not at all (their cycles add up),
             infinity is wholly (the longer one counts).
     """
@@ -87,17 +88,20 @@ class Weights:
     overlap: float
 
 
-USUAL = Weights(tuple(ZEN5.values()), overlap=8.0)
-FITTED = {"znver5": USUAL, "cascadelake": Weights(tuple(CASCADE_LAKE.values()), overlap=1.0)}
-"""By LLVM's names of the processors whose spaces they were fitted to."""
+DEFAULT_WEIGHTS = Weights(tuple(ZEN5.values()), overlap=8.0)
+FITTED_WEIGHTS = {
+    "znver5": DEFAULT_WEIGHTS,
+    "cascadelake": Weights(tuple(CASCADE_LAKE.values()), overlap=1.0),
+}
+"""Weights by LLVM's name of the processor whose recorded spaces they were fitted to."""
 
 
 def shipped(target: Target) -> Weights:
-    """The costs that a search on a target begins with.
+    """The weights that a search on a target begins with.
 
     Those of Cascade Lake on Intel's processors, those of Zen 5 on all others. One more of Intel's
-    was recorded, a server of the Golden Cove family (docs/search.md): the schedule that the former
-    like best has 77 to 100% of the best one's speed on eighteen spaces, the one that the latter
-    like best 38 to 100%.
+    was recorded, a server of the Golden Cove family (docs/search.md). On its eighteen spaces the
+    weights of Cascade Lake choose schedules with 77 to 100% of the best one's speed, those of Zen 5
+    schedules with 38 to 100%.
     """
-    return FITTED["cascadelake"] if is_intel(target.cpu) else USUAL
+    return FITTED_WEIGHTS["cascadelake"] if is_intel(target.cpu) else DEFAULT_WEIGHTS

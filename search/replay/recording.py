@@ -19,7 +19,7 @@ from kernels.schedule.steps import Step, step_from_json
 from kernels.target.model import Target
 from search.errors import RecordingError
 from search.records import Solved, TrialRecord
-from search.space.parameters import Value
+from search.space.points import Value
 from search.timing.measure import summarise
 
 FORMAT = 1

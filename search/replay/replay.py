@@ -23,7 +23,7 @@ from search.model.prior import prior_points
 from search.model.weights import Weights, shipped
 from search.records import TrialRecord, TuneRequest
 from search.replay.recording import Recording
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from search.timing.measure import summarise
 

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 from search.errors import UsedUpError
 from search.samplers.history import History, Told
 from search.samplers.points import distributions, params_of
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search.model.analytical import Model
-from search.space.parameters import Point
+from search.space.points import Point
 
 Array = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from search.samplers.base import SpaceSampler
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 GOLDEN = 0.6180339887498949

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from search.errors import SamplerError
 from search.samplers.points import distributions, point_of
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 PACE = "pace"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from search.samplers.base import SpaceSampler
 from search.samplers.history import Told
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import Trial
 
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 

@@ -44,7 +44,7 @@ from search.samplers.features import Features
 from search.samplers.gaussian_process import GaussianProcess, expected_improvement
 from search.samplers.history import Told
 from search.samplers.untried import Untried
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 
 CENTRES = 5  # of what is believed the fastest, whose neighbours are candidates

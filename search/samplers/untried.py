@@ -12,7 +12,7 @@ them, too.
 
 from collections.abc import Iterator
 
-from search.space.parameters import Point, Value
+from search.space.points import Point, Value
 from search.space.space import Space
 
 FEW_VALUES = 4  # packs, loop orders, unroll factors; sizes of blocks where a dim is tiny

@@ -3,7 +3,7 @@
 import functools
 from math import log
 
-from search.space.parameters import WHOLE
+from search.space.points import WHOLE
 
 
 def balanced_chunk(extent: int, wanted: int, unit: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""What the caches can take: schedules beyond that are turned away before they cost a trial."""
+"""What the caches can take. A search refuses schedules beyond that before they cost a trial."""
 
 from math import ceil, prod
 
@@ -8,8 +8,8 @@ from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target.model import KIB, Target
 
-LEAST_SCRATCH = 32 * KIB * KIB
-SHALLOW = 128  # a reduction that is cut this short is not cut any shorter
+MIN_SCRATCH_BYTES = 32 * KIB * KIB  # a packed block may take as much, however small the last cache
+SHALLOW_DEPTH = 128  # elements; a reduction that is cut this short is not cut any shorter
 
 
 def why_too_large(
@@ -17,9 +17,9 @@ def why_too_large(
 ) -> str | None:
     """Why the target's caches cannot take a legal schedule; None when they can.
 
-    A packed block has to fit the last cache, since it is read as often as there are blocks
-    of the other operand. A panel of B has to fit the second one where several tiles of rows
-    read it, unless the reduction is cut short already: a shallower chunk would stay.
+    A packed block has to fit the last cache, because each block of the other operand reads it
+    again. A panel of B that several tiles of rows read has to fit the second cache, unless the
+    reduction is cut short already.
 
     Args:
         problem: what is computed.
@@ -28,7 +28,7 @@ def why_too_large(
         operand: look at what is held of this one alone; both if empty.
     """
     nest = build(problem, schedule)
-    limit = max(target.l3_bytes, LEAST_SCRATCH)
+    limit = max(target.l3_bytes, MIN_SCRATCH_BYTES)
     for copy in nest.copies:
         if is_packed_ahead(problem, copy.operand):
             continue  # a model's weights are packed whole, and stay
@@ -43,9 +43,11 @@ def why_too_large(
 
 def _why_panel_too_large(problem: Problem, target: Target, nest: Nest) -> str | None:
     kernel: Kernel = nest.kernel
+    if kernel.depth <= SHALLOW_DEPTH or kernel.lanes > 1:
+        return None
     panel = kernel.cols * kernel.depth * kernel.taps * problem.element.bytes
     row_tiles = ceil(nest.space.extent(nest.space.row) / kernel.rows)
-    if panel <= target.l2_bytes or kernel.depth <= SHALLOW or row_tiles == 1 or kernel.lanes > 1:
+    if panel <= target.l2_bytes or row_tiles == 1:
         return None
     return (
         f"a panel of B takes {panel >> 10} KiB, more than the {target.l2_bytes >> 10} KiB "

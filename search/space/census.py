@@ -1,19 +1,19 @@
 """How many different legal schedules a space holds, exactly, without listing them.
 
-Given the register tile, the division among threads and the depth, what is chosen for the
-columns (block, pack of B, prefetch) and what is chosen for the rows (block, pack of A) do
-not depend on each other: neither in the steps that they give, nor in what the caches allow.
-So the schedules of each are counted apart and multiplied; and tiles of as many columns (or
-rows) share the count.
+Once the register tile, the division among threads and the depth are chosen, the choices for the
+columns (block, pack of B, prefetch) and those for the rows (block, pack of A) are independent:
+neither changes the steps of the other, nor what the caches allow it. The schedules of each are
+counted apart and multiplied. Tiles of equally many columns (or rows) share the count.
 """
 
 from itertools import product
 
-from search.space.parameters import Point, Value, tile_shape
+from search.space.points import Point, Value
 from search.space.space import Space
+from search.space.tiles import tile_shape
 
-COLS = ("cols", "pack_b", "prefetch")
-ROWS = ("rows", "image_rows", "pack_a")
+COLUMN_CHOICES = ("cols", "pack_b", "prefetch")
+ROW_CHOICES = ("rows", "image_rows", "pack_a")
 
 
 def count_schedules(space: Space) -> int:
@@ -32,14 +32,15 @@ def count_schedules(space: Space) -> int:
 
     total = 0
     for tile in space.values("tile"):
-        rows, vectors, split = tile_shape(tile)
-        cols = vectors if split else vectors * workload.lanes
+        shape = tile_shape(tile)
+        rows, cols = shape.rows, shape.cols(workload.lanes)
         is_alone = rows >= workload.dims.extent(workload.dims.row)
         for point, depth in _distinct_outer(space, base | {"tile": tile}):
             part = space.part_of(point, rows, cols)
-            shared = (split, depth)
-            of_cols = count(point, COLS, "B", (cols, part[workload.dims.col], is_alone, *shared))
-            of_rows = count(point, ROWS, "A", (rows, *part.values(), *shared))
+            shared = (shape.split, depth)
+            col = part[workload.dims.col]
+            of_cols = count(point, COLUMN_CHOICES, "B", (cols, col, is_alone, *shared))
+            of_rows = count(point, ROW_CHOICES, "A", (rows, *part.values(), *shared))
             total += free * of_cols * of_rows
     return total
 

@@ -7,18 +7,20 @@ and the distance of two points are made of them.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import log2
 from random import Random
 
-from search.space.tiles import SplitTile
+from search.space.points import WHOLE, Point, Value
+from search.space.tiles import TileShape, tile_shape
 
-Value = int | str | bool
-Point = dict[str, Value]
+# Doublings that make one unit of the encoding.
+SIZE_SPAN = 4.0  # of a block's size
+ROWS_SPAN = 3.0  # of a register tile's rows
+WIDTH_SPAN = 2.0  # of a register tile's vectors or single columns
 
-WHOLE = 0  # "do not cut this dim"
-SIZE_SPAN = 4.0  # doublings of a size that make one unit of the encoding
-ROWS_SPAN, VECTORS_SPAN = 3.0, 2.0
+MAX_TILE_STEP = 1.0  # doublings of rows or columns between neighbouring tiles
+MAX_AREA_STEP = 0.5  # doublings of the area, where both rows and columns change
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Parameter:
         return tuple(self.values[i] for i in (at - 1, at + 1) if 0 <= i < len(self.values))
 
     def encode(self, value: Value) -> tuple[float, ...]:
-        """`value` as numbers, always as many."""
+        """`value` as numbers; all values have equally many."""
         return (self.values.index(value) / max(1, len(self.values) - 1),)
 
 
@@ -76,10 +78,10 @@ class Size(Parameter):
 
 @dataclass(frozen=True)
 class RegisterTile(Parameter):
-    """Register tiles, `ROWSxVECTORS`, and those of single columns (`search.space.tiles`)."""
+    """Register tiles of whole vectors and split ones (`search.space.tiles`)."""
 
     @cached_property
-    def _shapes(self) -> dict[Value, tuple[int, int, int]]:
+    def _shapes(self) -> dict[Value, TileShape]:
         return {value: tile_shape(value) for value in self.values}
 
     def neighbours(self, value: Value) -> tuple[Value, ...]:
@@ -89,7 +91,7 @@ class RegisterTile(Parameter):
         """
         near = self._near.get(value)
         if near is None:
-            near = self._near[value] = self._neighbours(*self._shapes[value])
+            near = self._near[value] = self._neighbours(self._shapes[value])
         return near
 
     @cached_property
@@ -97,25 +99,30 @@ class RegisterTile(Parameter):
         """The neighbours that were asked for."""
         return {}
 
-    def _neighbours(self, rows: int, cols: int, split: int) -> tuple[Value, ...]:
-        near = []
-        for other, (r, c, s) in self._shapes.items():
-            if (r, c, s) == (rows, cols, split) or (split > 0) != (s > 0):
-                continue
-            steps = (abs(r - rows) > 0) + (abs(c - cols) > 0) + (s != split)
-            close = abs(log2(r / rows)) <= 1 and abs(log2(c / cols)) <= 1
-            if close and (steps == 1 or abs(log2(r * c / (rows * cols))) <= 0.5):
-                near.append(other)
-        return tuple(near)
+    def _neighbours(self, shape: TileShape) -> tuple[Value, ...]:
+        return tuple(value for value, other in self._shapes.items() if _are_near(shape, other))
 
     def encode(self, value: Value) -> tuple[float, ...]:
         """Logarithms of rows and columns (or vectors), and of the partial sums of a split."""
-        return self.encode_shape(*self._shapes[value])
+        return self.encode_shape(self._shapes[value])
 
     @staticmethod
-    def encode_shape(rows: int, cols: int, split: int) -> tuple[float, ...]:
+    def encode_shape(shape: TileShape) -> tuple[float, ...]:
         """The encoding of a tile's shape, also of one that is no value here."""
-        return (log2(rows) / ROWS_SPAN, log2(cols) / VECTORS_SPAN, log2(1 + split))
+        rows, width, split = shape
+        return (log2(rows) / ROWS_SPAN, log2(width) / WIDTH_SPAN, log2(1 + split))
+
+
+def _are_near(one: TileShape, other: TileShape) -> bool:
+    """Whether two different tiles of one kind are a step apart."""
+    if one == other or (one.split > 0) != (other.split > 0):
+        return False
+    rows, width = log2(other.rows / one.rows), log2(other.width / one.width)
+    if max(abs(rows), abs(width)) > MAX_TILE_STEP:
+        return False
+    changes = (one.rows != other.rows) + (one.width != other.width) + (one.split != other.split)
+    areas = other.rows * other.width / (one.rows * one.width)
+    return changes == 1 or abs(log2(areas)) <= MAX_AREA_STEP
 
 
 def step_aside(parameters: tuple[Parameter, ...], point: Point, random: Random) -> Point:
@@ -128,18 +135,8 @@ def step_aside(parameters: tuple[Parameter, ...], point: Point, random: Random) 
     return point | {parameter.name: random.choice(near)} if near else point
 
 
-@lru_cache(maxsize=1024)
-def tile_shape(value: Value) -> tuple[int, int, int]:
-    """Rows, vectors (single columns of a split tile), and a split tile's vectors, else 0."""
-    split = SplitTile.parse(str(value))
-    if split is not None:
-        return split.rows, split.cols, split.vectors
-    rows, vectors = (int(x) for x in str(value).split("x"))
-    return rows, vectors, 0
-
-
 def default(parameter: Parameter) -> Value:
-    """What a point says of a parameter that its problem did not have, or not yet."""
+    """The value of a parameter that a stored point does not have."""
     return parameter.values[-1] if isinstance(parameter, Size) else parameter.values[0]
 
 

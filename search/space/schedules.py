@@ -1,4 +1,4 @@
-"""A point of a space -> the schedule that it means."""
+"""The schedule that a point of a workload's space means."""
 
 from typing import Literal
 
@@ -17,28 +17,33 @@ from kernels.schedule import (
 )
 from kernels.schedule.legality import part_size, tile_unit
 from search.space.block_sizes import balanced_chunk, equal_block
-from search.space.parameters import Point
-from search.space.tiles import SplitTile
+from search.space.points import Point
+from search.space.tiles import tile_shape
 from search.space.workload import Workload
 
 
 def schedule_of(workload: Workload, point: Point) -> Schedule:
     """The schedule that a point means; steps without effect are left out."""
     outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
-    tile = SplitTile.parse(str(point["tile"]))
-    if tile is not None:
-        # Both factors are read along the reduction: A in place, B where it can be.
-        how = arithmetic(workload.problem.element.name, workload.target, split=True)
-        point = point | {"pack_a": False, "pack_b": "B" in must_pack(workload.problem, how)}
-        register = Register(tile.rows, tile.cols, outer)
-        ending: list[Step] = [Split(workload.dims.stream, tile.vectors * workload.lanes)]
-    else:
-        rows, vectors = (int(x) for x in str(point["tile"]).split("x"))
-        register, ending = Register(rows, vectors * workload.lanes, outer), []
-    steps = [*_outer_steps(workload, point, register), register, *ending]
+    shape = tile_shape(point["tile"])
+    register = Register(shape.rows, shape.cols(workload.lanes), outer)
+    if shape.split:
+        point = _packed_for_split(workload, point)
+    steps = [*_outer_steps(workload, point, register), register]
+    if shape.split:
+        steps.append(Split(workload.dims.stream, shape.split * workload.lanes))
     if int(point["unroll"]) > 1:
         steps.append(Unroll(int(point["unroll"])))
     return Schedule(tuple(steps))
+
+
+def _packed_for_split(workload: Workload, point: Point) -> Point:
+    """The point with the packs of a split tile, which reads both factors along the reduction.
+
+    It reads A in place, and B where it can.
+    """
+    how = arithmetic(workload.problem.element.name, workload.target, split=True)
+    return point | {"pack_a": False, "pack_b": "B" in must_pack(workload.problem, how)}
 
 
 def part_of(workload: Workload, point: Point, register: Register) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""Problem + Target -> the parameters of a search; a point of them -> a Schedule.
+"""The space of a search: the parameters of a problem on a target, and the schedules they mean.
 
-Block sizes are asked for as targets (about this many columns, this deep) and snapped
-to sizes that cut the problem into equal parts: panels into equal blocks, the reduction
-into balanced chunks. So no block is a sliver, and a script needs no padding to speak of.
-Many points then mean the same schedule; a search tells them apart by the schedule's hash.
+A point asks for blocks of about some size. Its schedule has blocks of the nearest size that cuts
+the problem into equal parts: panels into equal blocks, the reduction into balanced chunks. No
+block is a sliver, and a script needs little padding. Many points mean the same schedule; a search
+tells schedules apart by their hash.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ from kernels.problem import Problem
 from kernels.schedule import Register, Schedule
 from kernels.target.model import Target
 from search.space.cache_limits import why_too_large
-from search.space.parameters import Parameter, Point, Value, step_aside
+from search.space.parameters import Parameter, step_aside
+from search.space.points import Point, Value
 from search.space.schedules import part_of, schedule_of
-from search.space.tiles import SplitTile
 from search.space.workload import Workload
-from search.space.workload_parameters import parameters_of, thin_tiles, whole_tiles
+from search.space.workload_parameters import parameters_of
 
-MOST_HASHES = 8192  # answers about points that are kept
-STEPS_ASIDE = 400  # walks this long without a free point mean that none is left
+MAX_KEPT_HASHES = 8192  # points whose schedule's hash is kept
+MAX_STEPS_ASIDE = 400  # a walk of so many steps without a free point means that none is left
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Space:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters; one with a single value is left out of a sampler's view."""
+        """The parameters, in their order."""
         return parameters_of(self.workload)
 
     def parameter(self, name: str) -> Parameter | None:
@@ -69,7 +69,7 @@ class Space:
 
     @cached_property
     def key(self) -> Callable[[Point], tuple[Value, ...]]:
-        """What tells a point from others: its values, in the order of the parameters."""
+        """Gives a point's values in the order of the parameters, as a key of dicts."""
         return itemgetter(*(p.name for p in self.parameters))
 
     def neighbours(self, point: Point) -> Iterator[Point]:
@@ -77,16 +77,6 @@ class Space:
         for p in self.parameters:
             for value in p.neighbours(point[p.name]):
                 yield point | {p.name: value}
-
-    @cached_property
-    def register_tiles(self) -> tuple[tuple[int, int], ...]:
-        """(rows, vectors) of tiles of whole vectors; see `search.space.register_tiles`."""
-        return whole_tiles(self.workload)
-
-    @cached_property
-    def split_tiles(self) -> tuple[SplitTile, ...]:
-        """Tiles of single columns, where the result is narrow."""
-        return thin_tiles(self.workload)
 
     def holds(self, point: Point) -> bool:
         """Whether `point` is of this space: one that was stored may be of an earlier one."""
@@ -104,11 +94,11 @@ class Space:
     def legal_hash(self, point: Point) -> str | None:
         """The hash of the schedule that a point means; None where the caches cannot take it.
 
-        A sampler asks about the same few points again and again, so answers are kept.
+        The space keeps its answers, because a sampler asks about the same few points again.
         """
         key = self.key(point)
         if key not in self._hashes:
-            if len(self._hashes) >= MOST_HASHES:
+            if len(self._hashes) >= MAX_KEPT_HASHES:
                 self._hashes.clear()
             schedule = self.schedule(point)
             is_legal = self.why_illegal(schedule) is None
@@ -127,7 +117,7 @@ class Space:
         self, point: Point, is_free: Callable[[Point], bool], random: Random
     ) -> Point | None:
         """A free point a few random steps from `point`; None when a long walk meets none."""
-        for _ in range(STEPS_ASIDE):
+        for _ in range(MAX_STEPS_ASIDE):
             point = step_aside(self.parameters, point, random)
             if is_free(point):
                 return point

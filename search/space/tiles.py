@@ -1,20 +1,77 @@
-"""Register tiles of single columns, for results too narrow to fill vectors.
+"""Register tiles: which parts of C the registers hold at once.
 
-Such a tile is `ROWSxCOLSsVECTORS`: each element of C is summed in so many vectors along
-the reduction, by a split step. They are offered beside the ordinary tiles only where
-one operand is streamed and hardly used twice.
+A tile is a parameter's value, as text. `ROWSxVECTORS` has whole vectors of columns.
+`ROWSxCOLSsVECTORS` has single columns, for results that are too narrow to fill vectors: a split
+step sums each element of C in that many vectors along the reduction. A workload is offered split
+tiles beside the ordinary ones only where it streams one operand and hardly uses it twice.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
-from kernels.problem import Matmul, Problem
-from kernels.target.model import Target
+from kernels.problem import Matmul
+from search.space.points import Value
+from search.space.workload import Workload
 
-SIZES = (1, 2, 4, 8, 16)
-VECTORS = (1, 2, 4, 8)
-MOST_ROWS_IN_PLACE = 4
-CHAINS = 8  # multiply-adds that must be under way to hide their latency
-MARK = "s"
+MAX_TILE_ROWS = 16
+MAX_TILE_VECTORS = 6
+MIN_ACCUMULATORS = 8  # vectors of C that hide the latency of a multiply-add
+
+SPLIT_TILE_SIZES = (1, 2, 4, 8, 16)  # rows or columns of C
+SPLIT_TILE_VECTORS = (1, 2, 4, 8)  # accumulators of each element of C
+SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
+SPLIT_MARK = "s"
+MIN_CHAINS = 8  # multiply-adds under way that hide their latency
+MAX_ROWS_IN_PLACE = 4  # rows of C up to which a B that lies along the reduction is not packed
+
+
+class TileShape(NamedTuple):
+    """What a tile's text says.
+
+    Attributes:
+        rows: of C.
+        width: vectors of a row, or single columns of a split tile.
+        split: vectors that a split tile sums each element in; 0 for an ordinary tile.
+    """
+
+    rows: int
+    width: int
+    split: int
+
+    def cols(self, lanes: int) -> int:
+        """Columns of C, where a vector has so many lanes."""
+        return self.width if self.split else self.width * lanes
+
+
+@lru_cache(maxsize=1024)
+def tile_shape(value: Value) -> TileShape:
+    """The shape of a tile that is a parameter's value."""
+    split = SplitTile.parse(str(value))
+    if split is not None:
+        return TileShape(split.rows, split.cols, split.vectors)
+    rows, vectors = (int(x) for x in str(value).split("x"))
+    return TileShape(rows, vectors, 0)
+
+
+def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
+    """(rows, vectors) of the tiles of whole vectors that fit the registers, narrow ones first.
+
+    A step of the reduction needs the tile's accumulators, one row of B, a splat of A, and where
+    products are added apart one register more. No tile is wider than the problem. None has
+    fewer accumulators than hide a multiply-add's latency, unless the problem is that small.
+    """
+    registers = workload.target.vector_registers - (2 if workload.adds_apart else 1)
+    rows = workload.extents[workload.dims.row]
+    vectors = -(-workload.extents[workload.dims.col] // workload.lanes)
+    max_rows, max_vectors = min(MAX_TILE_ROWS, rows), min(MAX_TILE_VECTORS, vectors)
+    least = min(MIN_ACCUMULATORS, max_rows * max_vectors)
+    return tuple(
+        (tall, wide)
+        for wide in range(1, max_vectors + 1)
+        for tall in range(1, max_rows + 1)
+        if tall * wide >= least and tall * wide + wide <= registers
+    )
 
 
 @dataclass(frozen=True)
@@ -26,19 +83,19 @@ class SplitTile:
     vectors: int
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.cols}{MARK}{self.vectors}"
+        return f"{self.rows}x{self.cols}{SPLIT_MARK}{self.vectors}"
 
     @classmethod
     def parse(cls, text: str) -> "SplitTile | None":
         """Read a tile back; None for an ordinary one."""
-        size, mark, vectors = text.partition(MARK)
+        size, mark, vectors = text.partition(SPLIT_MARK)
         if not mark:
             return None
         rows, cols = size.split("x")
         return cls(int(rows), int(cols), int(vectors))
 
     def fits(self, registers: int) -> bool:
-        """Whether all sums of the tile fit the registers, so that it is computed at once."""
+        """Whether all sums of the tile fit the registers, which then compute it at once."""
         return self.rows * self.cols * self.vectors + self.cols + 1 <= registers
 
     def chains(self, registers: int) -> int:
@@ -48,32 +105,32 @@ class SplitTile:
         return self.vectors * (self.cols if self.rows > 1 else 1)
 
 
-def split_tiles(problem: Problem, target: Target) -> tuple[SplitTile, ...]:
-    """The tiles to offer for `problem`; none where columns fill vectors."""
-    if not isinstance(problem, Matmul) or not _is_thin(problem, target):
+def split_tiles(workload: Workload) -> tuple[SplitTile, ...]:
+    """The split tiles to offer; none where columns fill vectors."""
+    problem, registers = workload.problem, workload.target.vector_registers
+    if not isinstance(problem, Matmul) or not _is_thin(workload, problem):
         return ()
-    lanes, registers = target.lanes(problem.dtype), target.vector_registers
     tiles = [
         SplitTile(rows, cols, vectors)
-        for vectors in VECTORS
+        for vectors in SPLIT_TILE_VECTORS
         for cols in _sizes(problem.n)
         for rows in _sizes(problem.m)
-        if vectors == 1 or vectors * lanes <= problem.k
+        if vectors == 1 or vectors * workload.lanes <= problem.k
     ]
     able = [t for t in tiles if t.chains(registers) + t.cols + 1 <= registers]
-    wanted = min(CHAINS, max(t.chains(registers) for t in able))
+    wanted = min(MIN_CHAINS, max(t.chains(registers) for t in able))
     return tuple(t for t in able if t.chains(registers) >= wanted)
 
 
-def _is_thin(problem: Matmul, target: Target) -> bool:
+def _is_thin(workload: Workload, problem: Matmul) -> bool:
     """Whether most lanes of a row of C are idle, or B is used few times and lies along k."""
     if problem.transpose_a and problem.m > 1:
         return False
-    is_narrow = 2 * problem.n <= target.lanes(problem.dtype)
-    return is_narrow or (problem.m <= MOST_ROWS_IN_PLACE and problem.transpose_b)
+    is_narrow = 2 * problem.n <= workload.lanes
+    return is_narrow or (problem.m <= MAX_ROWS_IN_PLACE and problem.transpose_b)
 
 
 def _sizes(extent: int) -> list[int]:
     """Powers of two up to the extent, and a small extent itself."""
-    own = {extent} if extent <= CHAINS else set()
-    return sorted({size for size in SIZES if size <= extent} | own)
+    own = {extent} if extent <= SMALL_EXTENT else set()
+    return sorted({size for size in SPLIT_TILE_SIZES if size <= extent} | own)

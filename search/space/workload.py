@@ -17,7 +17,7 @@ class Stored(NamedTuple):
     Attributes:
         total: bytes of it.
         stride: bytes from one row to the next.
-        is_packed_ahead: whether its pack is no part of a run.
+        is_packed_ahead: whether it is packed before the run that is timed.
     """
 
     total: int
@@ -66,5 +66,5 @@ class Workload:
 
     @cached_property
     def adds_apart(self) -> bool:
-        """Whether a product is an instruction of its own, which takes a register."""
+        """Whether a product and its addition are two instructions; the product takes a register."""
         return not (self.problem.element.is_float or self.arithmetic.dot)

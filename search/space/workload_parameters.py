@@ -4,12 +4,14 @@ from itertools import combinations
 
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
-from search.space.parameters import WHOLE, Choice, Parameter, RegisterTile, Size, Value
-from search.space.register_tiles import register_tiles
-from search.space.tiles import SplitTile, split_tiles
+from search.space.parameters import Choice, Parameter, RegisterTile, Size
+from search.space.points import WHOLE, Value
+from search.space.tiles import register_tiles, split_tiles
 from search.space.workload import Workload
 
-UNROLLS = (1, 2, 4, 8)
+UNROLLS = (1, 2, 4, 8)  # steps of the reduction in one turn of its loop
+
+# Sizes of blocks, in elements of their dim.
 WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
@@ -17,7 +19,7 @@ WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
 
 
 def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
-    """The parameters in their order; a sampler does not see those with a single value."""
+    """The parameters, in their order; some have a single value."""
     dims = workload.dims
     depth = workload.extents[dims.stream]
     chosen = [
@@ -40,23 +42,9 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
     return tuple(chosen)
 
 
-def whole_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors) of tiles of whole vectors; see `search.space.register_tiles`."""
-    return register_tiles(
-        workload.extents[workload.dims.row],
-        -(-workload.extents[workload.dims.col] // workload.lanes),
-        workload.target.vector_registers - (2 if workload.adds_apart else 1),
-    )
-
-
-def thin_tiles(workload: Workload) -> tuple[SplitTile, ...]:
-    """Tiles of single columns, where the result is narrow."""
-    return split_tiles(workload.problem, workload.target)
-
-
 def _tiles(workload: Workload) -> tuple[Value, ...]:
-    plain = (f"{rows}x{vectors}" for rows, vectors in whole_tiles(workload))
-    return (*plain, *map(str, thin_tiles(workload)))
+    plain = (f"{rows}x{vectors}" for rows, vectors in register_tiles(workload))
+    return (*plain, *map(str, split_tiles(workload)))
 
 
 def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:

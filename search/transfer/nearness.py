@@ -1,14 +1,14 @@
 """Which earlier searches say something of a problem, and how near they are.
 
-To whom a schedule may serve: the same operation, element type, layout and transposes, on the
-same processor (its name stands for its instruction set and caches); then the distance of the
-extents' logarithms, in doublings, as AutoTVM and Ansor's users find schedules of one shape to
-serve for others (Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018, section 4:
-transfer between workloads). Another number of threads, bias, epilogue and the like count as a
-fraction of a doubling. The problem itself counts as the nearest of all, where it has been
-searched before.
+A schedule may serve a problem of the same operation, element type, layout and transposes, on the
+same processor (its name stands for its instruction set and caches). How well it serves depends on
+the distance of the extents' logarithms, in doublings: AutoTVM and Ansor's users find schedules of
+one shape to serve others (Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018,
+section 4: transfer between workloads). Another number of threads, bias, epilogue and the like count
+as a fraction of a doubling. The problem itself, where it was searched before, is the nearest.
 
-What a processor is like, any search for the operation tells that ran on as many threads of it.
+Any search for the operation that ran on as many threads of a processor tells what that processor
+is like.
 """
 
 from collections import Counter
@@ -21,21 +21,21 @@ from search.records import Earlier, Solved
 from search.space.space import Space
 from search.store import TrialStore
 
-FARTHEST = 2.5  # doublings of extents, in all, from where a schedule says little
-DETAIL = 0.5  # what another epilogue or the like counts, in doublings
-DECISIVE = ("dtype", "layout", "transpose_a", "transpose_b", "weights", "groups")
-MOST = 16  # earlier searches that are read
-NEAREST = 4  # of them, whose schedules may serve
-MOST_ALIKE = 2  # for one and the same problem: those with the most trials
+MAX_DOUBLINGS = 2.5  # of extents, in all; a schedule from farther away says little
+DETAIL_DOUBLINGS = 0.5  # what another epilogue or the like counts
+DECISIVE_FIELDS = ("dtype", "layout", "transpose_a", "transpose_b", "weights", "groups")
+MAX_SEARCHES = 16  # that are read of a store
+MAX_SERVING_SEARCHES = 4  # of them, whose schedules may serve
+MAX_SEARCHES_OF_A_PROBLEM = 2  # of one and the same problem, those with the most trials
 
 
 def near_searches(space: Space, store: TrialStore) -> list[Solved]:
     """What the nearest of a store's searches on the same processor have found.
 
-    Those whose schedules may serve come first.
+    Searches whose schedules may serve come first.
     """
     known = [
-        (doublings(space.problem, earlier.problem) + DETAIL * (not same_threads), earlier)
+        (doublings(space.problem, earlier.problem) + DETAIL_DOUBLINGS * (not same_threads), earlier)
         for earlier in store.earlier(space.problem.op)
         if (same_threads := _same_threads(space, earlier.target)) is not None
     ]
@@ -44,22 +44,23 @@ def near_searches(space: Space, store: TrialStore) -> list[Solved]:
     near: list[Earlier] = []
     for _, earlier in known:
         alike[earlier.problem.canonical] += 1
-        if alike[earlier.problem.canonical] <= MOST_ALIKE:
+        if alike[earlier.problem.canonical] <= MAX_SEARCHES_OF_A_PROBLEM:
             near.append(earlier)
-    serving = [earlier for earlier in near if distance(space, earlier) is not None][:NEAREST]
+    may_serve = [earlier for earlier in near if distance(space, earlier) is not None]
+    serving = may_serve[:MAX_SERVING_SEARCHES]
     others = [earlier for earlier in near if earlier not in serving]
-    return store.solved([*serving, *others][:MOST])
+    return store.solved([*serving, *others][:MAX_SEARCHES])
 
 
 def distance(space: Space, other: Earlier | Solved) -> float | None:
     """Doublings between two problems; None when schedules of one say nothing of the other."""
     here, there = space.problem, other.problem
     same_threads = _same_threads(space, other.target)
-    decided = all(getattr(here, n, None) == getattr(there, n, None) for n in DECISIVE)
+    decided = all(getattr(here, n, None) == getattr(there, n, None) for n in DECISIVE_FIELDS)
     if not decided or same_threads is None:
         return None
-    apart = doublings(here, there) + DETAIL * (not same_threads)
-    return apart if apart <= FARTHEST else None
+    apart = doublings(here, there) + DETAIL_DOUBLINGS * (not same_threads)
+    return apart if apart <= MAX_DOUBLINGS else None
 
 
 def doublings(here: Problem, there: Problem) -> float:
@@ -70,7 +71,7 @@ def doublings(here: Problem, there: Problem) -> float:
         if isinstance(mine, int) and not isinstance(mine, bool) and min(mine, other) > 0:
             apart += log2(mine / other) ** 2
         elif mine != other:
-            apart += DETAIL**2
+            apart += DETAIL_DOUBLINGS**2
     return sqrt(apart)
 
 

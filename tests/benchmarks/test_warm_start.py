@@ -8,7 +8,7 @@ from benchmarks.searching.warm_cold import add_costs_of, costs_of
 from benchmarks.searching.warm_start import Row, Searched, compare, standing, summary
 from kernels.problem import Matmul, parse_problem
 from kernels.target import detect
-from search.model.weights import FITTED, USUAL
+from search.model.weights import DEFAULT_WEIGHTS, FITTED_WEIGHTS
 from search.records import Measurement, Solved, TrialRecord
 from search.runner.child_process import CandidateFailureError
 from search.runner.runner import Runner
@@ -134,9 +134,13 @@ def test_costs_that_searches_begin_with_anyway_are_refused(capsys):
     add_costs_of(parser)
     assert parser.parse_args([]).costs_of is None
     cpu = parser.parse_args(["--costs-of", "cascadelake"]).costs_of
-    assert costs_of(parser, cpu, [USUAL, FITTED[cpu]]) == FITTED[cpu] != USUAL
+    assert (
+        costs_of(parser, cpu, [DEFAULT_WEIGHTS, FITTED_WEIGHTS[cpu]])
+        == FITTED_WEIGHTS[cpu]
+        != DEFAULT_WEIGHTS
+    )
     with pytest.raises(SystemExit):
-        costs_of(parser, cpu, [FITTED[cpu], FITTED[cpu]])
+        costs_of(parser, cpu, [FITTED_WEIGHTS[cpu], FITTED_WEIGHTS[cpu]])
     assert "begin with these" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parser.parse_args(["--costs-of", "pentium9"])

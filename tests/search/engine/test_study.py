@@ -26,7 +26,7 @@ from search.samplers.points import point_of
 from search.space.space import Space
 from search.timing.measure import summarise
 from tests.search.samplers.landscape import beside, seconds, timed
-from tests.search.space.test_space import SQUARE, WIDE
+from tests.search.targets import SQUARE, WIDE
 
 QUICK = [name for name in SAMPLERS if name != "gp"]
 SPACE = Space(SQUARE, WIDE)

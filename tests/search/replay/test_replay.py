@@ -11,14 +11,14 @@ from benchmarks.replay.record import Recorder
 from search.errors import RecordingError
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.model.weights import FITTED, USUAL, Weights, shipped
+from search.model.weights import DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from search.records import Solved, TuneRequest
 from search.replay.recording import Recording
 from search.replay.replay import RecordedSpace, replay
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from search.store import MemoryStore
-from search.transfer.starting_points import warmed
+from search.transfer.warm_start import warmed
 from tests.search.engine.test_tune import SQUARE, TARGET, Confused, FakeRunner, run
 
 MAIN = (
@@ -147,7 +147,7 @@ def test_the_default_sampler_needs_few_trials(name: str) -> None:
 def share_of_the_best(name: str, cpu: str) -> float:
     """The speed of the recorded schedule that a processor's costs like best."""
     space = RecordedSpace.of(Recording.load(SPACES / "goldencove" / f"{name}.json.gz"))
-    judged = Model(Space(space.problem, space.target), FITTED[cpu])
+    judged = Model(Space(space.problem, space.target), FITTED_WEIGHTS[cpu])
     times = {space.recording.time_us(t): judged.log_time(t.params) for t in space.trials.values()}
     return min(times) / min(times, key=lambda time_us: times[time_us])
 
@@ -181,8 +181,8 @@ def test_costs_of_the_processor_bring_the_best_sooner_on_shapes_they_were_not_fi
     name: str,
 ) -> None:
     space = on_cascade_lake(name)
-    assert shipped(space.target) != USUAL
-    assert trials_to_the_best(space) <= trials_to_the_best(space, USUAL) / 2
+    assert shipped(space.target) != DEFAULT_WEIGHTS
+    assert trials_to_the_best(space) <= trials_to_the_best(space, DEFAULT_WEIGHTS) / 2
 
 
 def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() -> None:
@@ -194,14 +194,14 @@ def test_a_store_of_relatives_brings_the_best_sooner_where_no_cost_was_fitted() 
         Solved.of(
             space.problem,
             space.target.canonical,
-            replay(space, TuneRequest(), weights=USUAL).trials,
+            replay(space, TuneRequest(), weights=DEFAULT_WEIGHTS).trials,
         )
         for space in relatives
     )
     space = on_cascade_lake("unseen-conv3x3-f32")
     assert all(other.problem != space.problem for other in relatives)
-    warm, starts = warmed(Model(Space(space.problem, space.target), USUAL), store)
-    cold_trials = trials_to_the_best(space, USUAL)
+    warm, starts = warmed(Model(Space(space.problem, space.target), DEFAULT_WEIGHTS), store)
+    cold_trials = trials_to_the_best(space, DEFAULT_WEIGHTS)
     assert trials_to_the_best(space, warm.weights, starts) <= cold_trials / 2
 
 

@@ -8,7 +8,7 @@ import optuna
 from search.engine.study import rebuilt
 from search.records import TrialRecord
 from search.samplers.points import distributions, point_of
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from search.timing.measure import summarise
 

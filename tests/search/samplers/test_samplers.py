@@ -18,10 +18,10 @@ from search.samplers.local import LocalSampler
 from search.samplers.points import params_of, point_of, suggest_point
 from search.samplers.registry import make_sampler, over_space
 from search.samplers.surrogate import SurrogateSampler
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from tests.search.samplers.landscape import ask, seconds, study_of
-from tests.search.space.test_space import SQUARE, WIDE
+from tests.search.targets import SQUARE, WIDE
 
 SPACE = Space(SQUARE, WIDE)
 MODEL = Model.shipped(SPACE)

@@ -15,10 +15,10 @@ from search.samplers import features, surrogate
 from search.samplers.gaussian_process import Array
 from search.samplers.surrogate import SurrogateSampler
 from search.samplers.untried import FEW_VALUES
-from search.space.parameters import Point
+from search.space.points import Point
 from search.space.space import Space
 from tests.search.samplers.landscape import ask, beside, seconds, study_of, timed
-from tests.search.space.test_space import NARROW, SQUARE, WIDE
+from tests.search.targets import NARROW, SQUARE, WIDE
 
 
 def screened(space: Space, trials: int, best: dict[str, object]) -> list[TrialRecord]:

@@ -6,7 +6,7 @@ from kernels.problem import parse_problem
 from kernels.target import Target
 from search.space.census import count_schedules
 from search.space.space import Space
-from tests.search.space.test_space import WIDE
+from tests.search.targets import WIDE
 
 TIGHT = Target("tight", vector_bytes=16, vector_registers=16, l2_bytes=20_000, threads=2)
 

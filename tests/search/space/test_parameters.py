@@ -1,12 +1,17 @@
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.problem import parse_problem
-from search.space.parameters import WHOLE, Choice, RegisterTile, Size
+from search.model.analytical import Model
+from search.model.prior import prior_points
+from search.space.parameters import Choice, RegisterTile, Size, step_aside
+from search.space.points import WHOLE
 from search.space.space import Space
 from tests.kernels.strategies import problems
-from tests.search.space.test_space import NARROW, SQUARE, WIDE
+from tests.search.targets import NARROW, SQUARE, WIDE
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -61,3 +66,12 @@ def test_neighbours_of_a_point_differ_in_one_parameter(count: int) -> None:
     near = list(space.neighbours(point))
     assert near
     assert all(sum(point[n] != other[n] for n in point) == 1 for other in near)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_step_aside_changes_one_parameter_to_a_neighbour(seed: int) -> None:
+    space = Space(SQUARE, WIDE)
+    point = prior_points(Model.shipped(space), 1)[0]
+    moved = step_aside(space.parameters, point, Random(seed))
+    (name,) = [n for n in point if point[n] != moved[n]]
+    assert moved[name] in space.parameter(name).neighbours(point[name])

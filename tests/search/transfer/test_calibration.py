@@ -10,41 +10,16 @@ import pytest
 from kernels.problem import parse_problem
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.model.weights import FITTED, NAMES, USUAL, Weights, shipped
+from search.model.weights import AMOUNTS, DEFAULT_WEIGHTS, FITTED_WEIGHTS, Weights, shipped
 from search.records import Solved
-from search.space.parameters import tile_shape
 from search.space.space import Space
-from search.store import MemoryStore
+from search.space.tiles import tile_shape
 from search.transfer import calibration
-from search.transfer.calibration import ERROR, LEAST, calibrate
-from search.transfer.starting_points import warmed
-from tests.search.space.test_space import SQUARE, WIDE
+from search.transfer.calibration import MIN_TRIALS, TRIAL_ERROR, calibrate
+from tests.search.targets import SQUARE, WIDE
+from tests.search.transfer.searches import costs, searched_with
 
-SHAPES = ("m=1000,n=1000,k=700", "m=100,n=2000,k=500", "m=300,n=300,k=300", "m=24,n=1500,k=900")
 NEW = "matmul:m=400,n=800,k=600,dtype=f32"
-
-
-def costs(overlap: float = USUAL.overlap, **factors: float) -> Weights:
-    """The shipped costs, some of them so many times as high."""
-    cycles = zip(NAMES, USUAL.cycles, strict=True)
-    return Weights(tuple(cost * factors.get(name, 1.0) for name, cost in cycles), overlap)
-
-
-def searched(
-    true: Weights, noise: float = 0.02, clock: float = 1.0, trials: int = 64, seed: int = 1
-) -> list[Solved]:
-    """Searches on a processor whose costs are `true`: half the prior's, half random ones."""
-    random, found = Random(seed), []
-    for shape in SHAPES:
-        space = Space(parse_problem(f"matmul:{shape},dtype=f32"), WIDE)
-        points = prior_points(Model.shipped(space), trials // 2)
-        points += [space.draw(random) for _ in range(trials - len(points))]
-        there = Model(space, true)
-        timed = [(p, clock * exp(there.log_time(p) + random.gauss(0, noise))) for p in points]
-        timed.sort(key=lambda pair: pair[1])
-        known = Solved(space.problem, WIDE.canonical, tuple(timed[:32]), tuple(timed[32:]))
-        found.append(known)
-    return found
 
 
 def rank_errors(model: Model, true: Weights) -> float:
@@ -69,7 +44,7 @@ def corrected(model: Model, searches: list[Solved]) -> Model:
 @pytest.mark.parametrize("clock", [1.0, 1e-3])
 def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: float) -> None:
     model = Model.shipped(Space(parse_problem(NEW), WIDE))
-    found = corrected(model, searched(true, clock=clock))
+    found = corrected(model, searched_with(true, clock=clock))
     assert rank_errors(found, true) < 0.4 * rank_errors(model, true)
     first, shipped_first = (prior_points(m, 1)[0] for m in (found, model))
     there = Model(model.space, true)
@@ -80,87 +55,80 @@ def test_another_processor_is_learnt_from_its_searches(true: Weights, clock: flo
 def test_costs_move_to_where_errors_and_what_was_shipped_pull_alike(width: float) -> None:
     """The loss of the trials and the prior's add up to the least there, whatever else moves."""
     true = costs(b_rows_from_l2=5, packed_b=3)
-    timed = [calibration._timed(WIDE, known) for known in searched(true)]
-    known, still = calibration._together(timed, USUAL), np.zeros(len(NAMES))
-    moved = calibration._moved(known, still, USUAL.overlap, width)
+    timed = [calibration._timed(WIDE, known) for known in searched_with(true)]
+    known, still = calibration._together(timed, DEFAULT_WEIGHTS), np.zeros(len(AMOUNTS))
+    moved = calibration._moved(known, still, DEFAULT_WEIGHTS.overlap, width)
 
     def loss(moved: calibration.Array) -> float:
-        *_, errors = calibration._system(known, moved, USUAL.overlap)
-        return errors / ERROR**2 + float(moved @ moved) / width**2
+        *_, errors = calibration._system(known, moved, DEFAULT_WEIGHTS.overlap)
+        return errors / TRIAL_ERROR**2 + float(moved @ moved) / width**2
 
     assert loss(moved) < loss(still)
-    for name in range(len(NAMES)):
+    for name in range(len(AMOUNTS)):
         for step in (-0.1, 0.1):
             aside = moved.copy()
             aside[name] += step
-            assert loss(aside) > loss(moved), NAMES[name]
+            assert loss(aside) > loss(moved), AMOUNTS[name]
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
-@pytest.mark.parametrize("slightly", [USUAL, costs(packed_a=1.1, loads=0.9)])
+@pytest.mark.parametrize("slightly", [DEFAULT_WEIGHTS, costs(packed_a=1.1, loads=0.9)])
 def test_what_the_shipped_costs_explain_moves_nothing(slightly: Weights, noise: float) -> None:
     model = Model.shipped(Space(parse_problem(NEW), WIDE))
-    assert calibrate(model, searched(slightly, noise=noise)) == USUAL
+    assert calibrate(model, searched_with(slightly, noise=noise)) == DEFAULT_WEIGHTS
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_errors_that_no_cost_explains_are_not_learnt(seed: int) -> None:
     model = Model.shipped(Space(parse_problem(NEW), WIDE))
-    assert calibrate(model, searched(USUAL, noise=0.3, seed=seed)) == USUAL
+    assert calibrate(model, searched_with(DEFAULT_WEIGHTS, noise=0.3, seed=seed)) == DEFAULT_WEIGHTS
 
 
 def test_single_columns_and_several_threads_teach_nothing() -> None:
     thin = Model.shipped(Space(parse_problem("matmul:batch=16,m=512,n=4,k=512,dtype=f32"), WIDE))
-    points = [p for p in prior_points(thin, 40) if tile_shape(p["tile"])[2]]
+    points = [p for p in prior_points(thin, 40) if tile_shape(p["tile"]).split]
     timed = tuple((p, 16 * exp(thin.log_time(p) + 0.1 * i)) for i, p in enumerate(points))
-    assert len(timed) >= LEAST
+    assert len(timed) >= MIN_TRIALS
     known = [Solved(thin.space.problem, WIDE.canonical, timed)]
     assert calibrate(thin, known) is thin.weights
     two = replace(WIDE, threads=2)
-    known = [replace(s, target=two.canonical) for s in searched(costs(1.0))]
+    known = [replace(s, target=two.canonical) for s in searched_with(costs(1.0))]
     model = Model.shipped(Space(SQUARE, two))
     assert calibrate(model, known) is model.weights
 
 
 def test_a_few_trials_or_those_of_another_target_teach_nothing() -> None:
     model = Model.shipped(Space(SQUARE, WIDE))
-    few = [replace(s, points=s.points[: LEAST - 1], slower=()) for s in searched(costs(1.0))]
+    known = searched_with(costs(1.0))
+    few = [replace(s, points=s.points[: MIN_TRIALS - 1], slower=()) for s in known]
     assert calibrate(model, few) is model.weights
     assert calibrate(model, []) is model.weights
-    threads = [replace(s, target="cpu:wide,threads=2") for s in searched(costs(1.0))]
+    threads = [replace(s, target="cpu:wide,threads=2") for s in searched_with(costs(1.0))]
     assert calibrate(model, threads) is model.weights
 
 
 def test_points_that_are_none_any_more_are_passed_over() -> None:
-    model, known = Model.shipped(Space(SQUARE, WIDE)), searched(costs(1.0, b_rows_from_l2=5))
+    model, known = Model.shipped(Space(SQUARE, WIDE)), searched_with(costs(1.0, b_rows_from_l2=5))
     gone = tuple((p | {"tile": "40x9"}, 1e-9) for p, _ in known[0].points)
     spoilt = [replace(known[0], points=(*gone, *known[0].points)), *known[1:]]
     assert calibrate(model, spoilt) == calibrate(model, known)
-
-
-def test_a_warm_search_has_both_costs_and_starting_points() -> None:
-    model = Model.shipped(Space(parse_problem("matmul:m=900,n=1000,k=700,dtype=f32"), WIDE))
-    found, starts = warmed(model, MemoryStore(searched(costs(1.0, b_rows_from_l2=5))))
-    assert found.weights.overlap < USUAL.overlap
-    assert starts and all(model.space.holds(point) for point in starts)
-    assert warmed(model, MemoryStore()) == (model, [])
 
 
 def test_intels_processors_begin_with_cascade_lakes_costs_and_any_other_with_the_usual() -> None:
     intels = ("cascadelake", "skylake-avx512", "rocketlake", "graniterapids", "haswell")
     others = ("znver5", "znver3", "apple-m1")
     found = {cpu: shipped(replace(WIDE, cpu=cpu)) for cpu in (*intels, *others)}
-    assert {found[cpu] for cpu in intels} == {FITTED["cascadelake"]}
-    assert {found[cpu] for cpu in others} == {USUAL} != {FITTED["cascadelake"]}
+    assert {found[cpu] for cpu in intels} == {FITTED_WEIGHTS["cascadelake"]}
+    assert {found[cpu] for cpu in others} == {DEFAULT_WEIGHTS} != {FITTED_WEIGHTS["cascadelake"]}
     space = Space(SQUARE, replace(WIDE, cpu="cascadelake"))
-    assert Model.shipped(space).weights == FITTED["cascadelake"]
+    assert Model.shipped(space).weights == FITTED_WEIGHTS["cascadelake"]
 
 
 def test_what_a_store_says_is_held_to_the_costs_of_the_processor() -> None:
-    known = [replace(s, target="cpu:cascadelake,threads=1") for s in searched(costs(1.0))]
+    known = [replace(s, target="cpu:cascadelake,threads=1") for s in searched_with(costs(1.0))]
     model, true = Model.shipped(Space(SQUARE, replace(WIDE, cpu="cascadelake"))), costs(1.0)
     found = corrected(model, known)
     assert found.weights != model.weights
     assert rank_errors(found, true) < rank_errors(model, true)
-    same = [replace(s, target="cpu:cascadelake,threads=1") for s in searched(model.weights)]
+    same = [replace(s, target="cpu:cascadelake,threads=1") for s in searched_with(model.weights)]
     assert calibrate(model, same) == model.weights

@@ -8,9 +8,15 @@ from kernels.problem import parse_problem
 from search.records import Solved
 from search.space.space import Space
 from search.store import MemoryStore
-from search.transfer.nearness import MOST, MOST_ALIKE, distance, doublings, near_searches
-from tests.search.space.test_space import SQUARE, WIDE
-from tests.search.transfer.test_transfer import HERE, solved
+from search.transfer.nearness import (
+    MAX_SEARCHES,
+    MAX_SEARCHES_OF_A_PROBLEM,
+    distance,
+    doublings,
+    near_searches,
+)
+from tests.search.targets import SQUARE, WIDE
+from tests.search.transfer.searches import HERE, solved
 
 
 def test_near_is_a_matter_of_doublings() -> None:
@@ -41,10 +47,10 @@ def texts(found: list[Solved]) -> list[str]:
 
 def test_the_nearest_searches_on_the_processor_are_read_the_nearest_first() -> None:
     far = "matmul:m=2,n=2,k=2,dtype=f32"
-    near = [f"matmul:m=1024,n=1024,k={512 + i},dtype=f32" for i in range(MOST + 3)]
+    near = [f"matmul:m=1024,n=1024,k={512 + i},dtype=f32" for i in range(MAX_SEARCHES + 3)]
     store = MemoryStore([solved(far), *(solved(text) for text in near)])
     found = near_searches(Space(SQUARE, WIDE), store)
-    assert len(found) == MOST
+    assert len(found) == MAX_SEARCHES
     apart = [doublings(SQUARE, one.problem) for one in found]
     assert apart == sorted(apart) and far not in texts(found)
 
@@ -59,7 +65,7 @@ def test_what_a_processor_is_like_other_types_and_distant_shapes_tell_too() -> N
 def test_one_problem_that_was_searched_many_times_does_not_hide_others() -> None:
     """Nor do short searches of it the long ones."""
     short = [solved("matmul:m=1024,n=1024,k=512,dtype=f32", unroll=u) for u in (1, 2, 4, 8)]
-    long = [replace(s, slower=s.points * 9) for s in short[:MOST_ALIKE]]
+    long = [replace(s, slower=s.points * 9) for s in short[:MAX_SEARCHES_OF_A_PROBLEM]]
     other = solved("matmul:m=512,n=512,k=512,dtype=f32")
     found = near_searches(Space(SQUARE, WIDE), MemoryStore([*short, *long, other]))
     assert found == [*long, other]
@@ -68,9 +74,9 @@ def test_one_problem_that_was_searched_many_times_does_not_hide_others() -> None
 def test_searches_that_cannot_serve_do_not_crowd_out_those_that_can() -> None:
     others = [
         solved(f"matmul:m=1024,n=1024,k={1024 + i},dtype={dtype}")
-        for i in range(MOST)
+        for i in range(MAX_SEARCHES)
         for dtype in ("f64", "f16")
     ]
     serving = solved("matmul:m=512,n=512,k=1024,dtype=f32")
     found = near_searches(Space(SQUARE, WIDE), MemoryStore([*others, serving]))
-    assert serving in found and len(found) == MOST
+    assert serving in found and len(found) == MAX_SEARCHES

@@ -1,0 +1,139 @@
+"""What a schedule reads and copies: cache lines of A and B, by the cache that they come from."""
+
+from functools import lru_cache
+from math import gcd
+from typing import NamedTuple
+
+from kernels.problem import Conv2d
+from search.model.sizes import Sizes
+from search.space.points import Point
+from search.space.space import Space
+from search.space.workload import Workload
+
+LINE_BYTES = 64
+PAGE_BYTES = 4096  # also one way of most first caches
+L2_WAYS = 16
+OWN_SHARE = 0.75  # of a cache that is ours; the rest is for what streams by
+
+
+class _Held(NamedTuple):
+    """How an operand sits in the caches: packed without gaps, or as rows at a stride.
+
+    Rows whose stride shares a large power of two with a cache's way fall on few of its
+    sets, and fill it sooner.
+
+    Attributes:
+        l1_weight, l2_weight: bytes that one byte takes of the cache.
+        l1_bytes, l2_bytes: of the cache, what counts as ours.
+        from_l2, from_l3: the amounts that count lines from there.
+    """
+
+    l1_weight: float
+    l2_weight: float
+    l1_bytes: float
+    l2_bytes: float
+    from_l2: str
+    from_l3: str
+
+    def add_lines(self, out: dict[str, float], read: float, held: float) -> None:
+        """Add the lines of `read` bytes, of which `held` have to stay to be found again."""
+        if held * self.l2_weight > self.l2_bytes:
+            out[self.from_l3] += read / LINE_BYTES
+        elif held * self.l1_weight > self.l1_bytes:
+            out[self.from_l2] += read / LINE_BYTES
+
+
+@lru_cache(maxsize=1024)
+def _held(
+    name: str, is_packed: bool, stride: int, row_bytes: int, l1_bytes: int, l2_bytes: int
+) -> _Held:
+    def weight(way: int) -> float:
+        return 1.0 if is_packed else max(1.0, gcd(stride, way) / row_bytes)
+
+    kind = name if is_packed else f"{name}_rows"
+    return _Held(
+        l1_weight=weight(PAGE_BYTES),
+        l2_weight=weight(l2_bytes // L2_WAYS),
+        l1_bytes=OWN_SHARE * l1_bytes,
+        l2_bytes=OWN_SHARE * l2_bytes,
+        from_l2=f"{kind}_from_l2",
+        from_l3=f"{kind}_from_l3",
+    )
+
+
+def add_reads(
+    out: dict[str, float], space: Space, point: Point, sizes: Sizes, tile: tuple[int, int]
+) -> None:
+    """Add the lines of A and B that micro-kernels read from beyond the first cache.
+
+    A call reads a strip of A and a panel of B. The first reading of a block finds it where
+    its pack left it, or where the operand lies. A later reading finds it where it stayed while
+    the other operand was read, and in the first cache if both fit there.
+
+    Args:
+        out: amounts by name, which are added to.
+        space: of the point.
+        point: packs and the outer loop.
+        sizes: of the point.
+        tile: rows and columns of a register tile.
+    """
+    rows, cols = tile
+    workload, caches = space.workload, (space.target.l1_bytes, space.target.l2_bytes)
+    size, taps = space.problem.element.bytes, workload.dims.taps
+    row = sizes.depth * size
+    strip, panel = rows * row, cols * row * taps
+    block_a, block_b = sizes.block_rows * row, sizes.block_cols * row * taps
+    a_packed, b_packed = bool(point["pack_a"]), bool(point["pack_b"])
+    stored_a, stored_b = workload.stored["A"], workload.stored["B"]
+    a = _held("a", a_packed, stored_a.stride, row, *caches)
+    b = _held("b", b_packed, stored_b.stride, cols * size, *caches)
+    if point["outer"] == "cols":  # a panel of B stays while the block of A passes by
+        again_a, again_b = float(block_a), panel + strip * a.l1_weight / b.l1_weight
+    else:
+        again_a, again_b = strip + panel * b.l1_weight / a.l1_weight, float(block_b)
+    calls, visits = sizes.calls, sizes.visits
+    first_a, first_b = visits * block_a, visits * block_b
+    a.add_lines(out, min(first_a, calls * strip), block_a if a_packed else stored_a.total)
+    a.add_lines(out, max(0, calls * strip - first_a), again_a)
+    b.add_lines(out, min(first_b, calls * panel), block_b if b_packed else stored_b.total)
+    b.add_lines(out, max(0, calls * panel - first_b), again_b)
+
+
+def add_packs(
+    out: dict[str, float], space: Space, point: Point, sizes: Sizes, tile_cols: int
+) -> None:
+    """Add the lines that packs copy.
+
+    Args:
+        out: amounts by name, which are added to.
+        space: of the point.
+        point: packs and prefetch.
+        sizes: of the point.
+        tile_cols: columns of a register tile.
+    """
+    if point["pack_b"] and not space.workload.stored["B"].is_packed_ahead:
+        lines = _packed_lines_of_b(space.workload, sizes, tile_cols)
+        is_far = lines * LINE_BYTES > OWN_SHARE * space.target.l2_bytes
+        if point.get("prefetch") and sizes.chunks * sizes.col_blocks > 1:
+            out["fetched_b"] = lines
+        else:
+            out["packed_b_far" if is_far else "packed_b"] = lines
+    if point["pack_a"]:
+        out["packed_a"] = _packed_lines_of_a(space.workload, sizes) * sizes.col_blocks
+
+
+def _packed_lines_of_b(workload: Workload, sizes: Sizes, tile_cols: int) -> float:
+    """Lines of B's panels, the columns that fill up the last one included."""
+    reduction = sizes.depth * sizes.chunks * workload.dims.taps
+    return reduction * sizes.col_tiles * tile_cols * workload.problem.element.bytes / LINE_BYTES
+
+
+def _packed_lines_of_a(workload: Workload, sizes: Sizes) -> float:
+    """Lines of A, and of an image the rows that neighbouring blocks share."""
+    problem, halo = workload.problem, 1.0
+    if isinstance(problem, Conv2d) and workload.dims.image == "A":
+        image_rows = sizes.block_rows / sizes.row
+        reach = problem.dilation * (problem.kh - 1)
+        halo = problem.stride**2 * (1 + reach / image_rows)
+    size = problem.element.bytes
+    return sizes.rows * halo * sizes.depth * sizes.chunks * size / LINE_BYTES

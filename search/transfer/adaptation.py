@@ -1,0 +1,51 @@
+"""A point of one problem, adapted to another.
+
+A block keeps its size, to fill the same cache. The size is snapped to the values that the new
+problem has. A dim that was not cut and is about as long stays uncut.
+"""
+
+from search.space.parameters import Parameter, RegisterTile, Size, default
+from search.space.points import WHOLE, Point, Value
+from search.space.space import Space
+from search.space.tiles import tile_shape
+
+
+def adapt(space: Space, former: Space, params: Point) -> Point | None:
+    """The point of `space` that keeps the sizes of one of `former`; None when none is like it."""
+    point: Point = {}
+    for parameter in space.parameters:
+        old = former.parameter(parameter.name)
+        value = default(parameter) if old is None else _value(parameter, old, params[old.name])
+        if value is None:
+            return None
+        point[parameter.name] = value
+    return point
+
+
+def _value(parameter: Parameter, old: Parameter, value: Value) -> Value | None:
+    """The value that stands for `value` of the former problem's parameter."""
+    if isinstance(parameter, Size) and isinstance(old, Size):
+        return _size(parameter, old, value)
+    if isinstance(parameter, RegisterTile):
+        return _tile(parameter, value)
+    return value if value in parameter.values else default(parameter)
+
+
+def _size(parameter: Size, old: Size, value: Value) -> Value:
+    if value == WHOLE and parameter.extent < 2 * old.extent:
+        return WHOLE
+    return parameter.nearest(old.size(value))
+
+
+def _tile(parameter: RegisterTile, value: Value) -> Value | None:
+    """The same tile, else the one nearest in shape of its kind."""
+    if value in parameter.values:
+        return value
+    shape = tile_shape(value)
+    alike = [v for v in parameter.values if (tile_shape(v).split > 0) == (shape.split > 0)]
+    wanted = parameter.encode_shape(shape)
+
+    def far(other: Value) -> float:
+        return sum((a - b) ** 2 for a, b in zip(parameter.encode(other), wanted, strict=True))
+
+    return min(alike, key=far, default=None)

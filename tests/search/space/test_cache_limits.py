@@ -1,0 +1,47 @@
+from dataclasses import replace
+
+import pytest
+
+from kernels.problem import parse_problem
+from kernels.schedule import (
+    Pack,
+    Register,
+    Schedule,
+    Stream,
+    Tile,
+)
+from search.space.cache_limits import why_too_large
+from search.space.space import Space
+from tests.search.targets import NARROW, WIDE
+
+
+def test_scratch_beyond_the_last_cache_is_turned_away() -> None:
+    space = Space(parse_problem("matmul:m=64,n=20000,k=20000,dtype=f64"), NARROW)
+    point = {p.name: p.values[-1] for p in space.parameters} | {"cols": 0, "depth": 0}
+    reason = space.why_illegal(space.schedule(point | {"pack_b": True}))
+    assert reason is not None
+    assert "MiB" in reason
+
+
+@pytest.mark.parametrize(("weights", "says"), [("variable", "packed block of B"), ("constant", "")])
+def test_weights_that_are_packed_once_for_all_need_no_cache(weights: str, says: str) -> None:
+    problem = parse_problem(f"matmul:m=64,n=20000,k=20000,dtype=f64,weights={weights}")
+    schedule = Schedule((Stream("k", 300), Pack("B"), Tile("m", 8), Pack("A"), Register(4, 8)))
+    small = replace(WIDE, l3_bytes=1 << 20)
+    found = why_too_large(problem, replace(small, l2_bytes=1 << 30), schedule)
+    assert (found is None) == (not says)
+    assert found is None or (says in found and "45 MiB" in found)
+
+
+@pytest.mark.parametrize(
+    ("depth", "rows", "turned_away"), [(128, 8, False), (129, 8, True), (129, 100, False)]
+)
+def test_a_panel_beyond_the_second_cache_is_turned_away_where_streaming_would_help(
+    depth: int, rows: int, turned_away: bool
+) -> None:
+    """A reduction that is cut short already is not cut shorter; one tile of rows reads once."""
+    problem = parse_problem(f"conv2d:n=1,h=9,w=100,ci={depth},co=48,kh=5,kw=5,dtype=f32")
+    schedule = Schedule((Pack("B"), Tile("n", 1), Register(rows, 48)))
+    found = why_too_large(problem, replace(WIDE, l2_bytes=64 << 10), schedule)
+    assert (found is not None) == turned_away
+    assert found is None or "a panel of B takes 604 KiB" in found

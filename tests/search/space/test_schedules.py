@@ -1,0 +1,58 @@
+import pytest
+
+from kernels.problem import parse_problem
+from kernels.schedule import (
+    Parallel,
+    check_legal,
+)
+from search.model.analytical import Model
+from search.model.prior import prior_points
+from search.space.space import Space
+from tests.search.targets import WIDE
+
+LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
+
+
+def test_the_result_is_divided_among_the_threads() -> None:
+    space = Space(LARGE, WIDE.with_threads(6))
+    (parameter,) = (p for p in space.parameters if p.name == "parallel")
+    assert parameter.values == ("none", "m=6", "n=6", "m=2,n=3", "m=3,n=2")
+    point = prior_points(Model.shipped(space), 1)[0]
+    assert space.schedule(point).steps[0] == Parallel("n", 6)
+    both = space.schedule(point | {"parallel": "m=2,n=3"})
+    assert both.steps[:2] == (Parallel("m", 2), Parallel("n", 3))
+    assert space.schedule(point | {"parallel": "none"}).threads == 1
+    assert all(p.name != "parallel" for p in Space(LARGE, WIDE).parameters)
+
+
+def test_a_dim_has_no_more_parts_than_register_tiles() -> None:
+    space = Space(parse_problem("matmul:m=5,n=40,k=9,dtype=f32"), WIDE.with_threads(6))
+    for point in prior_points(Model.shipped(space), 20):
+        check_legal(space.problem, space.schedule(point | {"parallel": "n=6"}))
+
+
+def test_a_split_reads_in_place_what_it_can() -> None:
+    space = Space(parse_problem("matmul:m=64,n=1,k=512,dtype=bf16"), WIDE)
+    schedule = space.schedule(prior_points(Model.shipped(space), 1)[0])
+    assert not schedule.packs("A") and not schedule.packs("B")
+    space = Space(parse_problem("matmul:m=64,n=2,k=512,dtype=bf16"), WIDE)
+    assert space.schedule(prior_points(Model.shipped(space), 1)[0]).packs("B")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_offered"),
+    [
+        ("matmul:m=128,n=3072,k=768,dtype=f32", True),
+        ("matmul:m=128,n=64,k=768,dtype=f32", False),
+        ("matmul:m=128,n=3072,k=768,dtype=f32,transpose_b", False),
+        ("matmul:m=128,n=3072,k=768,dtype=f32,weights=constant", False),
+        ("conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32", True),
+        ("conv2d:n=1,h=99,w=99,ci=512,co=9,kh=3,kw=3,layout=nchw_fchw,dtype=f32", False),
+    ],
+)
+def test_a_large_b_that_is_packed_row_by_row_can_be_prefetched(text: str, is_offered: bool) -> None:
+    space = Space(parse_problem(text), WIDE)
+    assert any(p.name == "prefetch" for p in space.parameters) == is_offered
+    tiled = prior_points(Model.shipped(space), 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}
+    if is_offered:
+        assert space.schedule(tiled | {"prefetch": True}).prefetches

@@ -1,0 +1,65 @@
+import pytest
+
+from kernels.problem import parse_problem
+from kernels.schedule import Schedule
+from kernels.target import Target
+from search.model.analytical import Model
+from search.model.prior import prior_points
+from search.space.space import Space
+from search.space.tiles import SplitTile, register_tiles, split_tiles, tile_shape
+from tests.search.targets import NARROW, SQUARE, WIDE
+
+
+def test_register_tiles_fit_the_registers() -> None:
+    for target in (WIDE, NARROW):
+        space = Space(SQUARE, target)
+        assert register_tiles(space.workload)
+        for rows, vectors in register_tiles(space.workload):
+            assert rows * vectors + vectors + 1 <= target.vector_registers
+    first = prior_points(Model.shipped(Space(SQUARE, WIDE)), 1)[0]
+    rows, vectors, _ = tile_shape(first["tile"])
+    assert rows * vectors >= 20  # the registers are there to be used
+
+
+NARROW_RESULTS = [
+    "matmul:m=3072,n=1,k=1024,dtype=f32",
+    "matmul:m=2048,n=4,k=512,dtype=i8",
+    "matmul:m=1,n=4096,k=4096,dtype=f32,transpose_b",
+    "matmul:batch=3,m=4,n=77,k=63,dtype=bf16,transpose_b",
+    "matmul:m=1,n=1,k=1,dtype=f64",
+]
+
+
+def splits(schedule: Schedule) -> bool:
+    return schedule.lanes > 1
+
+
+@pytest.mark.parametrize("text", NARROW_RESULTS)
+@pytest.mark.parametrize("target", [WIDE, NARROW])
+def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: Target) -> None:
+    problem = parse_problem(text)
+    space = Space(problem, target)
+    if not split_tiles(space.workload):
+        assert target is NARROW  # four columns fill its vectors
+        return
+    first = [splits(space.schedule(p)) for p in prior_points(Model.shipped(space), 12)]
+    assert first[0]
+    if problem.m * problem.n > 1:
+        assert not all(first)  # a script needs one that does not split
+    for tile in split_tiles(space.workload):
+        assert tile == SplitTile.parse(str(tile))
+        assert tile.cols <= problem.n and tile.rows <= problem.m
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:m=1024,n=1024,k=1024,dtype=f32",
+        "matmul:m=1,n=4096,k=4096,dtype=f32",
+        "matmul:m=64,n=1,k=512,dtype=f32,transpose_a",
+        "matmul:m=64,n=9,k=512,dtype=f32",
+        "conv2d:n=1,h=9,w=9,ci=8,co=1,kh=3,kw=3,dtype=f32",
+    ],
+)
+def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
+    assert split_tiles(Space(parse_problem(text), WIDE).workload) == ()

@@ -1,0 +1,33 @@
+import pytest
+
+from kernels.problem import parse_problem
+from search.space.space import Space
+from search.transfer.adaptation import adapt
+from tests.search.targets import WIDE
+from tests.search.transfer.searches import solved
+
+
+def adapted(text: str, **changes):
+    """A point of another problem, in the space of `text`."""
+    known = solved("matmul:m=512,n=512,k=2048,dtype=f32", **changes)
+    (params, _), former = known.points[0], Space(known.problem, WIDE)
+    return adapt(Space(parse_problem(text), WIDE), former, params)
+
+
+def test_sizes_are_kept_and_snapped() -> None:
+    text = "matmul:m=600,n=4000,k=300,dtype=f32"
+    point = adapted(text, depth=512, cols=0, rows=64, tile="8x3")
+    assert point["depth"] == 0  # 300 is less than what stayed in the cache
+    assert point["cols"] == 512  # it was whole, but a dim of 4000 is another matter
+    assert point["rows"] == 64
+    assert point["tile"] == "8x3"
+
+
+@pytest.mark.parametrize(("extent", "cols"), [(300, 0), (1000, 0), (1023, 0), (1024, 512)])
+def test_a_dim_that_was_not_cut_stays_whole_up_to_twice_as_long(extent: int, cols: int) -> None:
+    assert adapted(f"matmul:m=600,n={extent},k=300,dtype=f32", cols=0)["cols"] == cols
+
+
+def test_a_tile_that_does_not_fit_gives_way_to_one_like_it() -> None:
+    point = adapted("matmul:m=512,n=20,k=512,dtype=f32", tile="8x3")
+    assert point["tile"] in ("8x2", "12x2", "10x2")
