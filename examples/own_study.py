@@ -13,7 +13,7 @@ from statistics import median
 import optuna
 
 from kernels.native import lower
-from kernels.oracle.reference import make_operands
+from kernels.oracle.operands import make_operands
 from kernels.problem import parse_problem
 from kernels.target import detect
 from search.samplers.points import suggest_point

@@ -15,7 +15,7 @@ import numpy as np
 
 from kernels.native import lower
 from kernels.native.export.module import export
-from kernels.oracle.reference import make_operands
+from kernels.oracle.operands import make_operands
 from kernels.problem import Conv2d, Problem, parse_problem
 from kernels.schedule import Pack, Register, Schedule, Tile, Unroll
 from kernels.target import detect

@@ -21,7 +21,9 @@ from benchmarks.kernels.threads import best_steps
 from kernels.native import lower
 from kernels.native.executable import Call
 from kernels.native.microbench import bandwidth_gbs, peak_gflops
-from kernels.oracle.reference import compare, make_operands, poison, reference
+from kernels.oracle.operands import make_operands, poison
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll
 from kernels.target import Target, resolve

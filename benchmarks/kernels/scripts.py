@@ -22,22 +22,17 @@ from iree.compiler import ir
 
 from benchmarks.places import SUITES
 from kernels.errors import KernelsError
-from kernels.mlir.cpu.script import emit_script, with_payload
+from kernels.mlir.cpu.script import emit_script
 from kernels.mlir.lowering.apply import Diagnostics, apply_script
 from kernels.mlir.lowering.jit import Call, compile_ir
 from kernels.mlir.lowering.to_llvm import lower as lower_module
 from kernels.mlir.payload.function import ENTRY, argument_names
+from kernels.mlir.transform.module import with_payload
 from kernels.native import lower
 from kernels.native.microbench import peak_gflops
-from kernels.oracle.reference import (
-    NUMPY_TYPES,
-    Operands,
-    compare,
-    empty_aligned,
-    make_operands,
-    poison,
-    reference,
-)
+from kernels.oracle.operands import NUMPY_TYPES, Operands, empty_aligned, make_operands, poison
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve

@@ -7,7 +7,9 @@ from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.problem.model import Conv2d, Problem
 from kernels.schedule.legality import check_legal, part_size, tile_unit
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import Pack, Parallel, Register, Stream, Tile
+from kernels.schedule.steps.copies import Pack
+from kernels.schedule.steps.loops import Parallel, Stream, Tile
+from kernels.schedule.steps.register import Register
 
 
 @dataclass(frozen=True)

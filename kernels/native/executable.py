@@ -11,7 +11,7 @@ from kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from kernels.native.jit.drivers import Drivers, driver_code, load_driver
 from kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels, pieces
 from kernels.native.plan import Scratch, plan
-from kernels.oracle.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
+from kernels.oracle.operands import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target

@@ -10,101 +10,15 @@ element by element with |A||B|.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kernels.problem import DTYPES, Conv2d, Matmul, Problem
+from kernels.oracle.operands import Array, Operands, operand_type, widened
+from kernels.oracle.tolerance import TINY, Expected, error_bound
+from kernels.problem import Conv2d, Matmul, Problem
 
-Array = NDArray[Any]
-Operands = dict[str, Array]
-# bf16 has no NumPy type; its bits are held in uint16.
-NUMPY_TYPES: dict[str, type] = {
-    "f32": np.float32,
-    "f64": np.float64,
-    "i32": np.int32,
-    "bf16": np.uint16,
-    "f16": np.float16,
-    "i8": np.int8,
-}
-ALIGNMENT = 64
-CONFIDENCE = 6.0  # lambda: failure probability of about 2 exp(-18) per element
-POISON_BYTE = 0xC5
-_HALF = 16
+_HALF = 16  # bits
 _MASK = (1 << _HALF) - 1
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a right result looks like.
-
-    Attributes:
-        value: the result: float64 for floats, exact for integers.
-        tolerance: the deviation allowed for each element, or None when it must be exact.
-    """
-
-    value: Array
-    tolerance: Array | None
-
-
-def empty_aligned(shape: tuple[int, ...], dtype: type) -> Array:
-    """An uninitialised array that starts on a cache line."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
-
-
-def poison(array: Array) -> None:
-    """Fill with a byte pattern that no right result has, so that unwritten elements show."""
-    array.view(np.uint8).fill(POISON_BYTE)
-
-
-def make_operands(problem: Problem, seed: int = 0) -> Operands:
-    """Random `A`, `B`, `C` and, where the problem has one, `bias`.
-
-    Floats are uniform in [-1, 1); integers take their whole range, so that i32 sums wrap.
-    C is random where the problem accumulates and poisoned where it does not.
-    """
-    rng = np.random.default_rng(seed)
-    operands: Operands = {}
-    for name, shape in problem.operand_shapes.items():
-        dtype = operand_type(problem, name)
-        operands[name] = empty_aligned(shape, NUMPY_TYPES[dtype])
-        if name == "C" and not problem.accumulates:
-            poison(operands[name])
-        else:
-            operands[name][...] = _random(rng, shape, dtype)
-    return operands
-
-
-def operand_type(problem: Problem, name: str) -> str:
-    """The dtype of an operand: A and B have the problem's, C and bias the accumulator's."""
-    element = problem.element
-    return element.name if name in ("A", "B") else element.accumulator
-
-
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    if DTYPES[dtype].is_float:
-        wide = np.float64 if dtype == "f64" else np.float32
-        uniform = rng.random(shape, dtype=wide) * 2 - 1
-        return to_bf16(uniform) if dtype == "bf16" else uniform
-    limits = np.iinfo(NUMPY_TYPES[dtype])
-    return rng.integers(limits.min, limits.max, shape, dtype=limits.dtype, endpoint=True)
-
-
-def to_bf16(values: Array) -> Array:
-    """The bits of float32 values cut to bf16."""
-    return (values.view(np.uint32) >> _HALF).astype(np.uint16)
-
-
-def widened(array: Array, dtype: str) -> Array:
-    """Operands in float64 or int64, exactly."""
-    if dtype == "bf16":
-        return (array.astype(np.uint32) << _HALF).view(np.float32).astype(np.float64)
-    return array.astype(np.float64 if DTYPES[dtype].is_float else np.int64)
 
 
 def reference(problem: Problem, operands: Operands) -> Expected:
@@ -112,31 +26,6 @@ def reference(problem: Problem, operands: Operands) -> Expected:
     if problem.element.is_float:
         return _float_reference(problem, operands)
     return Expected(_wrapped_reference(problem, operands), None)
-
-
-def compare(problem: Problem, result: Array, expected: Expected) -> tuple[float, float]:
-    """The largest deviation and the tolerance at that element.
-
-    The deviation is over the tolerance exactly when some element is wrong; a NaN
-    where none belongs gives infinity. Integers: the number of wrong elements, and 0.
-    """
-    if expected.tolerance is None:
-        return float(np.count_nonzero(result != expected.value)), 0.0
-    found, value, tolerance = (
-        array.reshape(-1) for array in (result, expected.value, expected.tolerance)
-    )
-    worst, at = -1.0, 0
-    for start in range(0, found.size, _CHUNK):
-        part = slice(start, start + _CHUNK)
-        ratio = np.subtract(found[part], value[part], dtype=np.float64)
-        np.abs(ratio, out=ratio)
-        ratio /= tolerance[part]
-        here = int(np.argmax(ratio))  # a NaN, where there is one
-        if not ratio[here] <= worst:
-            worst, at = float(ratio[here]), start + here
-        if np.isnan(worst):
-            return np.inf, float(tolerance[at])
-    return abs(float(found[at]) - float(value[at])), float(tolerance[at])
 
 
 def _float_reference(problem: Problem, operands: Operands) -> Expected:
@@ -148,24 +37,7 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
     if problem.has_relu:
         value = np.maximum(value, 0.0)
     length = problem.flops // (2 * int(np.prod(problem.operand_shapes["C"]))) + 2
-    return Expected(value, error_bound(length, problem.element.accumulator) * size + _TINY)
-
-
-_TINY = 1e-30
-_CHUNK = 1 << 15  # elements that are compared at a time, so that what lies between stays in cache
-
-
-def error_bound(length: int, accumulator: str) -> float:
-    """Relative error allowed for a sum of `length` products, as a fraction of |A||B|.
-
-    The reference itself is computed in float64, so f64 results get twice the bound.
-    """
-    dtype = np.dtype(NUMPY_TYPES[accumulator])
-    unit = float(np.finfo(dtype).eps) / 2
-    likely = CONFIDENCE * float(np.sqrt(length)) * unit
-    share = length * unit
-    worst = share / (1 - share) if share < 1 else likely  # beyond that gamma says nothing
-    return min(worst, likely) * (2 if accumulator == "f64" else 1)
+    return Expected(value, error_bound(length, problem.element.accumulator) * size + TINY)
 
 
 def _initial(problem: Problem, operands: Operands) -> list[Array]:

@@ -2,17 +2,10 @@
 
 from kernels.schedule.legality import check_legal
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import (
-    Pack,
-    Parallel,
-    Prefetch,
-    Register,
-    Split,
-    Step,
-    Stream,
-    Tile,
-    Unroll,
-)
+from kernels.schedule.steps.base import Step
+from kernels.schedule.steps.copies import Pack, Prefetch
+from kernels.schedule.steps.loops import Parallel, Stream, Tile
+from kernels.schedule.steps.register import Register, Split, Unroll
 
 __all__ = [
     "Pack",

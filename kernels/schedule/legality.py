@@ -4,17 +4,10 @@ from kernels.errors import ScheduleError
 from kernels.problem.iteration import IterationSpace, is_packed_by_rows, iteration_space
 from kernels.problem.model import Conv2d, Problem
 from kernels.schedule.model import Schedule
-from kernels.schedule.steps import (
-    Pack,
-    Parallel,
-    Prefetch,
-    Register,
-    Split,
-    Step,
-    Stream,
-    Tile,
-    Unroll,
-)
+from kernels.schedule.steps.base import Step
+from kernels.schedule.steps.copies import Pack, Prefetch
+from kernels.schedule.steps.loops import Parallel, Stream, Tile
+from kernels.schedule.steps.register import Register, Split, Unroll
 
 LARGEST_UNROLL = 16
 LARGEST_SPLIT = 256

@@ -7,18 +7,11 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.errors import ScheduleError
-from kernels.schedule.steps import (
-    Pack,
-    Parallel,
-    Prefetch,
-    Register,
-    Split,
-    Step,
-    StepJson,
-    Stream,
-    Unroll,
-    step_from_json,
-)
+from kernels.schedule.steps.base import Step, StepJson
+from kernels.schedule.steps.copies import Pack, Prefetch
+from kernels.schedule.steps.from_json import step_from_json
+from kernels.schedule.steps.loops import Parallel, Stream
+from kernels.schedule.steps.register import Register, Split, Unroll
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 

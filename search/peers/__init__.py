@@ -5,7 +5,7 @@ Importing this loads none of them.
 
 from importlib.util import find_spec
 
-from kernels.oracle.reference import Operands
+from kernels.oracle.operands import Operands
 from kernels.problem import Matmul, Problem
 from search.peers import openblas
 from search.peers.variant import PeerAbsentError, Variant

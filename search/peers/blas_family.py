@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.oracle.reference import Array
+from kernels.oracle.operands import Array
 from kernels.system.cache_folder import cache_dir
 from kernels.target import Target
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.oracle.reference import Array, Operands, empty_aligned
+from kernels.oracle.operands import Array, Operands, empty_aligned
 from kernels.problem import Problem
 from kernels.system.children import child_command, child_environment
 from search.peers.iree_text import (

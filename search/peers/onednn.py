@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.oracle.reference import Array, Operands
+from kernels.oracle.operands import Array, Operands
 from kernels.problem import Conv2d, Matmul, Problem
 from search.peers.variant import PeerAbsentError, Variant
 

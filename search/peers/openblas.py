@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernels.oracle.reference import Array, Operands
+from kernels.oracle.operands import Array, Operands
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.target import detect
 from search.peers.blas_family import better_family, hold_threads

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernels.oracle.reference import Array, Expected, Operands
+from kernels.oracle.operands import Array, Operands
+from kernels.oracle.tolerance import Expected
 from kernels.problem import Problem
 from search.peers import iree, onednn, openblas
 from search.peers.variant import PeerAbsentError, Variant, why_wrong

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.oracle.reference import Array, Expected, Operands, compare, poison
+from kernels.oracle.operands import Array, Operands, poison
+from kernels.oracle.tolerance import Expected, compare
 from kernels.problem import Problem
 
 UNITS = {"bf16": 2.0**-8, "f16": 2.0**-11}

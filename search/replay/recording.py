@@ -15,7 +15,8 @@ from typing import Any
 
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
-from kernels.schedule.steps import Step, step_from_json
+from kernels.schedule.steps.base import Step
+from kernels.schedule.steps.from_json import step_from_json
 from kernels.target.model import Target
 from search.errors import RecordingError
 from search.records import Solved, TrialRecord

@@ -13,7 +13,7 @@ from math import ceil, inf
 
 import numpy as np
 
-from kernels.oracle.reference import Array, empty_aligned
+from kernels.oracle.operands import Array, empty_aligned
 from kernels.target.model import Target
 
 LEAST_BUFFER = 32 << 20

@@ -9,7 +9,9 @@ from kernels.loopnest import build, count
 from kernels.native import executable, lower
 from kernels.native.driver import shared_structure
 from kernels.native.microkernels import use
-from kernels.oracle.reference import ALIGNMENT, Array, compare, make_operands, reference
+from kernels.oracle.operands import ALIGNMENT, Array, make_operands
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import Target, detect

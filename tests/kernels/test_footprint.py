@@ -6,7 +6,8 @@ import pytest
 
 from kernels.errors import ProblemError
 from kernels.footprint import GIB, check_memory, physical_memory, working_bytes
-from kernels.oracle.reference import make_operands, reference
+from kernels.oracle.operands import make_operands
+from kernels.oracle.reference import reference
 from kernels.problem import parse_problem
 
 FEW_BYTES = 100_000  # of Python's own objects

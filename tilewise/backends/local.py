@@ -143,7 +143,7 @@ class LocalBackend(Backend):
                 )
             text = found.text
         if with_payload:
-            from kernels.mlir.cpu.script import with_payload as joined
+            from kernels.mlir.transform.module import with_payload as joined
 
             return joined(wanted, text)
         return text

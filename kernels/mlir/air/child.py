@@ -8,7 +8,8 @@ unpacks become loops, and the parallel loops run one iteration after the other.
 from typing import Any
 
 from kernels.mlir.air.schedule import KStreaming, require_streamed
-from kernels.mlir.proof.child.prove import Finding, check_call, establish, serve, stage
+from kernels.mlir.proof.child.check import check_call
+from kernels.mlir.proof.child.stages import Finding, establish, serve, stage
 from kernels.problem import parse_problem
 
 

@@ -7,9 +7,9 @@ from kernels.mlir.air.choice import AIE, Memories, choose, describe
 from kernels.mlir.air.payload import streamed_payload
 from kernels.mlir.air.schedule import KStreaming, Result, require_streamed
 from kernels.mlir.air.script import emit_air
-from kernels.mlir.cpu.script import mlir_version, with_payload
 from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.prove import run_child
+from kernels.mlir.proof.run_child import run_child
+from kernels.mlir.transform.module import mlir_version, with_payload
 from kernels.problem import Matmul, Problem
 
 CHILD = "kernels.mlir.air.child"

@@ -10,7 +10,7 @@ and no iteration peeled.
 import textwrap
 
 from kernels.mlir.air.schedule import KStreaming, check_streaming, padded, require_streamed
-from kernels.mlir.cpu.script import HEADER_END, MODULE, mlir_version
+from kernels.mlir.transform.module import HEADER_END, MODULE, mlir_version
 from kernels.mlir.transform.sequences import CLEANUP, bufferize
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.problem import DTYPES, Matmul, Problem

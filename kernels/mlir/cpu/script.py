@@ -2,7 +2,6 @@
 
 import textwrap
 from dataclasses import dataclass
-from importlib import metadata
 
 from kernels.errors import LoweringError, UnsupportedError
 from kernels.loopnest import build
@@ -10,9 +9,8 @@ from kernels.mlir.cpu.notes import notes
 from kernels.mlir.cpu.register_tile import KernelEmitter
 from kernels.mlir.cpu.steps import StepEmitter
 from kernels.mlir.payload.form import Form, form
-from kernels.mlir.payload.function import payload
-from kernels.mlir.proof.proof import Proof
 from kernels.mlir.transform.matchers import contraction_matcher
+from kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
 from kernels.mlir.transform.sequences import (
     CLEANUP,
     DROP_UNIT_DIMS,
@@ -25,19 +23,8 @@ from kernels.mlir.transform.sequences import (
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.problem import Problem
 from kernels.schedule import Schedule
-from kernels.target import detect
 
-HEADER_END = "//\n"
 FLAVORS = ("cpu",)
-MODULE = "module attributes {transform.with_named_sequence} {\n"
-
-
-def mlir_version() -> str:
-    """Distribution and version of the MLIR that proves scripts; imports no compiler."""
-    try:
-        return f"iree-base-compiler {metadata.version('iree-base-compiler')}"
-    except metadata.PackageNotFoundError:
-        return "iree-base-compiler absent"
 
 
 @dataclass(frozen=True)
@@ -111,30 +98,6 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     )
     header = _header(problem, schedule, str(nest))
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
-
-
-def with_payload(problem: Problem, script: str, function: str | None = None) -> str:
-    """The same module with the payload (or another `function`) in front of the script."""
-    head, brace, tail = script.partition(MODULE)
-    return f"{head}{brace}\n{textwrap.indent(function or payload(problem), '  ')}{tail}"
-
-
-def annotated(script: str, proof: Proof) -> str:
-    """`script` with what its proof found in the header, so that a stray file explains itself."""
-    if proof.ok and proof.interval is not None:
-        low, high = proof.interval
-        found = [
-            f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
-            f"{proof.time_us:.1f} us",
-            f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
-        ]
-    else:
-        reason = proof.message.splitlines()[0] if proof.message else ""
-        found = [f"unproven: {proof.failure}: {reason}".rstrip(": ")]
-    found += [f"target:   {detect().canonical}", f"mlir:     {proof.mlir}"]
-    lines = "".join(f"// {line}\n" for line in found)
-    head, mark, rest = script.partition(HEADER_END)
-    return f"{head}{lines}{mark}{rest}" if mark else f"{lines}{script}"
 
 
 def _header(problem: Problem, schedule: Schedule, nest: str) -> str:

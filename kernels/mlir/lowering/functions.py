@@ -11,9 +11,9 @@ from iree.compiler.passmanager import PassManager
 from kernels.mlir.lowering.apply import Diagnostics, StageError
 from kernels.mlir.lowering.jit import Call, Compiled, compile_ir
 from kernels.mlir.lowering.packs_to_loops import lower_packs
+from kernels.mlir.lowering.signature import Signature, poisoned, require_same, signature_of
 from kernels.mlir.lowering.to_llvm import Scratch, lower
-from kernels.mlir.proof.child.signature import Signature, poisoned, require_same, signature_of
-from kernels.oracle.reference import Array, empty_aligned
+from kernels.oracle.operands import Array, empty_aligned
 
 BUFFERIZE = (
     "builtin.module(func.func(iree-codegen-decompose-softmax,convert-elementwise-to-linalg),"

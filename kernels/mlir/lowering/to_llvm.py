@@ -8,7 +8,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import llvm
 from iree.compiler.passmanager import PassManager
 
-from kernels.mlir.lowering.apply import Diagnostics, StageError, walk
+from kernels.mlir.lowering.apply import Diagnostics, StageError
+from kernels.mlir.lowering.structure import walk
 
 _BEFORE_SCRATCH = (
     "builtin.module(canonicalize,cse,canonicalize)",

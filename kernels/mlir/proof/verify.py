@@ -8,10 +8,11 @@ tensors or memrefs: then the same function lowered without the script is the ref
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.mlir.cpu.script import mlir_version
 from kernels.mlir.payload.function import payload as payload_of
 from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.prove import REPEAT_SECONDS, run_child
+from kernels.mlir.proof.prove import REPEAT_SECONDS
+from kernels.mlir.proof.run_child import run_child
+from kernels.mlir.transform.module import mlir_version
 from kernels.problem import Problem
 
 

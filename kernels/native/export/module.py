@@ -21,7 +21,8 @@ from kernels.native.export.public_function import (
 )
 from kernels.native.export.templates import HEAD, LINK, check_text
 from kernels.native.plan import Plan, plan
-from kernels.oracle.reference import NUMPY_TYPES, error_bound
+from kernels.oracle.operands import NUMPY_TYPES
+from kernels.oracle.tolerance import error_bound
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.schedule import Schedule
 from kernels.system.toolchain import identity

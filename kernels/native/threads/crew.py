@@ -23,7 +23,7 @@ from kernels.native.language.barrier import (
 )
 from kernels.native.language.packs import call_address, word
 from kernels.native.threads.pinning import pin, usable_processors
-from kernels.oracle.reference import empty_aligned
+from kernels.oracle.operands import empty_aligned
 
 GENERATION, FUNCTION, PARTS = 0, LINE_WORDS, 2 * LINE_WORDS  # in words; PARTS has one each
 SPINS = 1 << 13

@@ -9,14 +9,9 @@ import numpy as np
 from kernels.native import lower
 from kernels.native.executable import Call, Executable
 from kernels.native.microbench import peak_gflops
-from kernels.oracle.reference import (
-    Operands,
-    compare,
-    empty_aligned,
-    make_operands,
-    poison,
-    reference,
-)
+from kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
 from kernels.problem import parse_problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernels.mlir.proof.child.prove import serve
+from kernels.mlir.proof.child.stages import serve
 
 FOR_EVER = "import time; time.sleep(600)"
 

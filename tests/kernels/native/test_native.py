@@ -13,7 +13,8 @@ from kernels.arithmetic import arithmetic
 from kernels.errors import LoweringError, ScheduleError
 from kernels.native import lower
 from kernels.native.plan import plan
-from kernels.oracle.reference import make_operands, reference, to_bf16
+from kernels.oracle.operands import make_operands, to_bf16
+from kernels.oracle.reference import reference
 from kernels.problem import DTYPES, Matmul, parse_problem
 from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile, Unroll
 from kernels.target import Target

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels.native import lower
-from kernels.oracle.reference import make_operands, to_bf16
+from kernels.oracle.operands import make_operands, to_bf16
 from kernels.problem import DTYPES, parse_problem
 from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
 from kernels.target import Target

@@ -8,7 +8,9 @@ from kernels.loopnest import build
 from kernels.native import lower
 from kernels.native.microkernels.outer_product_spec import MicroKernelSpec
 from kernels.native.plan import plan
-from kernels.oracle.reference import compare, make_operands, reference
+from kernels.oracle.operands import make_operands
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
 from kernels.problem import parse_problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll

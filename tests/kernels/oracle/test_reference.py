@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from kernels.oracle.reference import compare, error_bound, make_operands, reference
+from kernels.oracle.operands import make_operands
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare, error_bound
 from kernels.problem import parse_problem
 
 

@@ -21,7 +21,7 @@ from kernels.schedule import (
     Unroll,
     check_legal,
 )
-from kernels.schedule.steps import STEPS
+from kernels.schedule.steps.from_json import STEPS
 
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
 BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.oracle.reference import Array, Expected, Operands, empty_aligned, error_bound
+from kernels.oracle.operands import Array, Operands, empty_aligned
+from kernels.oracle.tolerance import Expected, error_bound
 from kernels.problem import Conv2d, Matmul, Problem, parse_problem
 from search.peers import available_peers, installed_peers, missing_packages, screen
 from search.peers import iree as iree_peer

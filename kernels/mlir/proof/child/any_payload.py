@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import Diagnostics, apply_script, apply_to, is_vectorised
+from kernels.mlir.lowering.apply import Diagnostics, apply_script, apply_to
 from kernels.mlir.lowering.functions import Function, Result, compile_function
 from kernels.mlir.lowering.interchange import put_parallel_innermost
 from kernels.mlir.lowering.outline import outline
+from kernels.mlir.lowering.signature import signature_of
+from kernels.mlir.lowering.structure import is_vectorised
 from kernels.mlir.proof.child.comparison import Difference, difference
 from kernels.mlir.proof.child.inputs import KINDS, make_inputs
 from kernels.mlir.proof.child.perturb import perturb, seeds
-from kernels.mlir.proof.child.signature import signature_of
 from kernels.mlir.proof.child.timing import time_beside
-from kernels.oracle.reference import Array
+from kernels.oracle.operands import Array
 
 PERTURBED_RUNS = 4
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from kernels.mlir.proof.child.signature import Shaped, is_float
-from kernels.oracle.reference import Array, to_bf16
+from kernels.mlir.lowering.signature import Shaped, is_float
+from kernels.oracle.operands import Array, to_bf16
 
 LARGEST_WHOLE = 3
 _NARROW = {"f16": (-6, 2)}  # 65504 is its largest; sums of products have to stay below

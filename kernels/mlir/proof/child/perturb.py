@@ -13,9 +13,9 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
-from kernels.mlir.lowering.apply import walk
+from kernels.mlir.lowering.structure import walk
 from kernels.mlir.lowering.to_llvm import function_of
-from kernels.oracle.reference import Array
+from kernels.oracle.operands import Array
 
 SEEDS = "memref<1xi64>"
 _LOOPS = "builtin.module(func.func(convert-linalg-to-loops))"

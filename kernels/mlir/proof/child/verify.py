@@ -6,7 +6,8 @@ It may die at any moment, as `kernels.mlir.proof.child.prove` may.
 
 from typing import Any
 
-from kernels.mlir.proof.child.prove import Finding, establish, run_and_time, serve, stage
+from kernels.mlir.proof.child.check import run_and_time
+from kernels.mlir.proof.child.stages import Finding, establish, serve, stage
 
 
 def verify_here(request: dict[str, Any]) -> dict[str, Any]:

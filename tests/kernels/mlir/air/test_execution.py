@@ -16,9 +16,9 @@ from kernels.mlir.air import (
 )
 from kernels.mlir.air.payload import streamed_payload
 from kernels.mlir.air.prove import CHILD, runnable
-from kernels.mlir.cpu.script import with_payload
 from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.prove import run_child
+from kernels.mlir.proof.run_child import run_child
+from kernels.mlir.transform.module import with_payload
 from kernels.problem import Matmul
 from tests.kernels.mlir.air.build import ENDS, SMALL, THREADS_OWN, matmul, streaming
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from kernels.mlir.air import describe, emit_air
-from kernels.mlir.cpu.script import mlir_version
+from kernels.mlir.transform.module import mlir_version
 from tests.kernels.mlir.air.build import ENDS, THREADS_OWN, matmul, streaming
 
 

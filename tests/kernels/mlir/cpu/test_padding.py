@@ -5,8 +5,10 @@ from math import prod
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.cpu.script import emit_script, with_payload
-from kernels.mlir.lowering.apply import Diagnostics, apply_script, walk
+from kernels.mlir.cpu.script import emit_script
+from kernels.mlir.lowering.apply import Diagnostics, apply_script
+from kernels.mlir.lowering.structure import walk
+from kernels.mlir.transform.module import with_payload
 from kernels.problem import parse_problem
 from tests.kernels.mlir.build import schedule
 

@@ -14,10 +14,11 @@ from iree.compiler import ir
 
 from kernels.errors import LoweringError
 from kernels.loopnest import Loop, Nest, build, count
-from kernels.mlir.cpu.script import emit_script, with_payload
+from kernels.mlir.cpu.script import emit_script
 from kernels.mlir.lowering.apply import Diagnostics, apply_script
+from kernels.mlir.transform.module import with_payload
 from kernels.native import lower
-from kernels.oracle.reference import make_operands
+from kernels.oracle.operands import make_operands
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target import Target

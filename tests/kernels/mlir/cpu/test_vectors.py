@@ -8,7 +8,8 @@ from kernels.footprint import patch_bytes, working_bytes
 from kernels.mlir.cpu.notes import notes
 from kernels.mlir.cpu.register_tile import vector_lanes
 from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.lowering.apply import StageError, check_structure
+from kernels.mlir.lowering.apply import StageError
+from kernels.mlir.lowering.structure import check_structure
 from kernels.mlir.payload.form import form
 from kernels.mlir.payload.function import payload
 from kernels.problem import parse_problem

@@ -3,13 +3,8 @@
 import pytest
 from iree.compiler import ir
 
-from kernels.mlir.lowering.apply import (
-    Diagnostics,
-    StageError,
-    apply_script,
-    apply_to,
-    check_structure,
-)
+from kernels.mlir.lowering.apply import Diagnostics, StageError, apply_script, apply_to
+from kernels.mlir.lowering.structure import check_structure
 from kernels.mlir.lowering.to_llvm import lower
 from tests.kernels.mlir.proof.test_verify import PAYLOAD, script
 

@@ -7,7 +7,7 @@ import pytest
 
 from kernels.mlir.lowering.bf16_words import bf16_as_words
 from kernels.mlir.lowering.jit import compile_ir
-from kernels.oracle.reference import to_bf16
+from kernels.oracle.operands import to_bf16
 
 WIDENS = """
 define void @f(ptr %0, ptr %1) {

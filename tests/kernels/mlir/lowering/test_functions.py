@@ -10,10 +10,10 @@ from iree.compiler import ir
 from kernels.mlir.lowering.apply import Diagnostics
 from kernels.mlir.lowering.functions import Function, compile_function
 from kernels.mlir.lowering.interchange import put_parallel_innermost
+from kernels.mlir.lowering.signature import signature_of
 from kernels.mlir.proof.child.inputs import make_inputs
 from kernels.mlir.proof.child.perturb import perturb, seeds
-from kernels.mlir.proof.child.signature import signature_of
-from kernels.oracle.reference import Array
+from kernels.oracle.operands import Array
 from tests.kernels.mlir.payloads import conv, gelu, layer_norm, matmul, softmax
 
 ALL = [matmul, conv, gelu, softmax, layer_norm]

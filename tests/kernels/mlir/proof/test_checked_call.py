@@ -9,10 +9,10 @@ from iree.compiler import ir
 
 from kernels.mlir.lowering.apply import Diagnostics, StageError
 from kernels.mlir.lowering.jit import compile_ir
+from kernels.mlir.lowering.signature import poisoned
 from kernels.mlir.lowering.to_llvm import Scratch, lower
-from kernels.mlir.proof.child.prove import check_call
-from kernels.mlir.proof.child.signature import poisoned
-from kernels.oracle.reference import POISON_BYTE
+from kernels.mlir.proof.child.check import check_call
+from kernels.oracle.operands import POISON_BYTE
 from kernels.problem import parse_problem
 
 PROBLEM = parse_problem("matmul:m=13,n=17,k=11,dtype=f32")

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from kernels.errors import LimitError
-from kernels.mlir.proof.child.prove import LIBRARIES
-from kernels.mlir.proof.prove import MOST_PRINTED, prove, prove_script, run_child, transform
+from kernels.mlir.proof.child.stages import LIBRARIES
+from kernels.mlir.proof.prove import prove, prove_script, transform
+from kernels.mlir.proof.run_child import MOST_PRINTED, run_child
 from kernels.mlir.proof.verify import verify
 from kernels.system.children import child_environment
 from tests.kernels.mlir.build import IN_PLACE, schedule

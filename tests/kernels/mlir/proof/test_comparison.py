@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernels.mlir.proof.child.comparison import FEWEST_UNITS, MARGIN, NEIGHBOURS, difference
-from kernels.oracle.reference import Array, to_bf16
+from kernels.oracle.operands import Array, to_bf16
 
 NAN, INF = np.nan, np.inf
 

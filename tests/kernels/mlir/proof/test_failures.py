@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from kernels.errors import ProofError
-from kernels.mlir.cpu.script import emit_script, with_payload
-from kernels.mlir.proof.prove import prove_script, run_child, transform
+from kernels.mlir.cpu.script import emit_script
+from kernels.mlir.proof.prove import prove_script, transform
+from kernels.mlir.proof.run_child import run_child
+from kernels.mlir.transform.module import with_payload
 from kernels.problem import Problem, parse_problem
 from kernels.system.patience import Patience
 from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule

@@ -4,9 +4,10 @@ import pytest
 
 from kernels.errors import LoweringError, UnsupportedError
 from kernels.mlir.cpu.notes import notes
-from kernels.mlir.cpu.script import emit_script, mlir_version
+from kernels.mlir.cpu.script import emit_script
 from kernels.mlir.proof.proof import Proof
 from kernels.mlir.proof.prove import prove
+from kernels.mlir.transform.module import mlir_version
 from kernels.problem import parse_problem
 from kernels.problem.iteration import iteration_space
 from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule

@@ -5,8 +5,9 @@ import textwrap
 
 import pytest
 
-from kernels.mlir.cpu.script import emit_script, with_payload
+from kernels.mlir.cpu.script import emit_script
 from kernels.mlir.proof.verify import verify
+from kernels.mlir.transform.module import with_payload
 from kernels.problem import parse_problem
 from tests.kernels.mlir.build import PACKED, schedule
 from tests.kernels.mlir.payloads import gelu, layer_norm, softmax

@@ -16,7 +16,9 @@ import pytest
 from kernels.errors import LoweringError
 from kernels.native.export.driver_source import wrapped
 from kernels.native.export.module import Tuned, export
-from kernels.oracle.reference import compare, make_operands, reference
+from kernels.oracle.operands import make_operands
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
 from kernels.problem import Problem, parse_problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import (

@@ -12,7 +12,9 @@ from kernels.native.ir.vectors import I64
 from kernels.native.jit import object_code
 from kernels.native.jit.functions import compile_kernels, load
 from kernels.native.plan import plan
-from kernels.oracle.reference import compare, make_operands, reference
+from kernels.oracle.operands import make_operands
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
 from kernels.problem import Matmul
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect

@@ -17,7 +17,7 @@ from kernels.native.jit.object_code import Loaded, compile_module
 from kernels.native.language.definitions import definitions, language
 from kernels.native.language.to_ir import emit_driver
 from kernels.native.plan import plan
-from kernels.oracle.reference import make_operands
+from kernels.oracle.operands import make_operands
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Parallel, Register, Schedule, Tile
 from kernels.target import Target

@@ -13,7 +13,9 @@ from kernels.native import lower
 from kernels.native.microbench import bandwidth_gbs, peak_gflops
 from kernels.native.threads.crew import SPINS, crew
 from kernels.native.threads.pinning import pin, usable_processors
-from kernels.oracle.reference import compare, make_operands, poison, reference
+from kernels.oracle.operands import make_operands, poison
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Parallel, Register, Schedule, Stream, Tile, Unroll
 from kernels.target import Target, resolve

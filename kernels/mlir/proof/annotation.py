@@ -1,0 +1,23 @@
+"""What a proof found, in the header of its script."""
+
+from kernels.mlir.proof.proof import Proof
+from kernels.mlir.transform.module import HEADER_END
+from kernels.target import detect
+
+
+def annotated(script: str, proof: Proof) -> str:
+    """`script` with what its proof found in the header, so that a stray file explains itself."""
+    if proof.ok and proof.interval is not None:
+        low, high = proof.interval
+        found = [
+            f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
+            f"{proof.time_us:.1f} us",
+            f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
+        ]
+    else:
+        reason = proof.message.splitlines()[0] if proof.message else ""
+        found = [f"unproven: {proof.failure}: {reason}".rstrip(": ")]
+    found += [f"target:   {detect().canonical}", f"mlir:     {proof.mlir}"]
+    lines = "".join(f"// {line}\n" for line in found)
+    head, mark, rest = script.partition(HEADER_END)
+    return f"{head}{lines}{mark}{rest}" if mark else f"{lines}{script}"

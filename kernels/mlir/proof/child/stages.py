@@ -1,0 +1,106 @@
+"""What every child that proves something shares: its limits, its stages, and its one reply."""
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kernels.mlir.proof.run_child import MOST_PRINTED, STAGE
+
+LIBRARIES = 2 << 30  # address space of the compilers themselves, most of it never resident
+
+
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Read one request, and write what `answer` makes of it within the request's limits."""
+    request = json.load(sys.stdin)
+    reply_to = _private_stdout()
+    limit(request["seconds"], request["memory_bytes"])
+    reply = answer(request)
+    with os.fdopen(reply_to, "w") as out:
+        json.dump(reply, out)
+
+
+def _private_stdout() -> int:
+    """Keep standard output for the reply; whatever MLIR prints goes to standard error."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    return kept
+
+
+def limit(seconds: float, memory_bytes: int) -> None:
+    """Bounds that hold even if the parent is gone: processor time, address space, output."""
+    processor = int(seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
+    space = memory_bytes + LIBRARIES
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_PRINTED, MOST_PRINTED))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and MLIR would print on
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def stage(name: str) -> float:
+    """Announce a stage; the time at which it began."""
+    print(f"{STAGE}{name}", file=sys.stderr, flush=True)
+    return time.perf_counter()
+
+
+class Finding:
+    """What a child establishes step by step: fields of `Proof` and more, kept when it fails.
+
+    Attributes:
+        fields: what is known so far.
+    """
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Any] = {}
+        self._processor = 0.0
+
+    def apply(self, applied: Callable[[], Any]) -> Any:
+        """The module that `applied` makes; that it could, and how long it took."""
+        self._processor = time.process_time()
+        begin = stage("apply")
+        module = applied()
+        self.fields |= {"applied": True, "apply_s": time.perf_counter() - begin}
+        return module
+
+    def compile(self, lowered: Callable[[], Any], effort: int = 3) -> Any:
+        """The machine code of what `lowered` gives, and the scratch buffers that it takes."""
+        from kernels.mlir.lowering.jit import compile_ir
+        from kernels.mlir.payload.function import ENTRY
+
+        begin = stage("lower")
+        text, scratch = lowered()
+        self.fields["lower_s"] = time.perf_counter() - begin
+        begin = stage("compile")
+        compiled = compile_ir(text, ENTRY, effort)
+        self.fields |= {
+            "compile_s": time.perf_counter() - begin,
+            "processor_s": time.process_time() - self._processor,
+        }
+        return compiled, scratch
+
+
+def establish(steps: Callable[[Finding, Any], None]) -> dict[str, Any]:
+    """Run `steps` in an MLIR context; what they found, and why they stopped if they did.
+
+    Args:
+        steps: takes what is found so far and the context's `Diagnostics`.
+    """
+    stage("import")
+    from iree.compiler import ir
+
+    from kernels.mlir.lowering.apply import Diagnostics, StageError
+
+    finding = Finding()
+    try:
+        with ir.Context() as context, ir.Location.unknown():
+            steps(finding, Diagnostics(context))
+    except StageError as error:
+        finding.fields |= {"failure": error.failure, "message": str(error)}
+    except MemoryError:
+        finding.fields |= {"failure": "memory", "message": "out of memory"}
+    return finding.fields

@@ -1,0 +1,81 @@
+"""Operands of a problem: random, aligned, in the types that NumPy has for them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.problem import DTYPES, Problem
+
+Array = NDArray[Any]
+Operands = dict[str, Array]
+# bf16 has no NumPy type; its bits are held in uint16.
+NUMPY_TYPES: dict[str, type] = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "i32": np.int32,
+    "bf16": np.uint16,
+    "f16": np.float16,
+    "i8": np.int8,
+}
+ALIGNMENT = 64
+POISON_BYTE = 0xC5
+_HALF = 16
+
+
+def empty_aligned(shape: tuple[int, ...], dtype: type) -> Array:
+    """An uninitialised array that starts on a cache line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def poison(array: Array) -> None:
+    """Fill with a byte pattern that no right result has, so that unwritten elements show."""
+    array.view(np.uint8).fill(POISON_BYTE)
+
+
+def make_operands(problem: Problem, seed: int = 0) -> Operands:
+    """Random `A`, `B`, `C` and, where the problem has one, `bias`.
+
+    Floats are uniform in [-1, 1); integers take their whole range, so that i32 sums wrap.
+    C is random where the problem accumulates and poisoned where it does not.
+    """
+    rng = np.random.default_rng(seed)
+    operands: Operands = {}
+    for name, shape in problem.operand_shapes.items():
+        dtype = operand_type(problem, name)
+        operands[name] = empty_aligned(shape, NUMPY_TYPES[dtype])
+        if name == "C" and not problem.accumulates:
+            poison(operands[name])
+        else:
+            operands[name][...] = _random(rng, shape, dtype)
+    return operands
+
+
+def operand_type(problem: Problem, name: str) -> str:
+    """The dtype of an operand: A and B have the problem's, C and bias the accumulator's."""
+    element = problem.element
+    return element.name if name in ("A", "B") else element.accumulator
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+    if DTYPES[dtype].is_float:
+        wide = np.float64 if dtype == "f64" else np.float32
+        uniform = rng.random(shape, dtype=wide) * 2 - 1
+        return to_bf16(uniform) if dtype == "bf16" else uniform
+    limits = np.iinfo(NUMPY_TYPES[dtype])
+    return rng.integers(limits.min, limits.max, shape, dtype=limits.dtype, endpoint=True)
+
+
+def to_bf16(values: Array) -> Array:
+    """The bits of float32 values cut to bf16."""
+    return (values.view(np.uint32) >> _HALF).astype(np.uint16)
+
+
+def widened(array: Array, dtype: str) -> Array:
+    """Operands in float64 or int64, exactly."""
+    if dtype == "bf16":
+        return (array.astype(np.uint32) << _HALF).view(np.float32).astype(np.float64)
+    return array.astype(np.float64 if DTYPES[dtype].is_float else np.int64)

@@ -1,0 +1,45 @@
+"""Steps as JSON has them, with errors that name the field."""
+
+from dataclasses import fields
+
+from kernels.errors import ScheduleError
+from kernels.schedule.steps.base import Step
+from kernels.schedule.steps.copies import Pack, Prefetch
+from kernels.schedule.steps.loops import Parallel, Stream, Tile
+from kernels.schedule.steps.register import Register, Split, Unroll
+
+STEPS: dict[str, type[Step]] = {
+    cls.name: cls for cls in (Parallel, Tile, Stream, Pack, Prefetch, Register, Split, Unroll)
+}
+_WORDS = {"operand": ("A", "B"), "outer": ("rows", "cols")}
+
+
+def step_from_json(source: object) -> Step:
+    """Read one step back.
+
+    Raises:
+        ScheduleError: not an object, an unknown step, or a missing, unknown or bad field.
+    """
+    if not isinstance(source, dict):
+        raise ScheduleError(f"step {source!r} is not an object")
+    values = dict(source)
+    kind = STEPS.get(str(values.pop("step", None)))
+    if kind is None:
+        raise ScheduleError(f"step {source!r}: unknown; known are {', '.join(STEPS)}")
+    names = {f.name for f in fields(kind)}
+    if set(values) != names:
+        raise ScheduleError(f"step {source!r}: {kind.name} has the fields {sorted(names)}")
+    for name, value in values.items():
+        _check_field(source, name, value)
+    return kind(**values)
+
+
+def _check_field(source: object, name: str, value: object) -> None:
+    if name in _WORDS:
+        if value not in _WORDS[name]:
+            raise ScheduleError(f"step {source!r}: {name} is one of {_WORDS[name]}")
+    elif name == "dim":
+        if not isinstance(value, str):
+            raise ScheduleError(f"step {source!r}: dim is a name")
+    elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ScheduleError(f"step {source!r}: {name} is a whole number of at least 1")

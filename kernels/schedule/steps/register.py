@@ -1,0 +1,63 @@
+"""Steps of the innermost loops: the tile in registers, and how its reduction runs."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kernels.schedule.steps.base import Axis, Step
+
+
+@dataclass(frozen=True)
+class Register(Step):
+    """The micro-kernel's tile, held in registers over the whole chunk of the reduction.
+
+    Halide unroll + vectorize of the inner tile, TVM tensorize, vectorisation of the
+    tiled linalg op and hoisting of its accumulator.
+
+        register rows=6 cols=64 outer=cols
+    before                          after
+        for n, m, k: body               for n1 in step 64: for m1 in step 6:
+                                            acc[6][64] in registers
+                                            for k: acc += A[m1.., k] * B[k, n1..]
+
+    `outer` says which of the two micro-tile loops is outermost.
+    """
+
+    name: ClassVar[str] = "register"
+    rows: int
+    cols: int
+    outer: Axis = "cols"
+
+
+@dataclass(frozen=True)
+class Split(Step):
+    """Sum the reduction in `lanes` partial sums, added up at the end: vectors along k.
+
+    For results too narrow to fill a vector. Halide and TVM rfactor,
+    structured.split_reduction.
+
+        split dim=k lanes=16
+    before                          after
+        for k in K: acc += A[k] B[k]    for k in K step 16:
+                                            part[0..16] += A[k..k+16] * B[k..k+16]
+                                        acc = sum of part[0..16]
+
+    The register tile's cols are then single columns. A lane may sum neighbours in
+    pairs, where the processor has products of pairs.
+    """
+
+    name: ClassVar[str] = "split"
+    dim: str
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Unroll(Step):
+    """Unroll the micro-kernel's reduction loop. Halide unroll, TVM unroll, loop.unroll.
+
+        unroll factor=4
+    before                          after
+        for k in K: fma                 for k in K step 4: fma; fma; fma; fma
+    """
+
+    name: ClassVar[str] = "unroll"
+    factor: int
