@@ -107,7 +107,7 @@ def test_no_memory_is_no_limit() -> None:
 
 LIMITED = """
 import resource
-from kernels.mlir.proof.child.prove import limit
+from kernels.mlir.proof.child.stages import limit
 limit(0.5, 1 << 30)
 print(resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE)[0])
 import sys
