@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-PhaseName = Literal["search", "proof", "finals"]
+PhaseName = Literal["search", "proof", "finals", "proof and finals"]
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,8 @@ class Phase:
     """What a search is doing, and how much of it is done.
 
     Attributes:
-        name: `search` counts trials, `proof` scripts, `finals` seconds.
+        name: `search` counts trials, `proof` scripts, `finals` rounds; `proof and finals` stands
+            for both where nobody tells them apart.
         done: of `total`.
         total: how many there will be at most; 0 where nobody can say.
     """

@@ -38,7 +38,8 @@ from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.records import TuneRequest
 from search.timing.measure import interleave, summarise
-from tilewise.backends.base import Backend, local_backend
+from tilewise.backends.base import Backend
+from tilewise.backends.choose import local_backend
 from tilewise.bench import read_suite
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError

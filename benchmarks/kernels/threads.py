@@ -16,7 +16,7 @@ from kernels.problem import parse_problem
 from kernels.target import resolve
 from search.records import TuneRequest
 from search.timing.measure import summarise
-from tilewise.backends.base import local_backend
+from tilewise.backends.choose import local_backend
 from tilewise.bench.compare import bench_runner
 from tilewise.bench.machine import processor
 

@@ -14,6 +14,7 @@ from search.budget import Budget
 from search.engine.exploration import Exploration, TrialRunner
 from search.finals.finals import Finals, FinalsRunner
 from search.model.analytical import Model
+from search.progress import OnPhase, Phase
 from search.records import TrialRecord, TuneRequest, TuneResult
 from search.runner.runner import Runner
 from search.space.space import Space
@@ -58,6 +59,7 @@ def tune(
     on_trial: OnTrial | None = None,
     should_stop: Callable[[], bool] | None = None,
     before_finals: BeforeFinals | None = None,
+    on_phase: OnPhase | None = None,
     make_runner: RunnerFactory = local_runner,
     sampler: BaseSampler | None = None,
 ) -> TuneResult:
@@ -79,6 +81,7 @@ def tune(
         should_stop: asked between trials; True ends the search early.
         before_finals: called between search and finals with the trials that ran, the fastest
             first, and the moment of `time.monotonic` by which it should have ended, if any.
+        on_phase: told when the finals begin, and how far they are.
         make_runner: starts the process that runs candidates.
         sampler: of Optuna's or of one's own, instead of the one that `request` names.
 
@@ -108,6 +111,8 @@ def tune(
         runner.settle()
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
+        if on_phase:
+            on_phase(Phase("finals", 0, 0))
         to_end = [trial for trial in search.ranking() if trial.state == "timed"]
         finals = Finals(
             problem,

@@ -16,12 +16,12 @@ from service.db.session import make_engine, write_connection
 
 def draft(message: str) -> None:
     """Write what the models have and the migrations lack to migrations/versions, to be edited."""
-    number = f"{int(schema.head()) + 1:04d}"
+    number = f"{int(schema.HEAD) + 1:04d}"
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'draft.db'}"
         schema.upgrade(url)
         with write_connection(make_engine(url)) as connection:
-            made = schema.config(connection)
+            made = schema.alembic_config(connection)
             made.attributes["metadata"] = Base.metadata
             command.revision(made, message, autogenerate=True, rev_id=number)
 

@@ -8,10 +8,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.orm import Session
 
@@ -20,28 +18,25 @@ from service.db.driver_errors import ELSEWHERE, RAISED, UPGRADE, translate
 from service.db.session import make_engine, shown, write_connection
 from service.errors import DatabaseError
 
+if TYPE_CHECKING:  # half as much again as all else that `tilewise show` loads
+    from alembic.config import Config
+
+HEAD = migrations.HEAD
 VERSION_TABLE = "alembic_version"
 MIB = 1024**2
 LEAST_ROOM = 16 * MIB  # for the log of a few hundred trials, and for what folds it in
 
 
-def config(connection: Connection | None = None) -> Config:
+def alembic_config(connection: Connection | None = None) -> "Config":
     """Alembic's configuration, with the migrations found through their package."""
+    from alembic.config import Config
+
     folder = Path(migrations.__file__).parent
     made = Config()
     made.set_main_option("script_location", str(folder).replace("%", "%%"))
     made.set_main_option("path_separator", "os")
     made.attributes["connection"] = connection
     return made
-
-
-@functools.cache
-def head() -> str:
-    """The revision that this code needs."""
-    revision = ScriptDirectory.from_config(config()).get_current_head()
-    if revision is None:
-        raise DatabaseError("the migrations package holds no revision; reinstall tilewise")
-    return revision
 
 
 def current(connection: Connection) -> str | None:
@@ -124,6 +119,8 @@ def upgrade(url: str) -> None:
     Raises:
         DatabaseError: unreachable, read-only, newer than this code, or not Tilewise's.
     """
+    from alembic import command
+
     # Rebuilding a table with foreign keys enforced would cascade into its children.
     engine = make_engine(url, foreign_keys=False)
     name = shown(engine.url)
@@ -133,7 +130,7 @@ def upgrade(url: str) -> None:
             revision = current(connection)
             if revision is not None and not _is_known(revision):
                 _require(name, revision)
-            command.upgrade(config(connection), "head")
+            command.upgrade(alembic_config(connection), "head")
             _check_references(connection)
     except RAISED as error:
         raise translate(error, name) from error
@@ -162,17 +159,16 @@ def prepare(url: str) -> None:
 
 
 def _require(name: str, revision: str | None) -> None:
-    if revision == head():
+    if revision == HEAD:
         return
     if revision is None:
         raise DatabaseError(f"database {name} has no schema yet; {UPGRADE}")
     if _is_known(revision):
         raise DatabaseError(
-            f"database {name} has schema version {revision}, this tilewise needs {head()}; "
-            f"{UPGRADE}"
+            f"database {name} has schema version {revision}, this tilewise needs {HEAD}; {UPGRADE}"
         )
     raise DatabaseError(
-        f"database {name} has schema version {revision}, which this tilewise (schema {head()}) "
+        f"database {name} has schema version {revision}, which this tilewise (schema {HEAD}) "
         f"does not know; install the tilewise that wrote it (pip install -U tilewise), "
         f"or {ELSEWHERE}"
     )
@@ -180,7 +176,9 @@ def _require(name: str, revision: str | None) -> None:
 
 @functools.cache
 def _is_known(revision: str) -> bool:
-    script = ScriptDirectory.from_config(config())
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory.from_config(alembic_config())
     return revision in {step.revision for step in script.walk_revisions()}
 
 

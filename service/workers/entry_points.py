@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import Target
+from search.progress import OnPhase
 from search.records import TrialRecord, TuneRequest, TuneResult
 from search.store import TrialStore
 
@@ -33,6 +34,7 @@ class Tuner(Protocol):
         on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
         before_finals: Callable[[list[TrialRecord], float | None], None] | None = None,
+        on_phase: OnPhase | None = None,
     ) -> TuneResult:
         """Search for the best schedule within a budget."""
         ...

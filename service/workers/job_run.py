@@ -15,6 +15,7 @@ from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.errors import SearchError
+from search.progress import Phase
 from search.records import Best, TrialRecord, TuneRequest, TuneResult
 from service.db import models
 from service.db.session import Sessions, reading, writing
@@ -54,7 +55,14 @@ class ScriptTried:
     attempt: Attempt
 
 
-Event = TrialEnded | ScriptTried
+@dataclass(frozen=True)
+class PhaseReached:
+    """What the run does now, and how much of it is done; the search tells of itself by trials."""
+
+    phase: Phase
+
+
+Event = TrialEnded | ScriptTried | PhaseReached
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ def run_job(
     Args:
         sessions: the session factory.
         held: the job's lease, which `service.jobs.lease.claim` gave.
-        on_event: told of each trial and each proof.
+        on_event: told of each trial, each proof, and of the phases after the search.
         tuner: the search; None is `search.engine.tune.tune`.
         prover: the proof of a script; None is `kernels.mlir.proof.prove`.
         machine: this machine; None examines it.
@@ -104,7 +112,9 @@ def run_job(
         integrity.check_work(Work.of(job))
         with Heartbeat(sessions, held) as heartbeat:
             attempt = partial(run.attempt, prover or load(PROVER))
-            proofs = Proofs(run.problem, attempt, heartbeat.should_stop, run.has_seconds)
+            proofs = Proofs(
+                run.problem, attempt, heartbeat.should_stop, run.has_seconds, run.on_phase
+            )
             result = run.search(tuner or load(TUNER), heartbeat.should_stop, proofs.prove, began)
             if result.best is None:
                 return run.fail(_nothing_ran(result))
@@ -162,7 +172,12 @@ class _Run:
             on_trial=on_trial,
             should_stop=should_stop,
             before_finals=before_finals,
+            on_phase=self.on_phase,
         )
+
+    def on_phase(self, phase: Phase) -> None:
+        """Tell of what the run does now."""
+        self._on_event(PhaseReached(phase))
 
     @property
     def has_seconds(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from kernels.errors import KernelsError
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from search.progress import OnPhase, Phase
 from search.records import Best, TrialRecord, TuneResult
 from service.jobs.outcome import Attempt
 from service.workers.entry_points import EMITTER, load
@@ -15,6 +16,10 @@ MOST_PROOFS = 3
 PROOF_LIMIT_S = 60.0
 LEAST_PROOF_S = 10.0  # for the first one, however little is left: without it there is no script
 MOST_TRIED = 16  # of the fastest trials, for one that has a script
+
+
+def _ignore(_phase: Phase) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass
@@ -26,6 +31,7 @@ class Proofs:
         attempt: puts one schedule's script to the proof within so many seconds.
         should_stop: asked before each proof.
         has_seconds: whether the run is bound in time.
+        on_phase: told of how many proofs there are and how many have ended.
         attempts: those made so far.
     """
 
@@ -33,6 +39,7 @@ class Proofs:
     attempt: Callable[[Schedule, float], Attempt]
     should_stop: Callable[[], bool]
     has_seconds: bool
+    on_phase: OnPhase = _ignore
     attempts: list[Attempt] = field(default_factory=list)
 
     def prove(self, ranking: Sequence[TrialRecord], until: float | None) -> None:
@@ -44,7 +51,8 @@ class Proofs:
         timed = [trial.schedule for trial in ranking if trial.state == "timed"]
         schedules = with_a_script(self.problem, timed[:MOST_PROOFS], ranking)
         longest = 0.0
-        for schedule in schedules:
+        for done, schedule in enumerate(schedules):
+            self.on_phase(Phase("proof", done, len(schedules)))
             begin = time.monotonic()
             left = PROOF_LIMIT_S if until is None else until - begin
             if self.should_stop() or (self.attempts and left < longest):
@@ -61,9 +69,10 @@ class Proofs:
             missing = [] if self.has_seconds or best.schedule in tried else [best.schedule]
         else:
             missing = with_a_script(self.problem, finalists, result.trials)
-        for schedule in missing:
+        for done, schedule in enumerate(missing):
             if self.should_stop():
                 return
+            self.on_phase(Phase("proof", done, len(missing)))
             self.attempts.append(self.attempt(schedule, PROOF_LIMIT_S))
 
 

@@ -12,6 +12,7 @@ from kernels.errors import UnsupportedError
 from kernels.problem import Problem
 from kernels.schedule import Register, Schedule, Unroll
 from kernels.target import Target
+from search.progress import Phase
 from search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
 from search.store import TrialStore
 
@@ -65,6 +66,7 @@ def tune(
     on_trial: Callable[[TrialRecord, TrialRecord | None], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     before_finals: Callable[[list[TrialRecord], float | None], None] | None = None,
+    on_phase: Callable[[Phase], None] | None = None,
     pause_s: float = 0.0,
     peak_of: float = 100.0,
 ) -> TuneResult:
@@ -85,6 +87,8 @@ def tune(
     ranked = sorted(records, key=lambda r: -(r.measurement.gflops if r.measurement else 0))
     if before_finals is not None and ranked:
         before_finals(ranked, None)
+    if on_phase is not None:
+        on_phase(Phase("finals", 0, 0))
     finalists = [(r.schedule, r.measurement) for r in ranked[:3] if r.measurement]
     scratch = {"A": 64, "B": 4096}
     others = tuple(finalists[1:])

@@ -9,7 +9,7 @@ import pytest
 from tests.tilewise.conftest import Cli
 from tilewise import BadInputError, Client, TilewiseError
 from tilewise import client as client_module
-from tilewise.backends import base
+from tilewise.backends import remote as remote_module
 
 PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
 JOB = {"id": 1, "state": "running", "trials": {"asked": 4}, "target": "t", "error": None}
@@ -256,7 +256,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A service that makes every text the client asks for first."""
     service = Service(being_made(), httpx.Response(200, text="it\n"))
     transport = httpx.MockTransport(service)
-    monkeypatch.setattr(base, "Client", lambda url: Client(url, transport))
+    monkeypatch.setattr(remote_module, "Client", lambda url: Client(url, transport))
     yield "http://fake"
     assert len(service.asked) == 2
 

@@ -8,7 +8,8 @@ import pytest
 from kernels.errors import ProblemError, TargetError
 from search.errors import BudgetError, RunnerError
 from tests.tilewise.conftest import Cli
-from tilewise.cli.commands import tune
+from tilewise.cli.command import Command
+from tilewise.cli.commands import doctor
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 
@@ -33,7 +34,7 @@ def test_every_end_has_its_code_and_one_line(
         """Fail."""
         raise error
 
-    monkeypatch.setattr(tune, "doctor", fail)
+    monkeypatch.setattr(doctor, "COMMANDS", (Command("doctor", fail),))
     ran = cli("doctor")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err == f"tilewise: {says}\n"
@@ -42,13 +43,14 @@ def test_every_end_has_its_code_and_one_line(
 def test_a_process_that_is_interrupted_says_so_to_its_shell() -> None:
     code = """
 import runpy, signal, sys
-from tilewise.cli.commands import tune as commands
+from tilewise.cli.command import Command
+from tilewise.cli.commands import doctor as commands
 
 def doctor(_options):
     "Wait for Ctrl-C."
     signal.raise_signal(signal.SIGINT)
 
-commands.doctor = doctor
+commands.COMMANDS = (Command("doctor", doctor),)
 sys.argv = ["tilewise", "doctor"]
 runpy.run_module("tilewise", run_name="__main__")
 """
@@ -75,7 +77,7 @@ def test_an_error_is_one_line_that_a_terminal_only_shows(
         """Fail."""
         raise BadInputError(said)
 
-    monkeypatch.setattr(tune, "doctor", fail)
+    monkeypatch.setattr(doctor, "COMMANDS", (Command("doctor", fail),))
     assert cli("doctor").err == f"tilewise: {shown}\n"
     typed = cli("doctor", f"x{said}")
     assert typed.err.count("\n") == 1 and typed.err[:-1].isprintable()

@@ -15,7 +15,7 @@ from service.app import create_app
 from service.settings import Settings
 from tests.tilewise.conftest import Cli
 from tilewise import Client
-from tilewise.backends import base
+from tilewise.backends import remote as remote_module
 
 PROBLEM = "matmul:m=40,n=50,k=30,dtype=f32,bias,epilogue=relu"
 
@@ -37,7 +37,7 @@ def server(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             return httpx.Response(answer.status_code, headers=kind, content=answer.content)
 
         transport = httpx.MockTransport(forward)
-        monkeypatch.setattr(base, "Client", lambda url: Client(url, transport))
+        monkeypatch.setattr(remote_module, "Client", lambda url: Client(url, transport))
         yield "http://tilewise.test"
 
 

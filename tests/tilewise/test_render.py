@@ -7,6 +7,7 @@ import pytest
 from tests.service import fakes
 from tests.tilewise.formats.test_exports import trial
 from tilewise.cli import render
+from tilewise.formats import trials
 
 Json = dict[str, Any]
 BEST = fakes.schedule(3)
@@ -82,7 +83,7 @@ def test_a_problem_without_a_proof_has_no_script() -> None:
 
 
 def test_an_interval_is_shown_from_low_to_high() -> None:
-    shown = render.trials([trial(2)], "csv").splitlines()
+    shown = trials.trials_text([trial(2)], "csv").splitlines()
     row = dict(zip(shown[0].split(","), shown[1].split(","), strict=False))
     assert (row["gflops_low"], row["gflops"], row["gflops_high"]) == ("99.0", "102.0", "103.0")
     assert (row["time_us"], row["samples"]) == ("1498.0", "3")

@@ -22,8 +22,8 @@ from service.jobs.trial_store import SqlTrialStore
 from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
-from tilewise.backends import local
-from tilewise.backends.base import local_backend
+from tilewise.backends import local, local_search
+from tilewise.backends.choose import local_backend
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 Running = Callable[[int], tuple[Sessions, Lease]]
@@ -38,7 +38,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         seen.append(options)
         return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, **options)
 
-    monkeypatch.setattr(local, "run_job", run)
+    monkeypatch.setattr(local_search, "run_job", run)
     return seen
 
 
@@ -123,7 +123,7 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(
     def end_it(_seconds: float) -> None:
         run_job(sessions, held, tuner=another_process, prover=fakes.prove)
 
-    monkeypatch.setattr(local, "time", type("", (), {"sleep": staticmethod(end_it)}))
+    monkeypatch.setattr(local_search, "time", type("", (), {"sleep": staticmethod(end_it)}))
     backend = local.LocalBackend(database)
     found = backend.tune(PROBLEM, "host", TuneRequest(4), lambda *seen: told.append(seen))
     assert found["trials"] == {"asked": 4, "timed": 3, "pruned": 0, "failed": 1}
@@ -145,7 +145,7 @@ def test_trials_of_each_end_are_progress(
         else:
             run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove)
 
-    monkeypatch.setattr(local, "time", type("", (), {"sleep": staticmethod(step)}))
+    monkeypatch.setattr(local_search, "time", type("", (), {"sleep": staticmethod(step)}))
     backend = local.LocalBackend(database)
     backend.tune(PROBLEM, "host", TuneRequest(3), lambda *seen: told.append(seen))
     assert told == [(0, None), (2, None)]

@@ -37,7 +37,8 @@ COLUMNS = {
 
 
 def test_there_is_one_head():
-    assert len(ScriptDirectory.from_config(schema.config()).get_heads()) == 1
+    heads = ScriptDirectory.from_config(schema.alembic_config()).get_heads()
+    assert heads == [schema.HEAD]
 
 
 def test_models_and_migrations_agree(url):
@@ -72,7 +73,7 @@ def populated(url, submit, run):
 
 
 def test_every_step_goes_down_and_up_again_with_data(populated):
-    for step in ScriptDirectory.from_config(schema.config()).walk_revisions():
+    for step in ScriptDirectory.from_config(schema.alembic_config()).walk_revisions():
         before = rows_of(populated)
         migrate(populated, command.downgrade, step.down_revision or "base")
         below = rows_of(populated)
@@ -149,7 +150,7 @@ def migrate(url, step, revision):
     """One or more steps, as a developer makes them; SQLite must not cascade meanwhile."""
     engine = make_engine(url, foreign_keys=False)
     with write_connection(engine) as connection:
-        step(schema.config(connection), revision)
+        step(schema.alembic_config(connection), revision)
         dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
     engine.dispose()
     assert not dangling
@@ -213,7 +214,7 @@ def copy_as_of(url, file, revision):
 def test_an_upgrade_says_of_jobs_that_ended_early_that_they_are_not_complete(url, submit, tuned):
     cancelled = submit(OTHER)
     with write_connection(make_engine(url, foreign_keys=False)) as connection:
-        command.downgrade(schema.config(connection), "0004")
+        command.downgrade(schema.alembic_config(connection), "0004")
         connection.exec_driver_sql(f"UPDATE jobs SET state = 'cancelled' WHERE id = {cancelled}")
     schema.upgrade(url)
     with make_engine(url).begin() as connection:
@@ -242,7 +243,7 @@ def test_an_upgrade_that_fails_leaves_the_database_as_it_was(tmp_path, monkeypat
 
 
 def test_the_migrations_can_be_written_for_postgresql():
-    made = schema.config()
+    made = schema.alembic_config()
     made.attributes["dialect"] = "postgresql"
     made.output_buffer = io.StringIO()
     command.upgrade(made, "head", sql=True)

@@ -101,7 +101,7 @@ def test_results_from_before_the_modes_are_hot(tmp_path):
     file = tmp_path / "old.db"
     url = f"sqlite:///{file}"
     with write_connection(make_engine(url, foreign_keys=False)) as connection:
-        command.upgrade(schema.config(connection), "0002")
+        command.upgrade(schema.alembic_config(connection), "0002")
     with sqlite3.connect(file) as connection:
         connection.execute("INSERT INTO problems VALUES (1, 'k', 'p', '2026-01-01')")
         connection.execute("INSERT INTO toolchains VALUES (1, 't', '2026-01-01')")

@@ -16,7 +16,7 @@ from service.jobs.trial_store import SqlTrialStore
 from service.results.schedules import find_schedule
 from service.results.scripts import find_script
 from service.results.trials import find_trials
-from service.workers.job_run import ScriptTried, TrialEnded
+from service.workers.job_run import PhaseReached, ScriptTried, TrialEnded
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.processes import wait_until
@@ -52,7 +52,7 @@ def test_a_cancelled_job_stops_and_keeps_its_trials(sessions, submit, run):
     job_id = submit()
 
     def cancel(event):
-        if event.trial.number == 1:
+        if isinstance(event, TrialEnded) and event.trial.number == 1:
             with writing(sessions) as session:
                 queue.cancel(session, job_id)
 
@@ -309,3 +309,15 @@ def test_a_script_is_sought_beyond_finalists_that_split_the_reduction(submit, ru
 
     assert run(submit(), tuner=tune, prover=prove).state == "done"
     assert proven == [split, split, fakes.schedule(3)]
+
+
+def test_the_phases_after_the_search_are_told_in_their_order(submit, run):
+    events = []
+    assert run(submit(), on_event=events.append).state == "done"
+    phases = [event.phase for event in events if isinstance(event, PhaseReached)]
+    names = list(dict.fromkeys(phase.name for phase in phases))
+    assert names == ["proof", "finals"]
+    proofs = [phase for phase in phases if phase.name == "proof"]
+    assert [(phase.done, phase.total) for phase in proofs] == [(0, 3), (1, 3), (2, 3)]
+    first = next(i for i, event in enumerate(events) if isinstance(event, PhaseReached))
+    assert all(isinstance(event, TrialEnded) for event in events[:first])

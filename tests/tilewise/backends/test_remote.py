@@ -10,7 +10,7 @@ from search.records import TuneRequest
 from tests.tilewise.conftest import Cli
 from tilewise import Client
 from tilewise import client as client_module
-from tilewise.backends import base
+from tilewise.backends import remote as remote_module
 
 PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
 TARGET = "cpu:znver4,threads=2"
@@ -51,14 +51,14 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     made = Service()
     transport = httpx.MockTransport(made)
     monkeypatch.setattr(client_module, "POLL_S", 0.0)
-    monkeypatch.setattr(base, "Client", lambda url: Client(url, transport))
+    monkeypatch.setattr(remote_module, "Client", lambda url: Client(url, transport))
     return made
 
 
 def test_a_search_is_asked_for_with_all_its_options(service: Service) -> None:
     request = TuneRequest(6, 20.0, 7, "random", True, "cold")
     told: list[tuple[int, float | None]] = []
-    with base.RemoteBackend("http://fake") as remote:
+    with remote_module.RemoteBackend("http://fake") as remote:
         remote.tune(PROBLEM, TARGET, request, lambda *seen: told.append(seen))
     _, _, body = service.asked[0]
     assert body == {

@@ -10,7 +10,7 @@ import pytest
 from kernels.target import detect
 from search.records import TuneRequest
 from tests.tilewise.conftest import Cli
-from tilewise.backends import local
+from tilewise.backends import local, local_search
 from tilewise.bench import compare, table
 from tilewise.bench.roofline import Axis, draw
 from tilewise.errors import TilewiseError
@@ -64,7 +64,7 @@ def test_json_table_and_plot_of_a_small_suite(
     def searched(*_: object) -> None:
         raise AssertionError("what is stored must not be searched for again")
 
-    monkeypatch.setattr(local.queue, "create_or_join", searched)
+    monkeypatch.setattr(local_search.queue, "create_or_join", searched)
     without = written(tmp_path, {"name": "tiny", "problems": [SMALL]})
     again = cli("bench", without, *QUICK)
     assert again.code == 0

@@ -11,8 +11,7 @@ import pytest
 from search.records import FailureClass
 from service.api.schemas import StoredTrialView
 from tests.tilewise.formats.t4_schema import INVALIDITY, RESULT, SCHEMA
-from tilewise.cli import render
-from tilewise.formats import t4
+from tilewise.formats import t4, trials
 
 Json = dict[str, Any]
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
@@ -96,7 +95,7 @@ def test_every_class_of_failure_has_its_invalidity(kind: str) -> None:
 
 def test_t4_as_it_is_printed() -> None:
     rows = [trial(0), trial(1, state="pruned", samples_us=[1.0, 2.0]), failed(2, "wrong")]
-    printed = json.loads(render.trials(rows, "t4"))
+    printed = json.loads(trials.trials_text(rows, "t4"))
     jsonschema.validate(printed, SCHEMA)
     assert [r["invalidity"] for r in printed["results"]] == ["correct", "correct", "correctness"]
     assert printed["metadata"]["problems"] == [PROBLEM]
@@ -104,7 +103,7 @@ def test_t4_as_it_is_printed() -> None:
 
 def test_csv_has_a_column_for_each_parameter() -> None:
     rows = [trial(0), trial(1) | {"params": {"depth": 96, "prefetch": True}}, failed(2, "crash")]
-    read = list(csv.DictReader(io.StringIO(render.trials(rows, "csv"))))
+    read = list(csv.DictReader(io.StringIO(trials.trials_text(rows, "csv"))))
     assert [row["param_tile"] for row in read] == ["1x2", "", "3x2"]
     assert [row["param_prefetch"] for row in read] == ["", "True", ""]
     assert read[0]["gflops"] == "100.0" and read[0]["problem"] == PROBLEM

@@ -5,18 +5,21 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from kernels.errors import KernelsError
 from kernels.footprint import check_memory
 from kernels.quoting import quoted
 from search.errors import SearchError
 from search.records import TuneRequest
-from tilewise.backends.base import Backend, Json, local_backend
+from tilewise.backends.base import Backend, Json
+from tilewise.backends.choose import local_backend
 from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite, table
+from tilewise.cli.command import Command
 from tilewise.cli.files import require_file, require_folder, write_text
+from tilewise.cli.options import add_db
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.requirements import needed
 
 
 def bench(options: argparse.Namespace) -> None:
@@ -98,8 +101,8 @@ class _Bench:
         except MissingError:
             found = {"stale": True}
         if found["stale"]:
-            with progress(self._request.trials) as report:
-                found = self._backend.tune(problem, target, self._request, report)
+            with progress(self._request.trials) as watcher:
+                found = self._backend.tune(problem, target, self._request, watcher, watcher.phase)
         best: Json = found["best"]
         return best
 
@@ -114,10 +117,8 @@ def _suite(path: str) -> Suite:
 
 def _peers(given: str | None) -> tuple[str, ...]:
     """The peers asked for, each installed; without a choice, those that are installed."""
-    try:
+    with needed("bench", "kernels"):
         from search.peers import PEERS, installed_peers, missing_packages
-    except ModuleNotFoundError as error:
-        raise TilewiseError(f"bench needs {error.name}; install tilewise[kernels]") from error
     if given is None:
         return installed_peers()
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
@@ -138,7 +139,7 @@ def _note(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
 
-def add_options(parser: Any) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise bench`."""
     parser.add_argument("suite", metavar="SUITE.json", help="as benchmarks/data/suites/square.json")
     parser.add_argument(
@@ -152,3 +153,7 @@ def add_options(parser: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
     parser.add_argument("--out", metavar="FILE", help="also write the JSON there")
     parser.add_argument("--plot", metavar="FILE.svg", help="also draw a roofline there")
+    add_db(parser)
+
+
+COMMANDS = (Command("bench", bench, add_options),)

@@ -1,22 +1,28 @@
 """What this machine is: processor, caches, measured limits, toolchain, and what is missing."""
 
-from importlib.util import find_spec
+import argparse
 from typing import Any
 
 from kernels.problem import DTYPES
-from tilewise.errors import TilewiseError
+from tilewise.cli.command import Command
+from tilewise.cli.output import print_mapping
+from tilewise.requirements import is_present, require
 
 EXTRAS = {"numba": "kernels", "iree.compiler": "kernels", "optuna": "search", "fastapi": "service"}
 OPTIONAL = {"cmaes": "sampler cmaes", "torch": "sampler gp"}
 SHOWN_FEATURES = ("avx512f", "avx512vnni", "avx512bf16", "avx2", "fma", "neon")
 
 
+def doctor(options: argparse.Namespace) -> None:
+    """Say what this machine is and what is missing."""
+    print_mapping(examine(), as_json=options.json)
+
+
 def examine() -> dict[str, Any]:
     """Facts by name; speeds are measured now."""
     missing = [f"{name}: install tilewise[{extra}]" for name, extra in EXTRAS.items()
                if not is_present(name)]  # fmt: skip
-    if not is_present("numba"):
-        raise TilewiseError("numba is missing; install tilewise[kernels]")
+    require("numba", "doctor", "kernels")
     from kernels.native.microbench import bandwidth_gbs, peak_gflops
     from kernels.system.toolchain import identity
     from kernels.target import detect
@@ -37,9 +43,4 @@ def examine() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def is_present(module: str) -> bool:
-    """Whether `module` can be imported, without importing more than its parent."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+COMMANDS = (Command("doctor", doctor),)

@@ -8,8 +8,10 @@ from typing import Any
 
 from kernels.footprint import check_memory
 from kernels.problem import Problem, parse_problem
+from tilewise.cli.command import Command
 from tilewise.cli.files import read_text, write_text
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.requirements import needed
 
 Json = dict[str, Any]
 MOST_LINES, MOST_CHARACTERS = 12, 200
@@ -27,10 +29,8 @@ def verify(options: argparse.Namespace) -> None:
     problem, payload = _subject(script, options)
     if problem is not None:
         check_memory(problem)
-    try:
+    with needed("verify", "kernels"):
         from kernels.mlir.proof.verify import verify as put_to_the_proof
-    except ModuleNotFoundError as error:
-        raise TilewiseError(f"verify needs {error.name}; install tilewise[kernels]") from error
     verdict = put_to_the_proof(
         script, problem=problem, payload=payload, seed=options.seed, seconds=options.seconds
     )
@@ -105,7 +105,7 @@ def _subject(script: str, options: argparse.Namespace) -> tuple[Problem | None, 
     return None, None
 
 
-def add_options(parser: Any) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise verify`."""
     parser.add_argument("script", metavar="SCRIPT.mlir", help="a module with @__transform_main")
     parser.add_argument(
@@ -121,3 +121,6 @@ def add_options(parser: Any) -> None:
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S", help="time limit; default: 60"
     )
+
+
+COMMANDS = (Command("verify", verify, add_options),)

@@ -1,0 +1,108 @@
+"""`tilewise script`: the proven transform script, stored, fetched, or made here."""
+
+import argparse
+from typing import TYPE_CHECKING, Literal
+
+from kernels.errors import ProofError, UnsupportedError
+from kernels.problem import Problem, parse_problem
+from kernels.quoting import quoted
+from tilewise.cli.command import Command
+from tilewise.cli.files import require_folder, write_text
+from tilewise.cli.options import add_output, add_stored, backend_of
+from tilewise.cli.output import named
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.requirements import require
+
+if TYPE_CHECKING:
+    from kernels.mlir.air import AirScript
+
+FLAVORS = ("cpu", "air", "iree")
+MOST_BYTES = 2**40
+MEMORIES = ("l1_bytes", "l2_bytes")
+AIR_OPTIONS = (*MEMORIES, "result")
+
+
+def script(options: argparse.Namespace) -> None:
+    """Print the proven transform script."""
+    require_folder(options.output)
+    if options.flavor == "air" and not options.server:
+        text = make_air(options)
+    else:
+        refuse_air_options(options)
+        with backend_of(options) as backend:
+            text = backend.script(
+                options.problem, options.target, options.flavor, options.with_payload
+            )
+    if options.json:
+        text = named(options.problem, flavor=options.flavor, script=text)
+    write_text(options.output, text)
+
+
+def refuse_air_options(options: argparse.Namespace) -> None:
+    """Raise BadInputError if what describes a machine was given where no script is made here."""
+    for name in AIR_OPTIONS:
+        if getattr(options, name) is not None:
+            flag = name.replace("_", "-")
+            if options.flavor == "air":
+                raise BadInputError(f"--{flag} is for a script that is made here, without --server")
+            raise BadInputError(f"--{flag} is for --flavor air, not {options.flavor}")
+
+
+def make_air(options: argparse.Namespace) -> str:
+    """The proven air script, with its payload if asked.
+
+    Raises:
+        BadInputError: an option that means nothing here.
+        MissingError: no air script covers the problem.
+        TilewiseError: the script did not prove, or the compiler is not installed.
+    """
+    problem = parse_problem(options.problem)
+    if options.db:
+        raise BadInputError("an air script is made here and not stored; leave out --db")
+    if options.target != "host":
+        raise BadInputError(
+            f"target={options.target!r}: an air script is for declared memories, not a processor; "
+            "leave out --target"
+        )
+    given = {name: getattr(options, name) for name in MEMORIES}
+    for name, value in given.items():
+        if value is not None and not 1 <= value <= MOST_BYTES:
+            raise BadInputError(f"{name}={quoted(value)} is out of range; give 1 to {MOST_BYTES}")
+    known = {name: value for name, value in given.items() if value is not None}
+    try:
+        made = _proven(problem, known, options.result or "l3")
+    except UnsupportedError as error:
+        raise MissingError(str(error)) from error
+    except ProofError as error:
+        raise TilewiseError(str(error)) from error
+    return made.module if options.with_payload else made.text
+
+
+def _proven(problem: Problem, memories: dict[str, int], result: Literal["l2", "l3"]) -> "AirScript":
+    # The child needs it; better said before it fails.
+    require("iree.compiler", "an air script here", "kernels")
+    from kernels.mlir.air import Memories, script_for
+
+    usual = Memories()
+    declared = Memories(
+        l1_bytes=memories.get("l1_bytes", usual.l1_bytes),
+        l2_bytes=memories.get("l2_bytes", usual.l2_bytes),
+    )
+    return script_for(problem, declared, result)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What can be typed after `tilewise script`; memories are declared for flavor `air` alone."""
+    add_stored(parser)
+    parser.add_argument("--flavor", choices=FLAVORS, default="cpu")
+    parser.add_argument(
+        "--with-payload", action="store_true", help="the computation in the same module"
+    )
+    add_output(parser)
+    group = parser.add_argument_group("flavor air")
+    group.add_argument("--l1-bytes", type=int, metavar="N", help="of a core; default: 65536")
+    group.add_argument("--l2-bytes", type=int, metavar="N", help="of a block; default: 524288")
+    group.add_argument("--result", choices=("l3", "l2"), help="where C is unpacked to; default: l3")
+
+
+COMMANDS = (Command("script", script, add_options),)

@@ -1,0 +1,36 @@
+"""Options that several commands share."""
+
+import argparse
+
+from search.records import CACHE_MODES
+from tilewise.backends.base import Backend
+from tilewise.backends.choose import open_backend
+
+
+def add_stored(parser: argparse.ArgumentParser) -> None:
+    """A problem on a target, and where its results are stored."""
+    parser.add_argument("problem", metavar="PROBLEM", help="as matmul:m=64,n=64,k=64,dtype=f32")
+    parser.add_argument("--target", default="host", metavar="T", help="default: host")
+    add_db(parser)
+    parser.add_argument("--server", metavar="URL", help="a service; default: TILEWISE_SERVER")
+
+
+def add_db(parser: argparse.ArgumentParser) -> None:
+    """This machine's database."""
+    parser.add_argument("--db", metavar="URL", help="database; default: TILEWISE_DB")
+
+
+def add_cache_filter(parser: argparse.ArgumentParser, default: str) -> None:
+    """Trials of one cache mode."""
+    text = f"only trials that were timed so; default: {default}"
+    parser.add_argument("--cache", choices=CACHE_MODES, help=text)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """A file for what is made."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
+
+
+def backend_of(options: argparse.Namespace, began: float | None = None) -> Backend:
+    """Where the options of `add_stored` say that a command runs."""
+    return open_backend(options.server, options.db, began)
