@@ -12,7 +12,7 @@ from kernels.native.jit.functions import FUNCTIONS, KernelSpec
 from kernels.native.microkernels.inner_product_spec import inner_product_spec
 from kernels.native.microkernels.outer_product_spec import microkernel_spec
 from kernels.native.microkernels.use import Use, use_of
-from kernels.native.strides import geometry
+from kernels.native.strides import strides_of
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
@@ -91,7 +91,7 @@ def plan(
     """
     nest = build(problem, schedule)
     how = arithmetic(problem.element.name, target, split=schedule.lanes > 1)
-    strides = geometry(problem, schedule, nest, how)
+    strides = strides_of(problem, schedule, nest, how)
     of = inner_product_spec if schedule.lanes > 1 else microkernel_spec
     spec = of(problem, schedule, target, strides)
     loops = uniform(nest) if shares_driver and not schedule.prefetches else nest

@@ -8,14 +8,14 @@ from kernels.native.ir.dot_products import OFFSET
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.jit.functions import KernelSpec
 from kernels.native.microkernels.outer_product_spec import ADD_BIAS, LOAD_C, RELU
-from kernels.native.strides import Geometry
+from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Parallel
 
 
 def driver_sizes(
-    problem: Problem, nest: Nest, strides: Geometry, spec: KernelSpec
+    problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
 ) -> dict[str, int]:
     """Every parameter of the driver that is not an address."""
     space, how = nest.space, spec.how
@@ -31,17 +31,17 @@ def driver_sizes(
         "sums_size": spec.cols * size_of(how.accumulator) if how.offset else 0,
         "lanes": spec.lanes,
         "taps": space.taps,
-        "tap_rows": strides.tap_rows,
-        "tap_cols": strides.tap_cols,
-        "depth_factor": strides.depth_factor,
-        "a_tap_row": strides.a_tap_row,
-        "a_tap_col": strides.a_tap_col,
-        "b_tap_source": strides.b_tap_source,
-        "a_stream": strides.a_stream,
-        "b_stream": strides.b_stream,
-        "a_row_source": strides.a_dims[row],
-        "packed_row": strides.packed_row,
-        "c_row": strides.c_dims[row],
+        "tap_rows": strides.taps.rows,
+        "tap_cols": strides.taps.cols,
+        "depth_factor": strides.taps.depth_factor,
+        "a_tap_row": strides.taps.a_row,
+        "a_tap_col": strides.taps.a_col,
+        "b_tap_source": strides.taps.b_source,
+        "a_stream": strides.a.stream,
+        "b_stream": strides.b.stream,
+        "a_row_source": strides.a.dims[row],
+        "packed_row": strides.packed_a.row,
+        "c_row": strides.c[row],
         "register_rows": nest.kernel.rows,
         "register_cols": nest.kernel.cols,
         "unroll": nest.kernel.unroll,
@@ -51,11 +51,11 @@ def driver_sizes(
         "flags_later": LOAD_C,
         "flags_last": spec.epilogue & RELU,
         **{f"{dim}_extent": extent for dim, extent in space.extents},
-        **{f"a_{dim}": stride for dim, stride in strides.a_dims.items()},
-        **{f"b_{dim}": stride for dim, stride in strides.b_dims.items()},
-        **{f"c_{dim}": stride for dim, stride in strides.c_dims.items()},
-        **{f"bias_{dim}": stride for dim, stride in strides.bias_dims.items()},
-        **{f"ap_{dim}": stride for dim, stride in strides.packed_a_dims.items()},
+        **{f"a_{dim}": stride for dim, stride in strides.a.dims.items()},
+        **{f"b_{dim}": stride for dim, stride in strides.b.dims.items()},
+        **{f"c_{dim}": stride for dim, stride in strides.c.items()},
+        **{f"bias_{dim}": stride for dim, stride in strides.bias.items()},
+        **{f"ap_{dim}": stride for dim, stride in strides.packed_a.dims.items()},
     }
     levels: dict[str, int] = {}
     for loop in nest.loops:
@@ -89,7 +89,7 @@ def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
     }
 
 
-def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
+def _scratch(nest: Nest, strides: Strides, how: Arithmetic) -> dict[str, int]:
     """Bytes of scratch for each packed operand; one line for one that is read in place."""
     scratch = {"scratch_a": LINE_BYTES, "scratch_b": LINE_BYTES, "raw_at": 0}
     for copy in nest.copies:
@@ -103,11 +103,11 @@ def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
                 scratch["scratch_b"] += depth * cols * size_of(how.stored)
         elif len(copy.shape) == 2:
             rows, depth = copy.shape
-            steps = -(-depth // how.depth) if strides.a_transposed else rows
-            scratch["scratch_a"] = steps * strides.packed_row * size_of(how.packed)
+            steps = -(-depth // how.depth) if strides.a.is_transposed else rows
+            scratch["scratch_a"] = steps * strides.packed_a.row * size_of(how.packed)
         else:
             pixels = copy.shape[0] * copy.shape[1]
-            scratch["scratch_a"] = pixels * strides.packed_row * size_of(how.packed)
+            scratch["scratch_a"] = pixels * strides.packed_a.row * size_of(how.packed)
     return scratch
 
 

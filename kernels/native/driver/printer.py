@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kernels.arithmetic import Arithmetic
 from kernels.loopnest import Copy, Loop, Nest
 from kernels.native.driver.pack_printer import PackPrinter
-from kernels.native.strides import Geometry
+from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
@@ -54,7 +54,7 @@ class DriverSource:
 
 
 def print_driver(
-    problem: Problem, schedule: Schedule, nest: Nest, strides: Geometry, how: Arithmetic
+    problem: Problem, schedule: Schedule, nest: Nest, strides: Strides, how: Arithmetic
 ) -> DriverSource:
     """Print the driver for the structure of `nest`; with no size in it."""
     return _Printer(problem, schedule, nest, strides, how).print()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kernels.arithmetic import Arithmetic
 from kernels.loopnest import Loop, Nest
-from kernels.native.strides import Geometry
+from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
@@ -45,17 +45,17 @@ class Scope:
         problem: Problem,
         schedule: Schedule,
         nest: Nest,
-        strides: Geometry,
+        strides: Strides,
         how: Arithmetic,
     ) -> None:
         self.is_ahead = is_packed_ahead(problem, "B") and schedule.packs("B")
         self.schedule, self.nest = schedule, nest
-        self.a_transposed, self.b_transposed = strides.a_transposed, strides.b_transposed
+        self.a_transposed, self.b_transposed = strides.a.is_transposed, strides.b.is_transposed
         self.joins, self.corrects = how.depth > 1, how.offset
-        self.fills = strides.filled_row > 0
+        self.fills = strides.words.filled_row > 0
         self.space = nest.space
         self.is_conv = self.space.image == "A"
-        self.bias_dims = tuple(strides.bias_dims)
+        self.bias_dims = tuple(strides.bias)
         self.lines: list[str] = []
         self.indent = 1
         self.put("for _ in range(repeat):")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from kernels.arithmetic import Arithmetic, arithmetic
 from kernels.errors import LoweringError
 from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.strides import Geometry
+from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import Schedule
@@ -83,7 +83,7 @@ class MicroKernelSpec:
 
 
 def microkernel_spec(
-    problem: Problem, schedule: Schedule, target: Target, strides: Geometry
+    problem: Problem, schedule: Schedule, target: Target, strides: Strides
 ) -> MicroKernelSpec:
     """The micro-kernel that a schedule without a split step asks for.
 
@@ -103,16 +103,16 @@ def microkernel_spec(
         vectors=register.cols // lanes,
         lanes=lanes,
         unroll=schedule.unroll,
-        a_row=strides.a_row,
-        a_step=strides.a_step,
-        b_row=strides.b_row,
+        a_row=strides.words.a_row,
+        a_step=strides.words.a_step,
+        b_row=strides.words.b_row,
         b_packed=schedule.packs("B"),
-        taps=strides.tap_rows * strides.tap_cols > 1,
+        taps=strides.taps.rows * strides.taps.cols > 1,
         fma=target.has_fma,
-        b_transposed=strides.b_transposed,
+        b_transposed=strides.b.is_transposed,
         prefetched=_lines_of_a_row(problem, register.cols) if schedule.prefetches else 0,
-        bias_rows=space.row in strides.bias_dims,
-        filled_row=strides.filled_row,
+        bias_rows=space.row in strides.bias,
+        filled_row=strides.words.filled_row,
         patch_stride=problem.stride if isinstance(problem, Conv2d) and space.patches else 0,
         epilogue=epilogue_flags(problem),
     )
