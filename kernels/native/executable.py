@@ -9,7 +9,7 @@ from kernels.errors import LoweringError
 from kernels.loopnest import Nest
 from kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from kernels.native.jit.drivers import Drivers, driver_code, load_driver
-from kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels, pieces
+from kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels
 from kernels.native.plan import Scratch, plan
 from kernels.oracle.reference import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.problem import Problem
@@ -148,7 +148,7 @@ def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
     """Compile what `lower` will load, here or in another process; raises what that raises."""
     planned = plan(problem, schedule, target)
     try:
-        for name, piece in pieces(planned.spec, planned.use).items():
+        for name, piece in planned.kernel.pieces(planned.use).items():
             if name in planned.functions:
                 code_of(piece)
         driver_code(planned.source.text)
@@ -164,7 +164,10 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         LoweringError: it asks for what the target has not, or compilation failed.
     """
     planned = plan(problem, schedule, target)
-    source, kernels = planned.source, compile_kernels(planned.spec, planned.functions, planned.use)
+    source, kernels = (
+        planned.source,
+        compile_kernels(planned.kernel, planned.functions, planned.use),
+    )
     sizes = planned.sizes | kernels.addresses
     driver = load_driver(source.text)
     return Executable(

@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import arithmetic
 from kernels.loopnest import Nest, build
 from kernels.native.driver.parameters import driver_sizes
 from kernels.native.driver.printer import DriverSource, print_driver
 from kernels.native.driver.shared_structure import uniform
 from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.jit.functions import FUNCTIONS, KernelSpec
-from kernels.native.microkernels.inner_product_spec import inner_product_spec
-from kernels.native.microkernels.outer_product_spec import microkernel_spec
+from kernels.native.microkernels.abi import FUNCTIONS
+from kernels.native.microkernels.kinds import kind_of
+from kernels.native.microkernels.specs import KernelSpec, MicroKernel
 from kernels.native.microkernels.use import Use, use_of
 from kernels.native.strides import strides_of
 from kernels.problem import Problem
@@ -43,17 +42,22 @@ class Plan:
 
     Attributes:
         nest: the loop nest of the schedule; the driver may have loops of one trip besides.
-        spec: the micro-kernel that the schedule asks for.
+        kernel: the micro-kernel that the schedule asks for.
         use: how the nest uses it.
         source: the driver.
         sizes: every parameter of the driver that is not an address.
     """
 
     nest: Nest
-    spec: KernelSpec
+    kernel: MicroKernel
     use: Use
     source: DriverSource
     sizes: dict[str, int]
+
+    @property
+    def spec(self) -> KernelSpec:
+        """What the code of the micro-kernel depends on."""
+        return self.kernel.spec
 
     @property
     def is_ahead(self) -> bool:
@@ -89,12 +93,11 @@ def plan(
         shares_driver: whether the driver has loops of one trip, so that it serves schedules
             with other blocks too. One that prefetches looks at the loops that there are.
     """
-    nest = build(problem, schedule)
-    how = arithmetic(problem.element.name, target, split=schedule.lanes > 1)
+    nest, kind = build(problem, schedule), kind_of(schedule)
+    how = kind.arithmetic(problem.element.name, target)
     strides = strides_of(problem, schedule, nest, how)
-    of = inner_product_spec if schedule.lanes > 1 else microkernel_spec
-    spec = of(problem, schedule, target, strides)
+    kernel = kind.of(problem, schedule, target, strides)
     loops = uniform(nest) if shares_driver and not schedule.prefetches else nest
     source = print_driver(problem, schedule, loops, strides, how)
-    sizes = driver_sizes(problem, loops, strides, spec)
-    return Plan(nest, spec, use_of(nest, spec.lanes), source, sizes)
+    sizes = driver_sizes(problem, loops, strides, kernel.spec)
+    return Plan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes)

@@ -6,8 +6,8 @@ from kernels.arithmetic import Arithmetic, size_of
 from kernels.loopnest import Nest
 from kernels.native.ir.dot_products import OFFSET
 from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.jit.functions import KernelSpec
-from kernels.native.microkernels.outer_product_spec import ADD_BIAS, LOAD_C, RELU
+from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
+from kernels.native.microkernels.specs import KernelSpec
 from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead

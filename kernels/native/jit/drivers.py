@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import llvmlite.binding as llvm
 
 from kernels.errors import LoweringError
-from kernels.native.jit.object_code import Loaded, ObjectCode, Passes, object_code
+from kernels.native.jit.engines import Loaded
+from kernels.native.jit.object_cache import object_code
+from kernels.native.jit.object_code import ObjectCode, Passes
 from kernels.native.language.definitions import called, calls_of
 from kernels.native.language.to_ir import emit_driver, emit_function, symbol
 

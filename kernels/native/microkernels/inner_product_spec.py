@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from kernels.arithmetic import PAIR, Arithmetic, arithmetic
 from kernels.errors import LoweringError
-from kernels.native.microkernels.outer_product_spec import ADD_BIAS, RELU, epilogue_flags
+from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
 from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.schedule import Schedule
@@ -27,7 +27,6 @@ class InnerProductSpec:
         ahead: which operand is prefetched; empty for neither.
         c_down: whether the rows of C are neighbours in memory, C being one column.
         fma: whether the target fuses multiply and add.
-        b_transposed: whether B is stored with its columns contiguous.
         epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
     """
 
@@ -43,7 +42,6 @@ class InnerProductSpec:
     ahead: str
     c_down: bool
     fma: bool = True
-    b_transposed: bool = False
     epilogue: int = ADD_BIAS | RELU
 
     @property
@@ -86,6 +84,5 @@ def inner_product_spec(
         ahead="" if at_once and register.rows * register.cols > 1 else "ab"[c_rows < c_cols],
         c_down=register.cols == 1 and strides.c["m"] == 1,
         fma=target.has_fma,
-        b_transposed=strides.b.is_transposed,
         epilogue=epilogue_flags(problem),
     )

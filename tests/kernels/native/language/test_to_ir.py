@@ -13,7 +13,8 @@ from llvmlite import ir
 from kernels.errors import LoweringError
 from kernels.native import lower
 from kernels.native.jit.drivers import Drivers, load_driver
-from kernels.native.jit.object_code import Loaded, compile_module
+from kernels.native.jit.engines import Loaded
+from kernels.native.jit.object_code import compile_module
 from kernels.native.language.definitions import definitions, language
 from kernels.native.language.to_ir import emit_driver
 from kernels.native.plan import plan
