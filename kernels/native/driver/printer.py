@@ -24,9 +24,8 @@ _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver/printer.py
 from numba import njit
 
 from kernels.native.language.barrier import wait_for_all
-from kernels.native.language.packs import (
-    add_word, call_address, pack_b, pack_image, pack_patches, pack_transposed_a, word,
-)
+from kernels.native.language.words import add_word, call_address, word
+from kernels.native.language.packs import pack_b, pack_image, pack_patches, pack_transposed_a
 
 
 @njit("void(int64)", nogil=True)

@@ -32,7 +32,7 @@ def helpers_text(planned: Plan) -> tuple[list[str], str]:
         called |= {n.id for part in body for n in ast.walk(part) if isinstance(n, ast.Name)}
     if len(planned.nest.parts) > 1:
         found.imports.add("from numba import cfunc")
-        found.take("kernels.native.language.packs", "word")
+        found.take("kernels.native.language.words", "word")
         found.take("kernels.native.threads.crew", "crew")
     for node in source.body:
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("kernels."):

@@ -12,7 +12,8 @@ from kernels.native.jit.engines import Loaded
 from kernels.native.jit.object_cache import object_code
 from kernels.native.jit.object_code import ObjectCode, Passes
 from kernels.native.language.definitions import called, calls_of
-from kernels.native.language.to_ir import emit_driver, emit_function, symbol
+from kernels.native.language.frame import symbol
+from kernels.native.language.to_ir import emit_driver, emit_function
 
 Driver = Callable[[int], None]
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
