@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from kernels.loopnest import Nest, build
-from kernels.native.driver.parameters import driver_sizes
 from kernels.native.driver.printer import DriverSource, print_driver
 from kernels.native.driver.shared_structure import uniform
+from kernels.native.driver.sizes import PanelBytes, driver_sizes, panel_bytes
 from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.microkernels.abi import FUNCTIONS
 from kernels.native.microkernels.kinds import kind_of
 from kernels.native.microkernels.specs import KernelSpec, MicroKernel
 from kernels.native.microkernels.use import Use, use_of
@@ -46,6 +45,7 @@ class Plan:
         use: how the nest uses it.
         source: the driver.
         sizes: every parameter of the driver that is not an address.
+        panels: bytes of packed A and packed B for one thread, or of all that is packed ahead.
     """
 
     nest: Nest
@@ -53,6 +53,7 @@ class Plan:
     use: Use
     source: DriverSource
     sizes: dict[str, int]
+    panels: PanelBytes
 
     @property
     def spec(self) -> KernelSpec:
@@ -67,16 +68,15 @@ class Plan:
     @property
     def functions(self) -> tuple[str, ...]:
         """What the driver calls; the micro-kernel for cut tiles only where there are such."""
-        called = [name for name in FUNCTIONS if self.source.calls(name)]
-        return tuple(name for name in called if name != "edge" or self.use.cut)
+        return tuple(name for name in self.source.functions if name != "edge" or self.use.cut)
 
     @property
     def scratch(self) -> dict[str, Scratch]:
         """What each packed operand needs."""
         threads = len(self.nest.parts)
-        a, b = self.sizes["scratch_a"], self.sizes["scratch_b"]
+        b = self.panels.b
         return {
-            "A": Scratch.of_each(a, threads),
+            "A": Scratch.of_each(self.panels.a, threads),
             "B": Scratch(b, 0) if self.is_ahead else Scratch.of_each(b, threads),
         }
 
@@ -100,4 +100,5 @@ def plan(
     loops = uniform(nest) if shares_driver and not schedule.prefetches else nest
     source = print_driver(problem, schedule, loops, strides, how)
     sizes = driver_sizes(problem, loops, strides, kernel.spec)
-    return Plan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes)
+    panels = panel_bytes(problem, loops, strides, kernel.spec)
+    return Plan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes, panels)

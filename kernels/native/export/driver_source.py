@@ -3,9 +3,17 @@
 import ast
 
 from kernels.errors import LoweringError
+from kernels.native.driver.parameters import (
+    BARRIER,
+    COUNT,
+    PARTS,
+    REPEAT,
+    Addresses,
+    bounds,
+    names_of,
+)
 from kernels.native.plan import Plan
 
-ADDRESSES = ("a", "b", "c", "bias", "a_panels", "b_panels")
 WIDTH = 100
 
 
@@ -41,8 +49,8 @@ def driver_text(planned: Plan, functions: dict[str, str]) -> str:
 def arguments(planned: Plan) -> tuple[str, ...]:
     """What a call gives to the driver: addresses, and the part of each thread if there are."""
     parts = planned.nest.parts
-    bounds = [f"{dim}_{edge}" for dim in parts[0] for edge in ("first", "end")]
-    return (*ADDRESSES, *(["barrier", *bounds] if len(parts) > 1 else []))
+    edges = [edge for dim in parts[0] for edge in bounds(dim)]
+    return (*names_of(Addresses), *([BARRIER, *edges] if len(parts) > 1 else []))
 
 
 def functions_of(planned: Plan) -> dict[str, ast.FunctionDef]:
@@ -63,7 +71,7 @@ def _function_text(
     body = [kept for node in functions_of(planned)[name].body for kept in filled(node)]
     used = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
     named = [name for name in planned.source.parameters if name in used]
-    sizes = planned.sizes | {"parts": len(planned.nest.parts)}
+    sizes = planned.sizes | {PARTS: len(planned.nest.parts)}
     unknown = [name for name in named if name not in {*given, *functions, *sizes}]
     if unknown:
         raise LoweringError(f"the driver takes {unknown[0]}, which no exported kernel has")
@@ -97,9 +105,9 @@ def filled(node: ast.stmt) -> list[ast.stmt]:
     """A statement without what only the search needs: parameters, repeats and counters."""
     if isinstance(node, ast.Assign) and _reads(node.value, "p"):
         return []
-    if isinstance(node, ast.For) and _reads(node.iter, "repeat"):
+    if isinstance(node, ast.For) and _reads(node.iter, REPEAT):
         return [kept for inner in node.body for kept in filled(inner)]
-    if isinstance(node, ast.If) and _reads(node.test, "count"):
+    if isinstance(node, ast.If) and _reads(node.test, COUNT):
         return []
     if isinstance(node, ast.If) and _is_same(node.test):
         return [kept for inner in node.body for kept in filled(inner)]

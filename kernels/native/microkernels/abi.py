@@ -9,15 +9,21 @@ from typing import Generic, TypeVar
 
 from kernels.problem import Problem
 
-FUNCTIONS = (
-    "full", "edge", "pack_b_panel", "pack_a_panel", "copy_rows", "filling", "copy_patches",
-)  # fmt: skip
-"""What a driver may call, by the names of its parameters.
+CALLED_BY_ALL = ("full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows")
+"""What any driver may call, by the names of its parameters.
 
-The micro-kernel for whole tiles, and that for tiles which C cuts off; the packs of one panel
-of B, of one strip of a transposed A, and of rows of A; the micro-kernel that fills a panel of
-B; the copy of pixels of an image's channels to rows of B.
+The micro-kernel for whole tiles, and that for tiles which C cuts off; the packs of one strip of a
+transposed A, of one panel of B, and of rows of A.
 """
+
+FILLING = "filling"
+"""The micro-kernel that fills a panel of B; for drivers that let it."""
+
+COPY_PATCHES = "copy_patches"
+"""The copy of pixels of an image's channels to rows of B; for drivers that gather patches."""
+
+FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES)
+"""All that a driver may call."""
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
 """Flags of a call: what a tile starts from besides zero, and what ends it."""
