@@ -65,14 +65,20 @@ def print_driver(
     bodies = {"driver": _body(scope)}
     if scope.structure.is_ahead:
         bodies["prepare"] = print_prepare(scope)
-    texts = [_FUNCTION.format(name=name) + scope.with_reads(b) for name, b in bodies.items()]
-    read = {name for body in bodies.values() for name in scope.read_in(body)}
+    reads = {name: scope.read_in(body) for name, body in bodies.items()}
+    functions = (_function(name, reads[name], body) for name, body in bodies.items())
     return DriverSource(
-        _HEADER + "".join(texts),
+        _HEADER + "".join(functions),
         tuple(scope.parameters),
         scope.structure.is_ahead,
-        tuple(name for name in FUNCTIONS if name in read),
+        tuple(name for name in FUNCTIONS if any(name in read for read in reads.values())),
     )
+
+
+def _function(name: str, reads: dict[str, int], body: str) -> str:
+    """A function that reads its parameters first."""
+    lines = (f"    {parameter} = word(p, {place})\n" for parameter, place in reads.items())
+    return _FUNCTION.format(name=name) + "".join(lines) + body
 
 
 def _body(scope: Scope) -> str:

@@ -1,6 +1,6 @@
 """What is in scope while a driver is printed: its lines, its parameters, the current block."""
 
-import ast
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -16,6 +16,8 @@ from kernels.native.driver.parameters import (
     stride,
 )
 from kernels.native.driver.structure import Structure
+
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True)
@@ -123,14 +125,10 @@ class Scope:
         """Add to the counter of calls and packs, where somebody counts."""
         self.put(f"if {COUNT}: add_word(p, {self.parameters.index(COUNT)}, {what})")
 
-    def read_in(self, body: str) -> list[str]:
-        """The parameters that the printed body of a function names, in their order."""
-        tree = ast.parse(f"def body(p):\n{body}")
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        return [name for name in self.parameters if name in names]
+    def read_in(self, body: str) -> dict[str, int]:
+        """The parameters that the printed body of a function names, with their places.
 
-    def with_reads(self, body: str) -> str:
-        """The body of a function behind the reads of its parameters."""
-        places = {name: place for place, name in enumerate(self.parameters)}
-        reads = (f"    {name} = word(p, {places[name]})\n" for name in self.read_in(body))
-        return "".join(reads) + body
+        Every word of a body is a name or a keyword: it has no text and no comments.
+        """
+        words = set(_WORD.findall(body))
+        return {name: place for place, name in enumerate(self.parameters) if name in words}

@@ -46,13 +46,19 @@ def kept_object(name: str) -> ObjectCode | None:
         return None
     with suppress(OSError):
         os.utime(path)
-    names, _, code = body.partition(b"\n")
-    return ObjectCode(tuple(names.decode().split(",")), code)
+    functions, calls, code = body.split(b"\n", maxsplit=2)
+    return ObjectCode(_names(functions), code, _names(calls))
+
+
+def _names(line: bytes) -> tuple[str, ...]:
+    return tuple(line.decode().split(",")) if line else ()
 
 
 def keep_object(name: str, made: ObjectCode) -> None:
     """Keep an object for other processes; a full or read-only folder keeps nothing."""
-    path, body = _path(name), ",".join(made.functions).encode() + b"\n" + made.code
+    path = _path(name)
+    lines = (",".join(names).encode() for names in (made.functions, made.calls))
+    body = b"\n".join((*lines, made.code))
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,8 @@ from typing import Any, Literal
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+_INTRINSIC = "llvm."
+
 Passes = Literal["level 3", "level 1 by function", "none"]
 """LLVM's own for level 3 with vectorised loops; those for level 1 that work on one function;
 or none, for code whose vectors and loops are as they shall be."""
@@ -28,10 +30,12 @@ class ObjectCode:
     Attributes:
         functions: names of those that can be called, in the order of their emission.
         code: the file.
+        calls: names of those that it calls and does not have.
     """
 
     functions: tuple[str, ...]
     code: bytes
+    calls: tuple[str, ...] = ()
 
 
 def compile_module(
@@ -55,10 +59,13 @@ def compile_module(
     names = tuple(f"{function.name}_{mark}" for function in functions)
     for function, name in zip(functions, names, strict=True):
         parsed.get_function(function.name).name = name
+    calls = []
     for other in parsed.functions:
-        if not other.is_declaration and other.name not in names:
+        if other.is_declaration:
+            calls += [] if other.name.startswith(_INTRINSIC) else [other.name]
+        elif other.name not in names:
             other.linkage = "private"  # an engine finds even local symbols by their names
-    return ObjectCode(names, bytes(machine.emit_object(parsed)))
+    return ObjectCode(names, bytes(machine.emit_object(parsed)), tuple(calls))
 
 
 def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Passes) -> None:

@@ -39,7 +39,6 @@ def language() -> Definitions:
     return Definitions(functions, constants)
 
 
-@functools.lru_cache(maxsize=256)
 def definitions(text: str) -> Definitions:
     """The functions that `text` has for Numba to compile, and its integer constants."""
     functions: dict[str, ast.FunctionDef] = {}
@@ -88,23 +87,6 @@ def _integer(node: ast.expr, known: Mapping[str, int]) -> int | None:
             if first is not None and second is not None:
                 return _OPERATORS[type(node.op)](first, second)
     return None
-
-
-def called(text: str) -> tuple[str, ...]:
-    """The functions of `LANGUAGE` that a printed driver calls."""
-    names = set().union(*(_called_in(node) for node in definitions(text).functions.values()))
-    return tuple(name for name in language().functions if name in names)
-
-
-def calls_of(name: str) -> tuple[str, ...]:
-    """The functions of `LANGUAGE` that another one calls."""
-    names = _called_in(language().functions[name])
-    return tuple(other for other in language().functions if other in names)
-
-
-def _called_in(node: ast.FunctionDef) -> set[str]:
-    calls = (part for part in ast.walk(node) if isinstance(part, ast.Call))
-    return {call.func.id for call in calls if isinstance(call.func, ast.Name)}
 
 
 def times_written(statements: Iterable[ast.stmt]) -> Counter[str]:

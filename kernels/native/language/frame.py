@@ -10,10 +10,17 @@ from kernels.native.ir.builder import Builder
 from kernels.native.ir.vectors import I64, VOID, Value, const
 from kernels.native.language.definitions import gives_a_value, times_written
 
+_PREFIX = "tilewise_"
+
 
 def symbol(name: str) -> str:
     """What the function called `name` is called in object code."""
-    return f"tilewise_{name}"
+    return f"{_PREFIX}{name}"
+
+
+def called_name(found: str) -> str:
+    """The function that object code calls `found`; empty for one of the system."""
+    return found.removeprefix(_PREFIX) if found.startswith(_PREFIX) else ""
 
 
 def declared_function(module: ir.Module, node: ast.FunctionDef) -> ir.Function:

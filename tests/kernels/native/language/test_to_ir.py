@@ -15,7 +15,6 @@ from kernels.native import lower
 from kernels.native.jit.drivers import Drivers, load_driver
 from kernels.native.jit.engines import Loaded
 from kernels.native.jit.object_code import compile_module
-from kernels.native.language.definitions import called as called_by
 from kernels.native.language.definitions import definitions, language
 from kernels.native.language.to_ir import emit_driver
 from kernels.native.plan import plan
@@ -142,9 +141,11 @@ def test_the_language_has_what_drivers_import() -> None:
     assert not definitions("E = int(1)\nF = [1, 2]\nG = UNKNOWN + 1\nH = 1.5\n").constants
 
 
-def test_a_call_is_found_by_its_syntax_and_not_by_its_letters() -> None:
-    body = '    """pack_b(p) is said here."""\n    repack_image(p)\n    wait_for_all (p, 2)\n'
-    assert called_by(f"{HEADER}def driver(p):\n{body}") == ("wait_for_all",)
+def test_object_code_says_what_it_calls_and_does_not_have() -> None:
+    body = '    """pack_b(p) is said here."""\n    wait_for_all(p, 2)\n    add_word(p, 0, 1)\n'
+    module = ir.Module("driver")
+    made = compile_module(module, emit_driver(module, f"{HEADER}def driver(p):\n{body}"), "none")
+    assert made.calls == ("tilewise_wait_for_all",)
 
 
 @pytest.mark.parametrize(
