@@ -181,12 +181,14 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         LoweringError: it asks for what the target has not, or compilation failed.
     """
     planned = plan(problem, schedule, target)
-    source, kernels = (
-        planned.source,
-        compile_kernels(planned.kernel, planned.functions, planned.use),
-    )
-    sizes = planned.sizes | kernels.addresses
-    driver = load_driver(source.text)
+    kernels = compile_kernels(planned.kernel, planned.functions, planned.use)
+    driver = load_driver(planned.source.text)
     return Executable(
-        problem, planned.nest, kernels, driver, planned.scratch, source.parameters, sizes
+        problem,
+        planned.nest,
+        kernels,
+        driver,
+        planned.scratch,
+        planned.source.parameters,
+        planned.sizes | kernels.addresses,
     )

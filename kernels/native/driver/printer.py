@@ -26,6 +26,7 @@ from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
+# Exported modules have definitions in the order of these imports: what packs call goes first.
 _HEADER = '''"""Driver printed by Tilewise; see kernels/native/driver/printer.py."""
 from numba import njit
 
