@@ -22,11 +22,11 @@ from llvmlite import ir
 
 from kernels.arithmetic import Arithmetic, arithmetic
 from kernels.native.ir.builder import Builder
-from kernels.native.ir.control import Loop, branch, turns
-from kernels.native.ir.dot_products import multiply_add
-from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const, internal_function
+from kernels.native.ir.control import branch
+from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
 from kernels.native.microkernels.abi import ARGUMENTS, Arguments
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec, outer_product_spec
+from kernels.native.microkernels.reduction import Reduction
 from kernels.native.microkernels.specs import Piece, packs_of_a
 from kernels.native.microkernels.tile_of_c import TileOfC
 from kernels.native.microkernels.use import ANYHOW, Cut, Use
@@ -116,177 +116,42 @@ def _as_used(spec: OuterProductSpec, name: str, use: Use) -> OuterProductSpec:
 def emit_outer_product(module: ir.Module, spec: OuterProductSpec) -> ir.Function:
     """Add the micro-kernel for whole tiles to `module`."""
     fn = internal_function(module, "tilewise_kernel_full", len(ARGUMENTS))
-    return _Emitter(fn, spec).emit()
+    return _emit(fn, spec)
 
 
 def emit_edge_outer_product(module: ir.Module, spec: OuterProductSpec, cut: Cut) -> ir.Function:
     """Add the micro-kernel for tiles of any rows <= MR, any cols <= NR, or both, as `cut` says."""
     fn = internal_function(module, "tilewise_kernel_edge", len(ARGUMENTS))
-    return _Emitter(fn, spec, cut).emit()
+    return _emit(fn, spec, cut)
 
 
 def emit_filling_outer_product(module: ir.Module, spec: OuterProductSpec) -> ir.Function:
     """Add the micro-kernel of a panel's first whole tile: it reads B in place and packs it."""
     fn = internal_function(module, "tilewise_kernel_filling", len(ARGUMENTS))
-    return _Emitter(fn, spec, fills=True).emit()
+    return _emit(fn, spec, fills=True)
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """Where rows of B lie, and where they are copied to by a kernel that fills a panel."""
+def _emit(
+    fn: ir.Function, spec: OuterProductSpec, cut: Cut = "", fills: bool = False
+) -> ir.Function:
+    """The whole function; one vector of columns alone where no more of them are left."""
+    builder, arg = Builder(fn.append_basic_block("entry")), Arguments[Value](*fn.args)
+    tile = TileOfC.begin(builder, spec, arg, cut)
+    offsets = [builder.mul(index, const(spec.a_row)) for index in tile.row_index]
+    words = Vectors(builder, ELEMENTS[spec.how.word], spec.lanes, spec.fma)
 
-    rows: Value
-    panel: Value
-
-
-class _Emitter:
-    """One emission: the reduction, between the beginning and the end of the tile of C."""
-
-    def __init__(
-        self, fn: ir.Function, spec: OuterProductSpec, cut: Cut = "", fills: bool = False
-    ) -> None:
-        self.fn, self.spec, self.fills = fn, spec, fills
-        self.b_row = spec.filled_row if fills else spec.b_row
-        self.arg: Arguments[Value] = Arguments(*fn.args)
-        self.builder = Builder(fn.append_basic_block("entry"))
-        self.words = Vectors(self.builder, ELEMENTS[spec.how.word], spec.lanes, spec.fma)
-        self.cuts_cols = "cols" in cut
-        self.tile = TileOfC.begin(self.builder, spec, self.arg, cut)
-        self.a_offsets = [
-            self.builder.mul(index, const(spec.a_row)) for index in self.tile.row_index
-        ]
-
-    def emit(self) -> ir.Function:
-        """The whole function; one vector of columns alone where no more of them are left."""
-        if self.cuts_cols and self.spec.vectors > 1:
-            narrow = self.builder.icmp_signed("<=", self.arg.cols, const(self.spec.lanes))
-            whole = partial(self._compute, self.spec.vectors)
-            branch(self.builder, narrow, partial(self._compute, 1), [], whole)
-        else:
-            self._compute(self.spec.vectors, [])
-        self.builder.ret_void()
-        return self.fn
-
-    def _compute(self, vectors: int, nothing: list[Value]) -> list[Value]:
+    def compute(vectors: int, nothing: list[Value]) -> list[Value]:
         """The tile's first `vectors` vectors of columns; carries no value."""
-        self.tile = self.tile.narrowed(vectors)
-        c_rows = self.tile.rows_of_c()
-        self.tile.finish(self._reduce(self.tile.initial(c_rows)), c_rows)
+        part = tile.narrowed(vectors)
+        reduction = Reduction(builder, spec, arg, words, part, offsets, fills)
+        c_rows = part.rows_of_c()
+        part.finish(reduction.reduce(part.initial(c_rows)), c_rows)
         return nothing
 
-    def _reduce(self, accumulators: list[Value]) -> list[Value]:
-        if not self.spec.taps:
-            weights = _Weights(self.arg.b, self.arg.beside)
-            return self._reduce_depth(accumulators, self.arg.a, weights, const(0))
-        b, v = self.builder, self.words
-        rows = Loop(b, accumulators, "tap.row")
-        a_row = v.offset(self.arg.a, b.mul(rows.index, self.arg.a_tap_row))
-        first_tap = b.mul(rows.index, self.arg.tap_cols)
-        cols = Loop(b, rows.carried, "tap.col")
-        a = v.offset(a_row, b.mul(cols.index, self.arg.a_tap_col))
-        tap = b.add(first_tap, cols.index)
-        weights = _Weights(
-            v.offset(self.arg.b, b.mul(tap, self.arg.b_tap)),
-            self._panel_row(self.arg.beside, b.mul(tap, self.arg.depth)),
-        )
-        turns = b.sdiv(self.arg.depth, const(self.spec.unroll))
-        done = self._reduce_depth(cols.carried, a, weights, b.mul(tap, turns))
-        done = cols.close(done, self.arg.tap_cols, 1)
-        return rows.close(done, self.arg.tap_rows, 1)
-
-    def _panel_row(self, panel: Value, row: Value) -> Value:
-        return self.words.offset(panel, self.builder.mul(row, const(self.spec.cols)))
-
-    def _reduce_depth(
-        self, accumulators: list[Value], a: Value, weights: _Weights, turn: Value
-    ) -> list[Value]:
-        """The unrolled loop over the chunk's depth, then the steps that are left one by one.
-
-        `turn` counts the iterations before it, each of which prefetched a row.
-        """
-        b, unroll, depth = self.builder, self.spec.unroll, self.arg.depth
-        rows = b.mul(turn, const(self.spec.how.depth))
-        ahead = b.add(self.arg.ahead, b.mul(rows, self.arg.ahead_step))
-        if unroll == 1:
-            return self._depth_loop(accumulators, a, weights, const(0), depth, 1, ahead)
-        whole = b.sub(depth, b.srem(depth, const(unroll)))
-        main = branch(
-            b,
-            b.icmp_signed(">", whole, const(0)),
-            lambda acc: self._depth_loop(acc, a, weights, const(0), whole, unroll, ahead),
-            accumulators,
-        )
-        left = b.sub(depth, whole)
-        return branch(
-            b,
-            b.icmp_signed(">", left, const(0)),
-            lambda acc: (
-                self._depth_loop(acc, a, weights, whole, left, 1)
-                if unroll > 2
-                else self._steps(acc, a, weights, whole, 1)
-            ),
-            main,
-        )
-
-    def _depth_loop(
-        self,
-        accumulators: list[Value],
-        a: Value,
-        weights: _Weights,
-        start: Value,
-        count: Value,
-        unroll: int,
-        ahead: Value | None = None,
-    ) -> list[Value]:
-        b = self.builder
-        loop = Loop(b, accumulators, f"depth.by{unroll}")
-        if ahead is not None and self.spec.prefetched:
-            self._prefetch_rows(ahead, turns(b, loop.index, unroll))
-        first = b.add(start, loop.index)
-        done = self._steps(loop.carried, a, weights, first, unroll)
-        return loop.close(done, count, unroll)
-
-    def _steps(
-        self, accumulators: list[Value], a: Value, weights: _Weights, first: Value, count: int
-    ) -> list[Value]:
-        """So many steps of the reduction from `first` on, one after another."""
-        b = self.builder
-        a_step = self.words.offset(a, b.mul(first, const(self.spec.a_step)))
-        b_step = _Weights(
-            self.words.offset(weights.rows, b.mul(first, const(self.b_row))),
-            self._panel_row(weights.panel, first),
-        )
-        for u in range(count):
-            accumulators = self._outer_product(accumulators, a_step, b_step, u)
-        return accumulators
-
-    def _prefetch_rows(self, ahead: Value, turn: Value) -> None:
-        """The rows of B's next block that become one row of words."""
-        b, deep = self.builder, self.spec.how.depth
-        for r in range(deep):
-            row = b.add(b.mul(turn, const(deep)), const(r))
-            at = b.add(ahead, b.mul(row, self.arg.ahead_step))
-            for line in range(self.spec.prefetched):
-                self.tile.v.prefetch_to_l2(b.add(at, const(line * LINE_BYTES)))
-
-    def _outer_product(
-        self, acc: list[Value], a_step: Value, b_step: _Weights, u: int
-    ) -> list[Value]:
-        spec, v, vectors = self.spec, self.words, self.tile.vectors
-        masks = [None] * vectors if spec.b_packed else self.tile.col_masks
-        row = [
-            v.load(v.at(b_step.rows, u * self.b_row + j * spec.lanes), masks[j])
-            for j in range(vectors)
-        ]
-        if self.fills:
-            for j in range(vectors):
-                v.store(row[j], v.at(b_step.panel, u * spec.cols + j * spec.lanes))
-        out: list[Value] = []
-        for i in range(spec.rows):
-            at = v.at(v.offset(a_step, self.a_offsets[i]), u * spec.a_step)
-            column = v.load_splat(at)
-            out += [
-                multiply_add(self.tile.v, spec.how, column, row[j], acc[i * vectors + j])
-                for j in range(vectors)
-            ]
-        return out
+    if "cols" in cut and spec.vectors > 1:
+        narrow = builder.icmp_signed("<=", arg.cols, const(spec.lanes))
+        branch(builder, narrow, partial(compute, 1), [], partial(compute, spec.vectors))
+    else:
+        compute(spec.vectors, [])
+    builder.ret_void()
+    return fn
