@@ -67,12 +67,10 @@ class OuterProduct:
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
         """The one that a schedule asks for; LoweringError for what the target has not."""
-        gathers = isinstance(problem, Conv2d) and iteration_space(problem).patches
-        return cls(
-            outer_product_spec(problem, schedule, target, strides),
-            strides.b.is_transposed,
-            problem.stride if isinstance(problem, Conv2d) and gathers else 0,
-        )
+        spec, patch_stride = outer_product_spec(problem, schedule, target, strides), 0
+        if isinstance(problem, Conv2d) and iteration_space(problem).patches:
+            patch_stride = problem.stride
+        return cls(spec, strides.b.is_transposed, patch_stride)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its functions as they are used; where no tile is cut, `edge` takes all."""
