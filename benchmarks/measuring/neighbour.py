@@ -62,13 +62,12 @@ def compile_for_ever(text: str) -> None:
 
     problem, target = parse_problem(text), detect()
     space = Space(problem, target)
-    specs = [
-        plan(problem, space.schedule(p), target).spec for p in prior_points(Model.shipped(space), 8)
-    ]
+    points = prior_points(Model.shipped(space), 8)
+    made = [plan(problem, space.schedule(point), target).kernel for point in points]
     while True:
-        for spec in specs:
+        for kernel in made:
             module = ir.Module("kernel")
-            compile_module(module, emit_all(module, spec))
+            compile_module(module, emit_all(module, kernel))
 
 
 def compare(problem: Problem, rounds: int) -> list[tuple[float, int, int]]:

@@ -1,6 +1,6 @@
 """Problem + Schedule + Target -> something that runs: micro-kernel, driver, scratch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,8 +8,16 @@ import numpy as np
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
 from kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
+from kernels.native.driver.parameters import (
+    COUNT,
+    REPEAT,
+    Addresses,
+    Threads,
+    bounds,
+    values_of,
+)
 from kernels.native.jit.drivers import Drivers, driver_code, load_driver
-from kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels, pieces
+from kernels.native.jit.functions import CompiledKernels, code_of, compile_kernels
 from kernels.native.plan import Scratch, plan
 from kernels.oracle.operands import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.problem import Problem
@@ -77,36 +85,45 @@ class Executable:
         self._check(operands)
         if scratch is None:
             scratch = {n: empty_aligned((s,), np.uint8) for n, s in self.scratch_bytes.items()}
-        values = self._sizes | {
-            "a": operands[self.nest.space.operand("A")].ctypes.data,
-            "b": operands[self.nest.space.operand("B")].ctypes.data,
-            "c": operands["C"].ctypes.data,
-            "bias": operands["bias"].ctypes.data if "bias" in operands else 0,
-            "a_panels": scratch["A"].ctypes.data,
-            "b_panels": scratch["B"].ctypes.data,
-        }
-        parts = len(self.nest.parts)
-        values |= {"barrier": _crew(parts).barrier if parts > 1 else 0, "parts": parts}
-        rows = [self._part(values, index) for index in range(len(self.nest.parts))]
-        parameters = np.array([[row[name] for name in self._names] for row in rows], np.int64)
+        parameters = self._parameters(self._addresses(operands, scratch))
         addresses = tuple(row.ctypes.data for row in parameters)
         # Copies of the dicts: a caller may replace an array, and its address would dangle.
         kept = (dict(operands), dict(scratch), self.kernels)
         if self.drivers.prepare is not None:
             self.drivers.prepare(addresses[0])
-        repeat_at = self._names.index("repeat")
+        repeat_at = self._names.index(REPEAT)
         return Call(self.drivers, parameters, repeat_at, addresses, self.scratch_bytes, kept)
 
-    def _part(self, values: dict[str, int], index: int) -> dict[str, int]:
-        """The parameters of one thread: its part of each parallel dim, and its own panels."""
-        bounds: dict[str, int] = {}
-        for dim, (first, end) in self.nest.parts[index].items():
-            bounds |= {f"{dim}_first": first, f"{dim}_end": end}
-        panels = {
-            "a_panels": values["a_panels"] + index * self.scratch["A"].step,
-            "b_panels": values["b_panels"] + index * self.scratch["B"].step,
-        }
-        return values | bounds | panels
+    def _addresses(self, operands: Operands, scratch: dict[str, Array]) -> Addresses[int]:
+        roles = {role: operands[self.nest.space.operand(role)] for role in ("A", "B")}
+        return Addresses(
+            a=roles["A"].ctypes.data,
+            b=roles["B"].ctypes.data,
+            c=operands["C"].ctypes.data,
+            bias=operands["bias"].ctypes.data if "bias" in operands else 0,
+            a_panels=scratch["A"].ctypes.data,
+            b_panels=scratch["B"].ctypes.data,
+        )
+
+    def _parameters(self, addresses: Addresses[int]) -> Array:
+        """A row for each thread."""
+        parts = len(self.nest.parts)
+        threads = Threads(_crew(parts).barrier if parts > 1 else 0, parts)
+        shared = self._sizes | values_of(threads)
+        rows = [shared | self._part(addresses, index) for index in range(parts)]
+        return np.array([[row[name] for name in self._names] for row in rows], np.int64)
+
+    def _part(self, addresses: Addresses[int], index: int) -> dict[str, int]:
+        """What is one thread's own: its part of each parallel dim, and its panels."""
+        own = replace(
+            addresses,
+            a_panels=addresses.a_panels + index * self.scratch["A"].step,
+            b_panels=addresses.b_panels + index * self.scratch["B"].step,
+        )
+        part = values_of(own)
+        for dim, ends in self.nest.parts[index].items():
+            part |= dict(zip(bounds(dim), ends, strict=True))
+        return part
 
     def run(self, operands: Operands) -> None:
         """Compute C once."""
@@ -115,7 +132,7 @@ class Executable:
     def counted_run(self, operands: Operands) -> dict[str, int]:
         """Compute C once and count: micro-kernel calls and packs of A and B."""
         call = self.bind(operands)
-        counter = self._names.index("count")
+        counter = self._names.index(COUNT)
         call.parameters[:, counter] = 1
         call()
         total = int((call.parameters[:, counter] - 1).sum())
@@ -148,7 +165,7 @@ def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
     """Compile what `lower` will load, here or in another process; raises what that raises."""
     planned = plan(problem, schedule, target)
     try:
-        for name, piece in pieces(planned.spec, planned.use).items():
+        for name, piece in planned.kernel.pieces(planned.use).items():
             if name in planned.functions:
                 code_of(piece)
         driver_code(planned.source.text)
@@ -164,9 +181,14 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         LoweringError: it asks for what the target has not, or compilation failed.
     """
     planned = plan(problem, schedule, target)
-    source, kernels = planned.source, compile_kernels(planned.spec, planned.functions, planned.use)
-    sizes = planned.sizes | kernels.addresses
-    driver = load_driver(source.text)
+    kernels = compile_kernels(planned.kernel, planned.functions, planned.use)
+    driver = load_driver(planned.source.text)
     return Executable(
-        problem, planned.nest, kernels, driver, planned.scratch, source.parameters, sizes
+        problem,
+        planned.nest,
+        kernels,
+        driver,
+        planned.scratch,
+        planned.source.parameters,
+        planned.sizes | kernels.addresses,
     )

@@ -23,7 +23,8 @@ from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop
 from kernels.native.ir.dot_products import multiply_add
 from kernels.native.ir.vectors import ELEMENTS, Vectors, const, internal_function
-from kernels.native.jit.object_code import Loaded, compile_module
+from kernels.native.jit.engines import Loaded
+from kernels.native.jit.object_code import compile_module
 from kernels.native.threads.pinning import pin, usable_processors
 from kernels.target.model import Target
 

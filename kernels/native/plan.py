@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import arithmetic
 from kernels.loopnest import Nest, build
-from kernels.native.driver.parameters import driver_sizes
 from kernels.native.driver.printer import DriverSource, print_driver
 from kernels.native.driver.shared_structure import uniform
+from kernels.native.driver.sizes import PanelBytes, driver_sizes, panel_bytes
 from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.jit.functions import FUNCTIONS, KernelSpec
-from kernels.native.microkernels.inner_product_spec import inner_product_spec
-from kernels.native.microkernels.outer_product_spec import microkernel_spec
+from kernels.native.microkernels.kinds import kind_of
+from kernels.native.microkernels.specs import KernelSpec, MicroKernel
 from kernels.native.microkernels.use import Use, use_of
-from kernels.native.strides import geometry
+from kernels.native.strides import strides_of
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
@@ -43,17 +41,24 @@ class Plan:
 
     Attributes:
         nest: the loop nest of the schedule; the driver may have loops of one trip besides.
-        spec: the micro-kernel that the schedule asks for.
+        kernel: the micro-kernel that the schedule asks for.
         use: how the nest uses it.
         source: the driver.
         sizes: every parameter of the driver that is not an address.
+        panels: bytes of packed A and packed B for one thread, or of all that is packed ahead.
     """
 
     nest: Nest
-    spec: KernelSpec
+    kernel: MicroKernel
     use: Use
     source: DriverSource
     sizes: dict[str, int]
+    panels: PanelBytes
+
+    @property
+    def spec(self) -> KernelSpec:
+        """What the code of the micro-kernel depends on."""
+        return self.kernel.spec
 
     @property
     def is_ahead(self) -> bool:
@@ -63,16 +68,15 @@ class Plan:
     @property
     def functions(self) -> tuple[str, ...]:
         """What the driver calls; the micro-kernel for cut tiles only where there are such."""
-        called = [name for name in FUNCTIONS if self.source.calls(name)]
-        return tuple(name for name in called if name != "edge" or self.use.cut)
+        return tuple(name for name in self.source.functions if name != "edge" or self.use.cut)
 
     @property
     def scratch(self) -> dict[str, Scratch]:
         """What each packed operand needs."""
         threads = len(self.nest.parts)
-        a, b = self.sizes["scratch_a"], self.sizes["scratch_b"]
+        b = self.panels.b
         return {
-            "A": Scratch.of_each(a, threads),
+            "A": Scratch.of_each(self.panels.a, threads),
             "B": Scratch(b, 0) if self.is_ahead else Scratch.of_each(b, threads),
         }
 
@@ -89,12 +93,12 @@ def plan(
         shares_driver: whether the driver has loops of one trip, so that it serves schedules
             with other blocks too. One that prefetches looks at the loops that there are.
     """
-    nest = build(problem, schedule)
-    how = arithmetic(problem.element.name, target, split=schedule.lanes > 1)
-    strides = geometry(problem, schedule, nest, how)
-    of = inner_product_spec if schedule.lanes > 1 else microkernel_spec
-    spec = of(problem, schedule, target, strides)
+    nest, kind = build(problem, schedule), kind_of(schedule)
+    how = kind.arithmetic(problem.element.name, target)
+    strides = strides_of(problem, schedule, nest, how)
+    kernel = kind.of(problem, schedule, target, strides)
     loops = uniform(nest) if shares_driver and not schedule.prefetches else nest
     source = print_driver(problem, schedule, loops, strides, how)
-    sizes = driver_sizes(problem, loops, strides, spec)
-    return Plan(nest, spec, use_of(nest, spec.lanes), source, sizes)
+    sizes = driver_sizes(problem, loops, strides, kernel.spec)
+    panels = panel_bytes(problem, loops, strides, kernel.spec)
+    return Plan(nest, kernel, use_of(nest, kernel.spec.lanes), source, sizes, panels)

@@ -16,14 +16,14 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 from kernels.errors import LoweringError
+from kernels.native.assembly.bound import Bound, bound, bound_text
 from kernels.native.assembly.instructions import Counts, count_other, count_x86, parse
-from kernels.native.export.driver_source import kernel_text
-from kernels.native.jit.functions import KernelSpec
+from kernels.native.jit.ir_text import kernel_text
+from kernels.native.microkernels.specs import KernelSpec, MicroKernel
 from kernels.native.plan import plan
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from kernels.target.cores import Core, core_of
 from kernels.target.model import Target
 
 _FUNCTION = re.compile(r"^_?tilewise_kernel_full_\w+:")
@@ -32,34 +32,6 @@ _JUMP = re.compile(r"^\s+(?:j\w+|b\.?\w*|cbn?z|tbn?z)\s.*?(\.?L\w+)\s*$")
 _INLINE = re.compile(r"^\s+\S{1,2}(?:NO_)?APP$")  # around inline assembly, of which all is empty
 _FRAME_POINTER = re.compile(r"^\s+movq\s+%rsp, %rbp")
 _LABELS = {"multiply_adds": "multiply-adds, fma"}
-_UNITS = {
-    "multiply-adds": "the multiply-add units bind",
-    "loads": "loads bind",
-    "stores": "stores bind",
-    "front end": "the front end binds",
-}
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The least cycles of an iteration, by resource, and what follows.
-
-    Attributes:
-        cycles: by resource.
-        binds: the resource that takes most.
-        peak_share: the largest share of the multiply-add peak that the loop can reach.
-        latency: cycles that an accumulator's sums wait for one another. Not a part of the
-            bound: the end of one call overlaps with the start of the next.
-        core: what the core is taken for.
-        declared: whether the processor is in the table of cores.
-    """
-
-    cycles: dict[str, float]
-    binds: str
-    peak_share: float
-    latency: float
-    core: Core
-    declared: bool
 
 
 @dataclass(frozen=True)
@@ -100,9 +72,9 @@ def inner_loop(problem: Problem, schedule: Schedule, target: Target) -> InnerLoo
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it asks for what the target has not, or has no loop with multiply-adds.
     """
-    spec = plan(problem, schedule, target).spec
+    kernel = plan(problem, schedule, target).kernel
     is_x86 = llvm.get_process_triple().startswith(("x86_64", "i686"))
-    return hottest_loop(assembly(spec), spec, target.cpu, is_x86)
+    return hottest_loop(assembly(kernel), kernel.spec, target.cpu, is_x86)
 
 
 def inspect_result(found: dict[str, Any]) -> InnerLoop:
@@ -117,14 +89,14 @@ def inspect_result(found: dict[str, Any]) -> InnerLoop:
 
 
 @functools.lru_cache(maxsize=32)
-def assembly(spec: KernelSpec) -> str:
+def assembly(kernel: MicroKernel) -> str:
     """The machine code of a micro-kernel and its packs, as the exported kernel has it.
 
     Raises:
         LoweringError: code generation failed.
     """
     try:
-        module = llvm.parse_assembly(kernel_text(spec).text)
+        module = llvm.parse_assembly(kernel_text(kernel).text)
         module.triple = llvm.get_process_triple()
         with global_compiler_lock:
             library = cpu_target.target_context.codegen().create_library("tilewise_assembly")
@@ -132,7 +104,7 @@ def assembly(spec: KernelSpec) -> str:
             library.finalize()
         return str(library.get_asm_str())
     except Exception as error:
-        raise LoweringError(f"compiling {spec} failed: {error}") from error
+        raise LoweringError(f"compiling {kernel.spec} failed: {error}") from error
 
 
 def hottest_loop(text: str, spec: KernelSpec, cpu: str, is_x86: bool) -> InnerLoop:
@@ -180,29 +152,6 @@ def _innermost(lines: list[str]) -> list[list[str]]:
     return [lines[start : end + 1] for start, end in found]
 
 
-def bound(counts: Counts, spec: KernelSpec, cpu: str) -> Bound:
-    """The least cycles that an iteration can take on a core."""
-    core, declared = core_of(cpu)
-    width = counts.vector_bytes
-    is_product = spec.how.accumulator == "i32" and not spec.how.dot
-    operations = core.integer_multiply if is_product else 1
-    multiply = counts.multiply_adds * operations * max(1.0, width / core.multiply_add_bytes)
-    wide = max(1.0, width / core.load_bytes)
-    spilled_stores = max(1.0, width / core.store_bytes)
-    # A comparison and its jump are delivered as one.
-    delivered = counts.instructions - 1 + counts.multiply_adds * (operations - 1)
-    waits = 0 if counts.vector_spills else counts.chain * (1 if is_product else core.latency)
-    cycles = {
-        "multiply-adds": multiply / core.multiply_adds,
-        "loads": (counts.vector_loads * wide + counts.broadcasts + counts.other_loads) / core.loads,
-        "stores": counts.stores * spilled_stores / core.stores,
-        "front end": delivered / core.width,
-    }
-    binds = max(cycles, key=lambda name: cycles[name])
-    share = cycles["multiply-adds"] / cycles[binds]
-    return Bound(cycles, binds, share, float(waits), core, declared)
-
-
 def render(found: InnerLoop) -> str:
     """The loop, a table of its counts, the bound, and a line on spills."""
     counts, steps = asdict(found.counts), found.steps
@@ -218,24 +167,9 @@ def render(found: InnerLoop) -> str:
 
 
 def _bound_text(found: InnerLoop) -> str:
-    limit = found.bound
-    if limit is None:
+    if found.bound is None:
         return f"bound: unknown, {found.cpu} is not x86; some counts may be missing"
-    cycles = ", ".join(f"{name} {value:.1f}" for name, value in limit.cycles.items() if value)
-    core = limit.core
-    if limit.latency > limit.cycles[limit.binds]:
-        cycles += (
-            f"\nlatency: sums wait {limit.latency:.1f} cycles an iteration for one another, "
-            "unless calls overlap; more accumulators would hide it"
-        )
-    known = "" if limit.declared else " (not in the table of cores: a conservative one is taken)"
-    return (
-        f"cycles an iteration: {cycles}\n"
-        f"bound: at most {limit.peak_share:.1%} of the multiply-add peak; {_UNITS[limit.binds]}\n"
-        f"core: {found.cpu}{known}: {core.multiply_adds} multiply-adds of "
-        f"{core.multiply_add_bytes} bytes, {core.loads} loads of {core.load_bytes} bytes, "
-        f"{core.width} instructions a cycle"
-    )
+    return bound_text(found.bound, found.cpu)
 
 
 def _spill_text(counts: Counts) -> str:

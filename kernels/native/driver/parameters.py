@@ -1,128 +1,249 @@
-"""The parameters of a driver that are no addresses: extents, strides, steps, scratch."""
+"""The parameters of drivers: their names, their order, and what each is.
 
-from math import prod
+A driver takes the address of its parameters, which are i64s: those of `fixed_parameters`, then
+extents, bounds, steps and strides as its loops ask for them. The fields of the records below are
+the names; whoever prints a driver, fills its parameters or exports it takes them from here.
+"""
 
-from kernels.arithmetic import Arithmetic, size_of
-from kernels.loopnest import Nest
-from kernels.native.ir.dot_products import OFFSET
-from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.jit.functions import KernelSpec
-from kernels.native.microkernels.outer_product_spec import ADD_BIAS, LOAD_C, RELU
-from kernels.native.strides import Geometry
-from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule import Parallel
+from dataclasses import dataclass, fields
+from typing import Generic, Literal, TypeVar
 
+from kernels.native.microkernels.abi import CALLED_BY_ALL, COPY_PATCHES, FILLING
 
-def driver_sizes(
-    problem: Problem, nest: Nest, strides: Geometry, spec: KernelSpec
-) -> dict[str, int]:
-    """Every parameter of the driver that is not an address."""
-    space, how = nest.space, spec.how
-    row = space.row
-    is_added = problem.accumulates
-    sizes = {
-        "size": size_of(how.stored),
-        "out_size": size_of(how.accumulator),
-        "packed_size": size_of(how.packed),
-        "packed_zero": OFFSET if how.offset else 0,
-        "word_depth": how.depth,
-        "word_size": size_of(how.word),
-        "sums_size": spec.cols * size_of(how.accumulator) if how.offset else 0,
-        "lanes": spec.lanes,
-        "taps": space.taps,
-        "tap_rows": strides.tap_rows,
-        "tap_cols": strides.tap_cols,
-        "depth_factor": strides.depth_factor,
-        "a_tap_row": strides.a_tap_row,
-        "a_tap_col": strides.a_tap_col,
-        "b_tap_source": strides.b_tap_source,
-        "a_stream": strides.a_stream,
-        "b_stream": strides.b_stream,
-        "a_row_source": strides.a_dims[row],
-        "packed_row": strides.packed_row,
-        "c_row": strides.c_dims[row],
-        "register_rows": nest.kernel.rows,
-        "register_cols": nest.kernel.cols,
-        "unroll": nest.kernel.unroll,
-        "count": 0,
-        "repeat": 1,
-        "flags_first": LOAD_C * is_added | spec.epilogue & ADD_BIAS,
-        "flags_later": LOAD_C,
-        "flags_last": spec.epilogue & RELU,
-        **{f"{dim}_extent": extent for dim, extent in space.extents},
-        **{f"a_{dim}": stride for dim, stride in strides.a_dims.items()},
-        **{f"b_{dim}": stride for dim, stride in strides.b_dims.items()},
-        **{f"c_{dim}": stride for dim, stride in strides.c_dims.items()},
-        **{f"bias_{dim}": stride for dim, stride in strides.bias_dims.items()},
-        **{f"ap_{dim}": stride for dim, stride in strides.packed_a_dims.items()},
-    }
-    levels: dict[str, int] = {}
-    for loop in nest.loops:
-        if loop.kind == Parallel.name:
-            continue
-        level = levels.get(loop.dim, 0)
-        sizes[f"{loop.dim}_step{level}"] = loop.step
-        levels[loop.dim] = level + 1
-    if isinstance(problem, Conv2d):
-        sizes |= _image_sizes(problem, nest)
-    scratch = _scratch(nest, strides, how)
-    if is_packed_ahead(problem, "B"):
-        scratch |= _ahead(nest, spec)
-    return sizes | {"chunk_bytes": 0, "batch_bytes": 0} | scratch
+T = TypeVar("T")
 
 
-def _image_sizes(problem: Conv2d, nest: Nest) -> dict[str, int]:
-    packed = next((c.shape for c in nest.copies if c.operand == nest.space.image), (0, 0))
-    return {
-        "height": problem.h,
-        "width": problem.w,
-        "channels": problem.ci,
-        "conv_stride": problem.stride,
-        "pad": problem.pad,
-        "dilation": problem.dilation,
-        "filter_rows": problem.kh,
-        "filter_cols": problem.kw,
-        "out_width": problem.ow,
-        "row_reach": problem.dilation * (problem.kh - 1) + 1,
-        "packed_cols": packed[1],
-    }
+@dataclass(frozen=True)
+class Addresses(Generic[T]):
+    """What a call is bound to: integers, or their text.
+
+    Attributes:
+        a, b, c, bias: the operands, by their roles; 0 for one that there is not.
+        a_panels, b_panels: memory for packed A and packed B.
+    """
+
+    a: T
+    b: T
+    c: T
+    bias: T
+    a_panels: T
+    b_panels: T
 
 
-def _scratch(nest: Nest, strides: Geometry, how: Arithmetic) -> dict[str, int]:
-    """Bytes of scratch for each packed operand; one line for one that is read in place."""
-    scratch = {"scratch_a": LINE_BYTES, "scratch_b": LINE_BYTES, "raw_at": 0}
-    for copy in nest.copies:
-        if copy.operand == "B":
-            panels, taps, depth, cols = copy.shape
-            words = taps * -(-depth // how.depth)
-            sums = size_of(how.accumulator) if how.offset else 0
-            scratch["scratch_b"] = panels * cols * (words * size_of(how.word) + sums)
-            if nest.space.patches and how.depth > 1:
-                scratch["raw_at"] = scratch["scratch_b"]
-                scratch["scratch_b"] += depth * cols * size_of(how.stored)
-        elif len(copy.shape) == 2:
-            rows, depth = copy.shape
-            steps = -(-depth // how.depth) if strides.a_transposed else rows
-            scratch["scratch_a"] = steps * strides.packed_row * size_of(how.packed)
-        else:
-            pixels = copy.shape[0] * copy.shape[1]
-            scratch["scratch_a"] = pixels * strides.packed_row * size_of(how.packed)
-    return scratch
+@dataclass(frozen=True)
+class Control:
+    """What a caller asks for, besides.
+
+    Attributes:
+        count: whether micro-kernel calls and packs are counted; they are added to it.
+        repeat: how often C is computed.
+    """
+
+    count: int = 0
+    repeat: int = 1
 
 
-def _ahead(nest: Nest, spec: KernelSpec) -> dict[str, int]:
-    """Bytes of constant weights in panels: of one chunk, of one batch, and of all."""
-    space, how = nest.space, spec.how
-    chunk = nest.kernel.depth
-    words = space.taps * -(-chunk // how.depth)
-    sums = size_of(how.accumulator) if how.offset else 0
-    panels = -(-space.extent(space.col) // spec.cols)
-    chunk_bytes = panels * spec.cols * (words * size_of(how.word) + sums)
-    batch_bytes = -(-space.extent(space.stream) // chunk) * chunk_bytes
-    batches = prod(space.extent(dim) for dim in space.lead)
-    return {
-        "chunk_bytes": chunk_bytes,
-        "batch_bytes": batch_bytes,
-        "scratch_b": batches * batch_bytes,
-    }
+@dataclass(frozen=True)
+class Elements:
+    """Sizes of elements and words.
+
+    Attributes:
+        size: bytes of an element of A and B as it is stored.
+        out_size: of an element of C.
+        packed_size: of a packed element.
+        packed_zero: the byte of a packed zero.
+        word_depth: elements of a word.
+        word_size: bytes of a word.
+        sums_size: bytes of the column sums behind a panel of B.
+    """
+
+    size: int
+    out_size: int
+    packed_size: int
+    packed_zero: int
+    word_depth: int
+    word_size: int
+    sums_size: int
+
+
+@dataclass(frozen=True)
+class TapLoops:
+    """The micro-kernel's vectors, and its loops over filter taps.
+
+    Attributes:
+        lanes: elements of a vector.
+        taps: filter taps that a panel of B holds.
+        tap_rows, tap_cols: filter rows and columns that a call loops over.
+        depth_factor: filter columns that are a part of the reduction.
+    """
+
+    lanes: int
+    taps: int
+    tap_rows: int
+    tap_cols: int
+    depth_factor: int
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What steps along the reduction and the filter move A and B by.
+
+    Attributes:
+        a_tap_row, a_tap_col: a filter row or column; words of A.
+        b_tap_source: a filter tap; elements of B in place.
+        a_stream, b_stream: a step of the reduction; elements in place.
+        a_row_source: a row of A in place, in elements.
+    """
+
+    a_tap_row: int
+    a_tap_col: int
+    b_tap_source: int
+    a_stream: int
+    b_stream: int
+    a_row_source: int
+
+
+@dataclass(frozen=True)
+class PanelsAhead:
+    """Bytes of weights that are packed before the driver runs: of a chunk, of a batch."""
+
+    chunk_bytes: int = 0
+    batch_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Calls:
+    """What else a call of the micro-kernel needs.
+
+    Attributes:
+        unroll: steps of the reduction in an iteration.
+        packed_row: packed elements between rows of A's panels.
+        c_row: elements between rows of C.
+        flags_first, flags_later, flags_last: of the calls for the first chunk of the reduction,
+            for any later one, and for the last besides.
+    """
+
+    unroll: int
+    packed_row: int
+    c_row: int
+    flags_first: int
+    flags_later: int
+    flags_last: int
+
+
+@dataclass(frozen=True)
+class ImageSizes:
+    """An image that is packed with its padding.
+
+    Attributes:
+        height, width, channels: of the image.
+        conv_stride, pad: of the convolution.
+        row_reach: image rows that one output row reads.
+        packed_cols: pixels of a packed line.
+    """
+
+    height: int
+    width: int
+    channels: int
+    conv_stride: int
+    pad: int
+    row_reach: int
+    packed_cols: int
+
+
+@dataclass(frozen=True)
+class PatchSizes:
+    """An image whose patches are gathered to panels of B.
+
+    Attributes:
+        raw_at: bytes from the panels to the memory of a gathered, not yet packed one.
+        out_width: columns of the output.
+        height, width: of the image.
+        filter_rows, filter_cols: of the filter.
+        conv_stride, dilation, pad: of the convolution.
+    """
+
+    raw_at: int
+    out_width: int
+    height: int
+    width: int
+    filter_rows: int
+    filter_cols: int
+    conv_stride: int
+    dilation: int
+    pad: int
+
+
+@dataclass(frozen=True)
+class Threads:
+    """What threads meet at: the address of a barrier, and how many they are."""
+
+    barrier: int
+    parts: int
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """A whole tile of C; a parameter where it is first asked for."""
+
+    register_rows: int
+    register_cols: int
+
+
+def names_of(record: type) -> tuple[str, ...]:
+    """The names of a record's parameters, in their order."""
+    return tuple(field.name for field in fields(record))
+
+
+def values_of(*records: object) -> dict[str, int]:
+    """The parameters of records, by name."""
+    return {name: value for record in records for name, value in vars(record).items()}
+
+
+COUNT, REPEAT = names_of(Control)
+BARRIER, PARTS = names_of(Threads)
+
+_FIXED = (
+    *names_of(Addresses), *CALLED_BY_ALL, *names_of(Control), *names_of(Elements),
+    *names_of(TapLoops), *names_of(Moves), *names_of(PanelsAhead), *names_of(Calls),
+)  # fmt: skip
+
+
+def fixed_parameters(
+    *, packs_image: bool, gathers: bool, fills: bool, is_parallel: bool
+) -> tuple[str, ...]:
+    """The parameters that a driver has whatever its loops are, in their order.
+
+    Args:
+        packs_image: whether it packs blocks of an image.
+        gathers: whether it gathers patches.
+        fills: whether a micro-kernel packs panels in passing.
+        is_parallel: whether several threads run it.
+    """
+    return (
+        *_FIXED,
+        *(names_of(ImageSizes) if packs_image else ()),
+        *((COPY_PATCHES, *names_of(PatchSizes)) if gathers else ()),
+        *((FILLING,) if fills else ()),
+        *(names_of(Threads) if is_parallel else ()),
+    )
+
+
+def extent(dim: str) -> str:
+    """How long a dim is."""
+    return f"{dim}_extent"
+
+
+def bounds(dim: str) -> tuple[str, str]:
+    """Where a thread's part of a dim begins and ends."""
+    return f"{dim}_first", f"{dim}_end"
+
+
+def step(dim: str, level: int) -> str:
+    """The step of a loop over blocks of a dim, of which the outermost has level 0."""
+    return f"{dim}_step{level}"
+
+
+def stride(operand: Literal["a", "b", "c", "bias", "ap"], dim: str) -> str:
+    """What one step along a dim moves an operand by; `ap` is packed A."""
+    return f"{operand}_{dim}"

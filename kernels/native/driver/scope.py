@@ -1,29 +1,23 @@
 """What is in scope while a driver is printed: its lines, its parameters, the current block."""
 
+import re
+from collections import Counter
 from dataclasses import dataclass
+from typing import Literal
 
-from kernels.arithmetic import Arithmetic
-from kernels.loopnest import Loop, Nest
-from kernels.native.strides import Geometry
-from kernels.problem import Problem
-from kernels.problem.iteration import is_packed_ahead
-from kernels.schedule import Schedule
+from kernels.loopnest import Loop
+from kernels.native.driver.parameters import (
+    COUNT,
+    REPEAT,
+    bounds,
+    extent,
+    fixed_parameters,
+    step,
+    stride,
+)
+from kernels.native.driver.structure import Structure
 
-_FIXED = (
-    "a", "b", "c", "bias", "a_panels", "b_panels",
-    "full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows", "count", "repeat",
-    "size", "out_size", "packed_size", "packed_zero", "word_depth", "word_size", "sums_size",
-    "lanes", "taps", "tap_rows", "tap_cols", "depth_factor",
-    "a_tap_row", "a_tap_col", "b_tap_source", "a_stream", "b_stream", "a_row_source",
-    "chunk_bytes", "batch_bytes", "unroll", "packed_row", "c_row",
-    "flags_first", "flags_later", "flags_last",
-)  # fmt: skip
-_THREADS = ("barrier", "parts")
-_CONV = ("height", "width", "channels", "conv_stride", "pad", "row_reach", "packed_cols")
-_PATCHES = (
-    "copy_patches", "raw_at", "out_width", "height", "width", "filter_rows", "filter_cols",
-    "conv_stride", "dilation", "pad",
-)  # fmt: skip
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True)
@@ -38,46 +32,46 @@ class Move:
 
 
 class Scope:
-    """Prints loops, and knows where the current block of every dim starts and ends."""
+    """Prints loops, and knows where the current block of every dim starts and ends.
 
-    def __init__(
-        self,
-        problem: Problem,
-        schedule: Schedule,
-        nest: Nest,
-        strides: Geometry,
-        how: Arithmetic,
-    ) -> None:
-        self.is_ahead = is_packed_ahead(problem, "B") and schedule.packs("B")
-        self.schedule, self.nest = schedule, nest
-        self.a_transposed, self.b_transposed = strides.a_transposed, strides.b_transposed
-        self.joins, self.corrects = how.depth > 1, how.offset
-        self.fills = strides.filled_row > 0
-        self.space = nest.space
-        self.is_conv = self.space.image == "A"
-        self.bias_dims = tuple(strides.bias_dims)
+    Attributes:
+        structure: what is printed.
+        lines: what was printed.
+        indent: the present depth.
+        parameters: their names, in order.
+        start, end: the names of the current block's start and end, per dim.
+        packed_from: the starts of the block that was packed, per dim, of each packed operand.
+        moves_b: the loops that move B's block, outermost first.
+    """
+
+    def __init__(self, structure: Structure) -> None:
+        self.structure = structure
         self.lines: list[str] = []
         self.indent = 1
-        self.put("for _ in range(repeat):")
+        self.put(f"for _ in range({REPEAT}):")
         self.indent += 1
-        self.is_parallel = len(nest.parts) > 1
-        self.parameters = list(
-            _FIXED
-            + (_CONV if self.is_conv else _PATCHES if self.space.patches else ())
-            + (("filling",) if self.fills else ())
-            + (_THREADS if self.is_parallel else ())
+        space = structure.space
+        fixed = fixed_parameters(
+            packs_image=structure.is_conv,
+            gathers=space.patches and not structure.is_conv,
+            fills=structure.fills,
+            is_parallel=structure.is_parallel,
         )
-        # The names of the current block's start and end, per dim.
-        self.start = dict.fromkeys(self.space.dims, "0")
-        self.end = {d: self.parameter(f"{d}_extent") for d in self.space.dims}
+        self.parameters = list(fixed)
+        self.start = dict.fromkeys(space.dims, "0")
+        self.end = {dim: self.parameter(extent(dim)) for dim in space.dims}
         self.packed_from: dict[str, dict[str, str]] = {}
-        self.packed_end = ""
         self.moves_b: list[Move] = []
+        self._levels: Counter[str] = Counter()
 
     def parameter(self, name: str) -> str:
         """A parameter of the driver, from now on."""
         self.parameters.append(name)
         return name
+
+    def ensure(self, name: str) -> str:
+        """A parameter, new or not."""
+        return name if name in self.parameters else self.parameter(name)
 
     def put(self, line: str) -> None:
         """A line at the present depth."""
@@ -85,41 +79,56 @@ class Scope:
 
     def loop(self, loop: Loop) -> None:
         """Begin a loop over blocks; a parallel one has its part as parameters."""
+        dim = loop.dim
         if loop.kind == "parallel":
-            self.start[loop.dim] = self.parameter(f"{loop.dim}_first")
-            self.end[loop.dim] = self.parameter(f"{loop.dim}_end")
+            self.start[dim], self.end[dim] = map(self.parameter, bounds(dim))
             return
-        level = sum(name.startswith(f"{loop.dim}_step") for name in self.parameters)
-        step = self.parameter(f"{loop.dim}_step{level}")
-        start, end = f"{loop.dim}{level}", f"{loop.dim}{level}_end"
-        self.put(f"for {start} in range({self.start[loop.dim]}, {self.end[loop.dim]}, {step}):")
+        level = self._levels[dim]
+        self._levels[dim] += 1
+        by = self.parameter(step(dim, level))
+        start, end = f"{dim}{level}", f"{dim}{level}_end"
+        self.put(f"for {start} in range({self.start[dim]}, {self.end[dim]}, {by}):")
         self.indent += 1
-        self.put(f"{end} = min({start} + {step}, {self.end[loop.dim]})")
-        if "B" not in self.packed_from and loop.dim in (self.space.col, self.space.stream):
-            around = (self.start[loop.dim], self.end[loop.dim])
-            self.moves_b.append(Move(loop.dim, start, step, *around))
-        self.start[loop.dim], self.end[loop.dim] = start, end
+        self.put(f"{end} = min({start} + {by}, {self.end[dim]})")
+        space = self.structure.space
+        if "B" not in self.packed_from and dim in (space.col, space.stream):
+            self.moves_b.append(Move(dim, start, by, self.start[dim], self.end[dim]))
+        self.start[dim], self.end[dim] = start, end
 
-    def offset(self, operand: str, dims: tuple[str, ...], base: dict[str, str]) -> str:
+    def length(self, dim: str) -> str:
+        """How long the current block of a dim is."""
+        return f"{self.end[dim]} - {self.start[dim]}"
+
+    def offset(
+        self,
+        operand: Literal["a", "b", "c", "bias", "ap"],
+        dims: tuple[str, ...],
+        base: dict[str, str] | None = None,
+    ) -> str:
         """Sum of (start - base) * stride over the dims that the operand has."""
         terms = []
         for dim in dims:
-            if self.start[dim] == base.get(dim, "0"):
+            here, origin = self.start[dim], (base or {}).get(dim, "0")
+            if here == origin:
                 continue
-            origin = base.get(dim, "0")
-            here = self.start[dim]
             distance = here if origin == "0" else f"({here} - {origin})"
-            terms.append(f"{distance} * {self.ensure(f'{operand}_{dim}')}")
+            terms.append(f"{distance} * {self.ensure(stride(operand, dim))}")
         return " + ".join(terms) or "0"
 
-    def ensure(self, name: str) -> str:
-        """A parameter, new or not."""
-        return name if name in self.parameters else self.parameter(name)
+    def b_in_place(self) -> str:
+        """Where the first row and column of B's present block lie."""
+        space = self.structure.space
+        source = self.offset("b", (*self.structure.lead("B"), space.col))
+        return f"b + ({self.start[space.stream]} * b_stream + {source}) * size"
 
     def count(self, what: str) -> None:
         """Add to the counter of calls and packs, where somebody counts."""
-        self.put(f"if count: add_word(p, {self.parameters.index('count')}, {what})")
+        self.put(f"if {COUNT}: add_word(p, {self.parameters.index(COUNT)}, {what})")
 
-    def lead(self, operand: str) -> tuple[str, ...]:
-        """The dims of `lead` that move an operand."""
-        return tuple(d for d in self.space.lead if d in self.space.operand_dims[operand])
+    def read_in(self, body: str) -> dict[str, int]:
+        """The parameters that the printed body of a function names, with their places.
+
+        Every word of a body is a name or a keyword: it has no text and no comments.
+        """
+        words = set(_WORD.findall(body))
+        return {name: place for place, name in enumerate(self.parameters) if name in words}

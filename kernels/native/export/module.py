@@ -11,7 +11,8 @@ from textwrap import indent
 
 import numpy as np
 
-from kernels.native.export.driver_source import driver_text, helpers_text, kernel_text
+from kernels.native.export.driver_source import driver_text
+from kernels.native.export.helpers import helpers_text
 from kernels.native.export.public_function import (
     call_text,
     facts_text,
@@ -20,6 +21,7 @@ from kernels.native.export.public_function import (
     public_text,
 )
 from kernels.native.export.templates import HEAD, LINK, check_text
+from kernels.native.jit.ir_text import kernel_text
 from kernels.native.plan import Plan, plan
 from kernels.oracle.operands import NUMPY_TYPES
 from kernels.oracle.tolerance import error_bound
@@ -78,7 +80,7 @@ def export(
         LoweringError: it asks for what the target has not.
     """
     planned = plan(problem, schedule, target, shares_driver=False)
-    kernel = kernel_text(planned.spec, planned.use)
+    kernel = kernel_text(planned.kernel, planned.use)
     needs = needed_features(kernel.text, target)
     names = "".join(f'    "{name}",\n' for name in kernel.functions.values())
     imports, helpers = helpers_text(planned)

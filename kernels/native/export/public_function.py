@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kernels.native.driver.parameters import Addresses
 from kernels.native.plan import Plan
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
@@ -193,14 +194,15 @@ def _run_text(problem: Problem, planned: Plan, taken: str) -> str:
     names = {"A": first, "B": second}
     a, b = names[space.operand("A")], names[space.operand("B")]
     panels = f"{taken}.ctypes.data" if planned.is_ahead else "scratch[1][0]"
-    addresses = [
-        f"{a}.ctypes.data",
-        "0" if planned.is_ahead else f"{b}.ctypes.data",
-        "out.ctypes.data",
-        "bias.ctypes.data" if problem.has_bias else "0",
-        "scratch[0][0]",
-        panels,
-    ]
+    addresses = Addresses(
+        a=f"{a}.ctypes.data",
+        b="0" if planned.is_ahead else f"{b}.ctypes.data",
+        c="out.ctypes.data",
+        bias="bias.ctypes.data" if problem.has_bias else "0",
+        a_panels="scratch[0][0]",
+        b_panels=panels,
+    )
+    given = vars(addresses).values()
     if len(planned.nest.parts) == 1:
-        return _RUN.format(addresses=",\n        ".join(addresses)).strip("\n")
-    return _RUN_PARTS.format(addresses=", ".join(addresses)).strip("\n")
+        return _RUN.format(addresses=",\n        ".join(given)).strip("\n")
+    return _RUN_PARTS.format(addresses=", ".join(given)).strip("\n")

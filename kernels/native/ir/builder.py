@@ -6,102 +6,26 @@ own. Types, constants, functions and blocks stay llvmlite's; the methods have th
 arguments of its `IRBuilder`, for `kernels.native.language.primitives` is emitted through either.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import count
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
+
+from kernels.native.ir.cursor import Cursor
+from kernels.native.ir.values import Written, constant_of, typed
 
 _I1 = ir.IntType(1)
 _COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
-class Written:
-    """The value of an instruction.
-
-    Attributes:
-        type: its type.
-        reference: how others refer to it.
-        typed: the type and the reference.
-        base: what it is the sum of, with the integer `more`; None for anything but such a sum.
-    """
-
-    __slots__ = ("base", "more", "reference", "type", "typed")
-
-    def __init__(self, kind: Any, reference: str, base: Any = None, more: int = 0) -> None:
-        self.type = kind
-        self.reference = reference
-        self.typed = f"{kind} {reference}"
-        self.base = base
-        self.more = more
-
-    def get_reference(self) -> str:
-        """As llvmlite asks its own values."""
-        return self.reference
-
-
-class Phi(Written):
-    """A value that depends on the block from which its own was reached; complete when printed."""
-
-    __slots__ = ("_incoming",)
-
-    def __init__(self, kind: Any, reference: str) -> None:
-        super().__init__(kind, reference)
-        self._incoming: list[str] = []
-
-    def add_incoming(self, value: Any, block: ir.Block) -> None:
-        """`value` where `block` was the one before."""
-        self._incoming.append(f"[{value.get_reference()}, {block.get_reference()}]")
-
-    def __str__(self) -> str:
-        return f"{self.reference} = phi {self.type} {', '.join(self._incoming)}"
-
-
-class Builder:
-    """Writes instructions at the end of a block; another for the same function is `beside` it.
-
-    Attributes:
-        block: which; `position_at_end` goes on at another of the same function.
-    """
-
-    def __init__(self, block: ir.Block, names: Iterator[int] | None = None) -> None:
-        self.block = block
-        self._names = count() if names is None else names
-
-    def beside(self, block: ir.Block) -> "Builder":
-        """A second builder for the function, which knows the names of the first."""
-        return Builder(block, self._names)
-
-    @property
-    def module(self) -> ir.Module:
-        """What the function belongs to."""
-        return self.block.function.module
-
-    def append_basic_block(self, name: str = "") -> ir.Block:
-        """A new block of the function."""
-        return self.block.function.append_basic_block(name)
-
-    def position_at_end(self, block: ir.Block) -> None:
-        """Go on at the end of `block`."""
-        self.block = block
-
-    @contextmanager
-    def if_then(self, condition: Any) -> Iterator[None]:
-        """What is written within happens under the condition."""
-        then, after = self.append_basic_block("if"), self.append_basic_block("endif")
-        self.cbranch(condition, then, after)
-        self.position_at_end(then)
-        yield
-        if not self.block.is_terminated:
-            self.branch(after)
-        self.position_at_end(after)
+class Builder(Cursor):
+    """The instructions that are used here, written at a cursor."""
 
     # Arithmetic -----------------------------------------------------------------------------
 
     def add(self, x: Any, y: Any) -> Any:
         """The sum x + y of integers; constants are added up, for addresses have many."""
-        known, more = _known(x), _known(y)
+        known, more = constant_of(x), constant_of(y)
         if more is None:
             return self._binary("add", x, y) if known is None else self.add(y, x)
         if known is not None:
@@ -111,7 +35,7 @@ class Builder:
             base, more = x.base, x.more + more
         if more == 0:
             return base
-        return self._write(x.type, f"add {_typed(base)}, {more}", base, more)
+        return self.write(x.type, f"add {typed(base)}, {more}", base, more)
 
     def sub(self, x: Any, y: Any) -> Any:
         """The difference x - y of integers."""
@@ -119,7 +43,7 @@ class Builder:
 
     def mul(self, x: Any, y: Any) -> Any:
         """The product x * y of integers; not written where it is known, or x."""
-        known, times = _known(x), _known(y)
+        known, times = constant_of(x), constant_of(y)
         if times == 1:
             return x
         if known is not None and times is not None:
@@ -173,7 +97,7 @@ class Builder:
 
     def select(self, condition: Any, x: Any, y: Any) -> Written:
         """The value x where the condition holds, else y."""
-        return self._write(x.type, f"select {_typed(condition)}, {_typed(x)}, {_typed(y)}")
+        return self.write(x.type, f"select {typed(condition)}, {typed(x)}, {typed(y)}")
 
     # Conversions ----------------------------------------------------------------------------
 
@@ -205,122 +129,75 @@ class Builder:
 
     def insert_element(self, vector: Any, element: Any, at: Any) -> Written:
         """The vector with one element replaced."""
-        operands = f"{_typed(vector)}, {_typed(element)}, {_typed(at)}"
-        return self._write(vector.type, f"insertelement {operands}")
+        operands = f"{typed(vector)}, {typed(element)}, {typed(at)}"
+        return self.write(vector.type, f"insertelement {operands}")
 
     def shuffle_vector(self, x: Any, y: Any, lanes: Any) -> Written:
         """Elements of x and y, in the order that the constant `lanes` says."""
         kind = ir.VectorType(x.type.element, lanes.type.count)
-        return self._write(kind, f"shufflevector {_typed(x)}, {_typed(y)}, {_typed(lanes)}")
+        return self.write(kind, f"shufflevector {typed(x)}, {typed(y)}, {typed(lanes)}")
 
     # Memory ---------------------------------------------------------------------------------
 
     def alloca(self, kind: Any) -> Written:
         """A place on the stack."""
-        return self._write(kind.as_pointer(), f"alloca {kind}")
+        return self.write(kind.as_pointer(), f"alloca {kind}")
 
     def load(self, at: Any, align: int | None = None) -> Written:
         """What lies at a pointer."""
         kind = at.type.pointee
-        return self._write(kind, f"load {kind}, {_typed(at)}{_aligned(align)}")
+        return self.write(kind, f"load {kind}, {typed(at)}{_aligned(align)}")
 
     def store(self, value: Any, at: Any, align: int | None = None) -> None:
         """Write to a pointer."""
-        self._put(f"store {_typed(value)}, {_typed(at)}{_aligned(align)}")
+        self.put(f"store {typed(value)}, {typed(at)}{_aligned(align)}")
 
     def load_atomic(self, at: Any, ordering: str, align: int) -> Written:
         """What lies at a pointer that other threads write to."""
         kind = at.type.pointee
-        return self._write(kind, f"load atomic {kind}, {_typed(at)} {ordering}{_aligned(align)}")
+        return self.write(kind, f"load atomic {kind}, {typed(at)} {ordering}{_aligned(align)}")
 
     def store_atomic(self, value: Any, at: Any, ordering: str, align: int) -> None:
         """Write to a pointer that other threads read."""
-        self._put(f"store atomic {_typed(value)}, {_typed(at)} {ordering}{_aligned(align)}")
+        self.put(f"store atomic {typed(value)}, {typed(at)} {ordering}{_aligned(align)}")
 
     def atomic_rmw(self, operation: str, at: Any, value: Any, ordering: str) -> Written:
         """Change what lies at a pointer; what it was before."""
-        text = f"atomicrmw {operation} {_typed(at)}, {_typed(value)} {ordering}"
-        return self._write(value.type, text)
+        text = f"atomicrmw {operation} {typed(at)}, {typed(value)} {ordering}"
+        return self.write(value.type, text)
 
-    # Control --------------------------------------------------------------------------------
+    # Calls ----------------------------------------------------------------------------------
 
     def call(self, function: Any, arguments: Sequence[Any]) -> Written | None:
         """Call a function, or what a pointer to one points to; nothing for a void one."""
         is_known = isinstance(function, ir.Function)
         gives = (function.function_type if is_known else function.type.pointee).return_type
-        given = ", ".join([_typed(argument) for argument in arguments])
+        given = ", ".join([typed(argument) for argument in arguments])
         text = f"call {gives} {function.get_reference()}({given})"
         if isinstance(gives, ir.VoidType):
-            self._put(text)
+            self.put(text)
             return None
-        return self._write(gives, text)
+        return self.write(gives, text)
 
     def opaque(self, value: Any, register: str) -> Written:
         """The value, without how it came about: no instruction, but no pass looks behind it.
 
         `register` is the letter by which inline assembly names the kind that holds it.
         """
-        text = f'call {value.type} asm "", "={register},0"({_typed(value)})'
-        return self._write(value.type, text)
-
-    def phi(self, kind: Any) -> Phi:
-        """A value that is told later, by the blocks that lead here."""
-        made = Phi(kind, f"%v{next(self._names)}")
-        self.block.instructions.append(made)
-        return made
-
-    def branch(self, to: ir.Block) -> None:
-        """Go on at a block."""
-        self._end(f"br {_typed(to)}")
-
-    def cbranch(self, condition: Any, yes: ir.Block, no: ir.Block) -> None:
-        """Go on at one of two blocks."""
-        self._end(f"br {_typed(condition)}, {_typed(yes)}, {_typed(no)}")
-
-    def ret(self, value: Any) -> None:
-        """Return a value."""
-        self._end(f"ret {_typed(value)}")
-
-    def ret_void(self) -> None:
-        """Return."""
-        self._end("ret void")
+        text = f'call {value.type} asm "", "={register},0"({typed(value)})'
+        return self.write(value.type, text)
 
     def _binary(self, name: str, x: Any, y: Any) -> Written:
-        return self._write(x.type, f"{name} {_typed(x)}, {y.get_reference()}")
+        return self.write(x.type, f"{name} {typed(x)}, {y.get_reference()}")
 
     def _compare(self, how: str, sign: str, x: Any, y: Any) -> Written:
         kind = ir.VectorType(_I1, x.type.count) if isinstance(x.type, ir.VectorType) else _I1
-        return self._write(kind, f"{how}{_COMPARISONS[sign]} {_typed(x)}, {y.get_reference()}")
+        return self.write(kind, f"{how}{_COMPARISONS[sign]} {typed(x)}, {y.get_reference()}")
 
     def _cast(self, name: str, value: Any, kind: Any) -> Any:
         if value.type == kind:
             return value
-        return self._write(kind, f"{name} {_typed(value)} to {kind}")
-
-    def _write(self, kind: Any, text: str, base: Any = None, more: int = 0) -> Written:
-        reference = f"%v{next(self._names)}"
-        self.block.instructions.append(f"{reference} = {text}")
-        return Written(kind, reference, base, more)
-
-    def _put(self, text: str) -> None:
-        self.block.instructions.append(text)
-
-    def _end(self, text: str) -> None:
-        assert not self.block.is_terminated, f"{text} behind {self.block.terminator}"
-        self._put(text)
-        self.block.terminator = text
-
-
-def _typed(value: Any) -> str:
-    if isinstance(value, Written):
-        return value.typed
-    return f"{value.type} {value.get_reference()}"
-
-
-def _known(value: Any) -> int | None:
-    """The integer of a constant; None for anything else."""
-    constant = value.constant if isinstance(value, ir.Constant) else None
-    return constant if isinstance(constant, int) else None
+        return self.write(kind, f"{name} {typed(value)} to {kind}")
 
 
 def _aligned(align: int | None) -> str:

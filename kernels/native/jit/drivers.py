@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import llvmlite.binding as llvm
 
 from kernels.errors import LoweringError
-from kernels.native.jit.object_code import Loaded, ObjectCode, Passes, object_code
-from kernels.native.language.definitions import called, calls_of
-from kernels.native.language.to_ir import emit_driver, emit_function, symbol
+from kernels.native.jit.engines import Loaded
+from kernels.native.jit.object_cache import object_code
+from kernels.native.jit.object_code import ObjectCode, Passes
+from kernels.native.language.frame import called_name, symbol
+from kernels.native.language.to_ir import emit_driver, emit_function
 
 Driver = Callable[[int], None]
 _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_int64)  # calls without Python's lock
@@ -42,9 +44,7 @@ def load_driver(text: str) -> Drivers:
         LoweringError: code generation failed.
     """
     try:
-        for name in called(text):
-            link(name)
-        owner = Loaded(driver_code(text))
+        owner = _linked(driver_code(text))
     except LoweringError:
         raise
     except Exception as error:
@@ -56,12 +56,17 @@ def load_driver(text: str) -> Drivers:
 @functools.cache
 def link(name: str) -> Loaded:
     """Let drivers call a function of their language: it is compiled once, apart from them."""
-    for other in calls_of(name):
-        link(other)
     key = f"{name} of the language of drivers"
-    owner = Loaded(object_code(key, lambda module: [emit_function(module, name)], _PASSES))
+    owner = _linked(object_code(key, lambda module: [emit_function(module, name)], _PASSES))
     llvm.add_symbol(symbol(name), owner.addresses[0])
     return owner
+
+
+def _linked(made: ObjectCode) -> Loaded:
+    """An object in this process, behind what it calls of the language."""
+    for name in filter(None, map(called_name, made.calls)):
+        link(name)
+    return Loaded(made)
 
 
 def driver_code(text: str) -> ObjectCode:

@@ -6,12 +6,17 @@ A driver is printed (`kernels.native.driver.printer`), and what it calls lies in
 
 import ast
 import functools
+import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 LANGUAGE = ("packs.py", "barrier.py")
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.LShift: operator.lshift, ast.BitOr: operator.or_,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,26 +58,35 @@ def _is_for_numba(node: ast.FunctionDef) -> bool:
 
 def _constants(node: ast.Assign, known: Mapping[str, int]) -> dict[str, int]:
     """The names that an assignment of integers binds; none of any other assignment."""
-    allowed = ast.Name | ast.Constant | ast.BinOp | ast.operator | ast.Tuple | ast.expr_context
-    if not all(isinstance(part, allowed) for part in ast.walk(node.value)):
-        return {}
-    target = ast.unparse(node.targets[0])
-    bound = dict(known)
-    exec(compile(ast.Module([node], []), target, "exec"), {"__builtins__": {}}, bound)
-    return {name: value for name, value in bound.items() if isinstance(value, int)}
+    found: dict[str, int] = {}
+    for target, expression in _pairs(node):
+        value = _integer(expression, known)
+        if isinstance(target, ast.Name) and value is not None:
+            found[target.id] = value
+    return found
 
 
-@functools.lru_cache(maxsize=256)
-def called(text: str) -> tuple[str, ...]:
-    """The functions of `LANGUAGE` that a printed driver calls."""
-    return tuple(name for name in language().functions if f"{name}(" in text)
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target with what it is bound to."""
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=True)
+        else:
+            yield target, node.value
 
 
-def calls_of(name: str) -> tuple[str, ...]:
-    """The functions of `LANGUAGE` that another one calls."""
-    functions = language().functions
-    inside = {n.id for n in ast.walk(functions[name]) if isinstance(n, ast.Name)}
-    return tuple(other for other in functions if other in inside)
+def _integer(node: ast.expr, known: Mapping[str, int]) -> int | None:
+    """The value of integers and names of known ones under operators; None for anything else."""
+    match node:
+        case ast.Constant(value=int(value)):
+            return int(value)
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.BinOp(left=left, right=right) if type(node.op) in _OPERATORS:
+            first, second = _integer(left, known), _integer(right, known)
+            if first is not None and second is not None:
+                return _OPERATORS[type(node.op)](first, second)
+    return None
 
 
 def times_written(statements: Iterable[ast.stmt]) -> Counter[str]:

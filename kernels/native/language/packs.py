@@ -1,68 +1,11 @@
-"""What generated drivers call: functions at addresses, and the packs of a whole block.
+"""The packs of a whole block, which generated drivers call.
 
 In the language of drivers (`kernels.native.language.to_ir`): every value is an i64.
 """
 
-from typing import Any
+from numba import njit
 
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
-
-from kernels.native.language.primitives import (
-    emit_add_word,
-    emit_call_address,
-    emit_fill,
-    emit_word,
-)
-
-
-@intrinsic
-def call_address(_typing: Any, address: Any, *arguments: Any) -> Any:
-    """Call the void function at `address` with i64 arguments."""
-    tail = (
-        arguments[0]
-        if len(arguments) == 1 and isinstance(arguments[0], types.BaseTuple)
-        else types.StarArgTuple(arguments)
-    )
-
-    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        emit_call_address(builder, args[0], cgutils.unpack_tuple(builder, args[1]))
-        return context.get_dummy_value()
-
-    return types.void(address, tail), codegen
-
-
-@intrinsic
-def word(_typing: Any, address: Any, index: Any) -> Any:
-    """The i64 at position `index` of those at `address`."""
-
-    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return emit_word(builder, *args)
-
-    return types.int64(types.int64, types.int64), codegen
-
-
-@intrinsic
-def add_word(_typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Add to the i64 at position `index` of those at `address`."""
-
-    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        emit_add_word(builder, *args)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def fill(_typing: Any, address: Any, size: Any, byte: Any) -> Any:
-    """Set `size` bytes at `address` to `byte`."""
-
-    def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        emit_fill(builder, *args)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
+from kernels.native.language.words import call_address, fill
 
 
 @njit(nogil=True)

@@ -1,7 +1,7 @@
 """What a driver cannot say in Python: memory, calls through addresses, and what threads share.
 
 Each is emitted into LLVM IR here, once for both ways in which drivers are compiled: as Numba's
-intrinsics (`kernels.native.language.packs`, `kernels.native.language.barrier`), and without Numba
+intrinsics (`kernels.native.language.words`, `kernels.native.language.barrier`), and without Numba
 (`kernels.native.language.to_ir`). Values are i64; those that give none back return None.
 """
 

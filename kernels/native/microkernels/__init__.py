@@ -1,4 +1,5 @@
 """What computes one tile of C, and what all of them share.
 
-Face: `spec_of`, `KernelSpec`, the `emit_*` functions.
+Face: `kind_of`, `MicroKernel`, `KernelSpec`; `abi` is what driver and kernels agree on. A new kind
+is a file that implements `MicroKernel`, and its line in `kinds.KINDS`.
 """

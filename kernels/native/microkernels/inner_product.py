@@ -12,20 +12,67 @@ that caches beyond the first deliver fastest: 85 against 76 GFLOP/s for f32 128x
 """
 
 from dataclasses import dataclass
+from typing import Literal, Self
 
 from llvmlite import ir
 
+from kernels.arithmetic import Arithmetic, arithmetic
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch
 from kernels.native.ir.dot_products import multiply_add, widen
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
-from kernels.native.microkernels.inner_product_spec import InnerProductSpec
-from kernels.native.microkernels.outer_product_spec import ARGUMENTS
+from kernels.native.microkernels.abi import ARGUMENTS, Arguments
+from kernels.native.microkernels.inner_product_spec import InnerProductSpec, inner_product_spec
 from kernels.native.microkernels.partial_sums import Strips
+from kernels.native.microkernels.specs import Piece, packs_of_a
+from kernels.native.microkernels.use import ANYHOW, Use
 from kernels.native.packing.panels import PANEL_ARGUMENTS
+from kernels.native.strides import Strides
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
 
 # Of a stream: 5% for f32 128x1x1408, which lies in L2; 1 to 2% for 3072x1x1024, in L3.
 AHEAD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class InnerProduct:
+    """The micro-kernel of a schedule with a split step, and the packs that feed it.
+
+    Attributes:
+        spec: what its code depends on.
+        packs_transposed: whether B is stored with its columns contiguous.
+    """
+
+    spec: InnerProductSpec
+    packs_transposed: bool
+
+    @classmethod
+    def serves(cls, schedule: Schedule) -> bool:
+        """Whether the reduction is split."""
+        return schedule.lanes > 1
+
+    @classmethod
+    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
+        """That of a split reduction."""
+        return arithmetic(dtype, target, split=True)
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
+        """The one that a schedule asks for; LoweringError for what the target has not."""
+        spec = inner_product_spec(problem, schedule, target, strides)
+        return cls(spec, strides.b.is_transposed)
+
+    def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
+        """Its functions, which serve any use."""
+        how, lanes = self.spec.how, self.spec.lanes
+        columns = (how.stored, self.packs_transposed)
+        return {
+            "full": Piece("full product", (self.spec, False), emit_inner_product),
+            "edge": Piece("edge product", (self.spec, True), emit_inner_product),
+            "pack_b_panel": Piece("columns of b", columns, emit_pack_columns),
+        } | packs_of_a(how, lanes)
 
 
 def emit_inner_product(module: ir.Module, spec: InnerProductSpec, edge: bool) -> ir.Function:
@@ -55,13 +102,13 @@ class _Emitter:
 
     def __init__(self, fn: ir.Function, spec: InnerProductSpec, edge: bool) -> None:
         self.fn, self.spec, self.edge = fn, spec, edge
-        self.arg: dict[str, Value] = dict(zip(ARGUMENTS, fn.args, strict=True))
+        self.arg: Arguments[Value] = Arguments(*fn.args)
         self.builder = Builder(fn.append_basic_block("entry"))
         self.v = Vectors(self.builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
         self.stored = Vectors(self.builder, ELEMENTS[spec.how.stored], spec.span, spec.fma)
-        b_col = const(spec.b_col) if spec.b_col else self.arg["depth"]
-        self.a_offsets = self._offsets(spec.rows, "rows", const(spec.a_row))
-        self.b_offsets = self._offsets(spec.cols, "cols", b_col)
+        b_col = const(spec.b_col) if spec.b_col else self.arg.depth
+        self.a_offsets = self._offsets(spec.rows, self.arg.rows, const(spec.a_row))
+        self.b_offsets = self._offsets(spec.cols, self.arg.cols, b_col)
 
     def emit(self) -> ir.Function:
         totals = [total for group in self._groups() for total in self._group(group)]
@@ -91,18 +138,18 @@ class _Emitter:
             parts = [self.v.add(x, y) for x, y in pairs] + parts[len(parts) & ~1 :]
         return parts[0]
 
-    def _offsets(self, count: int, limit: str, stride: Value) -> list[Value]:
+    def _offsets(self, count: int, limit: Value, stride: Value) -> list[Value]:
         """Offsets of rows or columns; an edge tile reads its last one again, never beyond."""
         b = self.builder
         if not self.edge:
             return [b.mul(const(i), stride) for i in range(count)]
-        last = b.sub(self.arg[limit], const(1))
-        inside = [b.icmp_signed("<", const(i), self.arg[limit]) for i in range(count)]
+        last = b.sub(limit, const(1))
+        inside = [b.icmp_signed("<", const(i), limit) for i in range(count)]
         return [b.mul(b.select(on, const(i), last), stride) for i, on in enumerate(inside)]
 
     def _reduce(self, group: _Group, parts: list[Value]) -> list[Value]:
         """All accumulators at a time, then the vectors that are left, then what is left of one."""
-        b, spec, depth = self.builder, self.spec, self.arg["depth"]
+        b, spec, depth = self.builder, self.spec, self.arg.depth
         block = spec.span * spec.vectors * spec.unroll
         whole = b.sub(depth, b.srem(depth, const(block)))
         rest = b.srem(depth, const(spec.span))
@@ -145,10 +192,13 @@ class _Emitter:
                 index += spec.vectors
         return out
 
-    def _factor(self, name: str, offset: Value, at: Value, step: int, mask: Value | None) -> Value:
+    def _factor(
+        self, name: Literal["a", "b"], offset: Value, at: Value, step: int, mask: Value | None
+    ) -> Value:
         """A vector of a row of A or of a column of B, as it is multiplied."""
         how, stored = self.spec.how, self.stored
-        address = stored.offset(stored.offset(self.arg[name], at), offset)
+        start = self.arg.a if name == "a" else self.arg.b
+        address = stored.offset(stored.offset(start, at), offset)
         address = stored.at(address, step * self.spec.span)
         loaded = stored.load(address, mask)
         if name == self.spec.ahead and mask is None:
@@ -156,7 +206,7 @@ class _Emitter:
         return loaded if how.dot else widen(self.builder, loaded, how.stored, how.accumulator)
 
 
-def emit_pack_columns(module: ir.Module, spec: InnerProductSpec) -> ir.Function:
+def emit_pack_columns(module: ir.Module, stored: str, transposed: bool) -> ir.Function:
     """to[cols][depth] = source[depth][cols], or source[cols][depth] where B is transposed.
 
     One element at a time: B is small beside A where its columns are this few.
@@ -164,11 +214,11 @@ def emit_pack_columns(module: ir.Module, spec: InnerProductSpec) -> ir.Function:
     fn = internal_function(module, "tilewise_pack_b_panel", len(PANEL_ARGUMENTS))
     arg = dict(zip(PANEL_ARGUMENTS, fn.args, strict=True))
     b = Builder(fn.append_basic_block("entry"))
-    one = Vectors(b, ELEMENTS[spec.how.stored], 1, fma=False)
+    one = Vectors(b, ELEMENTS[stored], 1, fma=False)
     cols = Loop(b, (), "col")
     steps = Loop(b, (), "step")
     row, col = steps.index, cols.index
-    if spec.b_transposed:
+    if transposed:
         row, col = col, row
     source = one.offset(arg["source"], b.add(b.mul(row, arg["source_row"]), col))
     to = b.add(b.mul(cols.index, arg["depth"]), steps.index)

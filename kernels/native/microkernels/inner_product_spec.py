@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from kernels.arithmetic import PAIR, Arithmetic, arithmetic
 from kernels.errors import LoweringError
-from kernels.native.microkernels.outer_product_spec import ADD_BIAS, RELU, epilogue_flags
-from kernels.native.strides import Geometry
+from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
+from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
@@ -27,7 +27,6 @@ class InnerProductSpec:
         ahead: which operand is prefetched; empty for neither.
         c_down: whether the rows of C are neighbours in memory, C being one column.
         fma: whether the target fuses multiply and add.
-        b_transposed: whether B is stored with its columns contiguous.
         epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
     """
 
@@ -43,7 +42,6 @@ class InnerProductSpec:
     ahead: str
     c_down: bool
     fma: bool = True
-    b_transposed: bool = False
     epilogue: int = ADD_BIAS | RELU
 
     @property
@@ -57,7 +55,7 @@ class InnerProductSpec:
 
 
 def inner_product_spec(
-    problem: Problem, schedule: Schedule, target: Target, strides: Geometry
+    problem: Problem, schedule: Schedule, target: Target, strides: Strides
 ) -> InnerProductSpec:
     """The inner-product micro-kernel that a schedule with a split step asks for.
 
@@ -80,12 +78,11 @@ def inner_product_spec(
         lanes=lanes,
         vectors=schedule.lanes // lanes,
         unroll=schedule.unroll,
-        a_row=strides.a_row,
-        b_col=0 if schedule.packs("B") else strides.b_dims["n"],
+        a_row=strides.words.a_row,
+        b_col=0 if schedule.packs("B") else strides.b.dims["n"],
         at_once=at_once,
         ahead="" if at_once and register.rows * register.cols > 1 else "ab"[c_rows < c_cols],
-        c_down=register.cols == 1 and strides.c_dims["m"] == 1,
+        c_down=register.cols == 1 and strides.c["m"] == 1,
         fma=target.has_fma,
-        b_transposed=strides.b_transposed,
         epilogue=epilogue_flags(problem),
     )

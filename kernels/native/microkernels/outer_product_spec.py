@@ -1,31 +1,21 @@
-"""What the code of a micro-kernel depends on, from a schedule without a split step."""
+"""What the code of an outer-product micro-kernel depends on, from a schedule without a split."""
 
 from dataclasses import dataclass
 
 from kernels.arithmetic import Arithmetic, arithmetic
 from kernels.errors import LoweringError
 from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.strides import Geometry
-from kernels.problem import Conv2d, Problem
+from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
+from kernels.native.strides import Strides
+from kernels.problem import Problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 
-LOAD_C, ADD_BIAS, RELU = 1, 2, 4
-
-# Positions of the i64 arguments: addresses, strides in words (of C: elements), sizes, the
-# address of the correction that an offset A needs, or of the panel to fill, and where the
-# next block of B lies with the bytes between its rows.
-ARGUMENTS = (
-    "a", "b", "c", "bias",
-    "c_row", "a_tap_row", "a_tap_col", "b_tap",
-    "tap_rows", "tap_cols", "depth", "flags", "rows", "cols", "beside", "ahead", "ahead_step",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
-class MicroKernelSpec:
-    """All that a micro-kernel's code depends on.
+class OuterProductSpec:
+    """All that the code of an outer-product micro-kernel depends on.
 
     Attributes:
         how: the arithmetic; it says what a word is.
@@ -39,11 +29,8 @@ class MicroKernelSpec:
         b_packed: whether B is in zero-filled panels, so that loads need no mask at an edge.
         taps: whether there is a loop over filter taps.
         fma: whether the target fuses multiply and add.
-        b_transposed: whether packing B transposes it.
         prefetched: lines of the next block of B to fetch in every unrolled iteration.
         bias_rows: whether the bias has an element for each row, not for each column.
-        patch_stride: image columns between neighbouring patches where packing B gathers
-            them; 0 where B is a matrix.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
         epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
@@ -60,10 +47,8 @@ class MicroKernelSpec:
     b_packed: bool
     taps: bool
     fma: bool = True
-    b_transposed: bool = False
     prefetched: int = 0
     bias_rows: bool = False
-    patch_stride: int = 0
     filled_row: int = 0
     epilogue: int = ADD_BIAS | RELU
 
@@ -82,9 +67,9 @@ class MicroKernelSpec:
         return self.rows * self.vectors + self.vectors + 1
 
 
-def microkernel_spec(
-    problem: Problem, schedule: Schedule, target: Target, strides: Geometry
-) -> MicroKernelSpec:
+def outer_product_spec(
+    problem: Problem, schedule: Schedule, target: Target, strides: Strides
+) -> OuterProductSpec:
     """The micro-kernel that a schedule without a split step asks for.
 
     Raises:
@@ -97,32 +82,23 @@ def microkernel_spec(
             f"step '{register}': cols={register.cols} is not a multiple of the "
             f"{lanes} {problem.element.name} lanes of {target.cpu}"
         )
-    return MicroKernelSpec(
+    return OuterProductSpec(
         how=arithmetic(problem.element.name, target),
         rows=register.rows,
         vectors=register.cols // lanes,
         lanes=lanes,
         unroll=schedule.unroll,
-        a_row=strides.a_row,
-        a_step=strides.a_step,
-        b_row=strides.b_row,
+        a_row=strides.words.a_row,
+        a_step=strides.words.a_step,
+        b_row=strides.words.b_row,
         b_packed=schedule.packs("B"),
-        taps=strides.tap_rows * strides.tap_cols > 1,
+        taps=strides.taps.rows * strides.taps.cols > 1,
         fma=target.has_fma,
-        b_transposed=strides.b_transposed,
         prefetched=_lines_of_a_row(problem, register.cols) if schedule.prefetches else 0,
-        bias_rows=space.row in strides.bias_dims,
-        filled_row=strides.filled_row,
-        patch_stride=problem.stride if isinstance(problem, Conv2d) and space.patches else 0,
+        bias_rows=space.row in strides.bias,
+        filled_row=strides.words.filled_row,
         epilogue=epilogue_flags(problem),
     )
-
-
-def epilogue_flags(problem: Problem) -> int:
-    """Which of `ADD_BIAS` and `RELU` the problem asks for."""
-    has_bias = problem.has_bias
-    has_relu = problem.has_relu
-    return ADD_BIAS * has_bias | RELU * has_relu
 
 
 def _lines_of_a_row(problem: Problem, cols: int) -> int:

@@ -11,8 +11,8 @@ from llvmlite import ir
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Transform, when
 from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const
+from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
 from kernels.native.microkernels.inner_product_spec import InnerProductSpec
-from kernels.native.microkernels.outer_product_spec import ADD_BIAS, LOAD_C, RELU
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Strips:
     """Emits the end of one micro-kernel, given its arguments by name."""
 
     def __init__(
-        self, builder: Builder, spec: InnerProductSpec, arg: dict[str, Value], edge: bool
+        self, builder: Builder, spec: InnerProductSpec, arg: Arguments[Value], edge: bool
     ) -> None:
         self.builder, self.spec, self.arg, self.edge = builder, spec, arg, edge
         self.v = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
@@ -67,7 +67,7 @@ class Strips:
 
     def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
         possible = self.spec.epilogue | LOAD_C
-        return when(self.builder, self.arg["flags"], flag, possible, then, values)
+        return when(self.builder, self.arg.flags, flag, possible, then, values)
 
     def _bias(self, strip: _Strip) -> Value:
         if self.spec.c_down:
@@ -92,13 +92,13 @@ class Strips:
         v = Vectors(b, ELEMENTS[spec.how.accumulator], width, spec.fma)
         mask = None
         if self.edge:
-            mask = v.first_lanes(self.arg["rows" if spec.c_down else "cols"], first)
-            mask = b.and_(mask, v.splat(b.icmp_signed("<", const(row), self.arg["rows"])))
+            mask = v.first_lanes(self.arg.rows if spec.c_down else self.arg.cols, first)
+            mask = b.and_(mask, v.splat(b.icmp_signed("<", const(row), self.arg.rows)))
         elif width > count:
             mask = v.first_lanes(const(count), 0)
         start = row * spec.cols + first
-        address = v.at(v.offset(self.arg["c"], b.mul(self.arg["c_row"], const(row))), first)
-        bias = self.arg["bias"] if spec.c_down else v.at(self.arg["bias"], first)
+        address = v.at(v.offset(self.arg.c, b.mul(self.arg.c_row, const(row))), first)
+        bias = self.arg.bias if spec.c_down else v.at(self.arg.bias, first)
         return _Strip(range(start, start + count), address, bias, v, mask)
 
     def _sums(self, strip: _Strip, totals: list[Value]) -> Value:

@@ -21,7 +21,7 @@ from kernels.native.language.barrier import (
     read_shared,
     write_shared,
 )
-from kernels.native.language.packs import call_address, word
+from kernels.native.language.words import call_address, word
 from kernels.native.threads.pinning import pin, usable_processors
 from kernels.oracle.operands import empty_aligned
 

@@ -6,7 +6,7 @@ import pytest
 from kernels.arithmetic import arithmetic, must_pack
 from kernels.loopnest import build
 from kernels.native import lower
-from kernels.native.microkernels.outer_product_spec import MicroKernelSpec
+from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.native.plan import plan
 from kernels.oracle.operands import make_operands
 from kernels.oracle.reference import reference
@@ -75,7 +75,7 @@ def test_panels_are_filled_in_passing_where_rows_of_b_lie_as_they_are_packed(
     packed = [Pack(operand) for operand in (*needed, *(["B"] if packs else []))]
     steps = (*lead, *packed, Register(4, host.lanes(problem.element.name)))
     spec = plan(problem, Schedule(steps), host).spec
-    assert isinstance(spec, MicroKernelSpec)
+    assert isinstance(spec, OuterProductSpec)
     assert (spec.filled_row > 0) == is_filled
 
 

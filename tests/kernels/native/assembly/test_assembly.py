@@ -6,15 +6,16 @@ import llvmlite.binding as llvm
 import pytest
 
 from kernels.arithmetic import arithmetic
-from kernels.native.assembly.inner_loop import bound, hottest_loop, inner_loop, render
+from kernels.native.assembly.bound import bound
+from kernels.native.assembly.inner_loop import hottest_loop, inner_loop, render
 from kernels.native.assembly.instructions import count_other, count_x86, parse
-from kernels.native.microkernels.outer_product_spec import MicroKernelSpec
+from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Register, Schedule, Split, Unroll
 from kernels.target import Target
 from kernels.target.cores import DEFAULT, core_of
 
-SPEC = MicroKernelSpec(
+SPEC = OuterProductSpec(
     how=arithmetic("f32", Target("any")),
     rows=8,
     vectors=3,

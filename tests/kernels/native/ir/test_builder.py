@@ -14,9 +14,9 @@ from llvmlite import ir
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch, turns
 from kernels.native.ir.vectors import ELEMENTS, I1, I8, I32, I64, Vectors, const
-from kernels.native.jit.functions import pieces
-from kernels.native.jit.object_code import Loaded, compile_module
-from kernels.native.microkernels.outer_product_spec import ADD_BIAS, ARGUMENTS, RELU
+from kernels.native.jit.engines import Loaded
+from kernels.native.jit.object_code import compile_module
+from kernels.native.microkernels.abi import ADD_BIAS, ARGUMENTS, RELU
 from kernels.native.plan import plan
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Register, Schedule, Split, Step
@@ -198,11 +198,11 @@ def test_a_micro_kernel_has_the_epilogue_of_its_problem_alone(
     if is_split:
         steps = (Register(rows=2, cols=1), Split("k", lanes))
     problem = parse_problem(f"matmul:m=64,n={1 if is_split else 64},k=64,dtype=f32{given}")
-    spec = plan(problem, Schedule(steps), host).spec
-    assert spec.epilogue == flags
+    kernel = plan(problem, Schedule(steps), host).kernel
+    assert kernel.spec.epilogue == flags
     for name in ("full", "edge"):
         module = ir.Module("object")
-        function = pieces(spec)[name].emit(module)
+        function = kernel.pieces()[name].emit(module)
         bias = function.args[ARGUMENTS.index("bias")].get_reference()
         text = "\n".join(str(line) for block in function.blocks for line in block.instructions)
         found = {"bias": f"{bias}," in text or f"{bias} " in text, "relu": "fcmp" in text}

@@ -12,7 +12,8 @@ import pytest
 from llvmlite import ir
 
 from kernels.native.jit.drivers import link
-from kernels.native.jit.object_code import Loaded, compile_module
+from kernels.native.jit.engines import Loaded
+from kernels.native.jit.object_code import compile_module
 from kernels.native.language.barrier import ARRIVED, BARRIER_WORDS, PHASE
 from kernels.native.language.definitions import language
 from kernels.native.language.to_ir import emit_driver, emit_function

@@ -13,7 +13,8 @@ from llvmlite import ir
 from kernels.errors import LoweringError
 from kernels.native import lower
 from kernels.native.jit.drivers import Drivers, load_driver
-from kernels.native.jit.object_code import Loaded, compile_module
+from kernels.native.jit.engines import Loaded
+from kernels.native.jit.object_code import compile_module
 from kernels.native.language.definitions import definitions, language
 from kernels.native.language.to_ir import emit_driver
 from kernels.native.plan import plan
@@ -137,6 +138,14 @@ def test_the_language_has_what_drivers_import() -> None:
     assert definitions("A, B = 1, 2 * 8\nC = A << 3\nD = 'text'\n").constants == {
         "A": 1, "B": 16, "C": 8,
     }  # fmt: skip
+    assert not definitions("E = int(1)\nF = [1, 2]\nG = UNKNOWN + 1\nH = 1.5\n").constants
+
+
+def test_object_code_says_what_it_calls_and_does_not_have() -> None:
+    body = '    """pack_b(p) is said here."""\n    wait_for_all(p, 2)\n    add_word(p, 0, 1)\n'
+    module = ir.Module("driver")
+    made = compile_module(module, emit_driver(module, f"{HEADER}def driver(p):\n{body}"), "none")
+    assert made.calls == ("tilewise_wait_for_all",)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.loopnest import Loop, Nest, build
-from kernels.native.jit.functions import pieces
 from kernels.native.microkernels.use import Use, use_of
 from kernels.native.plan import plan
 from kernels.problem import parse_problem
@@ -93,7 +92,7 @@ def code(host: Target, m: int, unroll: int, *, fetches: bool = False) -> dict[st
     fetching = (Tile("n", 64), Pack("B"), Prefetch("B")) if fetches else (Pack("B"),)
     steps = (*fetching, Register(6, 64), Unroll(unroll))
     planned = plan(parse_problem(f"matmul:m={m},n=128,k=99,dtype=f32"), Schedule(steps), host)
-    made = pieces(planned.spec, planned.use)
+    made = planned.kernel.pieces(planned.use)
     return {name: made[name].given[0].unroll for name in ("full", "edge", "filling")}
 
 

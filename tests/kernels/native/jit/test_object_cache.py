@@ -1,15 +1,13 @@
-import ctypes
-import gc
+"""Object code is made once, kept for other processes, and made again where it is damaged."""
+
 import os
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
-from llvmlite import ir
 
 from kernels.native import lower
-from kernels.native.ir.vectors import I64
-from kernels.native.jit import object_code
+from kernels.native.jit import object_cache, object_code
 from kernels.native.jit.functions import compile_kernels, load
 from kernels.native.plan import plan
 from kernels.oracle.operands import make_operands
@@ -39,13 +37,13 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What was compiled, a function's module at a time."""
     seen: list[object] = []
-    compile_module = object_code.compile_module
+    compile_module = object_cache.compile_module
 
     def noted(module, functions, passes):
         seen.append(module)
         return compile_module(module, functions, passes)
 
-    monkeypatch.setattr(object_code, "compile_module", noted)
+    monkeypatch.setattr(object_cache, "compile_module", noted)
     return seen
 
 
@@ -53,13 +51,13 @@ def compiled(rows: int) -> None:
     """As a new process compiles it: with the cache folder alone."""
     load.cache_clear()
     planned = plan(PROBLEM, schedule(rows), detect())
-    compile_kernels(planned.spec, planned.functions, planned.use)
+    compile_kernels(planned.kernel, planned.functions, planned.use)
 
 
 def forget_the_machine() -> None:
     """As in a new process, which asks once what machine it is on."""
-    object_code._maker.cache_clear()
-    object_code._features.cache_clear()
+    object_cache._maker.cache_clear()
+    object_code.features.cache_clear()
 
 
 def test_a_function_is_compiled_once_for_all_processes_and_schedules(
@@ -96,7 +94,7 @@ def test_a_damaged_object_is_compiled_again(kept: Path, made: list[object], dama
 @pytest.mark.parametrize(
     ("asked", "name", "answer"),
     [
-        (object_code, "identity", "another toolchain"),
+        (object_cache, "identity", "another toolchain"),
         (llvm, "get_host_cpu_name", "another processor"),
         (llvm, "get_host_cpu_features", llvm.FeatureMap({"one-feature-less": True})),
     ],
@@ -119,14 +117,14 @@ def test_another_processor_or_toolchain_has_objects_of_its_own(
 
 def test_the_folder_is_held_to_its_size(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = object_code.ObjectCode(("f",), b"x" * 1000)
-    monkeypatch.setattr(object_code, "MOST_BYTES", 3500)
-    monkeypatch.setattr(object_code, "_COUNT_EVERY", 1)
+    monkeypatch.setattr(object_cache, "MOST_BYTES", 3500)
+    monkeypatch.setattr(object_cache, "_COUNT_EVERY", 1)
     for age, name in enumerate(("newest", "middle", "old", "older")):
-        object_code.keep_object(name, code)
+        object_cache.keep_object(name, code)
         (path,) = (p for p in kept.iterdir() if p.stat().st_mtime > 1e9)
         os.utime(path, (1e8 - age, 1e8 - age))
-    assert object_code.kept_object("older") is None or object_code.kept_object("old") is None
-    assert object_code.kept_object("newest") == code and object_code.kept_object("middle") == code
+    assert object_cache.kept_object("older") is None or object_cache.kept_object("old") is None
+    assert object_cache.kept_object("newest") == code and object_cache.kept_object("middle") == code
 
 
 def test_what_was_used_of_late_is_not_the_first_to_go(
@@ -135,14 +133,14 @@ def test_what_was_used_of_late_is_not_the_first_to_go(
     code = object_code.ObjectCode(("f",), b"x" * 1000)
     names = ("used", "unused", "another")
     for name in names:
-        object_code.keep_object(name, code)
+        object_cache.keep_object(name, code)
     for path in kept.iterdir():
         os.utime(path, (1e8, 1e8))
-    assert object_code.kept_object("used") == code
-    monkeypatch.setattr(object_code, "MOST_BYTES", 2500)
-    monkeypatch.setattr(object_code, "_COUNT_EVERY", 1)
-    object_code.keep_object("new", code)
-    left = {name for name in (*names, "new") if object_code.kept_object(name) is not None}
+    assert object_cache.kept_object("used") == code
+    monkeypatch.setattr(object_cache, "MOST_BYTES", 2500)
+    monkeypatch.setattr(object_cache, "_COUNT_EVERY", 1)
+    object_cache.keep_object("new", code)
+    left = {name for name in (*names, "new") if object_cache.kept_object(name) is not None}
     assert left == {"used", "new"}
 
 
@@ -155,47 +153,3 @@ def test_a_folder_that_cannot_be_written_costs_only_time(
     before = len(made)
     compiled(4)
     assert len(made) == 2 * before
-
-
-def constant(value: int) -> object_code.ObjectCode:
-    """A function that gives a value; each has the name of all others."""
-    module = ir.Module("object")
-    function = ir.Function(module, ir.FunctionType(I64, []), "value")
-    ir.IRBuilder(function.append_basic_block()).ret(ir.Constant(I64, value))
-    return object_code.compile_module(module, [function])
-
-
-def called(loaded: object_code.Loaded) -> int:
-    return ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.addresses[0])()
-
-
-def test_many_objects_share_engines_and_outlive_each_other() -> None:
-    made = [constant(value) for value in range(12)]
-    assert len({code.functions for code in made}) == len(made), "names of their own"
-    loaded = [object_code.Loaded(code) for code in [*made, *made] * 2]
-    assert [called(each) for each in loaded] == list(range(12)) * 4
-    del loaded[1::2]
-    gc.collect()
-    more = [object_code.Loaded(code) for code in made]
-    assert [called(each) for each in [*loaded, *more]] == [*range(0, 12, 2)] * 4 + [*range(12)]
-    engines = {id(each._engine) for each in more}
-    assert len(engines) <= 2, "of sixteen objects each"
-
-
-def calling(name: str, value: int | None = None) -> object_code.ObjectCode:
-    """A function that gives what another gives: one of the same module, or a declared one."""
-    module = ir.Module("object")
-    inner, outer = (ir.Function(module, ir.FunctionType(I64, []), n) for n in (name, "outer"))
-    if value is not None:
-        ir.IRBuilder(inner.append_basic_block()).ret(ir.Constant(I64, value))
-    builder = ir.IRBuilder(outer.append_basic_block())
-    builder.ret(builder.call(inner, ()))
-    return object_code.compile_module(module, [outer], "none")
-
-
-def test_what_a_module_does_not_hand_out_is_nobody_elses() -> None:
-    name = "tilewise_test_inner"
-    own = object_code.Loaded(calling(name, 2))
-    shared = object_code.Loaded(constant(77))
-    llvm.add_symbol(name, shared.addresses[0])
-    assert [called(own), called(object_code.Loaded(calling(name)))] == [2, 77]

@@ -1,0 +1,110 @@
+"""The call of the micro-kernel for one tile of C."""
+
+from kernels.native.driver.pack_printer import PackPrinter
+from kernels.native.driver.parameters import RegisterTile, names_of
+from kernels.native.driver.prefetch_printer import PrefetchPrinter
+from kernels.native.driver.scope import Scope
+from kernels.native.microkernels.abi import Arguments
+
+
+class KernelPrinter:
+    """Prints where a tile's operands lie, what it is to do, and the call."""
+
+    def __init__(self, scope: Scope, packs: PackPrinter, prefetch: PrefetchPrinter) -> None:
+        self.scope, self.structure = scope, scope.structure
+        self.packs, self.prefetch = packs, prefetch
+
+    def kernel(self) -> None:
+        """The innermost lines: everything for one tile."""
+        scope = self.scope
+        self._sizes()
+        self._operands()
+        if self.structure.fills:
+            self.packs.fill_panel()
+        fetches = self.structure.prefetches
+        if fetches:
+            self.prefetch.fetch_ahead()
+        arguments = self._arguments(fetches)
+        scope.put(f"call_address(kernel, {', '.join(vars(arguments).values())})")
+        scope.count("1")
+
+    def _sizes(self) -> None:
+        scope, space = self.scope, self.structure.space
+        stream = space.stream
+        scope.put(f"rows = {scope.length(space.row)}")
+        scope.put(f"cols = {scope.length(space.col)}")
+        scope.put(f"depth = {scope.length(stream)}")
+        scope.put("words = (depth + word_depth - 1) // word_depth")
+        scope.put(f"flags = flags_first if {scope.start[stream]} == 0 else flags_later")
+        scope.put(f"if {scope.end[stream]} == {stream}_extent: flags |= flags_last")
+
+    def _operands(self) -> None:
+        scope, space = self.scope, self.structure.space
+        scope.put(f"a_tile = {self._a_tile()}")
+        scope.put(f"b_tile = {self._b_tile()}")
+        c = scope.offset("c", (*space.lead, *space.row_dims, space.col))
+        scope.put(f"c_tile = c + ({c}) * out_size")
+        scope.put("kernel = full if rows == register_rows and cols == register_cols else edge")
+        for name in names_of(RegisterTile):
+            scope.parameter(name)
+        b_tap = "words * register_cols" if self.structure.packs_b else "b_tap_source"
+        if self.structure.is_conv:
+            b_tap += " * depth_factor"
+        scope.put(f"b_tap, beside = {b_tap}, {self._sums()}")
+
+    def _arguments(self, fetches: bool) -> Arguments[str]:
+        dims = self.structure.space.dims
+        bias = self.scope.offset("bias", tuple(d for d in self.structure.bias_dims if d in dims))
+        return Arguments(
+            a="a_tile",
+            b="b_tile",
+            c="c_tile",
+            bias=f"bias + ({bias}) * out_size",
+            c_row="c_row",
+            a_tap_row="a_tap_row",
+            a_tap_col="a_tap_col",
+            b_tap="b_tap",
+            tap_rows="tap_rows",
+            tap_cols="tap_cols",
+            depth="words * depth_factor",
+            flags="flags",
+            rows="rows",
+            cols="cols",
+            beside="beside",
+            ahead="ahead" if fetches else "0",
+            ahead_step="is_left * b_stream * size" if fetches else "0",
+        )
+
+    def _a_tile(self) -> str:
+        scope, space = self.scope, self.structure.space
+        if not self.structure.packs_a:
+            offset = scope.offset("a", (*self.structure.lead("A"), *space.row_dims))
+            return f"a + ({scope.start[space.stream]} * a_stream + {offset}) * size"
+        moving = tuple(d for d in space.row_dims if d not in space.singles)
+        return f"a_panels + ({scope.offset('ap', moving, scope.packed_from['A'])}) * packed_size"
+
+    def _b_tile(self) -> str:
+        scope, col = self.scope, self.structure.space.col
+        if not self.structure.packs_b:
+            return scope.b_in_place()
+        panel_bytes = "(taps * words * register_cols * word_size + sums_size)"
+        if self.structure.is_ahead:
+            return f"{self._chunk()} + {scope.start[col]} // register_cols * {panel_bytes}"
+        panel = f"({scope.start[col]} - {scope.packed_from['B'][col]}) // register_cols"
+        return f"b_panels + {panel} * {panel_bytes}"
+
+    def _chunk(self) -> str:
+        """Where the present chunk of panels that were packed ahead begins."""
+        scope, space = self.scope, self.structure.space
+        at, stream = "b_panels", space.stream
+        for lead in space.lead:
+            at += f" + {scope.start[lead]} * batch_bytes"
+        if scope.start[stream] != "0":
+            at += f" + {scope.start[stream]} // {stream}_step0 * chunk_bytes"
+        return at
+
+    def _sums(self) -> str:
+        """Column sums lie behind the panel that they belong to."""
+        if not self.structure.corrects:
+            return "0"
+        return "b_tile + taps * words * register_cols * word_size"

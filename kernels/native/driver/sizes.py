@@ -1,0 +1,201 @@
+"""The values of a driver's parameters, but for addresses: extents, strides, steps, scratch."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from kernels.arithmetic import Arithmetic, size_of
+from kernels.loopnest import Copy, Nest
+from kernels.native.driver.parameters import (
+    Calls,
+    Control,
+    Elements,
+    ImageSizes,
+    Moves,
+    PanelsAhead,
+    PatchSizes,
+    RegisterTile,
+    TapLoops,
+    extent,
+    step,
+    stride,
+    values_of,
+)
+from kernels.native.ir.dot_products import OFFSET
+from kernels.native.ir.vectors import LINE_BYTES
+from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU
+from kernels.native.microkernels.specs import KernelSpec
+from kernels.native.strides import Strides
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import is_packed_ahead
+from kernels.schedule import Parallel
+
+
+@dataclass(frozen=True)
+class PanelBytes:
+    """Bytes of scratch for packed A and packed B; one line for one that is read in place."""
+
+    a: int
+    b: int
+
+
+def driver_sizes(
+    problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
+) -> dict[str, int]:
+    """Every parameter of the driver that is not an address, by name."""
+    sizes = values_of(
+        Control(),
+        _elements(spec),
+        _tap_loops(nest, strides, spec),
+        _moves(nest, strides),
+        _panels_ahead(nest, spec) if is_packed_ahead(problem, "B") else PanelsAhead(),
+        _calls(problem, nest, strides, spec),
+        RegisterTile(nest.kernel.rows, nest.kernel.cols),
+    )
+    if isinstance(problem, Conv2d):
+        sizes |= values_of(_image_sizes(problem, nest), _patch_sizes(problem, nest, spec.how))
+    sizes |= {extent(dim): length for dim, length in nest.space.extents}
+    return sizes | _steps(nest) | _strides(strides)
+
+
+def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
+    """Scratch for the panels of one thread; weights that are packed ahead lie in all of theirs."""
+    a = b = LINE_BYTES
+    for copy in nest.copies:
+        if copy.operand == "A":
+            a = _bytes_of_a(copy, strides, spec.how)
+        else:
+            b = _bytes_of_b(copy, spec.how) + _raw_bytes(copy, nest, spec.how)
+    if is_packed_ahead(problem, "B"):
+        batches = prod(nest.space.extent(dim) for dim in nest.space.lead)
+        b = batches * _panels_ahead(nest, spec).batch_bytes
+    return PanelBytes(a, b)
+
+
+def _elements(spec: KernelSpec) -> Elements:
+    how = spec.how
+    return Elements(
+        size=size_of(how.stored),
+        out_size=size_of(how.accumulator),
+        packed_size=size_of(how.packed),
+        packed_zero=OFFSET if how.offset else 0,
+        word_depth=how.depth,
+        word_size=size_of(how.word),
+        sums_size=spec.cols * size_of(how.accumulator) if how.offset else 0,
+    )
+
+
+def _tap_loops(nest: Nest, strides: Strides, spec: KernelSpec) -> TapLoops:
+    return TapLoops(
+        lanes=spec.lanes,
+        taps=nest.space.taps,
+        tap_rows=strides.taps.rows,
+        tap_cols=strides.taps.cols,
+        depth_factor=strides.taps.depth_factor,
+    )
+
+
+def _moves(nest: Nest, strides: Strides) -> Moves:
+    return Moves(
+        a_tap_row=strides.taps.a_row,
+        a_tap_col=strides.taps.a_col,
+        b_tap_source=strides.taps.b_source,
+        a_stream=strides.a.stream,
+        b_stream=strides.b.stream,
+        a_row_source=strides.a.dims[nest.space.row],
+    )
+
+
+def _calls(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec) -> Calls:
+    return Calls(
+        unroll=nest.kernel.unroll,
+        packed_row=strides.packed_a.row,
+        c_row=strides.c[nest.space.row],
+        flags_first=LOAD_C * problem.accumulates | spec.epilogue & ADD_BIAS,
+        flags_later=LOAD_C,
+        flags_last=spec.epilogue & RELU,
+    )
+
+
+def _strides(strides: Strides) -> dict[str, int]:
+    operands: tuple[tuple[Literal["a", "b", "c", "bias", "ap"], dict[str, int]], ...] = (
+        ("a", strides.a.dims),
+        ("b", strides.b.dims),
+        ("c", strides.c),
+        ("bias", strides.bias),
+        ("ap", strides.packed_a.dims),
+    )
+    return {stride(name, dim): by for name, dims in operands for dim, by in dims.items()}
+
+
+def _steps(nest: Nest) -> dict[str, int]:
+    steps: dict[str, int] = {}
+    levels: dict[str, int] = {}
+    for loop in nest.loops:
+        if loop.kind != Parallel.name:
+            level = levels.get(loop.dim, 0)
+            steps[step(loop.dim, level)] = loop.step
+            levels[loop.dim] = level + 1
+    return steps
+
+
+def _image_sizes(problem: Conv2d, nest: Nest) -> ImageSizes:
+    packed = next((c.shape for c in nest.copies if c.operand == nest.space.image), (0, 0))
+    return ImageSizes(
+        height=problem.h,
+        width=problem.w,
+        channels=problem.ci,
+        conv_stride=problem.stride,
+        pad=problem.pad,
+        row_reach=problem.dilation * (problem.kh - 1) + 1,
+        packed_cols=packed[1],
+    )
+
+
+def _patch_sizes(problem: Conv2d, nest: Nest, how: Arithmetic) -> PatchSizes:
+    of_b = next((copy for copy in nest.copies if copy.operand == "B"), None)
+    return PatchSizes(
+        raw_at=_bytes_of_b(of_b, how) if of_b and _raw_bytes(of_b, nest, how) else 0,
+        out_width=problem.ow,
+        height=problem.h,
+        width=problem.w,
+        filter_rows=problem.kh,
+        filter_cols=problem.kw,
+        conv_stride=problem.stride,
+        dilation=problem.dilation,
+        pad=problem.pad,
+    )
+
+
+def _bytes_of_a(copy: Copy, strides: Strides, how: Arithmetic) -> int:
+    if len(copy.shape) > 2:
+        rows = copy.shape[0] * copy.shape[1]
+    else:
+        rows, depth = copy.shape
+        rows = -(-depth // how.depth) if strides.a.is_transposed else rows
+    return rows * strides.packed_a.row * size_of(how.packed)
+
+
+def _bytes_of_b(copy: Copy, how: Arithmetic) -> int:
+    panels, taps, depth, cols = copy.shape
+    return panels * _panel_bytes(taps, depth, cols, how)
+
+
+def _raw_bytes(copy: Copy, nest: Nest, how: Arithmetic) -> int:
+    """Of one panel of patches that is gathered before its words are joined."""
+    *_, depth, cols = copy.shape
+    return depth * cols * size_of(how.stored) if nest.space.patches and how.depth > 1 else 0
+
+
+def _panel_bytes(taps: int, depth: int, cols: int, how: Arithmetic) -> int:
+    """Of one panel of B, with its column sums."""
+    sums = size_of(how.accumulator) if how.offset else 0
+    return cols * (taps * -(-depth // how.depth) * size_of(how.word) + sums)
+
+
+def _panels_ahead(nest: Nest, spec: KernelSpec) -> PanelsAhead:
+    space, chunk = nest.space, nest.kernel.depth
+    panels = -(-space.extent(space.col) // spec.cols)
+    chunk_bytes = panels * _panel_bytes(space.taps, chunk, spec.cols, spec.how)
+    chunks = -(-space.extent(space.stream) // chunk)
+    return PanelsAhead(chunk_bytes, batch_bytes=chunks * chunk_bytes)

@@ -1,0 +1,78 @@
+"""What decides a driver's source: everything about a schedule but its sizes."""
+
+from dataclasses import dataclass
+
+from kernels.arithmetic import Arithmetic
+from kernels.loopnest import Nest
+from kernels.native.strides import Strides
+from kernels.problem import Problem
+from kernels.problem.iteration import IterationSpace, is_packed_ahead
+from kernels.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A driver's structure.
+
+    Attributes:
+        nest: its loops and packs; their steps are not looked at.
+        packs_a, packs_b: whether the micro-kernel reads panels.
+        is_ahead: whether B is packed before the driver runs.
+        fills: whether the micro-kernel packs panels of B in passing.
+        prefetches: whether it fetches rows of B's next block.
+        a_transposed, b_transposed: whether the reduction is not the contiguous dim of A, or is
+            that of B.
+        joins: whether a word holds several elements.
+        corrects: whether panels of B have column sums behind them.
+        bias_dims: the dims that move the bias.
+    """
+
+    nest: Nest
+    packs_a: bool
+    packs_b: bool
+    is_ahead: bool
+    fills: bool
+    prefetches: bool
+    a_transposed: bool
+    b_transposed: bool
+    joins: bool
+    corrects: bool
+    bias_dims: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, problem: Problem, schedule: Schedule, nest: Nest, strides: Strides, how: Arithmetic
+    ) -> "Structure":
+        """That of `schedule` on `problem`, with the loops of `nest`."""
+        return cls(
+            nest=nest,
+            packs_a=schedule.packs("A"),
+            packs_b=schedule.packs("B"),
+            is_ahead=is_packed_ahead(problem, "B") and schedule.packs("B"),
+            fills=strides.words.filled_row > 0,
+            prefetches=bool(schedule.prefetches),
+            a_transposed=strides.a.is_transposed,
+            b_transposed=strides.b.is_transposed,
+            joins=how.depth > 1,
+            corrects=how.offset,
+            bias_dims=tuple(strides.bias),
+        )
+
+    @property
+    def space(self) -> IterationSpace:
+        """The dims and their roles."""
+        return self.nest.space
+
+    @property
+    def is_conv(self) -> bool:
+        """Whether A is an image."""
+        return self.space.image == "A"
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether several threads run it."""
+        return len(self.nest.parts) > 1
+
+    def lead(self, operand: str) -> tuple[str, ...]:
+        """The dims of `lead` that move an operand."""
+        return tuple(d for d in self.space.lead if d in self.space.operand_dims[operand])

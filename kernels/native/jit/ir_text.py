@@ -1,0 +1,50 @@
+"""A micro-kernel and its packs as LLVM IR that stands alone."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from kernels.native.jit.functions import emit_all
+from kernels.native.microkernels.specs import MicroKernel
+from kernels.native.microkernels.use import ANYHOW, Use
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """The functions of a micro-kernel as text.
+
+    Attributes:
+        text: LLVM IR.
+        functions: the name of each function in `text`, by its name in the driver.
+    """
+
+    text: str
+    functions: dict[str, str]
+
+
+def kernel_text(kernel: MicroKernel, use: Use = ANYHOW) -> KernelText:
+    """The IR of a micro-kernel for a use, with names that no other kernel in a process has."""
+    module = ir.Module("kernel")
+    functions = emit_all(module, kernel, use)
+    for function in functions:
+        function.linkage = "external"  # other modules have to find it when they are linked
+    text = _plain("\n".join(str(value) for value in module.globals.values()))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    names = {}
+    for function in functions:
+        short = function.name.removeprefix("tilewise_").removeprefix("kernel_")
+        names[short] = f"{function.name}_{digest}"
+        text = re.sub(rf"@{function.name}\b", f"@{names[short]}", text)
+    return KernelText(text, names)
+
+
+def _plain(text: str) -> str:
+    """Llvmlite's spelling without needless quotes, typed pointers and repeated zeros."""
+    text = re.sub(r'([%@])"([-\w$.]+)"', r"\1\2", text)
+    text = re.sub(r'^"?([-\w$.]+)"?:$', r"\1:", text, flags=re.MULTILINE)
+    text = re.sub(r"(<\d+ x \w+>|\b\w+)\*", "ptr", text)
+    text = re.sub(r"<(\w+ (?:0|0\.0|0x0+))(, \1)*>", "zeroinitializer", text)
+    text = re.sub(r"<(\w+ undef)(, \1)*>", "undef", text).replace("define external ", "define ")
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

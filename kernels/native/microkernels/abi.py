@@ -1,0 +1,77 @@
+"""What a driver and the functions that it calls agree on: their names, arguments and flags.
+
+All arguments are i64. The driver finds a function at the address that a parameter of the
+function's name holds.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
+
+from kernels.problem import Problem
+
+CALLED_BY_ALL = ("full", "edge", "pack_a_panel", "pack_b_panel", "copy_rows")
+"""What any driver may call, by the names of its parameters.
+
+The micro-kernel for whole tiles, and that for tiles which C cuts off; the packs of one strip of a
+transposed A, of one panel of B, and of rows of A.
+"""
+
+FILLING = "filling"
+"""The micro-kernel that fills a panel of B; for drivers that let it."""
+
+COPY_PATCHES = "copy_patches"
+"""The copy of pixels of an image's channels to rows of B; for drivers that gather patches."""
+
+FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES)
+"""All that a driver may call."""
+
+LOAD_C, ADD_BIAS, RELU = 1, 2, 4
+"""Flags of a call: what a tile starts from besides zero, and what ends it."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Arguments(Generic[T]):
+    """The arguments of a micro-kernel, in their order: as values in IR, or as printed text.
+
+    Attributes:
+        a, b, c, bias: addresses of the tile.
+        c_row: elements between rows of C.
+        a_tap_row, a_tap_col: words of A between rows and columns of the filter.
+        b_tap: words of B between filter taps.
+        tap_rows, tap_cols: rows and columns of the filter.
+        depth: words of the reduction.
+        flags: of `LOAD_C`, `ADD_BIAS` and `RELU`.
+        rows, cols: elements of C that exist.
+        beside: address of the correction that an offset A needs, or of the panel to fill.
+        ahead: address of the rows of B's next block that this call prefetches.
+        ahead_step: bytes between those rows.
+    """
+
+    a: T
+    b: T
+    c: T
+    bias: T
+    c_row: T
+    a_tap_row: T
+    a_tap_col: T
+    b_tap: T
+    tap_rows: T
+    tap_cols: T
+    depth: T
+    flags: T
+    rows: T
+    cols: T
+    beside: T
+    ahead: T
+    ahead_step: T
+
+
+ARGUMENTS = tuple(field.name for field in fields(Arguments))
+"""The names of a micro-kernel's arguments, in their order."""
+
+
+def epilogue_flags(problem: Problem) -> int:
+    """Which of `ADD_BIAS` and `RELU` the problem asks for."""
+    return ADD_BIAS * problem.has_bias | RELU * problem.has_relu

@@ -1,0 +1,21 @@
+"""The kinds of micro-kernel that there are, and which of them a schedule asks for."""
+
+from kernels.errors import LoweringError
+from kernels.native.microkernels.inner_product import InnerProduct
+from kernels.native.microkernels.outer_product import OuterProduct
+from kernels.native.microkernels.specs import MicroKernel
+from kernels.schedule import Schedule
+
+KINDS: tuple[type[MicroKernel], ...] = (InnerProduct, OuterProduct)
+
+
+def kind_of(schedule: Schedule) -> type[MicroKernel]:
+    """The kind that a schedule asks for.
+
+    Raises:
+        LoweringError: there is none for it.
+    """
+    for kind in KINDS:
+        if kind.serves(schedule):
+            return kind
+    raise LoweringError(f"no micro-kernel serves this schedule:\n{schedule}")

@@ -1,0 +1,169 @@
+"""The loops of an outer-product micro-kernel: over filter taps, and over the depth of a chunk.
+
+The accumulators are phis over the loops. In each step a column of A, one element at a time, is
+multiplied with a row of B, in vectors.
+"""
+
+from dataclasses import dataclass
+
+from kernels.native.ir.builder import Builder
+from kernels.native.ir.control import Loop, branch, turns
+from kernels.native.ir.dot_products import multiply_add
+from kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const
+from kernels.native.microkernels.abi import Arguments
+from kernels.native.microkernels.outer_product_spec import OuterProductSpec
+from kernels.native.microkernels.tile_of_c import TileOfC
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Where rows of B lie, and where they are copied to by a kernel that fills a panel."""
+
+    rows: Value
+    panel: Value
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Emits the loops over taps and over the depth of a chunk.
+
+    Attributes:
+        builder: where.
+        spec: the micro-kernel's.
+        arg: its arguments.
+        words: vectors of words.
+        tile: what is computed.
+        a_offsets: words from A's first row to each row of the tile.
+        fills: whether rows of B are read in place and copied to a panel.
+    """
+
+    builder: Builder
+    spec: OuterProductSpec
+    arg: Arguments[Value]
+    words: Vectors
+    tile: TileOfC
+    a_offsets: list[Value]
+    fills: bool
+
+    @property
+    def b_row(self) -> int:
+        """Words between rows of B where they are read."""
+        return self.spec.filled_row if self.fills else self.spec.b_row
+
+    def reduce(self, accumulators: list[Value]) -> list[Value]:
+        """The accumulators plus all products of the call."""
+        if not self.spec.taps:
+            weights = _Weights(self.arg.b, self.arg.beside)
+            return self._reduce_depth(accumulators, self.arg.a, weights, const(0))
+        b, v = self.builder, self.words
+        rows = Loop(b, accumulators, "tap.row")
+        a_row = v.offset(self.arg.a, b.mul(rows.index, self.arg.a_tap_row))
+        first_tap = b.mul(rows.index, self.arg.tap_cols)
+        cols = Loop(b, rows.carried, "tap.col")
+        a = v.offset(a_row, b.mul(cols.index, self.arg.a_tap_col))
+        tap = b.add(first_tap, cols.index)
+        weights = _Weights(
+            v.offset(self.arg.b, b.mul(tap, self.arg.b_tap)),
+            self._panel_row(self.arg.beside, b.mul(tap, self.arg.depth)),
+        )
+        turns = b.sdiv(self.arg.depth, const(self.spec.unroll))
+        done = self._reduce_depth(cols.carried, a, weights, b.mul(tap, turns))
+        done = cols.close(done, self.arg.tap_cols, 1)
+        return rows.close(done, self.arg.tap_rows, 1)
+
+    def _panel_row(self, panel: Value, row: Value) -> Value:
+        return self.words.offset(panel, self.builder.mul(row, const(self.spec.cols)))
+
+    def _reduce_depth(
+        self, accumulators: list[Value], a: Value, weights: _Weights, turn: Value
+    ) -> list[Value]:
+        """The unrolled loop over the chunk's depth, then the steps that are left one by one.
+
+        `turn` counts the iterations before it, each of which prefetched a row.
+        """
+        b, unroll, depth = self.builder, self.spec.unroll, self.arg.depth
+        rows = b.mul(turn, const(self.spec.how.depth))
+        ahead = b.add(self.arg.ahead, b.mul(rows, self.arg.ahead_step))
+        if unroll == 1:
+            return self._depth_loop(accumulators, a, weights, const(0), depth, 1, ahead)
+        whole = b.sub(depth, b.srem(depth, const(unroll)))
+        main = branch(
+            b,
+            b.icmp_signed(">", whole, const(0)),
+            lambda acc: self._depth_loop(acc, a, weights, const(0), whole, unroll, ahead),
+            accumulators,
+        )
+        left = b.sub(depth, whole)
+        return branch(
+            b,
+            b.icmp_signed(">", left, const(0)),
+            lambda acc: (
+                self._depth_loop(acc, a, weights, whole, left, 1)
+                if unroll > 2
+                else self._steps(acc, a, weights, whole, 1)
+            ),
+            main,
+        )
+
+    def _depth_loop(
+        self,
+        accumulators: list[Value],
+        a: Value,
+        weights: _Weights,
+        start: Value,
+        count: Value,
+        unroll: int,
+        ahead: Value | None = None,
+    ) -> list[Value]:
+        b = self.builder
+        loop = Loop(b, accumulators, f"depth.by{unroll}")
+        if ahead is not None and self.spec.prefetched:
+            self._prefetch_rows(ahead, turns(b, loop.index, unroll))
+        first = b.add(start, loop.index)
+        done = self._steps(loop.carried, a, weights, first, unroll)
+        return loop.close(done, count, unroll)
+
+    def _steps(
+        self, accumulators: list[Value], a: Value, weights: _Weights, first: Value, count: int
+    ) -> list[Value]:
+        """So many steps of the reduction from `first` on, one after another."""
+        b = self.builder
+        a_step = self.words.offset(a, b.mul(first, const(self.spec.a_step)))
+        b_step = _Weights(
+            self.words.offset(weights.rows, b.mul(first, const(self.b_row))),
+            self._panel_row(weights.panel, first),
+        )
+        for u in range(count):
+            accumulators = self._outer_product(accumulators, a_step, b_step, u)
+        return accumulators
+
+    def _prefetch_rows(self, ahead: Value, turn: Value) -> None:
+        """The rows of B's next block that become one row of words."""
+        b, deep = self.builder, self.spec.how.depth
+        for r in range(deep):
+            row = b.add(b.mul(turn, const(deep)), const(r))
+            at = b.add(ahead, b.mul(row, self.arg.ahead_step))
+            for line in range(self.spec.prefetched):
+                self.tile.v.prefetch_to_l2(b.add(at, const(line * LINE_BYTES)))
+
+    def _outer_product(
+        self, acc: list[Value], a_step: Value, b_step: _Weights, u: int
+    ) -> list[Value]:
+        spec, v, vectors = self.spec, self.words, self.tile.vectors
+        masks = [None] * vectors if spec.b_packed else self.tile.col_masks
+        row = [
+            v.load(v.at(b_step.rows, u * self.b_row + j * spec.lanes), masks[j])
+            for j in range(vectors)
+        ]
+        if self.fills:
+            for j in range(vectors):
+                v.store(row[j], v.at(b_step.panel, u * spec.cols + j * spec.lanes))
+        out: list[Value] = []
+        for i in range(spec.rows):
+            at = v.at(v.offset(a_step, self.a_offsets[i]), u * spec.a_step)
+            column = v.load_splat(at)
+            out += [
+                multiply_add(self.tile.v, spec.how, column, row[j], acc[i * vectors + j])
+                for j in range(vectors)
+            ]
+        return out

@@ -1,0 +1,95 @@
+"""What drivers take: every parameter has a value, and those who call agree with what is called."""
+
+import ast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.native.driver.parameters import (
+    BARRIER,
+    COUNT,
+    PARTS,
+    REPEAT,
+    Addresses,
+    bounds,
+    fixed_parameters,
+    names_of,
+)
+from kernels.native.language.definitions import language
+from kernels.native.microkernels.abi import ARGUMENTS, FUNCTIONS
+from kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
+from kernels.native.packing.patches import PATCHES_ARGUMENTS
+from kernels.native.plan import Plan, plan
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Parallel, Register, Schedule
+from kernels.target import Target
+from tests.kernels.strategies import problems, schedules
+
+GIVEN = {
+    "full": ARGUMENTS,
+    "edge": ARGUMENTS,
+    "filling": ARGUMENTS,
+    "pack_a_panel": PANEL_ARGUMENTS,
+    "pack_b_panel": PANEL_ARGUMENTS,
+    "copy_rows": ROWS_ARGUMENTS,
+    "copy_patches": PATCHES_ARGUMENTS,
+}
+"""What each function that a driver calls is given."""
+
+
+def without_a_value(planned: Plan) -> set[str]:
+    threads = {BARRIER, PARTS, *(edge for dim in planned.nest.parts[0] for edge in bounds(dim))}
+    known = {*names_of(Addresses), *FUNCTIONS, *planned.sizes, *threads}
+    return set(planned.source.parameters) - known
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_every_parameter_has_a_value(data: st.DataObject, host: Target) -> None:
+    problem = data.draw(problems)
+    planned = plan(problem, data.draw(schedules(problem, host)), host)
+    assert not without_a_value(planned)
+    assert len(set(planned.source.parameters)) == len(planned.source.parameters)
+
+
+def test_threads_have_parameters_of_their_own(host: Target) -> None:
+    problem = parse_problem("matmul:m=64,n=64,k=8,dtype=f32")
+    planned = plan(problem, Schedule((Parallel("m", 2), Pack("B"), Register(4, 16))), host)
+    assert {BARRIER, PARTS, "m_first", "m_end"} <= set(planned.source.parameters)
+    assert not without_a_value(planned)
+
+
+@pytest.mark.parametrize("fills", [False, True])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_those_of_all_drivers_come_first_and_in_one_order(fills: bool, parallel: bool) -> None:
+    least = fixed_parameters(packs_image=False, gathers=False, fills=False, is_parallel=False)
+    more = fixed_parameters(packs_image=True, gathers=False, fills=fills, is_parallel=parallel)
+    assert more[: len(least)] == least
+    assert least[: len(names_of(Addresses))] == names_of(Addresses)
+    assert {COUNT, REPEAT} <= set(least)
+
+
+def calls(tree: ast.AST) -> list[ast.Call]:
+    """The calls through an address."""
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [c for c in found if isinstance(c.func, ast.Name) and c.func.id == "call_address"]
+
+
+def test_the_language_gives_packs_as_many_arguments_as_they_take() -> None:
+    taken = {"pack_panel": PANEL_ARGUMENTS, **GIVEN}
+    for function in language().functions.values():
+        for call in calls(function):
+            assert len(call.args) - 1 == len(taken[ast.unparse(call.args[0])])
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_drivers_give_functions_as_many_arguments_as_they_take(
+    data: st.DataObject, host: Target
+) -> None:
+    problem = data.draw(problems)
+    planned = plan(problem, data.draw(schedules(problem, host)), host)
+    for call in calls(ast.parse(planned.source.text)):
+        name = ast.unparse(call.args[0])
+        assert len(call.args) - 1 == len(GIVEN["full" if name == "kernel" else name])
