@@ -22,6 +22,7 @@ check: .venv/installed-dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
 format: .venv/installed-dev

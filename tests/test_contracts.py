@@ -1,0 +1,73 @@
+"""Each import contract of pyproject.toml fails when its rule is broken."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CONFIGURED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+BROKEN = {  # contract: a file, and the import that it must not have
+    "packages": ("search/budget.py", "import service.errors"),
+    "acyclic": ("search/space/points.py", "import search.space.tiles, search.space.space"),
+    "kernels": ("kernels/problem/model.py", "import kernels.arithmetic"),
+    "native": ("kernels/native/ir/builder.py", "import kernels.native.plan"),
+    "mlir": ("kernels/mlir/payload/form.py", "import kernels.mlir.cpu.notes"),
+    "search": ("search/runner/processors.py", "import search.finals.rounds"),
+    "choosing": ("search/samplers/grid.py", "import search.timing.cold"),
+    "measuring": ("search/peers/screen.py", "import search.space.space"),
+    "service": ("service/db/models.py", "import service.jobs.lease"),
+    "tilewise": ("tilewise/errors.py", "import tilewise.client"),
+}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages and their contracts, for a test to change."""
+    place = tmp_path_factory.mktemp("contracts")
+    for package in CONFIGURED["root_packages"]:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, place / package, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", place)
+    return place
+
+
+def lint(folder: Path, contract: str) -> "subprocess.CompletedProcess[str]":
+    program = "import sys; from importlinter.cli import lint_imports_command as run; run()"
+    return subprocess.run(
+        [sys.executable, "-c", program, "--no-cache", "--no-logo", "--contract", contract],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_contract_is_broken_here() -> None:
+    assert set(BROKEN) == {contract["id"] for contract in CONFIGURED["contracts"]}
+
+
+@pytest.mark.parametrize("contract", BROKEN)
+def test_a_contract_fails_when_its_rule_is_broken(contract: str, copied: Path) -> None:
+    name, line = BROKEN[contract]
+    path = copied / name
+    text = path.read_text()
+    assert lint(copied, contract).returncode == 0
+    path.write_text(f"{text}\n{line}\n")
+    try:
+        done = lint(copied, contract)
+    finally:
+        path.write_text(text)
+    assert done.returncode == 1
+    assert "BROKEN" in done.stdout
+
+
+def test_a_new_room_has_to_be_placed(copied: Path) -> None:
+    (copied / "search" / "elsewhere.py").write_text("")
+    done = lint(copied, "search")
+    (copied / "search" / "elsewhere.py").unlink()
+    assert done.returncode == 1
+    assert "search.elsewhere" in done.stdout
