@@ -65,12 +65,9 @@ def tune(
 ) -> TuneResult:
     """Search for the fastest schedule of `problem` on `target`.
 
-    Trials that `store` holds count towards the budget and are not timed again; each
-    new one is in the store before it counts. While one is timed the next ones are
-    compiled, so the sampler is asked a few trials ahead of what it has been told.
-
-    A budget in seconds is for everything: the search ends early enough for what
-    `before_finals` does, and the rounds of the finals fill what is left.
+    Trials that `store` holds count towards the budget and are not timed again; each new one is in
+    the store before it counts. A budget in seconds is for everything: the search ends early enough
+    for what `before_finals` does, and the rounds of the finals fill what is left.
 
     Args:
         problem: what to compute.
@@ -96,24 +93,12 @@ def tune(
     model, starts = warmed(Model.shipped(Space(problem, target)), store)
     search = Exploration(model, request, store, starts, sampler=sampler)
     with make_runner(problem, target.canonical, request) as runner:
-        complete = True
-        for proposal in search.ahead(runner):
-            # However short the time, one candidate is tried, so that there is a result.
-            if (should_stop and should_stop()) or (search.trials and budget.search_is_over()):
-                complete = False
-                break
-            begun = time.monotonic()
-            trial = search.run(runner, proposal)
-            budget.took(time.monotonic() - begun)
-            budget.start_s = runner.start_s
-            if on_trial:
-                on_trial(trial, search.best)
+        complete = _explore(search, runner, budget, on_trial, should_stop)
         runner.settle()
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
         if on_phase:
             on_phase(Phase("finals", 0, 0))
-        to_end = [trial for trial in search.ranking() if trial.state == "timed"]
         finals = Finals(
             problem,
             request.peers,
@@ -125,6 +110,30 @@ def tune(
             evicting_s=cold_s,
             should_stop=should_stop,
         )
-        best, peers = finals.run(to_end)
-    trials = tuple(search.trials)
-    return TuneResult(best, trials, budget.spent_s, complete, peers)
+        best, peers = finals.run([t for t in search.ranking() if t.state == "timed"])
+    return TuneResult(best, tuple(search.trials), budget.spent_s, complete, peers)
+
+
+def _explore(
+    search: Exploration,
+    runner: CandidateRunner,
+    budget: Budget,
+    on_trial: OnTrial | None,
+    should_stop: Callable[[], bool] | None,
+) -> bool:
+    """Try candidates until the budget is spent; False where seconds or a caller ended it early.
+
+    While one is timed the next ones are compiled, so that the sampler is asked a few trials ahead
+    of what it has been told.
+    """
+    for proposal in search.ahead(runner):
+        # However short the time, one candidate is tried, so that there is a result.
+        if (should_stop and should_stop()) or (search.trials and budget.search_is_over()):
+            return False
+        begun = time.monotonic()
+        trial = search.run(runner, proposal)
+        budget.took(time.monotonic() - begun)
+        budget.start_s = runner.start_s
+        if on_trial:
+            on_trial(trial, search.best)
+    return True
