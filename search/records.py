@@ -236,3 +236,9 @@ class TuneResult:
     def count(self, state: TrialState) -> int:
         """Number of trials that ended in `state`."""
         return sum(t.state == state for t in self.trials)
+
+
+def time_us(trial: TrialRecord) -> float:
+    """The median time of a trial that ran."""
+    assert trial.measurement is not None
+    return trial.measurement.time_us

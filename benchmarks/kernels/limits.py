@@ -30,7 +30,7 @@ from kernels.target import Target, resolve
 from search.peers import available_peers
 from search.peers.variant import why_wrong
 from search.runner.child.session import Session
-from search.timing.measure import interleave
+from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
 
 F32 = tuple(f"matmul:m={n},n={n},k={n},dtype=f32" for n in (256, 512, 1024, 2048))

@@ -37,7 +37,8 @@ from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.records import TuneRequest
-from search.timing.measure import interleave, summarise
+from search.timing.interleave import interleave
+from search.timing.summary import summarise
 from tilewise.backends.base import Backend
 from tilewise.backends.choose import local_backend
 from tilewise.bench import read_suite

@@ -21,8 +21,8 @@ from kernels.system.children import child_command, child_environment
 from kernels.target import detect
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.runner.child_process import CandidateFailureError
 from search.runner.compilers import GIVE_WAY
+from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from search.space.space import Space
 

@@ -22,8 +22,7 @@ from benchmarks.searching.warm_start import searched, settled
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import detect
-from search.finals.finals import time_us
-from search.records import TuneRequest
+from search.records import TuneRequest, time_us
 from search.runner.runner import Runner
 
 PROBLEMS = (

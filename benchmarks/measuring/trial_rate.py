@@ -22,7 +22,7 @@ from kernels.problem import Problem, parse_problem
 from kernels.target import detect
 from search.engine.tune import tune
 from search.records import TuneRequest, TuneResult
-from search.runner.child_process import CandidateFailureError
+from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from service.db import schema, writing
 from service.db.session import make_engine, make_sessions

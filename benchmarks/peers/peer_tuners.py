@@ -37,7 +37,7 @@ from kernels.target import detect
 from kernels.target.model import Target
 from search.engine.tune import tune
 from search.records import TrialRecord, TuneRequest
-from search.runner.child_process import CandidateFailureError
+from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from search.space.points import Point
 from search.space.space import Space

@@ -36,7 +36,7 @@ from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord
 from search.replay.recording import Recording
-from search.runner.child_process import CandidateFailureError
+from search.runner.failures import CandidateFailureError
 from search.runner.protocol import Message
 from search.runner.runner import Runner
 from search.space.points import Point

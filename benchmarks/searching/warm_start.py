@@ -34,12 +34,11 @@ from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import detect
 from search.engine.exploration import Exploration
-from search.finals.finals import time_us
 from search.finals.rounds import rounds_of
 from search.model.analytical import Model
 from search.model.weights import Weights, shipped
-from search.records import Solved, TrialRecord, TuneRequest
-from search.runner.child_process import CandidateFailureError
+from search.records import Solved, TrialRecord, TuneRequest, time_us
+from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from search.space.space import Space
 from search.store import MemoryStore

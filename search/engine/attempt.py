@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from search.records import TrialRecord
-from search.runner.child_process import CandidateFailureError
+from search.runner.failures import CandidateFailureError
 from search.runner.protocol import Message
 from search.space.points import Point
 from search.space.space import Space
-from search.timing.measure import summarise
+from search.timing.summary import summarise
 
 
 def attempt(

@@ -4,44 +4,23 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Protocol
 
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 
 from search.engine.attempt import attempt
 from search.engine.study import Proposal, SearchStudy
-from search.finals.finals import time_us
 from search.model.analytical import Model
-from search.records import TrialRecord, TuneRequest
-from search.runner.protocol import Message
+from search.records import TrialRecord, TuneRequest, time_us
+from search.runner.interface import TrialRunner
 from search.space.points import Point
 from search.store import TrialStore
-from search.timing.turns import WORTH, is_near, is_usual
+from search.timing.pace import WORTH, is_near, is_usual
 
 
 def takes_over(trial: TrialRecord, paces: Sequence[float]) -> bool:
     """Whether a trial becomes the control: it was clearly faster, at a pace as usual as `paces`."""
     return trial.takes_over and is_usual(trial.pace or 1.0, paces)
-
-
-class TrialRunner(Protocol):
-    """What trials need of a runner; see `search.runner.runner.Runner`."""
-
-    @property
-    def ahead(self) -> int:
-        """How many candidates are worth preparing while one is timed."""
-        ...
-
-    def prepare(self, steps: list[Any]) -> None:
-        """Have a schedule compiled before its trial, while others are timed."""
-        ...
-
-    def trial(
-        self, steps: list[Any], best_s: float | None, control: Message | None = None
-    ) -> Message:
-        """Compile, check and time one schedule."""
-        ...
 
 
 @dataclass

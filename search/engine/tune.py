@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
 
 from optuna.samplers import BaseSampler
 
@@ -11,11 +10,12 @@ from kernels.problem import Problem
 from kernels.system.cache_folder import require_cache_dir
 from kernels.target.model import Target
 from search.budget import Budget
-from search.engine.exploration import Exploration, TrialRunner
-from search.finals.finals import Finals, FinalsRunner
+from search.engine.exploration import Exploration
+from search.finals.finals import Finals
 from search.model.analytical import Model
 from search.progress import OnPhase, Phase
 from search.records import TrialRecord, TuneRequest, TuneResult
+from search.runner.interface import CandidateRunner
 from search.runner.runner import Runner
 from search.space.space import Space
 from search.store import TrialStore
@@ -23,22 +23,7 @@ from search.timing.cold import evicting_s
 from search.transfer.warm_start import warmed
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
-
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
-
-
-class CandidateRunner(TrialRunner, FinalsRunner, Protocol):
-    """What the search needs of a runner; see `search.runner.runner.Runner`."""
-
-    @property
-    def start_s(self) -> float:
-        """Seconds that the start of the timing process took."""
-        ...
-
-    def settle(self) -> None:
-        """End whatever computes beside the timing."""
-        ...
-
 
 RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[CandidateRunner]]
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from math import log
 from statistics import median
-from typing import Any, Protocol
 
 from kernels.problem import Problem
 from search.budget import Budget
@@ -25,10 +24,12 @@ from search.finals.rounds import (
     over_quiet,
     rounds_of,
 )
-from search.records import Best, Measurement, TrialRecord
-from search.runner.child_process import CandidateFailureError
+from search.records import Best, Measurement, TrialRecord, time_us
+from search.runner.failures import CandidateFailureError
+from search.runner.interface import FinalsRunner
 from search.runner.protocol import Message
-from search.timing.measure import SAMPLE_S, sample_cost, summarise
+from search.timing.samples import SAMPLE_S, sample_cost
+from search.timing.summary import summarise
 
 FINALISTS = 4
 CONTENDERS = 12
@@ -43,25 +44,6 @@ QUIETER = 0.1  # of the logarithm of a pace: by so much the search has met quiet
 WAITING = 4  # further processes, at most, that wait for such times
 ENOUGH_PACES = 10  # to tell what the search has seen
 LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
-
-
-class FinalsRunner(Protocol):
-    """What the finals need of a runner."""
-
-    def finals(
-        self,
-        schedules: list[list[Any]],
-        rounds: int,
-        peers: bool,
-        placements: int = 1,
-        budget_s: float | None = None,
-    ) -> Message:
-        """Time finalists again."""
-        ...
-
-    def renew(self) -> None:
-        """Time in a fresh process from now on."""
-        ...
 
 
 @dataclass
@@ -274,9 +256,3 @@ class Finals:
             for index, trial in enumerate(finalists)
         )
         return [log(pace) - quiet for pace in self.paces]
-
-
-def time_us(trial: TrialRecord) -> float:
-    """The median time of a trial that ran."""
-    assert trial.measurement is not None
-    return trial.measurement.time_us

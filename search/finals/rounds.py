@@ -18,7 +18,8 @@ from statistics import fmean, median, stdev
 from kernels.statistics import median_interval
 from search.records import Measurement
 from search.runner.protocol import Message
-from search.timing.measure import LEAST_SAMPLES, summarise
+from search.timing.measure import LEAST_SAMPLES
+from search.timing.summary import summarise
 
 PLACEMENT_ROUNDS = 500
 """More than are timed on a placement; its rounds are counted from a multiple of this."""

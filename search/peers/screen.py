@@ -13,7 +13,7 @@ from kernels.oracle.tolerance import Expected
 from kernels.problem import Problem
 from search.peers import iree, onednn, openblas
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
-from search.timing.measure import settle
+from search.timing.samples import settle
 
 MAKERS: dict[str, Callable[[Problem, Operands, int], list[Variant]]] = {
     "openblas": openblas.variants,

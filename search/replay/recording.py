@@ -21,7 +21,7 @@ from kernels.target.model import Target
 from search.errors import RecordingError
 from search.records import Solved, TrialRecord
 from search.space.points import Value
-from search.timing.measure import summarise
+from search.timing.summary import summarise
 
 FORMAT = 1
 NS = 1e9

@@ -25,7 +25,7 @@ from search.records import TrialRecord, TuneRequest
 from search.replay.recording import Recording
 from search.space.points import Point
 from search.space.space import Space
-from search.timing.measure import summarise
+from search.timing.summary import summarise
 
 SLOWER = 1.25  # a search stops timing what is so many times slower than the best
 

@@ -20,25 +20,11 @@ from kernels.system.children import (
 )
 from kernels.system.patience import Patience
 from search.errors import RunnerError
-from search.records import FailureClass
+from search.runner.failures import CandidateFailureError
 from search.runner.protocol import Message, read_message, write_message
 
 WATCH_S = 0.05
 LAST_WORDS_S = 5.0
-
-
-class CandidateFailureError(Exception):
-    """A candidate failed.
-
-    Attributes:
-        kind: its class.
-        index: which of several finalists it was; None where that is not known.
-    """
-
-    def __init__(self, kind: FailureClass, message: str, index: int | None = None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.index = index
 
 
 @dataclass

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from search.runner.child_process import CandidateFailureError, ChildProcess
+from search.runner.child_process import ChildProcess
+from search.runner.failures import CandidateFailureError
 from search.runner.protocol import Message
 
 MOST_COMPILERS = 2

@@ -22,29 +22,19 @@ different amounts, and what is wrong of the known time would be wrong of every p
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from math import log, sqrt
 from statistics import fmean, median
 from typing import ClassVar
 
-from search.timing.measure import (
-    DECIDE_AFTER,
-    FEW_SAMPLES,
-    LEAST_SAMPLES,
-    LONG_RUN_S,
-    OUT_OF_REACH,
-    PATIENCE,
-    VERY_LONG_RUN_S,
-    WIDTH,
-    Run,
-    Samples,
-    is_narrow,
-)
+from search.timing.control import Bounds, Control, Paced
+from search.timing.measure import DECIDE_AFTER, FEW_SAMPLES, LEAST_SAMPLES, OUT_OF_REACH, PATIENCE
+from search.timing.pace import STEADY, WORTH
+from search.timing.samples import LONG_RUN_S, VERY_LONG_RUN_S, Run, Samples
+from search.timing.summary import WIDTH, is_narrow
 
-WORTH = 0.93  # of the control's time: more than luck; a candidate as fast takes its place
-STEADY = 0.03  # between the ratios of rounds: more than they spread while the pace stays
 MOST_ROUNDS = 9
 TWICE = 2  # samples of a short run in one turn: the first of them meets what the other side left
 LEAST_SHORT_ROUNDS, MOST_SHORT_ROUNDS = 4, 10
@@ -57,63 +47,6 @@ def fastest(seconds: Iterable[float]) -> float:
     return fmean(ordered[: max(1, round(FASTEST * len(ordered)))])
 
 
-def is_usual(pace: float, others: Sequence[float]) -> bool:
-    """Whether the machine ran about as it did in most other trials; so it did in the first."""
-    return not others or is_near(pace, median(others))
-
-
-def is_near(pace: float, usual: float) -> bool:
-    """Whether two paces differ by no more than rounds do while the pace stays."""
-    return abs(log(pace / usual)) < STEADY
-
-
-@dataclass(frozen=True)
-class Control:
-    """A run whose time is known.
-
-    Attributes:
-        run: it.
-        seconds: what one takes at pace 1.
-        repeat: runs in one sample.
-    """
-
-    run: Run
-    seconds: float
-    repeat: int
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What a candidate's time means, in seconds at pace 1.
-
-    Attributes:
-        stop_above_s: what is no longer interesting.
-        behind_s: what the finals will not have.
-    """
-
-    stop_above_s: float
-    behind_s: float
-
-
-@dataclass(frozen=True)
-class Paced:
-    """What came of timing a candidate beside a control.
-
-    Attributes:
-        samples: of the candidate, as they were.
-        stopped: whether it was given up early.
-        pace: of the machine meanwhile: how many times longer than usual everything took. The
-            samples' median over it is the candidate's time. None where nothing told it.
-        takes_over: whether it may be the control: it was clearly faster at both looks, the
-            second of which its pace is of.
-    """
-
-    samples: Samples
-    stopped: bool
-    pace: float | None
-    takes_over: bool = False
-
-
 def measure_beside(
     control: Control, run: Run, samples: Samples, limits: Bounds, budget_s: float
 ) -> Paced:
@@ -122,7 +55,7 @@ def measure_beside(
     Args:
         control: what the pace is read from.
         run: the candidate, warmed up.
-        samples: of it, as `search.timing.measure.start` made them; of a very long run with its
+        samples: of it, as `search.timing.samples.start` made them; of a very long run with its
             first.
         limits: from where fewer samples do.
         budget_s: seconds of one look; slow or disturbed runs stretch it `PATIENCE` times at most.

@@ -10,7 +10,7 @@ from kernels.problem import Matmul, parse_problem
 from kernels.target import detect
 from search.model.weights import DEFAULT_WEIGHTS, FITTED_WEIGHTS
 from search.records import Measurement, Solved, TrialRecord
-from search.runner.child_process import CandidateFailureError
+from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from search.space.space import Space
 from search.transfer.nearness import distance

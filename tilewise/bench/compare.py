@@ -6,10 +6,11 @@ from typing import Any, Protocol
 from kernels.problem import Problem
 from search.errors import RunnerError
 from search.records import Measurement
-from search.runner.child_process import CandidateFailureError
+from search.runner.failures import CandidateFailureError
+from search.runner.limits import Limits
 from search.runner.protocol import Message
-from search.runner.runner import Limits, Runner
-from search.timing.measure import summarise
+from search.runner.runner import Runner
+from search.timing.summary import summarise
 from tilewise.bench.report import Compared, PeerSpeed
 from tilewise.bench.suite import Entry
 

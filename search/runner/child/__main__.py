@@ -5,9 +5,10 @@ It may hang, crash or be killed at any moment without harm to the search.
 
 from collections.abc import Callable
 
-from search.runner.child.serve import answer_all, failure_of
+from search.runner.child.serve import answer_all
 from search.runner.child.session import Session
 from search.runner.child.trial import trial
+from search.runner.failures import failure_of
 from search.runner.protocol import Message
 
 

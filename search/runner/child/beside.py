@@ -7,7 +7,8 @@ from search.peers.screen import Bench, screen
 from search.peers.variant import PeerAbsentError
 from search.runner.child.session import Session
 from search.runner.protocol import Message
-from search.timing.measure import Run, Samples, interleave, sample_cost
+from search.timing.interleave import interleave
+from search.timing.samples import Run, Samples, sample_cost
 
 LEAST_ROUNDS, MOST_ROUNDS = 7, 25
 

@@ -9,7 +9,8 @@ from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.model import Target
-from search.runner.child.serve import answer_all, failure_of
+from search.runner.child.serve import answer_all
+from search.runner.failures import failure_of
 from search.runner.protocol import Message
 
 

@@ -9,11 +9,12 @@ from kernels.native.executable import Executable
 from kernels.schedule import Schedule
 from search.peers import available_peers
 from search.peers.variant import Variant, why_wrong
-from search.runner.child.serve import FailureError
 from search.runner.child.session import Session
+from search.runner.failures import FailureError
 from search.runner.protocol import Message
 from search.timing.cold import in_turn
-from search.timing.measure import Run, interleave
+from search.timing.interleave import interleave
+from search.timing.samples import Run
 
 
 def finals(

@@ -9,33 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO, TypeVar
 
-from kernels.errors import LoweringError, ScheduleError
 from search.runner.protocol import Message, read_message, write_message
 
 State = TypeVar("State")
-
-
-class FailureError(Exception):
-    """A candidate's failure with its class, and which of several it was."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.index = 0
-
-
-def failure_of(error: Exception) -> Message:
-    """The answer that stands for a candidate's failure, with its class."""
-    match error:
-        case FailureError():
-            return {"failure": error.kind, "message": str(error), "index": error.index}
-        case ScheduleError():
-            return {"failure": "constraint", "message": str(error)}
-        case LoweringError():
-            return {"failure": "compile", "message": str(error)}
-        case MemoryError():
-            return {"failure": "memory", "message": str(error) or "out of memory"}
-    return {"failure": "runtime", "message": f"{type(error).__name__}: {error}"}
 
 
 def private_output() -> BinaryIO:

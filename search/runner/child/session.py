@@ -17,7 +17,7 @@ from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.runner.child.compiler import compiled
-from search.runner.child.serve import FailureError
+from search.runner.failures import FailureError
 from search.runner.protocol import Message
 from search.timing.cold import (
     MOST_COPIED_BYTES,
@@ -27,8 +27,8 @@ from search.timing.cold import (
     largest_cache,
     least_s,
 )
-from search.timing.measure import Run
-from search.timing.turns import Control
+from search.timing.control import Control
+from search.timing.samples import Run
 
 if TYPE_CHECKING:  # peers are loaded with the first request for one
     from search.peers.screen import Timed

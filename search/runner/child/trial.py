@@ -7,16 +7,10 @@ from kernels.errors import LoweringError, ScheduleError
 from search.runner.child.session import Session
 from search.runner.protocol import Message
 from search.timing.cold import evicting_s
-from search.timing.measure import (
-    LEAST_SAMPLES,
-    LONG_RUN_S,
-    SAMPLE_S,
-    VERY_LONG_RUN_S,
-    Samples,
-    measure,
-    start,
-)
-from search.timing.turns import Bounds, Control, Paced, measure_beside
+from search.timing.control import Bounds, Control, Paced
+from search.timing.measure import LEAST_SAMPLES, measure
+from search.timing.samples import LONG_RUN_S, SAMPLE_S, VERY_LONG_RUN_S, Samples, start
+from search.timing.turns import measure_beside
 
 TRIAL_BUDGET_S = 0.08
 CLEARLY_SLOWER = 1.25

@@ -10,7 +10,7 @@ from search.model.prior import prior_points
 from search.records import TrialRecord, TuneRequest
 from search.space.space import Space
 from search.store import MemoryStore
-from search.timing.measure import summarise
+from search.timing.summary import summarise
 from tests.search.engine.test_tune import SQUARE, TARGET
 
 SPACE = Space(SQUARE, TARGET)

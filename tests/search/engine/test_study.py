@@ -24,7 +24,7 @@ from search.records import SAMPLERS, TrialRecord, TuneRequest
 from search.samplers.history import SCHEDULE
 from search.samplers.points import point_of
 from search.space.space import Space
-from search.timing.measure import summarise
+from search.timing.summary import summarise
 from tests.search.samplers.landscape import beside, seconds, timed
 from tests.search.targets import SQUARE, WIDE
 

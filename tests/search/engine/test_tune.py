@@ -10,10 +10,10 @@ from search.engine.tune import local_runner, tune
 from search.errors import BudgetError
 from search.finals.finals import CONTENDERS, FINALISTS
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
-from search.runner.child_process import CandidateFailureError
+from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from search.store import MemoryStore
-from search.timing.turns import WORTH
+from search.timing.pace import WORTH
 from tests.search.engine.faults import propose_rows
 from tests.search.runner import faulty_child
 from tests.search.runner.patience import Patient

@@ -11,7 +11,7 @@ from search.budget import Budget
 from search.engine.tune import tune
 from search.finals.finals import CONTENDERS, ENOUGH_PACES, FINALISTS, PLACEMENTS, WAITING
 from search.records import TuneRequest
-from search.runner.child_process import CandidateFailureError
+from search.runner.failures import CandidateFailureError
 from search.store import MemoryStore
 from search.timing.measure import DECIDE_AFTER
 from tests.search.engine.test_tune import SQUARE, TARGET, FakeRunner, Long

@@ -15,7 +15,7 @@ from search.finals.rounds import (
     over_quiet,
     student,
 )
-from search.timing.measure import summarise
+from search.timing.summary import summarise
 
 FLOPS = 1_000_000
 Levels = list[float]

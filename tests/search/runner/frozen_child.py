@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from search.runner.child.serve import answer_all
-from search.runner.child_process import CandidateFailureError, ChildProcess
+from search.runner.child_process import ChildProcess
+from search.runner.failures import CandidateFailureError
 from search.runner.protocol import Message
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.schedule import Schedule
+from search.runner.limits import Limits
 from search.runner.protocol import Message
-from search.runner.runner import Limits, Runner
+from search.runner.runner import Runner
 from tests.search.runner.faulty_child import HANG
 
 HANGS_S = 2.0

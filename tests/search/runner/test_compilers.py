@@ -10,8 +10,8 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.runner import compilers, processors
 from search.runner import runner as runner_module
-from search.runner.child_process import CandidateFailureError
 from search.runner.compilers import Compilers
+from search.runner.failures import CandidateFailureError
 from search.runner.processors import Claim, claim
 from search.runner.runner import Runner
 from tests.search.runner import faulty_compiler

@@ -9,9 +9,9 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.runner.child import finals as final_rounds
 from search.runner.child.finals import finals
-from search.runner.child.serve import FailureError
 from search.runner.child.session import Session
-from search.timing.measure import Samples
+from search.runner.failures import FailureError
+from search.timing.samples import Samples
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 PEAK_S = 0.25

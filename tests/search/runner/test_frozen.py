@@ -12,7 +12,8 @@ import pytest
 
 from kernels.system.children import child_command, child_environment
 from kernels.system.patience import MOST_STEP_S, Patience, is_stopped
-from search.runner.child_process import CandidateFailureError, ChildProcess
+from search.runner.child_process import ChildProcess
+from search.runner.failures import CandidateFailureError
 
 LIMIT_S = 5.0
 FROZEN_S = LIMIT_S + 1.0

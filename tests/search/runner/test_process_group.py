@@ -5,7 +5,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from search.runner.child_process import CandidateFailureError, ChildProcess
+from search.runner.child_process import ChildProcess
+from search.runner.failures import CandidateFailureError
 from tests.search.runner.leaving_child import CODE
 from tests.service.processes import wait_until
 

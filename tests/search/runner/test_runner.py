@@ -12,8 +12,9 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.system.children import ONE_THREAD
 from kernels.target import detect
 from search.errors import RunnerError
-from search.runner.child_process import CandidateFailureError
-from search.runner.runner import PARK_EARLY, Runner
+from search.runner.failures import CandidateFailureError
+from search.runner.limits import PARK_EARLY
+from search.runner.runner import Runner
 from tests.search.runner import faulty_child
 from tests.search.runner.patience import LIMITS, Patient
 

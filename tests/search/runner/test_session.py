@@ -8,8 +8,8 @@ from kernels.problem import parse_problem
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.runner.child import session as module
-from search.runner.child.serve import FailureError
 from search.runner.child.session import Session
+from search.runner.failures import FailureError
 
 TEXT = "matmul:m=24,n=40,k=16,dtype=f32"
 

@@ -8,7 +8,8 @@ import pytest
 from search.runner.child import trial as module
 from search.runner.child.trial import BEHIND, CLEARLY_SLOWER, FIRST_RUN, trial
 from search.timing import turns
-from search.timing.measure import LEAST_SAMPLES, Run
+from search.timing.measure import LEAST_SAMPLES
+from search.timing.samples import Run
 from tests.search.timing.test_measure import Clocks
 
 BEST_S = 5e-3

@@ -10,7 +10,7 @@ from search.records import TrialRecord
 from search.samplers.points import distributions, point_of
 from search.space.points import Point
 from search.space.space import Space
-from search.timing.measure import summarise
+from search.timing.summary import summarise
 
 
 def timed(space: Space, number: int, point: Point, seconds: float) -> TrialRecord:

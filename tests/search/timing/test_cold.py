@@ -8,7 +8,7 @@ from kernels.problem import Matmul
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.runner.runner import Runner
-from search.timing import cold, measure
+from search.timing import cold, interleave, samples
 from search.timing.cold import (
     LEAST_BUFFER,
     MOST_COPIES,
@@ -78,22 +78,22 @@ def test_every_cold_sample_comes_after_a_walk_and_touches_each_copy_once() -> No
     log: list[str] = []
     mode = LoggedWalks(3, np.zeros(1), log)
     run = in_turn([lambda _r, n=n: log.append(n) or time.sleep(1e-4) for n in "abc"])
-    samples = measure.start(run, 2, mode)
+    taken = samples.start(run, 2, mode)
     log.clear()
     begin = time.perf_counter()
     for _ in range(3):
-        samples.take(run)
+        taken.take(run)
     spent = time.perf_counter() - begin
     assert "".join(log) == "|abc|abc|abc"
-    assert all(t >= 1e-4 for t in samples.times), "the time of one run, not of the turn"
-    assert 3 * sum(samples.times) <= spent
+    assert all(t >= 1e-4 for t in taken.times), "the time of one run, not of the turn"
+    assert 3 * sum(taken.times) <= spent
 
 
 def test_interleaved_rounds_are_cold_too() -> None:
     log: list[str] = []
     mode = LoggedWalks(1, np.zeros(1), log)
     runs = [lambda _r, n=n: log.append(n) for n in "ab"]
-    measure.interleave(runs, 2, 1, mode)
+    interleave.interleave(runs, 2, 1, mode)
     assert "".join(log).endswith("|a|b|b|a")
 
 

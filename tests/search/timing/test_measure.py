@@ -7,8 +7,10 @@ from statistics import median
 import pytest
 
 from kernels.statistics import median_interval
-from search.timing import measure
-from search.timing.measure import PREEMPTED_S, Samples, interleave, summarise
+from search.timing import measure, samples, summary
+from search.timing.interleave import interleave
+from search.timing.samples import PREEMPTED_S, Samples
+from search.timing.summary import summarise
 
 
 class Clocks:
@@ -19,7 +21,7 @@ class Clocks:
         monkeypatch.setattr(measure.time, "perf_counter", lambda: self.wall)
         monkeypatch.setattr(measure.time, "thread_time", lambda: self.thread)
 
-    def run_of(self, seconds: float, taken_away: Sequence[float] = ()) -> measure.Run:
+    def run_of(self, seconds: float, taken_away: Sequence[float] = ()) -> samples.Run:
         """Runs of so many seconds, the first few of them preempted for so long."""
         away = iter(taken_away)
 
@@ -29,7 +31,7 @@ class Clocks:
 
         return run
 
-    def waiting(self, seconds: float) -> measure.Run:
+    def waiting(self, seconds: float) -> samples.Run:
         """Runs that take so many seconds, in which the thread has no processor."""
 
         def run(repeat: int) -> None:
@@ -145,9 +147,9 @@ def test_a_candidate_that_is_behind_gets_few_samples_and_is_not_called_stopped(
 @pytest.mark.parametrize("few", [True, False])
 def test_an_interval_is_narrow_when_its_half_is(few: bool) -> None:
     for width, narrow in ((1.9, True), (2.1, False)):
-        ends = [1 - width * measure.WIDTH / 2, 1 + width * measure.WIDTH / 2]
+        ends = [1 - width * summary.WIDTH / 2, 1 + width * summary.WIDTH / 2]
         within = [0.9, *ends * 4, 1.0, 1.1] if not few else [*ends, 1.0]
-        assert measure.is_narrow(within) == narrow
+        assert summary.is_narrow(within) == narrow
 
 
 def test_of_rounds_that_are_late_two_are_timed_anyway(clocks: Clocks) -> None:
@@ -168,15 +170,15 @@ def test_samples_that_spread_are_taken_until_the_interval_is_narrow_or_the_budge
 
     most, _ = measure.measure(spread, 1.0)
     assert len(most.times) == measure.MOST_SAMPLES
-    assert not measure.is_narrow(most.times)
+    assert not summary.is_narrow(most.times)
     until, _ = measure.measure(spread, 0.03)
     assert measure.LEAST_SAMPLES < len(until.times) < measure.MOST_SAMPLES
 
 
 def test_short_runs_are_repeated_within_a_sample(clocks: Clocks) -> None:
-    assert measure.start(clocks.run_of(2e-6)).repeat == 250
-    assert measure.start(clocks.run_of(2e-3)).repeat == 1
-    assert measure.start(clocks.run_of(2e-6), threads=2).repeat == 250
+    assert samples.start(clocks.run_of(2e-6)).repeat == 250
+    assert samples.start(clocks.run_of(2e-3)).repeat == 1
+    assert samples.start(clocks.run_of(2e-6), threads=2).repeat == 250
 
 
 @pytest.mark.parametrize("seconds", [10e-3, 60e-3])
@@ -185,7 +187,7 @@ def test_a_short_run_that_is_preempted_is_not_taken_for_a_long_one(
     preempted: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken_away = [0.0] * preempted + [seconds]
-    assert measure.start(Clocks(monkeypatch).run_of(2e-6, taken_away)).repeat == 250
+    assert samples.start(Clocks(monkeypatch).run_of(2e-6, taken_away)).repeat == 250
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,7 @@ def test_a_run_that_waits_is_repeated_by_the_time_that_passes(
         clocks.wall += repeat * wall_s
         clocks.thread += repeat * thread_s
 
-    assert measure.start(run).repeat == repeat
+    assert samples.start(run).repeat == repeat
     assert clocks.wall < 0.2
 
 
@@ -240,7 +242,7 @@ def test_hot_is_a_run_after_one_of_its_own_kind(monkeypatch: pytest.MonkeyPatch)
     slower = {name: clocks.run_of(2e-3) for name in "ab"}
     usual = {name: clocks.run_of(1e-3) for name in "ab"}
 
-    def run_of(name: str) -> measure.Run:
+    def run_of(name: str) -> samples.Run:
         def run(repeat: int) -> None:
             for _ in range(repeat):
                 (usual if last[0] == name else slower)[name](1)
@@ -275,9 +277,9 @@ def test_on_one_thread_nothing_comes_between_the_samples(monkeypatch: pytest.Mon
 
 
 def test_the_cost_of_a_sample_counts_what_comes_before_it() -> None:
-    assert measure.sample_cost(1e-6, 1) == pytest.approx(measure.SAMPLE_S, rel=0.01)
-    assert measure.sample_cost(0.4e-3, 1) == pytest.approx(0.9e-3)
-    assert measure.sample_cost(3e-3, 1) == 6e-3
-    assert measure.sample_cost(1.0, 1) == 1.0
-    assert measure.sample_cost(3e-3, 1, is_cold=True) == 3e-3
-    assert measure.sample_cost(1.0, 2) == 2.0 + measure.PAUSE_S
+    assert samples.sample_cost(1e-6, 1) == pytest.approx(samples.SAMPLE_S, rel=0.01)
+    assert samples.sample_cost(0.4e-3, 1) == pytest.approx(0.9e-3)
+    assert samples.sample_cost(3e-3, 1) == 6e-3
+    assert samples.sample_cost(1.0, 1) == 1.0
+    assert samples.sample_cost(3e-3, 1, is_cold=True) == 3e-3
+    assert samples.sample_cost(1.0, 2) == 2.0 + samples.PAUSE_S

@@ -6,16 +6,10 @@ from statistics import median
 import pytest
 
 from search.timing import measure, turns
-from search.timing.measure import FEW_SAMPLES, VERY_LONG_RUN_S, Run, Samples
-from search.timing.turns import (
-    LEAST_SHORT_ROUNDS,
-    MOST_SHORT_ROUNDS,
-    Bounds,
-    Control,
-    Paced,
-    fastest,
-    measure_beside,
-)
+from search.timing.control import Bounds, Control, Paced
+from search.timing.measure import FEW_SAMPLES
+from search.timing.samples import VERY_LONG_RUN_S, Run, Samples
+from search.timing.turns import LEAST_SHORT_ROUNDS, MOST_SHORT_ROUNDS, fastest, measure_beside
 
 
 class Machine:

@@ -4,7 +4,7 @@ from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import MOST_EARLY, MOST_SOLVED, Solved, TrialRecord
 from search.space.space import Space
-from search.timing.measure import summarise
+from search.timing.summary import summarise
 from tests.search.targets import SQUARE, WIDE
 from tests.search.transfer.searches import HERE
 

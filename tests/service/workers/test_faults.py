@@ -6,7 +6,8 @@ from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from kernels.target import detect
 from search.engine.tune import tune
-from search.runner.runner import Limits, Runner
+from search.runner.limits import Limits
+from search.runner.runner import Runner
 from service.db import reading
 from service.jobs import queue
 from service.jobs.trial_store import SqlTrialStore

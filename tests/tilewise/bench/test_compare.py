@@ -11,8 +11,9 @@ from kernels.problem import parse_problem
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.records import Measurement
-from search.runner.child_process import CandidateFailureError
-from search.runner.runner import Limits, Runner
+from search.runner.failures import CandidateFailureError
+from search.runner.limits import Limits
+from search.runner.runner import Runner
 from tests.search.runner import faulty_child
 from tilewise.bench import Compared, Entry, PeerSpeed, Report, Suite, SuiteError, read_suite
 from tilewise.bench.compare import bench_runner, compare

@@ -1,0 +1,134 @@
+"""Samples of one run: taken, kept or thrown away, and how many runs each is of."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from search.timing.cold import ColdMode
+SAMPLE_S = 500e-6
+PREEMPTED_FRACTION, PREEMPTED_S = 0.03, 20e-6
+PAUSE_S = 3e-3  # several times what `search.runner.limits.PARK_EARLY` lets a thread spin
+LONG_RUN_S = 4 * SAMPLE_S  # so long that nothing has to be repeated
+VERY_LONG_RUN_S = 20 * SAMPLE_S  # beside which it is little what a run finds in the caches
+WAITING_S = 50e-3  # in which a thread that computes has told how long a run is
+Run = Callable[[int], None]
+
+
+@dataclass
+class Samples:
+    """Samples of one run, and how many were thrown away.
+
+    Attributes:
+        repeat: runs in one sample.
+        threads: how many a run uses; samples of several are never thrown away.
+        times: of one run, in seconds.
+        rejected: samples that were preempted.
+        least_s: shortest run of any sample, also of those; on one thread by the time that
+            the thread had, which no neighbour lengthens much.
+        last_s: one run of the latest sample, kept or not, by the same clock.
+        evict: called before each sample, to empty the caches; None measures hot.
+        rounds: of interleaved samples, the round of each that was kept.
+        lead: runs before each sample of interleaved ones, untimed.
+    """
+
+    repeat: int
+    threads: int = 1
+    times: list[float] = field(default_factory=list)
+    rejected: int = 0
+    evict: Callable[[], None] | None = None
+    least_s: float = float("inf")
+    last_s: float = float("inf")
+    rounds: list[int] = field(default_factory=list)
+    lead: int = 0
+
+    @property
+    def taken(self) -> int:
+        """Samples, kept or not."""
+        return len(self.times) + self.rejected
+
+    def take(self, run: Run, in_round: int = 0) -> None:
+        """Time one sample; keep it unless it was preempted."""
+        if self.evict is not None:
+            self.evict()
+        wall, thread = time.perf_counter(), time.thread_time()
+        run(self.repeat)
+        thread, wall = time.thread_time() - thread, time.perf_counter() - wall
+        ran = thread if self.threads == 1 else wall
+        self.last_s = ran / self.repeat
+        self.least_s = min(self.least_s, self.last_s)
+        preempted = wall - thread > max(PREEMPTED_S, PREEMPTED_FRACTION * wall)
+        if preempted and self.threads == 1:
+            self.rejected += 1
+        else:
+            self.times.append(wall / self.repeat)
+            self.rounds.append(in_round)
+
+
+def settle(threads: int) -> None:
+    """Let the threads of whoever ran last park; a run on one thread has left none."""
+    if threads > 1:
+        time.sleep(PAUSE_S)
+
+
+def lead(run_s: float) -> int:
+    """Runs of so many seconds before one that finds the caches as a run of its own leaves them."""
+    return 0 if run_s >= VERY_LONG_RUN_S else 1
+
+
+def sample_cost(run_s: float, threads: int, is_cold: bool = False) -> float:
+    """About how many seconds `interleave` spends on a sample of a run of `run_s` seconds.
+
+    Without what emptying the caches takes.
+    """
+    if threads > 1:
+        return max(run_s, SAMPLE_S) + PAUSE_S + run_s
+    if is_cold:
+        return max(run_s, SAMPLE_S)
+    return max(run_s, SAMPLE_S) + lead(run_s) * run_s
+
+
+def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples:
+    """Warm up, and choose the repeats so that a sample takes long enough to be timed.
+
+    By the time that the thread had, on one: a run that is preempted is not a long one. Cold
+    runs are repeated as often as there are copies of their operands.
+    """
+    return started(run, threads, cold)[0]
+
+
+def started(run: Run, threads: int, cold: "ColdMode | None") -> tuple[Samples, float]:
+    """What `start` says, and about how many seconds a run takes."""
+    settle(threads)
+    ran, wall = _ran(run, 1, threads)
+    if cold is not None:
+        return Samples(cold.copies, threads, evict=cold.evict), ran
+    if ran >= LONG_RUN_S:
+        return Samples(1, threads), ran
+    repeat, passed, least_s = 1, 0.0, wall
+    while True:
+        ran, wall = _ran(run, repeat, threads)
+        passed, least_s = passed + wall, min(least_s, wall / repeat)
+        if ran >= SAMPLE_S / 2:
+            run_s = ran / repeat
+            return Samples(max(1, round(SAMPLE_S / run_s)), threads), run_s
+        if passed > WAITING_S:
+            return Samples(max(1, round(SAMPLE_S / least_s)), threads), least_s
+        wanted = repeat * SAMPLE_S / max(ran, 1e-7)
+        repeat = max(repeat * 2, int(min(wanted, repeat * WAITING_S / max(wall, 1e-7))))
+
+
+def _ran(run: Run, repeat: int, threads: int) -> tuple[float, float]:
+    """Seconds of so many runs: those that the thread had, on one, and those that passed."""
+    wall, thread = time.perf_counter(), time.thread_time()
+    run(repeat)
+    thread, wall = time.thread_time() - thread, time.perf_counter() - wall
+    return thread if threads == 1 else wall, wall
+
+
+def untested(run: Run, repeat: int) -> float:
+    """Seconds of one run, of a sample that is kept whether it was preempted or not."""
+    begin = time.perf_counter()
+    run(repeat)
+    return (time.perf_counter() - begin) / repeat
