@@ -12,8 +12,8 @@ class Phase:
     """What a search is doing, and how much of it is done.
 
     Attributes:
-        name: `search` counts trials, `proof` scripts, `finals` rounds; `proof and finals` stands
-            for both where nobody tells them apart.
+        name: `search` counts trials, `proof` scripts, `finals` processes that time the finalists;
+            `proof and finals` stands for both where nobody tells them apart.
         done: of `total`.
         total: how many there will be at most; 0 where nobody can say.
     """

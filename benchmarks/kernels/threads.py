@@ -52,14 +52,14 @@ def compare(text: str, threads: int, trials: int, url: str) -> dict[str, Any]:
     with bench_runner(problem, targets[0]) as runner:
         reply = runner.finals(steps, ROUNDS, peers=True)
     speeds = {
-        "several": reply["finalists"][0]["times"][0],
-        "one": reply["finalists"][1]["times"][0],
-        "openblas": reply["peers"]["openblas"]["times"][0],
+        "several": reply.finalists[0].times[0],
+        "one": reply.finalists[1].times[0],
+        "openblas": reply.peers["openblas"].times[0],
     }
     found = {name: summarise(times, problem.flops) for name, times in speeds.items()}
     return {
         "problem": problem.canonical,
-        "peak_gflops": reply["peak_gflops"],
+        "peak_gflops": reply.peak_gflops,
         **{name: {"gflops": m.gflops, "interval": m.interval} for name, m in found.items()},
         "over_one": found["several"].gflops / found["one"].gflops,
         "over_openblas": found["several"].gflops / found["openblas"].gflops,

@@ -45,8 +45,8 @@ def case(
     assert found.best is not None
     with Runner(problem, target.canonical) as runner:
         steps = list(found.best.schedule.to_json())
-        (again,) = runner.finals([steps], ROUNDS, peers=False)["finalists"]
-    return found.best.measurement, 1e6 * median(t for times in again["times"] for t in times)
+        (again,) = runner.finals([steps], ROUNDS, peers=False).finalists
+    return found.best.measurement, 1e6 * median(t for times in again.times for t in times)
 
 
 def main() -> None:

@@ -91,9 +91,9 @@ def compare(problem: Problem, rounds: int) -> list[tuple[float, int, int]]:
                 (neighbour.go_on if beside else neighbour.hold)()
                 for index, each in enumerate(steps):
                     reply = _again(runner, each)
-                    times.setdefault((index, beside), []).extend(reply["times"])
+                    times.setdefault((index, beside), []).extend(reply.times)
                     key = (index, beside)
-                    rejected[key] = rejected.get(key, 0) + reply["rejected"]
+                    rejected[key] = rejected.get(key, 0) + reply.rejected
         finally:
             neighbour.close()
     return [

@@ -53,14 +53,14 @@ def trials(
     first, random = next(iter(schedules.values())), Random(seed)
     told: list[Times] = []
     with Runner(problem, detect().canonical, seed) as runner:
-        alone_s = median(runner.trial(list(first.to_json()), None)["times"])
+        alone_s = median(runner.trial(list(first.to_json()), None).times)
         control = {"steps": list(first.to_json()), "seconds": alone_s}
         for _ in range(repeats):
             once = {}
             for found in random.sample(list(schedules), len(schedules)):
                 reply = runner.trial(list(schedules[found].to_json()), alone_s, control)
-                if not reply["pruned"] and reply["pace"]:
-                    once[found] = log(median(reply["times"]) / reply["pace"])
+                if not reply.pruned and reply.pace:
+                    once[found] = log(median(reply.times) / reply.pace)
             told.append(once)
     return told
 

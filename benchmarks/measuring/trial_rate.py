@@ -47,6 +47,7 @@ class Metered:
     compile_s: list[float] = field(default_factory=list)
 
     def __enter__(self) -> "Metered":
+        self.runner.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,8 +75,8 @@ class Metered:
         finally:
             self.left.append(time.perf_counter())
             self.worked.append((worked, time.process_time()))
-        self.timing_s.append(reply["measure_s"])
-        self.compile_s.append(reply["compile_s"])
+        self.timing_s.append(reply.measure_s)
+        self.compile_s.append(reply.compile_s)
         return reply
 
 

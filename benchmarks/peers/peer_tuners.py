@@ -115,7 +115,7 @@ def plain_optuna(problem: Problem, target: Target, seconds: float, seed: int) ->
                 if (reason := space.why_illegal(schedule)) is not None:
                     raise CandidateFailureError("constraint", reason)
                 # No best is told, so that no candidate is stopped early: a plain objective.
-                spent_s = median(runner.trial(list(schedule.to_json()), None)["times"])
+                spent_s = median(runner.trial(list(schedule.to_json()), None).times)
             except CandidateFailureError:
                 run.failed += 1
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
@@ -133,8 +133,8 @@ def time_again(problem: Problem, target: Target, seed: int, runs: Sequence[Run])
     found = [run for run in runs if run.steps]
     with Runner(problem, target.canonical, seed) as runner:
         reply = runner.finals([run.steps for run in found], FINAL_ROUNDS, False)
-    for run, one in zip(found, reply["finalists"], strict=True):
-        run.gflops = problem.flops / median(one["times"][0]) / 1e9
+    for run, one in zip(found, reply.finalists, strict=True):
+        run.gflops = problem.flops / median(one.times[0]) / 1e9
 
 
 def metaschedule(

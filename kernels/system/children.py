@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import kernels
 
@@ -70,6 +71,13 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
+
+
+def private_output() -> BinaryIO:
+    """The real stdout, for replies alone; whatever else prints goes to stderr."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return out
 
 
 def resident_bytes(pid: int) -> int:

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from search.records import TrialRecord
 from search.runner.failures import CandidateFailureError
-from search.runner.protocol import Message
+from search.runner.protocol import TrialReply
 from search.space.points import Point
 from search.space.space import Space
 from search.timing.summary import summarise
 
 
 def attempt(
-    ask: Callable[[], Message], space: Space, number: int, point: Point, origin: str
+    ask: Callable[[], TrialReply], space: Space, number: int, point: Point, origin: str
 ) -> TrialRecord:
     """The trial that comes of asking a runner, whatever comes of it.
 
@@ -31,13 +31,13 @@ def attempt(
         number=number,
         schedule=schedule,
         params=point,
-        state="pruned" if reply["pruned"] else "timed",
+        state="pruned" if reply.pruned else "timed",
         origin=origin,
-        measurement=summarise([taken / (reply["pace"] or 1.0) for taken in reply["times"]], flops),
-        samples=tuple(reply["times"]),
-        pace=reply["pace"],
-        takes_over=reply["takes_over"],
-        rejected=reply["rejected"],
-        compile_s=reply["compile_s"],
-        max_error=reply["max_error"],
+        measurement=summarise([taken / (reply.pace or 1.0) for taken in reply.times], flops),
+        samples=reply.times,
+        pace=reply.pace,
+        takes_over=reply.takes_over,
+        rejected=reply.rejected,
+        compile_s=reply.compile_s,
+        max_error=reply.max_error,
     )

@@ -13,7 +13,7 @@ from search.budget import Budget
 from search.engine.exploration import Exploration
 from search.finals.finals import Finals
 from search.model.analytical import Model
-from search.progress import OnPhase, Phase
+from search.progress import OnPhase
 from search.records import TrialRecord, TuneRequest, TuneResult
 from search.runner.interface import CandidateRunner
 from search.runner.runner import Runner
@@ -50,9 +50,8 @@ def tune(
 ) -> TuneResult:
     """Search for the fastest schedule of `problem` on `target`.
 
-    Trials that `store` holds count towards the budget and are not timed again; each new one is in
-    the store before it counts. A budget in seconds is for everything: the search ends early enough
-    for what `before_finals` does, and the rounds of the finals fill what is left.
+    Trials that `store` holds count towards the budget; each new one is in the store before it
+    counts. A budget in seconds is for everything: the search, `before_finals`, the finals.
 
     Args:
         problem: what to compute.
@@ -61,15 +60,15 @@ def tune(
         store: where trials are kept.
         on_trial: called with each new trial and the best so far.
         should_stop: asked between trials; True ends the search early.
-        before_finals: called between search and finals with the trials that ran, the fastest
-            first, and the moment of `time.monotonic` by which it should have ended, if any.
+        before_finals: called with the trials that ran, the fastest first, and the moment of
+            `time.monotonic` by which it should have ended, if any.
         on_phase: told when the finals begin, and how far they are.
         make_runner: starts the process that runs candidates.
         sampler: of Optuna's or of one's own, instead of the one that `request` names.
 
     Raises:
-        CacheError: compiled code cannot be kept where it should be.
-        BudgetError: the sampler needs a package that is absent.
+        CacheError: compiled code cannot be kept.
+        BudgetError: the sampler cannot be had.
         RunnerError: no child process could be started.
     """
     require_cache_dir()
@@ -82,8 +81,6 @@ def tune(
         runner.settle()
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
-        if on_phase:
-            on_phase(Phase("finals", 0, 0))
         finals = Finals(
             problem,
             request.peers,
@@ -94,6 +91,7 @@ def tune(
             threads=target.threads,
             evicting_s=cold_s,
             should_stop=should_stop,
+            on_phase=on_phase,
         )
         best, peers = finals.run([t for t in search.ranking() if t.state == "timed"])
     return TuneResult(best, tuple(search.trials), budget.spent_s, complete, peers)

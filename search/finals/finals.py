@@ -9,12 +9,12 @@ in the rounds (`search.finals.rounds`).
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import accumulate
 from math import log
 from statistics import median
 
 from kernels.problem import Problem
 from search.budget import Budget
+from search.finals.plan import FINALISTS, PLACEMENTS, RoundsPlan
 from search.finals.rounds import (
     PLACEMENT_ROUNDS,
     QUIETEST,
@@ -24,26 +24,18 @@ from search.finals.rounds import (
     over_quiet,
     rounds_of,
 )
+from search.progress import OnPhase, Phase
 from search.records import Best, Measurement, TrialRecord, time_us
 from search.runner.failures import CandidateFailureError
 from search.runner.interface import FinalsRunner
-from search.runner.protocol import Message
-from search.timing.samples import SAMPLE_S, sample_cost
+from search.runner.protocol import FinalsReply
 from search.timing.summary import summarise
 
-FINALISTS = 4
-CONTENDERS = 12
-LEAST_SEMIFINAL_ROUNDS, MOST_SEMIFINAL_ROUNDS, SEMIFINAL_S = 7, 20, 0.5
-BEFORE_ROUNDS, CHECK_S = 4, 0.02  # runs of each before the rounds, and what a check takes
-SEMIFINAL_SHARE = 0.1  # of the time that is left, where that is limited
-LEAST_ROUNDS, ENOUGH_ROUNDS, MOST_SAMPLES_OF_ALL = 5, 20, 480  # on each placement of the buffers
-FINALS_S = 3.0  # in each process; a round of slow finalists counts for more, so fewer do
-PLACEMENTS = 3  # of the buffers, in each process
-AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
+PROCESSES = 2  # that time the finalists, unless there is no time for the second
 QUIETER = 0.1  # of the logarithm of a pace: by so much the search has met quieter times
 WAITING = 4  # further processes, at most, that wait for such times
 ENOUGH_PACES = 10  # to tell what the search has seen
-LEAST_TIMING_S = 0.5  # to be left beside the start of a fresh process, in two halves
+AFRESH = 10 * PLACEMENT_ROUNDS  # from where the rounds of a fresh process are counted
 
 
 @dataclass
@@ -61,6 +53,7 @@ class Finals:
         threads: that a run uses.
         evicting_s: that it takes to empty the caches before each sample; 0 where that is not done.
         should_stop: asked before there is more waiting; True ends it.
+        on_phase: told of each process that times the finalists.
     """
 
     problem: Problem
@@ -73,25 +66,39 @@ class Finals:
     threads: int = 1
     evicting_s: float = 0.0
     should_stop: Callable[[], bool] | None = None
+    on_phase: OnPhase | None = None
     _timed: list[ByRound] = field(default_factory=list, init=False)
+    _peak: float = field(default=0.0, init=False)
+    _rejected: int = field(default=0, init=False)
+
+    @property
+    def _plan(self) -> RoundsPlan:
+        return RoundsPlan(self.budget, self.most, self.threads, self.evicting_s)
 
     def run(self, ranking: Sequence[TrialRecord]) -> tuple[Best | None, dict[str, Measurement]]:
         """Time the first few of a ranking, and rank them by that."""
-        finalists = self._finalists(self._contenders(ranking))
+        self._tell(0)
+        finalists = self._finalists(self._plan.contenders(ranking))
         while finalists:
-            rounds = self._most_rounds(finalists)
-            afresh, budget_s = self._share()
+            rounds = self._plan.most_rounds(finalists)
+            afresh, budget_s = self._plan.share()
             try:
                 reply = self._time(finalists, rounds, self.peers, budget_s)
             except CandidateFailureError as failure:
                 # One that passed its trial fails now and then; go on with the others.
                 self._drop(finalists, failure.index)
                 continue
-            self._timed = [by_round(timed) for timed in reply["finalists"]]
-            if afresh and self._time_afresh(finalists, rounds, reply, AFRESH):
-                self._wait_for_quiet(finalists, rounds, reply)
+            self._timed = [by_round(timed) for timed in reply.finalists]
+            self._peak, self._rejected = reply.peak_gflops, reply.rejected
+            if afresh and self._time_afresh(finalists, rounds, 1):
+                self._wait_for_quiet(finalists, rounds)
             return self._rank(finalists, reply)
         return None, {}
+
+    def _tell(self, process: int) -> None:
+        """So many processes have timed the finalists; two do where nobody disturbs them."""
+        if self.on_phase is not None:
+            self.on_phase(Phase("finals", process, max(PROCESSES, process + 1)))
 
     def _drop(self, finalists: list[TrialRecord], index: int | None) -> None:
         """Go on without one that failed; where nobody knows which, without those that trail."""
@@ -102,21 +109,9 @@ class Finals:
         else:
             finalists.pop()
 
-    def _contenders(self, ranking: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Those who can win: as many as can meet in a semifinal, checked and warmed up."""
-        left = self.budget.finals_left_s
-        within_s = FINALS_S if left is None else SEMIFINAL_SHARE * left
-        runs = LEAST_SEMIFINAL_ROUNDS + BEFORE_ROUNDS
-        evicting_s = LEAST_SEMIFINAL_ROUNDS * self.evicting_s
-        taken_s = accumulate(
-            max(CHECK_S, runs * time_us(trial) / 1e6) + evicting_s for trial in ranking
-        )
-        fitting = sum(seconds <= within_s for seconds in taken_s)
-        return list(ranking[: max(self.most, min(CONTENDERS, fitting))])
-
     def _finalists(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
         """Those who go to the finals: all, where they are short, else the best of a semifinal."""
-        is_short = self._fitting_rounds(contenders) >= ENOUGH_ROUNDS
+        is_short = self._plan.is_short(contenders)
         return contenders if is_short else self._semifinal(contenders)
 
     def _semifinal(self, contenders: list[TrialRecord]) -> list[TrialRecord]:
@@ -127,10 +122,7 @@ class Finals:
         """
         if len(contenders) <= self.most:
             return contenders
-        left = self.budget.finals_left_s
-        budget_s = None if left is None else SEMIFINAL_SHARE * left
-        fitting = int(SEMIFINAL_S / self._round_s(contenders))
-        rounds = max(LEAST_SEMIFINAL_ROUNDS, min(MOST_SEMIFINAL_ROUNDS, fitting))
+        rounds, budget_s = self._plan.semifinal(contenders)
         try:
             reply = self._time(contenders, rounds, False, budget_s, placements=1)
         except CandidateFailureError as failure:
@@ -142,33 +134,6 @@ class Finals:
         order = sorted(range(len(contenders)), key=lambda i: standings[i])
         return [contenders[i] for i in order[: self.most]]
 
-    def _share(self) -> tuple[bool, float | None]:
-        """Whether there is time for a fresh process, and what the present one may take."""
-        left = self.budget.finals_left_s
-        if left is None:
-            return True, None
-        timing_s = left - self.budget.start_s
-        return (True, timing_s / 2) if timing_s >= LEAST_TIMING_S else (False, left)
-
-    def _most_rounds(self, finalists: list[TrialRecord]) -> int:
-        """On each placement; a budget ends them where there is one."""
-        if self.budget.finals_left_s is not None:
-            return PLACEMENT_ROUNDS - 1
-        most = MOST_SAMPLES_OF_ALL // len(finalists)
-        return max(LEAST_ROUNDS, min(most, self._fitting_rounds(finalists)))
-
-    def _fitting_rounds(self, finalists: list[TrialRecord]) -> int:
-        """How many fit into the time for a placement."""
-        _, within_s = self._share()
-        within_s = FINALS_S if within_s is None else within_s - CHECK_S * len(finalists)
-        return int(within_s / PLACEMENTS / max(self._round_s(finalists), SAMPLE_S))
-
-    def _round_s(self, contenders: list[TrialRecord]) -> float:
-        """Seconds of one round."""
-        is_cold = self.evicting_s > 0
-        costs = [sample_cost(time_us(trial) / 1e6, self.threads, is_cold) for trial in contenders]
-        return sum(costs) + self.evicting_s * len(contenders)
-
     def _time(
         self,
         finalists: list[TrialRecord],
@@ -176,11 +141,11 @@ class Finals:
         peers: bool,
         budget_s: float | None,
         placements: int = PLACEMENTS,
-    ) -> Message:
+    ) -> FinalsReply:
         steps = [list(trial.schedule.to_json()) for trial in finalists]
         return self.runner.finals(steps, rounds, peers, placements, budget_s)
 
-    def _wait_for_quiet(self, finalists: list[TrialRecord], rounds: int, first: Message) -> None:
+    def _wait_for_quiet(self, finalists: list[TrialRecord], rounds: int) -> None:
         """Further processes while there was no quiet one; not in a budget of seconds."""
         for process in range(2, 2 + WAITING):
             is_over = self.budget.finals_left_s is not None or (
@@ -188,7 +153,7 @@ class Finals:
             )
             if is_over or not self._were_disturbed(finalists):
                 return
-            if not self._time_afresh(finalists, rounds, first, process * AFRESH):
+            if not self._time_afresh(finalists, rounds, process):
                 return
 
     def _were_disturbed(self, finalists: list[TrialRecord]) -> bool:
@@ -200,29 +165,28 @@ class Finals:
         is_known = len(paces) >= ENOUGH_PACES
         return is_known and paces[int(QUIETEST * len(paces))] < -QUIETER
 
-    def _time_afresh(
-        self, finalists: list[TrialRecord], rounds: int, first: Message, at: int
-    ) -> bool:
-        """Again in another process, its rounds counted from `at`; whether they came to an end.
+    def _time_afresh(self, finalists: list[TrialRecord], rounds: int, process: int) -> bool:
+        """Again in another process, the `process`-th; whether the rounds came to an end.
 
         One that fails there keeps what the others have said.
         """
+        self._tell(process)
         self.runner.renew()
         with suppress(CandidateFailureError):
             reply = self._time(finalists, rounds, False, self.budget.finals_left_s)
-            for samples, again in zip(self._timed, reply["finalists"], strict=True):
-                samples.update(by_round(again, at))
-            first["peak_gflops"] = max(first["peak_gflops"], reply["peak_gflops"])
-            first["rejected"] += reply["rejected"]
+            for samples, again in zip(self._timed, reply.finalists, strict=True):
+                samples.update(by_round(again, process * AFRESH))
+            self._peak = max(self._peak, reply.peak_gflops)
+            self._rejected += reply.rejected
             return True
         return False
 
     def _rank(
-        self, finalists: list[TrialRecord], reply: Message
+        self, finalists: list[TrialRecord], reply: FinalsReply
     ) -> tuple[Best, dict[str, Measurement]]:
         flops = self.problem.flops
         rounds = Rounds(tuple(self._timed))
-        own, peak = self._paces(finalists, rounds), reply["peak_gflops"]
+        own, peak = self._paces(finalists, rounds), self._peak
         earlier = [pace for paces in self.earlier for pace in over_quiet(paces)]
         order = sorted(range(len(finalists)), key=lambda i: rounds.standings[i])
         (schedule, measurement), *others = [
@@ -234,18 +198,18 @@ class Finals:
         best = Best(
             schedule,
             measurement,
-            reply["peak_gflops"],
+            peak,
             tuple(others),
-            reply["scratch_bytes"][winner],
+            reply.scratch_bytes[winner],
             samples=len(calm),
             placements=len({at // PLACEMENT_ROUNDS for at in calm}),
-            rejected=reply["rejected"],
+            rejected=self._rejected,
             disturbed=rounds.disturbed,
-            cold=reply["cold"],
+            cold=reply.cold,
         )
         peers = {
             name: summarise(list(rounds.in_quiet(by_round(timed)).values()), flops)
-            for name, timed in reply["peers"].items()
+            for name, timed in reply.peers.items()
         }
         return best, peers
 

@@ -17,7 +17,7 @@ from statistics import fmean, median, stdev
 
 from kernels.statistics import median_interval
 from search.records import Measurement
-from search.runner.protocol import Message
+from search.runner.protocol import FinalsReply, TimedInTurn
 from search.timing.measure import LEAST_SAMPLES
 from search.timing.summary import summarise
 
@@ -199,20 +199,18 @@ class Rounds:
         return told or other
 
 
-def by_round(timed: Message, first: int = 0) -> ByRound:
-    """One contender's seconds by round, from its `times` and `rounds` for each placement."""
+def by_round(timed: TimedInTurn, first: int = 0) -> ByRound:
+    """One contender's seconds by round, whatever the placement."""
     return {
         first + placement * PLACEMENT_ROUNDS + at: seconds
-        for placement, (times, rounds) in enumerate(
-            zip(timed["times"], timed["rounds"], strict=True)
-        )
+        for placement, (times, rounds) in enumerate(zip(timed.times, timed.rounds, strict=True))
         for at, seconds in zip(rounds, times, strict=True)
     }
 
 
-def rounds_of(reply: Message) -> Rounds:
+def rounds_of(reply: FinalsReply) -> Rounds:
     """The finalists of one answer."""
-    return Rounds(tuple(by_round(timed) for timed in reply["finalists"]))
+    return Rounds(tuple(by_round(timed) for timed in reply.finalists))
 
 
 def lasting(values: Iterable[float]) -> list[float]:

@@ -9,6 +9,7 @@ import selectors
 import subprocess
 import time
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kernels.system.children import (
     child_command,
@@ -19,9 +20,12 @@ from kernels.system.children import (
     signal_name,
 )
 from kernels.system.patience import Patience
+from kernels.system.typed_json import from_json
 from search.errors import RunnerError
 from search.runner.failures import CandidateFailureError
-from search.runner.protocol import Message, read_message, write_message
+from search.runner.protocol import Failed, Message, Ready, read_message, write_message
+
+Answer = TypeVar("Answer")
 
 WATCH_S = 0.05
 LAST_WORDS_S = 5.0
@@ -57,18 +61,23 @@ class ChildProcess:
         """Of the present child, if there is one."""
         return None if self._process is None else self._process.pid
 
-    def ask(self, request: Message, limit_s: float) -> Message:
+    def ask(self, request: Message, limit_s: float, kind: type[Answer]) -> Answer:
         """Send a request to the child, started if need be, and wait for its answer.
 
         Of the limit counts the time in which this process and the child both run: what is
         frozen with them, or beside them, did not hang.
 
+        Args:
+            request: what the child is to do.
+            limit_s: seconds that it may take.
+            kind: of the reply.
+
         Raises:
             CandidateFailureError: the child said so, died, hung, or took too much memory.
-            RunnerError: it cannot be started or set up.
+            RunnerError: it cannot be started or set up, or answers something else.
         """
         self.start()
-        return self._exchange(request, limit_s)
+        return self._exchange(request, limit_s, kind)
 
     def start(self) -> None:
         """Start and set up a child, unless one is there; RunnerError when that fails."""
@@ -88,7 +97,7 @@ class ChildProcess:
             raise RunnerError(f"the runner's child cannot be started: {error}") from error
         self._place()
         try:
-            self._exchange(self.setup, self.setup_s)
+            self._exchange(self.setup, self.setup_s, Ready)
         except CandidateFailureError as failure:
             self.close()
             raise RunnerError(f"the runner's child cannot be set up: {failure}") from failure
@@ -115,16 +124,20 @@ class ChildProcess:
         except OSError:
             return  # it has ended already, which the next exchange will tell
 
-    def _exchange(self, request: Message, limit_s: float) -> Message:
+    def _exchange(self, request: Message, limit_s: float, kind: type[Answer]) -> Answer:
         assert self._process is not None and self._process.stdin is not None
         try:
             write_message(self._process.stdin, request)
             reply = read_message(self._wait_for_line(limit_s))
         except BrokenPipeError:
             raise self._died() from None
-        if "failure" in reply:
-            raise CandidateFailureError(reply["failure"], reply["message"], reply.get("index"))
-        return reply
+        try:
+            if "failure" not in reply:
+                return from_json(kind, reply)
+            failed = from_json(Failed, reply)
+        except ValueError as error:
+            raise RunnerError(f"the runner's child answers something else: {error}") from error
+        raise CandidateFailureError(failed.failure, failed.message, failed.index)
 
     def _wait_for_line(self, limit_s: float) -> bytes:
         """One line of the child's output, while its time and memory are watched."""

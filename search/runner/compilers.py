@@ -14,7 +14,7 @@ from typing import Any
 
 from search.runner.child_process import ChildProcess
 from search.runner.failures import CandidateFailureError
-from search.runner.protocol import Message
+from search.runner.protocol import CompileReply
 
 MOST_COMPILERS = 2
 READY_AHEAD = 4  # candidates that are asked of the sampler before the present one is told
@@ -41,7 +41,9 @@ class Compilers:
     limit_s: float
     _closed: bool = field(default=False, init=False)
     _idle: "SimpleQueue[ChildProcess]" = field(default_factory=SimpleQueue, init=False)
-    _waiting: dict[str, "tuple[Steps, Future[Message]]"] = field(default_factory=dict, init=False)
+    _waiting: dict[str, "tuple[Steps, Future[CompileReply]]"] = field(
+        default_factory=dict, init=False
+    )
 
     def __post_init__(self) -> None:
         # Linux ends a child with the thread that started it; these live until `close`.
@@ -59,7 +61,7 @@ class Compilers:
         """Compile a schedule when its turn comes."""
         self._waiting[str(steps)] = steps, self._pool.submit(self._compile, steps)
 
-    def help(self, steps: Steps, compile_here: Callable[[Steps], Message]) -> None:
+    def help(self, steps: Steps, compile_here: Callable[[Steps], CompileReply]) -> None:
         """Until a prepared schedule is ready, compile elsewhere what no compiler has begun.
 
         What would wait for it has nothing better to do, and the next ones are ready sooner.
@@ -81,8 +83,7 @@ class Compilers:
         prepared = self._waiting.pop(str(steps), None)
         if prepared is None:
             return None
-        seconds: float = prepared[1].result()["compile_s"]
-        return seconds
+        return prepared[1].result().compile_s
 
     def close(self) -> None:
         """End the compilers, whatever they are at."""
@@ -93,19 +94,19 @@ class Compilers:
             child.close()
         self._pool.shutdown(wait=True)
 
-    def _compile(self, steps: Steps) -> Message:
+    def _compile(self, steps: Steps) -> CompileReply:
         child = self._idle.get()
         try:
             if self._closed:
                 raise CancelledError
-            return child.ask({"do": "compile", "steps": steps}, self.limit_s)
+            return child.ask({"do": "compile", "steps": steps}, self.limit_s, CompileReply)
         finally:
             self._idle.put(child)
 
 
-def _outcome(compile_here: Callable[[Steps], Message], steps: Steps) -> "Future[Message]":
+def _outcome(compile_here: Callable[[Steps], CompileReply], steps: Steps) -> "Future[CompileReply]":
     """What came of compiling elsewhere, to be told when the schedule's turn comes."""
-    done: Future[Message] = Future()
+    done: Future[CompileReply] = Future()
     try:
         done.set_result(compile_here(steps))
     except CandidateFailureError as failure:

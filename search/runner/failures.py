@@ -2,11 +2,11 @@
 
 from kernels.errors import LoweringError, ScheduleError
 from search.records import FailureClass
-from search.runner.protocol import Message
+from search.runner.protocol import Failed
 
 
 class CandidateFailureError(Exception):
-    """A candidate failed.
+    """A candidate failed, in a child or by taking it down.
 
     Attributes:
         kind: its class.
@@ -19,24 +19,15 @@ class CandidateFailureError(Exception):
         self.index = index
 
 
-class FailureError(Exception):
-    """A candidate's failure with its class, and which of several it was."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.index = 0
-
-
-def failure_of(error: Exception) -> Message:
-    """The answer that stands for a candidate's failure, with its class."""
+def failure_of(error: Exception) -> Failed:
+    """The reply that stands for a candidate's failure, with its class."""
     match error:
-        case FailureError():
-            return {"failure": error.kind, "message": str(error), "index": error.index}
+        case CandidateFailureError():
+            return Failed(error.kind, str(error), error.index)
         case ScheduleError():
-            return {"failure": "constraint", "message": str(error)}
+            return Failed("constraint", str(error))
         case LoweringError():
-            return {"failure": "compile", "message": str(error)}
+            return Failed("compile", str(error))
         case MemoryError():
-            return {"failure": "memory", "message": str(error) or "out of memory"}
-    return {"failure": "runtime", "message": f"{type(error).__name__}: {error}"}
+            return Failed("memory", str(error) or "out of memory")
+    return Failed("runtime", f"{type(error).__name__}: {error}")

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from search.runner.protocol import Message
+from search.runner.protocol import FinalsReply, Message, TrialReply
 
 
 class FinalsRunner(Protocol):
@@ -15,7 +15,7 @@ class FinalsRunner(Protocol):
         peers: bool,
         placements: int = 1,
         budget_s: float | None = None,
-    ) -> Message:
+    ) -> FinalsReply:
         """Time finalists again."""
         ...
 
@@ -38,7 +38,7 @@ class TrialRunner(Protocol):
 
     def trial(
         self, steps: list[Any], best_s: float | None, control: Message | None = None
-    ) -> Message:
+    ) -> TrialReply:
         """Compile, check and time one schedule."""
         ...
 

@@ -5,18 +5,27 @@ is started again for the next one.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from kernels.problem import Problem
 from kernels.target import resolve
+from search.errors import RunnerError
 from search.records import CacheMode
-from search.runner.child_process import ChildProcess
+from search.runner.child_process import Answer, ChildProcess
 from search.runner.compilers import READY_AHEAD, Compilers, compilers_beside
 from search.runner.failures import CandidateFailureError
 from search.runner.limits import PEER_LIMIT_S, Limits, thread_limits
 from search.runner.processors import Claim, Paces, claim
-from search.runner.protocol import Message
+from search.runner.protocol import (
+    BesideReply,
+    CompileReply,
+    FinalsReply,
+    Message,
+    PeerReply,
+    TrialReply,
+)
 from search.timing.cold import added_bytes
 
 CHILD = "search.runner.child"
@@ -53,6 +62,7 @@ class Runner:
     _compilers: Compilers | None = field(default=None, init=False, repr=False)
 
     def __enter__(self) -> "Runner":
+        self._claim = claim(self.target)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,16 +70,13 @@ class Runner:
 
     @property
     def _limits(self) -> Limits:
-        if self.limits:
-            return self.limits
-        measuring = added_bytes(resolve(self.target)) if self.cache == "cold" else 0
-        return Limits.for_problem(self.problem, measuring)
+        return self.limits or _usual_limits(self.problem, self.target, self.cache)
 
     @property
     def processors(self) -> Claim:
-        """Where this runner times and compiles; claimed with the first use."""
+        """Where this runner times and compiles; RunnerError unless it is open."""
         if self._claim is None:
-            self._claim = claim(self.target)
+            raise RunnerError("a runner that is not open has no processors; use it by `with`")
         return self._claim
 
     @property
@@ -94,7 +101,7 @@ class Runner:
 
     def trial(
         self, steps: list[Any], best_s: float | None, control: Message | None = None
-    ) -> Message:
+    ) -> TrialReply:
         """Compile (unless that is done), check and time one schedule.
 
         Raises:
@@ -104,28 +111,28 @@ class Runner:
         self._timed.start()  # while the first candidate is compiled
         ahead_s = None
         if self._compilers:
-            self._compilers.help(steps, self._compile_here)
+            self._compilers.help(steps, partial(_compile, self._timed, self._limits.trial_s))
             ahead_s = self._compilers.finish(steps)
         request = {"do": "trial", "steps": steps, "best_s": best_s, "control": control}
         reply = self._ask_with_control(request)
         if ahead_s is not None:
-            reply["compile_s"] += ahead_s
-        if reply["rejected"] > len(reply["times"]) or self._is_slow_here(reply):
+            reply = replace(reply, compile_s=reply.compile_s + ahead_s)
+        if reply.rejected > len(reply.times) or self._is_slow_here(reply):
             self._time_elsewhere()
         return reply
 
-    def _ask_with_control(self, request: Message) -> Message:
+    def _ask_with_control(self, request: Message) -> TrialReply:
         """A trial; where the child dies, once more without its control, which may be to blame."""
         try:
-            return self._ask(request, self._limits.trial_s)
+            return self._ask(request, self._limits.trial_s, TrialReply)
         except CandidateFailureError as failure:
             if request["control"] is None or failure.kind not in ("crash", "memory"):
                 raise
-            return self._ask(request | {"control": None}, self._limits.trial_s)
+            return self._ask(request | {"control": None}, self._limits.trial_s, TrialReply)
 
-    def _is_slow_here(self, reply: Message) -> bool:
-        timing, pace = self.processors.timing, reply["pace"]
-        if timing is None or pace is None or reply["pruned"]:
+    def _is_slow_here(self, reply: TrialReply) -> bool:
+        timing, pace = self.processors.timing, reply.pace
+        if timing is None or pace is None or reply.pruned:
             return False
         (processor,) = timing
         return self._paces.is_to_leave(processor, pace, time.monotonic())
@@ -137,7 +144,7 @@ class Runner:
         peers: bool,
         placements: int = 1,
         budget_s: float | None = None,
-    ) -> Message:
+    ) -> FinalsReply:
         """Time finalists (and peers) again in interleaved rounds; errors as for `trial`.
 
         Args:
@@ -152,15 +159,10 @@ class Runner:
         self._timed.start()
         if budget_s is not None:
             budget_s = max(0.0, budget_s - (time.monotonic() - begin))
-        request = {
-            "do": "finals",
-            "schedules": schedules,
-            "rounds": rounds,
-            "with_peers": peers,
-            "placements": placements,
-            "budget_s": budget_s,
-        }
-        return self._ask(request, self._limits.trial_s * (len(schedules) + 1) + (budget_s or 0.0))
+        request = {"do": "finals", "schedules": schedules, "rounds": rounds, "with_peers": peers}
+        request |= {"placements": placements, "budget_s": budget_s}
+        limit_s = self._limits.trial_s * (len(schedules) + 1) + (budget_s or 0.0)
+        return self._ask(request, limit_s, FinalsReply)
 
     def settle(self) -> None:
         """End the compilers, so that nothing of this runner computes beside the child."""
@@ -173,23 +175,25 @@ class Runner:
         self._timed.close()
         self._time_elsewhere()
 
-    def peer(self, name: str) -> Message:
+    def peer(self, name: str) -> PeerReply:
         """Prepare and check one peer in the child; `absent` in the reply says why it cannot be.
 
         Raises:
             CandidateFailureError: the peer took the child down, or hung.
             RunnerError: as for `trial`.
         """
-        return self._ask({"do": "peer", "name": name}, PEER_LIMIT_S + self._limits.trial_s)
+        return self._ask(
+            {"do": "peer", "name": name}, PEER_LIMIT_S + self._limits.trial_s, PeerReply
+        )
 
-    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> Message:
+    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> BesideReply:
         """Time one schedule and all peers in interleaved rounds; errors as for `trial`.
 
         A peer that this child has not prepared is prepared first.
         """
         request = {"do": "beside", "steps": steps, "peers": peers, "budget_s": budget_s}
         limit_s = (PEER_LIMIT_S + self._limits.trial_s) * (1 + len(peers))
-        return self._ask(request, limit_s)
+        return self._ask(request, limit_s, BesideReply)
 
     def close(self) -> None:
         """End all processes and give the processor back."""
@@ -215,11 +219,8 @@ class Runner:
             module, first, limits.setup_s, limits.memory_bytes, environment, processors
         )
 
-    def _compile_here(self, steps: list[Any]) -> Message:
-        return self._ask({"do": "compile", "steps": steps}, self._limits.trial_s)
-
-    def _ask(self, request: Message, limit_s: float) -> Message:
-        return self._timed.ask(request, limit_s)
+    def _ask(self, request: Message, limit_s: float, kind: type[Answer]) -> Answer:
+        return self._timed.ask(request, limit_s, kind)
 
     def _time_elsewhere(self) -> None:
         """Leave a processor that others keep busy."""
@@ -228,3 +229,12 @@ class Runner:
             self._timed.move(claimed.timing)
             if self._compilers is not None:
                 self._compilers.move(claimed.others)
+
+
+def _compile(child: ChildProcess, limit_s: float, steps: list[Any]) -> CompileReply:
+    return child.ask({"do": "compile", "steps": steps}, limit_s, CompileReply)
+
+
+def _usual_limits(problem: Problem, target: str, cache: CacheMode) -> Limits:
+    measuring = added_bytes(resolve(target)) if cache == "cold" else 0
+    return Limits.for_problem(problem, measuring)

@@ -8,7 +8,7 @@ from search.errors import RunnerError
 from search.records import Measurement
 from search.runner.failures import CandidateFailureError
 from search.runner.limits import Limits
-from search.runner.protocol import Message
+from search.runner.protocol import BesideReply, PeerReply
 from search.runner.runner import Runner
 from search.timing.summary import summarise
 from tilewise.bench.report import Compared, PeerSpeed
@@ -22,11 +22,11 @@ COPIES = 8  # of the operands, in the peers' own layouts
 class BenchRunner(Protocol):
     """What a comparison needs of a runner; see `search.runner.runner.Runner`."""
 
-    def peer(self, name: str) -> Message:
+    def peer(self, name: str) -> PeerReply:
         """Prepare and check one peer."""
         ...
 
-    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> Message:
+    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> BesideReply:
         """Time a schedule and peers in interleaved rounds."""
         ...
 
@@ -72,26 +72,26 @@ def compare(
 def _prepare(runner: BenchRunner, peer: str) -> dict[str, str]:
     """The reason of a peer that is absent, by its name; nothing for one that is ready."""
     try:
-        reason = runner.peer(peer).get("absent")
+        reason = runner.peer(peer).absent
     except CandidateFailureError as failure:
         reason = f"{failure.kind}: {failure}"
     return {peer: reason} if reason else {}
 
 
-def _compared(entry: Entry, schedule: str, reply: Message, absent: dict[str, str]) -> Compared:
+def _compared(entry: Entry, schedule: str, reply: BesideReply, absent: dict[str, str]) -> Compared:
     flops = entry.problem.flops
     peers: dict[str, PeerSpeed] = {}
-    for way in reply["ways"]:
-        speed = PeerSpeed(summarise(way["times"], flops), way["variant"], way["output"])
-        best = peers.get(way["peer"])
+    for way in reply.ways:
+        speed = PeerSpeed(summarise(way.times, flops), way.variant, way.output)
+        best = peers.get(way.peer)
         if best is None or speed.measurement.gflops > best.measurement.gflops:
-            peers[way["peer"]] = speed
-    ours: Measurement = summarise(reply["times"], flops)
+            peers[way.peer] = speed
+    ours: Measurement = summarise(reply.times, flops)
     return Compared(
         entry,
         ours,
         schedule=schedule,
         peers=peers,
-        absent=absent | reply["absent"],
-        peak_gflops=reply["peak_gflops"],
+        absent=absent | reply.absent,
+        peak_gflops=reply.peak_gflops,
     )

@@ -110,7 +110,7 @@ class StepEmitter:
         main = handles[: len(where.main)]
         out = []
         if main:
-            out.append(piece.with_extent(self._merge(main), dim, where.main))
+            out.append(piece.with_extent(_merged(main, self.writer), dim, where.main))
         if where.sliver:
             out.append(piece.with_extent(handles[-1], dim, (where.sliver,)))
         return out
@@ -133,13 +133,6 @@ class StepEmitter:
         w.line(f"  transform.yield %h, %r : {ANY}, {ANY}")
         w.line("}")
         return head, rest
-
-    def _merge(self, handles: list[str]) -> str:
-        if len(handles) == 1:
-            return handles[0]
-        merged = self.writer.name("blocks")
-        self.writer.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
-        return merged
 
     def _tile(self, dim: str, size: int) -> None:
         self._divide(dim, size)
@@ -225,3 +218,12 @@ class StepEmitter:
                 f"{self.writer.name('tile')} = transform.structured.generalize {piece.handle} "
                 f": ({ANY}) -> {ANY}"
             )
+
+
+def _merged(handles: list[str], writer: Writer) -> str:
+    """One handle for the ops of several."""
+    if len(handles) == 1:
+        return handles[0]
+    merged = writer.name("blocks")
+    writer.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
+    return merged

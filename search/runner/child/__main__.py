@@ -9,16 +9,16 @@ from search.runner.child.serve import answer_all
 from search.runner.child.session import Session
 from search.runner.child.trial import trial
 from search.runner.failures import failure_of
-from search.runner.protocol import Message
+from search.runner.protocol import Message, Ready, Reply
 
 
-def answer(session: Session | None, request: Message) -> tuple[Session | None, Message]:
+def answer(session: Session | None, request: Message) -> tuple[Session | None, Reply]:
     """Do what one request asks; failures of candidates become answers, not exceptions."""
     try:
         what = request["do"]
         given = {name: value for name, value in request.items() if name != "do"}
         if what == "setup":
-            return Session(**given), {"ok": True}
+            return Session(**given), Ready()
         assert session is not None, "setup comes first"
         return session, _answering(what)(session, **given)
     except Exception as error:
@@ -26,7 +26,7 @@ def answer(session: Session | None, request: Message) -> tuple[Session | None, M
         return session, failure_of(error)
 
 
-def _answering(what: str) -> Callable[..., Message]:
+def _answering(what: str) -> Callable[..., Reply]:
     """What answers a request; the first trial does not wait for what others need."""
     match what:
         case "trial":

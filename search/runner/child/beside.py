@@ -6,14 +6,14 @@ from typing import Any
 from search.peers.screen import Bench, screen
 from search.peers.variant import PeerAbsentError
 from search.runner.child.session import Session
-from search.runner.protocol import Message
+from search.runner.protocol import BesideReply, PeerReply, TimedWay
 from search.timing.interleave import interleave
 from search.timing.samples import Run, Samples, sample_cost
 
 LEAST_ROUNDS, MOST_ROUNDS = 7, 25
 
 
-def peer(session: Session, name: str) -> Message:
+def peer(session: Session, name: str) -> PeerReply:
     """Prepare and check a peer for `beside`; why it is absent, if it is."""
     bench = Bench(
         session.problem, session.operands, session.expected, session.initial, session.target.threads
@@ -22,16 +22,16 @@ def peer(session: Session, name: str) -> Message:
         session.screened[name] = screen(name, bench)
     except PeerAbsentError as error:
         session.screened[name] = []
-        return {"absent": str(error)}
-    return {"ways": [way.variant.name for way in session.screened[name]]}
+        return PeerReply(absent=str(error))
+    return PeerReply(tuple(way.variant.name for way in session.screened[name]))
 
 
-def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> Message:
+def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> BesideReply:
     """Time one schedule and every way of the peers in interleaved rounds."""
     absent = {}
     for name in peers:
-        if name not in session.screened and "absent" in (reply := peer(session, name)):
-            absent[name] = reply["absent"]
+        if name not in session.screened and (reason := peer(session, name).absent) is not None:
+            absent[name] = reason
     ways = [way for name in peers for way in session.screened[name]]
     call = session.call(steps)
     session.check(call)
@@ -47,20 +47,11 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> M
     fitting = int(budget_s / sum(sample_cost(seconds, threads) for seconds in spent))
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
     (own, *theirs), peak = _with_peak(session, [ours, *(way.variant.run for way in ways)], rounds)
-    return {
-        "times": own.times,
-        "ways": [
-            {
-                "peer": way.variant.peer,
-                "variant": way.variant.name,
-                "output": way.variant.output,
-                "times": samples.times,
-            }
-            for way, samples in zip(ways, theirs, strict=True)
-        ],
-        "absent": absent,
-        "peak_gflops": peak,
-    }
+    told = tuple(
+        TimedWay(way.variant.peer, way.variant.name, way.variant.output, tuple(samples.times))
+        for way, samples in zip(ways, theirs, strict=True)
+    )
+    return BesideReply(tuple(own.times), told, absent, peak)
 
 
 def _with_peak(session: Session, runs: list[Run], rounds: int) -> tuple[list[Samples], float]:

@@ -11,7 +11,7 @@ from kernels.target import resolve
 from kernels.target.model import Target
 from search.runner.child.serve import answer_all
 from search.runner.failures import failure_of
-from search.runner.protocol import Message
+from search.runner.protocol import CompileReply, Message, Ready, Reply
 
 
 class Compiler:
@@ -22,23 +22,23 @@ class Compiler:
         self.target = resolve(target)
         gc.freeze()  # what was imported stays, and need not be looked at again
 
-    def compile(self, steps: Any) -> Message:
+    def compile(self, steps: Any) -> CompileReply:
         """Compile one schedule; the seconds that it took."""
         return compiled(self.problem, steps, self.target)
 
 
-def compiled(problem: Problem, steps: Any, target: Target) -> Message:
+def compiled(problem: Problem, steps: Any, target: Target) -> CompileReply:
     """Compile a schedule for whoever loads it; the seconds that it took."""
     begin = time.perf_counter()
     compile_ahead(problem, Schedule.from_json(steps), target)
-    return {"compile_s": time.perf_counter() - begin}
+    return CompileReply(time.perf_counter() - begin)
 
 
-def answer(compiler: Compiler | None, request: Message) -> tuple[Compiler | None, Message]:
+def answer(compiler: Compiler | None, request: Message) -> tuple[Compiler | None, Reply]:
     """Do what one request asks; failures of candidates become answers, not exceptions."""
     try:
         if request["do"] == "setup":
-            return Compiler(request["problem"], request["target"]), {"ok": True}
+            return Compiler(request["problem"], request["target"]), Ready()
         assert compiler is not None, "setup comes first"
         return compiler, compiler.compile(request["steps"])
     except Exception as error:

@@ -10,11 +10,11 @@ from kernels.schedule import Schedule
 from search.peers import available_peers
 from search.peers.variant import Variant, why_wrong
 from search.runner.child.session import Session
-from search.runner.failures import FailureError
-from search.runner.protocol import Message
+from search.runner.failures import CandidateFailureError
+from search.runner.protocol import FinalsReply, TimedInTurn
 from search.timing.cold import in_turn
 from search.timing.interleave import interleave
-from search.timing.samples import Run
+from search.timing.samples import Run, Samples
 
 
 def finals(
@@ -24,7 +24,7 @@ def finals(
     with_peers: bool,
     placements: int = 1,
     budget_s: float | None = None,
-) -> Message:
+) -> FinalsReply:
     """Time the finalists again, and the peers with them, in interleaved rounds.
 
     The rounds are spread over several placements of the buffers, the first of which is that of
@@ -53,31 +53,29 @@ def finals(
         ]
         timed = interleave(contenders, rounds, session.target.threads, cold, until)
         for one, samples in zip([*ours, *theirs], timed, strict=True):
-            one["times"].append(samples.times)
-            one["rounds"].append(samples.rounds)
+            one.append(samples)
         rejected += sum(samples.rejected for samples in timed[: len(ours)])
         contenders.clear()  # their buffers go before those of the next placement come
         peak = max(peak, session.peak())
-    return {
-        "finalists": ours,
-        "rejected": rejected,
-        "peers": _best_ways(peers, theirs),
-        "peak_gflops": peak,
-        "scratch_bytes": scratch,
-        "cold": None if cold is None else cold.description,
-    }
+    return FinalsReply(
+        finalists=tuple(map(_timed, ours)),
+        rejected=rejected,
+        peers=_best_ways(peers, theirs),
+        peak_gflops=peak,
+        scratch_bytes=tuple(scratch),
+        cold=None if cold is None else cold.description,
+    )
 
 
 def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
-    """The scratch of each schedule, once it was right; a FailureError says which was not."""
+    """The scratch of each schedule, once it was right; the error of one that is not names it."""
     scratch = []
     for index, steps in enumerate(schedules):
         call = session.call(steps)
         try:
             session.check(call)
-        except FailureError as failure:
-            failure.index = index
-            raise
+        except CandidateFailureError as failure:
+            raise CandidateFailureError(failure.kind, str(failure), index) from failure
         scratch.append(call.scratch_bytes)
     return scratch
 
@@ -115,16 +113,23 @@ def _right_peers(session: Session) -> list[Variant]:
     return [way for way in ways if why_wrong(way, *given) is None]
 
 
-def _nothing_yet(count: int) -> list[Message]:
-    """For each contender, its samples for each placement, and the rounds that they are of."""
-    return [{"times": [], "rounds": []} for _ in range(count)]
+def _nothing_yet(count: int) -> list[list[Samples]]:
+    """For each contender, its samples on each placement."""
+    return [[] for _ in range(count)]
 
 
-def _best_ways(ways: list[Variant], timed: list[Message]) -> dict[str, Message]:
+def _timed(placements: list[Samples]) -> TimedInTurn:
+    return TimedInTurn(
+        tuple(tuple(samples.times) for samples in placements),
+        tuple(tuple(samples.rounds) for samples in placements),
+    )
+
+
+def _best_ways(ways: list[Variant], timed: list[list[Samples]]) -> dict[str, TimedInTurn]:
     """For each peer the samples of its fastest way."""
-    best: dict[str, tuple[float, Message]] = {}
-    for way, taken in zip(ways, timed, strict=True):
-        seconds = median(t for times in taken["times"] for t in times)
+    best: dict[str, tuple[float, TimedInTurn]] = {}
+    for way, placements in zip(ways, timed, strict=True):
+        seconds = median(t for samples in placements for t in samples.times)
         if way.peer not in best or seconds < best[way.peer][0]:
-            best[way.peer] = seconds, taken
+            best[way.peer] = seconds, _timed(placements)
     return {name: taken for name, (_, taken) in best.items()}

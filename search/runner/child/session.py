@@ -17,8 +17,8 @@ from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.runner.child.compiler import compiled
-from search.runner.failures import FailureError
-from search.runner.protocol import Message
+from search.runner.failures import CandidateFailureError
+from search.runner.protocol import CompileReply
 from search.timing.cold import (
     MOST_COPIED_BYTES,
     ColdMode,
@@ -64,7 +64,7 @@ class Session:
         schedule = Schedule.from_json(steps)
         return self.bind(lower(self.problem, schedule, self.target), self.places[0])
 
-    def compile(self, steps: Any) -> Message:
+    def compile(self, steps: Any) -> CompileReply:
         """Compile a schedule for its trial; the seconds that it took."""
         return compiled(self.problem, steps, self.target)
 
@@ -112,7 +112,7 @@ class Session:
         return peak_gflops(self.target, self.problem.element.name)
 
     def check(self, run: Run) -> tuple[float, float]:
-        """Run once on poisoned (or initial) C and compare; FailureError when it is wrong."""
+        """Run once on poisoned (or initial) C and compare; raises what a wrong candidate is."""
         result = self.operands["C"]
         if self.problem.accumulates:
             result[...] = self.initial
@@ -121,5 +121,6 @@ class Session:
         run(1)
         error, tolerance = compare(self.problem, result, self.expected)
         if not error <= tolerance:
-            raise FailureError("wrong", f"largest deviation {error:.3g}, tolerance {tolerance:.3g}")
+            said = f"largest deviation {error:.3g}, tolerance {tolerance:.3g}"
+            raise CandidateFailureError("wrong", said)
         return error, tolerance

@@ -5,7 +5,7 @@ from typing import Any
 
 from kernels.errors import LoweringError, ScheduleError
 from search.runner.child.session import Session
-from search.runner.protocol import Message
+from search.runner.protocol import Message, TrialReply
 from search.timing.cold import evicting_s
 from search.timing.control import Bounds, Control, Paced
 from search.timing.measure import LEAST_SAMPLES, measure
@@ -20,7 +20,7 @@ FIRST_RUN = 1.8  # times that limit already in the run that is checked
 
 def trial(
     session: Session, steps: Any, best_s: float | None, control: Message | None = None
-) -> Message:
+) -> TrialReply:
     """Compile, check and time one schedule; the check is its warm-up.
 
     Args:
@@ -42,17 +42,17 @@ def trial(
     limits = Bounds(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
     paced = _timed(session, steps, call, first, limits, known)
     session.pace = paced.pace or session.pace  # until a control tells another
-    return {
-        "times": paced.samples.times,
-        "pace": paced.pace,
-        "takes_over": paced.takes_over,
-        "rejected": paced.samples.rejected,
-        "pruned": paced.stopped,
-        "compile_s": compiled - begin,
-        "measure_s": time.perf_counter() - compiled,
-        "max_error": error,
-        "tolerance": tolerance,
-    }
+    return TrialReply(
+        times=tuple(paced.samples.times),
+        pace=paced.pace,
+        takes_over=paced.takes_over,
+        rejected=paced.samples.rejected,
+        pruned=paced.stopped,
+        compile_s=compiled - begin,
+        measure_s=time.perf_counter() - compiled,
+        max_error=error,
+        tolerance=tolerance,
+    )
 
 
 def _timed(

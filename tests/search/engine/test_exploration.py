@@ -12,6 +12,7 @@ from search.space.space import Space
 from search.store import MemoryStore
 from search.timing.summary import summarise
 from tests.search.engine.test_tune import SQUARE, TARGET
+from tests.search.replies import trial_reply
 
 SPACE = Space(SQUARE, TARGET)
 MODEL = Model.shipped(SPACE)
@@ -52,15 +53,7 @@ class Answering:
 
     def trial(self, steps: list[Any], best_s: float | None, control: Any = None) -> Any:
         self.controls.append(control and control["seconds"])
-        return {
-            "times": [self.seconds.pop(0)] * 6,
-            "pace": None,
-            "rejected": 0,
-            "pruned": False,
-            "takes_over": False,
-            "compile_s": 0.1,
-            "max_error": 0.0,
-        }
+        return trial_reply([self.seconds.pop(0)] * 6, pace=None)
 
 
 def test_the_control_of_a_resumed_search_is_the_first_about_as_fast_as_the_luckiest() -> None:

@@ -1,4 +1,5 @@
 import dataclasses
+from dataclasses import replace
 
 import pytest
 from optuna.samplers import RandomSampler
@@ -8,13 +9,14 @@ from kernels.schedule import Schedule
 from kernels.target import Target, detect
 from search.engine.tune import local_runner, tune
 from search.errors import BudgetError
-from search.finals.finals import CONTENDERS, FINALISTS
+from search.finals.plan import CONTENDERS, FINALISTS
 from search.records import DEFAULT_SAMPLER, SAMPLERS, TrialRecord, TuneRequest
 from search.runner.failures import CandidateFailureError
 from search.runner.runner import Runner
 from search.store import MemoryStore
 from search.timing.pace import WORTH
 from tests.search.engine.faults import propose_rows
+from tests.search.replies import finals_reply, in_turn, trial_reply
 from tests.search.runner import faulty_child
 from tests.search.runner.patience import Patient
 
@@ -57,15 +59,8 @@ class FakeRunner:
             raise CandidateFailureError("crash", "SIGSEGV")
         seconds = self.seconds(schedule)
         pruned = best_s is not None and seconds > 1.25 * best_s
-        return {
-            "times": [seconds] * 6,
-            "pace": 1.0,
-            "rejected": 0,
-            "pruned": pruned,
-            "takes_over": control is not None and seconds < WORTH * control["seconds"],
-            "compile_s": 0.1,
-            "max_error": 0.0,
-        }
+        takes_over = control is not None and seconds < WORTH * control["seconds"]
+        return trial_reply([seconds] * 6, pruned=pruned, takes_over=takes_over)
 
     @staticmethod
     def seconds(schedule: Schedule) -> float:
@@ -78,20 +73,11 @@ class FakeRunner:
             raise CandidateFailureError("wrong", "now and then", self.failing_final)
 
         def timed(seconds):
-            return {
-                "times": [[seconds] * rounds] * placements,
-                "rounds": [list(range(rounds))] * placements,
-            }
+            return in_turn([[seconds] * rounds] * placements, [range(rounds)] * placements)
 
         named = {"openblas": timed(2e-3)} if peers else {}
-        return {
-            "finalists": [timed(self.seconds(Schedule.from_json(s))) for s in schedules],
-            "rejected": 0,
-            "peers": named,
-            "peak_gflops": 1e3,
-            "cold": None,
-            "scratch_bytes": [{"A": 64, "B": 640}] * len(schedules),
-        }
+        ours = [timed(self.seconds(Schedule.from_json(steps))) for steps in schedules]
+        return finals_reply(ours, peers=named)
 
 
 def run(request: TuneRequest, store=None, runner=None, problem=SQUARE, **options):
@@ -195,17 +181,10 @@ def test_the_best_is_the_fastest_of_the_finals_whatever_the_trials_said() -> Non
     runner = FakeRunner()
     slower = runner.seconds
     runner.seconds = lambda schedule: slower(schedule) / 4  # so short that all meet in the finals
-    runner.finals = lambda schedules, rounds, *_: {
-        "finalists": [
-            {"times": [[(99 - i) * 1e-3] * rounds], "rounds": [list(range(rounds))]}
-            for i in range(len(schedules))
-        ],
-        "rejected": 0,
-        "cold": None,
-        "peers": {},
-        "peak_gflops": 1e3,
-        "scratch_bytes": [{"A": 64, "B": i} for i in range(len(schedules))],
-    }
+    runner.finals = lambda schedules, rounds, *_: finals_reply(
+        [in_turn([[(99 - i) * 1e-3] * rounds], [range(rounds)]) for i in range(len(schedules))],
+        scratch_bytes=tuple({"A": 64, "B": i} for i in range(len(schedules))),
+    )
     result, *_ = run(TuneRequest(trials=20), runner=runner)
     assert result.best is not None
     assert result.best.measurement.time_us == pytest.approx((99 - CONTENDERS + 1) * 1e3)
@@ -226,8 +205,8 @@ class Paced(FakeRunner):
         reply = super().trial(steps, best_s, control)
         pace = 1.5 if control and len(self.controls) % 3 == 0 else 1.0
         self.controls.append(control)
-        times = [seconds * pace for seconds in reply["times"]]
-        return reply | {"times": times, "pace": pace if control else None}
+        times = tuple(seconds * pace for seconds in reply.times)
+        return replace(reply, times=times, pace=pace if control else None)
 
 
 def test_each_trial_has_about_the_best_before_it_for_a_control() -> None:
@@ -263,8 +242,8 @@ class Lucky(Paced):
 
     def trial(self, steps, best_s, control=None):
         reply = super().trial(steps, best_s, control)
-        lucky_s = reply["times"][0] * 0.9 ** len(self.controls)
-        return reply | {"times": [lucky_s] * 5, "takes_over": False}
+        lucky_s = reply.times[0] * 0.9 ** len(self.controls)
+        return replace(reply, times=(lucky_s,) * 5, takes_over=False)
 
 
 def test_who_was_only_lucky_is_no_control() -> None:
@@ -286,8 +265,9 @@ class Confused(Paced):
     def trial(self, steps, best_s, control=None):
         self.to_beat.append(best_s)
         reply = super().trial(steps, best_s, control)
-        if reply["pace"] == 1.5:
-            reply |= {"times": [t / 2 for t in reply["times"]], "takes_over": True}
+        if reply.pace == 1.5:
+            halved = tuple(t / 2 for t in reply.times)
+            reply = replace(reply, times=halved, takes_over=True)
         return reply
 
 

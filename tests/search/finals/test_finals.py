@@ -9,12 +9,14 @@ from kernels.schedule import Schedule
 from search import budget as budget_module
 from search.budget import Budget
 from search.engine.tune import tune
-from search.finals.finals import CONTENDERS, ENOUGH_PACES, FINALISTS, PLACEMENTS, WAITING
+from search.finals.finals import ENOUGH_PACES, WAITING
+from search.finals.plan import CONTENDERS, FINALISTS, PLACEMENTS
 from search.records import TuneRequest
 from search.runner.failures import CandidateFailureError
 from search.store import MemoryStore
 from search.timing.measure import DECIDE_AFTER
 from tests.search.engine.test_tune import SQUARE, TARGET, FakeRunner, Long
+from tests.search.replies import in_turn
 
 
 class Clock:
@@ -282,8 +284,8 @@ def test_of_long_ones_the_best_of_a_semifinal_do() -> None:
 def test_what_either_process_says_of_peak_and_preemption_is_told(peaks: tuple[float, ...]) -> None:
     class Told(Seen):
         def finals(self, *given):
-            told = {"peak_gflops": peaks[self.processes - 1], "rejected": 10**self.processes}
-            return super().finals(*given) | told
+            peak, rejected = peaks[self.processes - 1], 10**self.processes
+            return replace(super().finals(*given), peak_gflops=peak, rejected=rejected)
 
     request = TuneRequest(trials=12)
     best = tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: Told()).best
@@ -300,11 +302,13 @@ class Disturbed(Seen):
 
     def finals(self, schedules, *given):
         reply = super().finals(schedules, *given)
-        if self.processes <= self.disturbed:
-            for place, timed in enumerate(reply["finalists"]):
-                slower = 1.5 if place else 2.0
-                timed["times"] = [[slower * t for t in times] for times in timed["times"]]
-        return reply
+        if self.processes > self.disturbed:
+            return reply
+        disturbed = []
+        for place, one in enumerate(reply.finalists):
+            slower = 1.5 if place else 2.0
+            disturbed.append(in_turn([[slower * t for t in ts] for ts in one.times], one.rounds))
+        return replace(reply, finalists=tuple(disturbed))
 
 
 def found(runner: FakeRunner, **limits: float) -> Schedule:

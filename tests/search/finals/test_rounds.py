@@ -16,6 +16,7 @@ from search.finals.rounds import (
     student,
 )
 from search.timing.summary import summarise
+from tests.search.replies import in_turn
 
 FLOPS = 1_000_000
 Levels = list[float]
@@ -235,7 +236,7 @@ def test_who_took_part_in_slow_rounds_alone_is_told_as_in_quiet_ones() -> None:
 
 
 def test_samples_keep_their_round_and_their_placement() -> None:
-    timed = {"times": [[1.0, 2.0], [3.0]], "rounds": [[0, 2], [1]]}
+    timed = in_turn([[1.0, 2.0], [3.0]], [[0, 2], [1]])
     assert by_round(timed, 7000) == {7000: 1.0, 7002: 2.0, 7001 + PLACEMENT_ROUNDS: 3.0}
 
 

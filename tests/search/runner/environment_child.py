@@ -1,10 +1,17 @@
-"""A runner's child that answers every request with its environment."""
+"""A runner's child in which every peer is absent, and the reason is its environment."""
 
+import json
 import os
-import sys
 
-from search.runner.protocol import write_message
+from search.runner.child.serve import answer_all
+from search.runner.protocol import Message, PeerReply, Ready, Reply
+
+
+def answer(_state: bool | None, request: Message) -> tuple[bool, Reply]:
+    if request["do"] == "setup":
+        return True, Ready()
+    return True, PeerReply(absent=json.dumps(dict(os.environ)))
+
 
 if __name__ == "__main__":
-    for _ in sys.stdin.buffer:
-        write_message(sys.stdout.buffer, dict(os.environ))
+    answer_all(answer)

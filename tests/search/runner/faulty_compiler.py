@@ -11,13 +11,13 @@ from typing import Any
 from kernels.errors import LoweringError
 from kernels.schedule import Schedule
 from search.runner.child import compiler
-from search.runner.protocol import Message
+from search.runner.protocol import CompileReply
 
 HANG, CRASH, REFUSE = 2, 3, 6
 
 
 class FaultyCompiler(compiler.Compiler):
-    def compile(self, steps: Any) -> Message:
+    def compile(self, steps: Any) -> CompileReply:
         rows = Schedule.from_json(steps).register.rows
         if rows == HANG:
             time.sleep(3600)
@@ -25,7 +25,7 @@ class FaultyCompiler(compiler.Compiler):
             ctypes.string_at(0)
         if rows == REFUSE:
             raise LoweringError("no such instruction")
-        return {"compile_s": 1000.0 + os.getpid()}
+        return CompileReply(1000.0 + os.getpid())
 
 
 if __name__ == "__main__":

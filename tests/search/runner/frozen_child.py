@@ -10,17 +10,17 @@ from pathlib import Path
 from search.runner.child.serve import answer_all
 from search.runner.child_process import ChildProcess
 from search.runner.failures import CandidateFailureError
-from search.runner.protocol import Message
+from search.runner.protocol import CompileReply, Message, Ready, Reply
 
 
-def answer(folder: Path | None, request: Message) -> tuple[Path | None, Message]:
+def answer(folder: Path | None, request: Message) -> tuple[Path | None, Reply]:
     if request["do"] == "setup":
-        return Path(request["folder"]), {"ok": True}
+        return Path(request["folder"]), Ready()
     assert folder is not None
     (folder / "asked").touch()
     while not (folder / "allowed").exists():
         time.sleep(0.01)
-    return folder, {"answer": 42}
+    return folder, CompileReply(42.0)
 
 
 def ask(folder: Path, limit_s: float) -> str:
@@ -32,7 +32,7 @@ def ask(folder: Path, limit_s: float) -> str:
     (folder / "child.new").write_text(str(child.pid))
     (folder / "child.new").rename(folder / "child")
     try:
-        return str(child.ask({"do": "work"}, limit_s)["answer"])
+        return str(int(child.ask({"do": "work"}, limit_s, CompileReply).compile_s))
     except CandidateFailureError as failure:
         return failure.kind
     finally:

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 from search.runner.child.serve import answer_all
-from search.runner.protocol import Message
+from search.runner.protocol import Message, Ready, Reply
 
 CODE = 3
 
 
-def answer(note: Path | None, request: Message) -> tuple[Path | None, Message]:
+def answer(note: Path | None, request: Message) -> tuple[Path | None, Reply]:
     if request["do"] == "setup":
-        return Path(request["note"]), {"ok": True}
+        return Path(request["note"]), Ready()
     assert note is not None
     left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     note.write_text(str(left.pid))

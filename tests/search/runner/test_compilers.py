@@ -55,9 +55,9 @@ def test_a_candidate_that_takes_its_compiler_down_fails_alone(
             one.trial(steps(rows), None)
         assert caught.value.kind == kind
         second = one.trial(steps(4), None)
-    assert first["times"] and second["times"]
-    assert min(first["compile_s"], second["compile_s"]) > 1000, "compiled beside"
-    is_new = int(first["compile_s"]) != int(second["compile_s"])
+    assert first.times and second.times
+    assert min(first.compile_s, second.compile_s) > 1000, "compiled beside"
+    is_new = int(first.compile_s) != int(second.compile_s)
     assert is_new == (kind != "compile"), "only what is dead is replaced"
 
 
@@ -73,7 +73,7 @@ def test_the_timing_process_takes_over_what_no_compiler_has_begun(beside: set[in
             one.trial(steps(faulty_compiler.HANG), None)
         assert caught.value.kind == "timeout"
         replies = [one.trial(steps(asked), None) for asked in (4, 5)]
-    assert all(reply["compile_s"] < 1000 for reply in replies), "not by the compiler"
+    assert all(reply.compile_s < 1000 for reply in replies), "not by the compiler"
 
 
 def test_what_was_compiled_beside_is_not_compiled_again(
@@ -91,7 +91,7 @@ def test_what_was_compiled_beside_is_not_compiled_again(
         wait([ahead for _, ahead in one._compilers._waiting.values()])
         before = written()
         assert first.keys() < before.keys()
-        assert one.trial(steps(7), None)["times"]
+        assert one.trial(steps(7), None).times
         assert written() == before
 
 
@@ -100,7 +100,7 @@ def test_without_another_processor_nothing_is_prepared(monkeypatch: pytest.Monke
     with Runner(PROBLEM, detect().canonical, limits=LIMITS, compiler="no.such.module") as one:
         assert one.ahead == 0
         one.prepare(steps(1))
-        assert one.trial(steps(1), None)["times"]
+        assert one.trial(steps(1), None).times
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="claims are abstract sockets, of Linux")

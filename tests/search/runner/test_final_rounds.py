@@ -10,7 +10,7 @@ from kernels.target import detect
 from search.runner.child import finals as final_rounds
 from search.runner.child.finals import finals
 from search.runner.child.session import Session
-from search.runner.failures import FailureError
+from search.runner.failures import CandidateFailureError
 from search.timing.samples import Samples
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
@@ -53,10 +53,10 @@ def test_no_placement_begins_once_its_share_of_the_budget_is_spent(
     timing = Timing(monkeypatch, placement_s)
     reply = finals(timing.session, [steps(1), steps(4)], 3, False, 4, budget_s)
     assert len(timing.until) == placements
-    for one in reply["finalists"]:
-        assert one["times"] == [[float(at)] * 3 for at in range(1, placements + 1)]
-        assert one["rounds"] == [[0, 1, 2]] * placements
-    assert reply["peak_gflops"] == 100.0 + placements, "the best of those around placements"
+    for one in reply.finalists:
+        assert one.times == tuple((float(at),) * 3 for at in range(1, placements + 1))
+        assert one.rounds == ((0, 1, 2),) * placements
+    assert reply.peak_gflops == 100.0 + placements, "the best of those around placements"
 
 
 def test_each_placement_has_its_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,12 +84,13 @@ def test_placements_differ_and_the_first_is_that_of_the_trials(
 
 
 def test_the_fastest_way_of_each_peer_stands_for_it() -> None:
-    def taken(*seconds: float) -> dict[str, list[list[float]]]:
-        return {"times": [[one] for one in seconds], "rounds": [[0] for _ in seconds]}
+    def taken(*seconds: float) -> list[Samples]:
+        return [Samples(1, times=[one], rounds=[0]) for one in seconds]
 
     ways = [SimpleNamespace(peer=name) for name in ("a", "a", "b", "a")]
     timed = [taken(3.0, 4.0, 5.0), taken(9.0, 2.0, 2.0), taken(7.0), taken(1.0, 8.0, 8.0)]
-    assert final_rounds._best_ways(ways, timed) == {"a": timed[1], "b": timed[2]}
+    best = final_rounds._best_ways(ways, timed)
+    assert best == {name: final_rounds._timed(timed[i]) for name, i in (("a", 1), ("b", 2))}
 
 
 class Idle:
@@ -105,7 +106,7 @@ def test_a_finalist_that_is_wrong_is_named_before_anything_is_timed(
     call = timing.session.call
 
     monkeypatch.setattr(timing.session, "call", lambda s: Idle() if s == steps(4) else call(s))
-    with pytest.raises(FailureError, match="deviation") as caught:
+    with pytest.raises(CandidateFailureError, match="deviation") as caught:
         finals(timing.session, [steps(1), steps(4), steps(2)], 3, False)
     assert (caught.value.kind, caught.value.index) == ("wrong", 1)
     assert timing.until == []

@@ -14,6 +14,7 @@ from kernels.system.children import child_command, child_environment
 from kernels.system.patience import MOST_STEP_S, Patience, is_stopped
 from search.runner.child_process import ChildProcess
 from search.runner.failures import CandidateFailureError
+from search.runner.protocol import Ready
 
 LIMIT_S = 5.0
 FROZEN_S = LIMIT_S + 1.0
@@ -92,7 +93,7 @@ def test_an_answer_that_never_ends_has_its_limit_too() -> None:
     child = ChildProcess("tests.search.runner.dribbling_child", {}, 60.0, 1 << 30, {})
     try:
         with pytest.raises(CandidateFailureError, match="no answer within 1 s"):
-            child.ask({}, 1.0)
+            child.ask({}, 1.0, Ready)
     finally:
         child.close()
 

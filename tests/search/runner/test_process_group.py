@@ -7,6 +7,7 @@ import pytest
 
 from search.runner.child_process import ChildProcess
 from search.runner.failures import CandidateFailureError
+from search.runner.protocol import Ready
 from tests.search.runner.leaving_child import CODE
 from tests.service.processes import wait_until
 
@@ -17,7 +18,7 @@ def test_what_a_child_has_started_ends_with_it_and_its_code_is_told(tmp_path: Pa
         "tests.search.runner.leaving_child", {"do": "setup", "note": str(note)}, 60.0, 1 << 30, {}
     )
     with pytest.raises(CandidateFailureError, match=f"ended with exit code {CODE}$") as caught:
-        child.ask({"do": "work"}, 60.0)
+        child.ask({"do": "work"}, 60.0, Ready)
     assert caught.value.kind == "crash"
     wait_until(lambda: is_gone(int(note.read_text())))
 

@@ -13,6 +13,7 @@ from search.runner import runner as runner_module
 from search.runner.child_process import ChildProcess
 from search.runner.processors import BRIEF_S, SLOW, STALE_S, Claim, Paces
 from search.runner.runner import Runner
+from tests.search.replies import trial_reply
 
 PROBLEM = Matmul(m=24, n=40, k=16, dtype="f32")
 
@@ -87,12 +88,13 @@ def test_a_search_goes_to_where_its_control_is_fast(
     monkeypatch.setattr(one, "_timing", child)
     slow = {0: 1.0, 1: 1.0}
 
-    def ask(request: Any, _limit_s: float) -> Any:
+    def ask(request: Any, _limit_s: float, _kind: type) -> Any:
         (processor,) = moved.timing or {-1}
         pace = slow[processor] if request["control"] else None
-        return {"times": [1.0], "rejected": 0, "pruned": False, "pace": pace}
+        return trial_reply([1.0], pace=pace)
 
     monkeypatch.setattr(one, "_ask", ask)
+    one.__enter__()
     for step in range(60):
         clock[0] = 0.1 * step
         slow[0] = 1.6 if step >= 20 else 1.0

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import sys
@@ -34,10 +35,10 @@ def runner():
 
 def test_a_good_candidate_is_timed_and_checked(runner: Runner) -> None:
     reply = runner.trial(steps(1), None)
-    assert len(reply["times"]) >= 5
-    assert all(t > 0 for t in reply["times"])
-    assert 0 < reply["max_error"] <= reply["tolerance"]
-    assert not reply["pruned"]
+    assert len(reply.times) >= 5
+    assert all(t > 0 for t in reply.times)
+    assert 0 < reply.max_error <= reply.tolerance
+    assert not reply.pruned
 
 
 def test_operands_are_those_of_the_seed() -> None:
@@ -45,7 +46,7 @@ def test_operands_are_those_of_the_seed() -> None:
 
     def error(seed: int) -> float:
         with Runner(PROBLEM, detect().canonical, seed, limits=LIMITS) as one:
-            return one.trial(steps(1), None)["max_error"]
+            return one.trial(steps(1), None).max_error
 
     assert error(0) == error(0) != error(1)
 
@@ -67,13 +68,13 @@ def test_each_fault_has_its_class_and_the_next_candidate_runs(
     with pytest.raises(CandidateFailureError, match=says) as caught:
         runner.trial(steps(rows), None)
     assert caught.value.kind == kind
-    assert runner.trial(steps(1), None)["times"]
+    assert runner.trial(steps(1), None).times
 
 
 def test_a_candidate_that_writes_nothing_does_not_inherit_the_last_result(
     runner: Runner,
 ) -> None:
-    assert runner.trial(steps(1), None)["times"]
+    assert runner.trial(steps(1), None).times
     with pytest.raises(CandidateFailureError) as caught:
         runner.trial(steps(faulty_child.NOTHING), None)
     assert caught.value.kind == "wrong"
@@ -94,16 +95,16 @@ def test_columns_that_are_no_vectors_are_a_compile_failure(runner: Runner) -> No
 
 def test_a_clearly_slower_candidate_is_stopped_early(runner: Runner) -> None:
     reply = runner.trial(steps(1), 1e-12)
-    assert reply["pruned"]
-    assert len(reply["times"]) == 1, "one sample says enough"
+    assert reply.pruned
+    assert len(reply.times) == 1, "one sample says enough"
 
 
 def test_finals_time_everything_in_the_same_rounds(runner: Runner) -> None:
     reply = runner.finals([steps(1), steps(8)], 5, peers=True, placements=2)
-    assert [len(one["times"]) for one in reply["finalists"]] == [2, 2]
-    assert all(times for one in reply["finalists"] for times in one["times"])
-    assert reply["peers"]["openblas"]
-    assert reply["peak_gflops"] > 0 and reply["cold"] is None
+    assert [len(one.times) for one in reply.finalists] == [2, 2]
+    assert all(times for one in reply.finalists for times in one.times)
+    assert reply.peers["openblas"]
+    assert reply.peak_gflops > 0 and reply.cold is None
 
 
 def control(rows: int) -> dict[str, object]:
@@ -112,10 +113,10 @@ def control(rows: int) -> dict[str, object]:
 
 def test_a_control_tells_the_pace(runner: Runner) -> None:
     first = runner.trial(steps(1), None)
-    known = {"steps": steps(1), "seconds": median(first["times"])}
+    known = {"steps": steps(1), "seconds": median(first.times)}
     reply = runner.trial(steps(8), 1.0, known)
-    assert first["pace"] is None
-    assert 0.2 < reply["pace"] < 5, "the same machine, a moment later"
+    assert first.pace is None
+    assert 0.2 < reply.pace < 5, "the same machine, a moment later"
 
 
 @pytest.mark.parametrize("rows", [faulty_child.CRASH, faulty_child.EXIT])
@@ -123,13 +124,13 @@ def test_a_control_that_takes_the_child_down_is_not_the_candidates_fault(
     runner: Runner, rows: int
 ) -> None:
     reply = runner.trial(steps(1), 1.0, control(rows))
-    assert reply["times"] and reply["pace"] is None
+    assert reply.times and reply.pace is None
 
 
 def test_nor_is_one_that_cannot_be_lowered(runner: Runner) -> None:
     bad = [{"step": "stream", "dim": "k", "depth": 17}, *steps(1)]
     reply = runner.trial(steps(1), 1.0, {"steps": bad, "seconds": 2e-6})
-    assert reply["times"] and reply["pace"] is None
+    assert reply.times and reply.pace is None
 
 
 def test_a_candidate_that_crashes_beside_a_control_crashes(runner: Runner) -> None:
@@ -147,7 +148,7 @@ def test_finalists_do_not_disturb_each_other(weights: str) -> None:
         for rows, v in ((1, 1), (4, 2), (2, 3), (5, 1))
     ]
     with Runner(problem, detect().canonical) as one:
-        assert len(one.finals(schedules, 5, peers=False)["finalists"]) == 4
+        assert len(one.finals(schedules, 5, peers=False).finalists) == 4
 
 
 def test_a_child_that_cannot_start_is_the_runners_error() -> None:
@@ -170,9 +171,9 @@ def test_a_setup_that_fails_is_the_runners_error() -> None:
 def test_libraries_in_the_child_have_the_threads_of_the_target(threads: int) -> None:
     target = f"cpu:any,threads={threads}"
     with Runner(PROBLEM, target, child="tests.search.runner.environment_child") as one:
-        reply = one.peer("any")
-    assert {reply[name] for name in ONE_THREAD} == {str(threads)}
-    assert (PARK_EARLY.items() <= reply.items()) == (threads > 1)
+        found = json.loads(one.peer("any").absent)
+    assert {found[name] for name in ONE_THREAD} == {str(threads)}
+    assert (PARK_EARLY.items() <= found.items()) == (threads > 1)
 
 
 def test_the_child_dies_with_its_parent(tmp_path) -> None:
@@ -182,7 +183,7 @@ def test_the_child_dies_with_its_parent(tmp_path) -> None:
         "from search.runner.runner import Runner; from kernels.problem import Matmul\n"
         "from tests.search.runner.test_runner import *\n"
         "one = Runner(PROBLEM, detect().canonical, limits=LIMITS, child=CHILD)\n"
-        "one.trial(steps(1), None)\n"
+        "one.__enter__().trial(steps(1), None)\n"
         f"Path({str(note)!r}).write_text(str(one._timing.pid)); time.sleep(3600)\n"
     )
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", program])
@@ -211,7 +212,7 @@ def test_a_budget_of_the_finals_counts_the_start_of_their_process(monkeypatch) -
     """A fresh child that takes the whole budget to start has no time left for rounds."""
     asked = []
     with Runner(PROBLEM, detect().canonical, limits=LIMITS) as one:
-        monkeypatch.setattr(one, "_ask", lambda request, _limit: asked.append(request["budget_s"]))
+        monkeypatch.setattr(one, "_ask", lambda request, *_: asked.append(request["budget_s"]))
         one.finals([steps(1)], 5, peers=False, budget_s=1e6)
         one.finals([steps(1)], 5, peers=False, budget_s=1e6)
         one.renew()

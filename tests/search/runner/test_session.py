@@ -9,7 +9,7 @@ from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
 from search.runner.child import session as module
 from search.runner.child.session import Session
-from search.runner.failures import FailureError
+from search.runner.failures import CandidateFailureError
 
 TEXT = "matmul:m=24,n=40,k=16,dtype=f32"
 
@@ -30,14 +30,14 @@ def test_what_accumulates_begins_each_check_with_the_same_result() -> None:
         one.check(call)
         call(3)
     one.operands["C"][...] = initial
-    with pytest.raises(FailureError, match="deviation"):
+    with pytest.raises(CandidateFailureError, match="deviation"):
         one.check(lambda _repeat: None)
 
 
 def test_a_check_that_writes_nothing_fails_whatever_ran_before() -> None:
     one = session()
     one.check(one.call(steps(1)))
-    with pytest.raises(FailureError, match="deviation"):
+    with pytest.raises(CandidateFailureError, match="deviation"):
         one.check(lambda _repeat: None)
 
 

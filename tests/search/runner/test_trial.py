@@ -62,22 +62,22 @@ def test_a_long_run_that_is_hopeless_when_it_is_checked_is_not_run_again(
     session: FakeSession, times: float, stopped: bool
 ) -> None:
     reply = trial(session, times * LIMIT_S, BEST_S)
-    assert reply["pruned"], "in the end either is"
+    assert reply.pruned, "in the end either is"
     assert (len(session.called) == 1) == stopped
-    assert reply["times"][0] == pytest.approx(times * LIMIT_S)
+    assert reply.times[0] == pytest.approx(times * LIMIT_S)
 
 
 def test_what_is_hopeless_is_so_at_the_pace_that_a_control_told_last(session: FakeSession) -> None:
     session.now = 1.5
     first = trial(session, BEST_S, BEST_S, control(BEST_S))
-    assert first["pace"] == session.pace == pytest.approx(1.5)
+    assert first.pace == session.pace == pytest.approx(1.5)
     session.called.clear()
     trial(session, 0.99 * LIMIT_S, BEST_S, control(BEST_S))
     assert len(session.called) > 1
     session.called.clear()
     late = trial(session, 1.01 * LIMIT_S, BEST_S, control(BEST_S))
-    assert late["pruned"] and session.called == [1.01 * LIMIT_S]
-    assert late["pace"] == pytest.approx(1.5), "as far as anybody knows"
+    assert late.pruned and session.called == [1.01 * LIMIT_S]
+    assert late.pace == pytest.approx(1.5), "as far as anybody knows"
     trial(session, BEST_S, None)
     assert session.pace == pytest.approx(1.5), "until another control tells another"
 
@@ -93,8 +93,8 @@ def test_each_trial_runs_beside_the_control_that_it_came_with(session: FakeSessi
 def test_who_is_behind_gets_fewer_samples_than_who_may_be_the_best(session: FakeSession) -> None:
     behind = trial(session, 1.01 * BEHIND * BEST_S, BEST_S)
     near = trial(session, 0.99 * BEHIND * BEST_S, BEST_S)
-    assert not behind["pruned"] and not near["pruned"]
-    assert len(behind["times"]) < LEAST_SAMPLES <= len(near["times"])
+    assert not behind.pruned and not near.pruned
+    assert len(behind.times) < LEAST_SAMPLES <= len(near.times)
 
 
 @pytest.mark.parametrize(("threads", "cache"), [(2, "hot"), (1, "cold")])
@@ -104,5 +104,5 @@ def test_a_control_tells_the_pace_of_one_thread_with_hot_caches_alone(
     monkeypatch.setattr(module.time, "sleep", lambda _: None)
     session.target, session.cache = SimpleNamespace(threads=threads), cache
     reply = trial(session, BEST_S, BEST_S, control(1.1 * BEST_S))
-    assert reply["pace"] is None
+    assert reply.pace is None
     assert set(session.called) == {BEST_S}

@@ -13,6 +13,7 @@ from kernels.target import detect
 from search.records import Measurement
 from search.runner.failures import CandidateFailureError
 from search.runner.limits import Limits
+from search.runner.protocol import BesideReply, PeerReply, TimedWay
 from search.runner.runner import Runner
 from tests.search.runner import faulty_child
 from tilewise.bench import Compared, Entry, PeerSpeed, Report, Suite, SuiteError, read_suite
@@ -171,30 +172,31 @@ class FakeRunner:
         self.peers, self.reply = peers, reply
         self.asked: list[str] = []
 
-    def peer(self, name: str) -> dict[str, Any]:
+    def peer(self, name: str) -> PeerReply:
         found = self.peers[name]
         if isinstance(found, Exception):
             raise found
-        return {"absent": found} if found else {"ways": ["way"]}
+        return PeerReply(absent=found) if found else PeerReply(("way",))
 
-    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> dict[str, Any]:
+    def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> BesideReply:
         self.asked = peers
         if isinstance(self.reply, Exception):
             raise self.reply
-        reply: dict[str, Any] = self.reply
+        reply: BesideReply = self.reply
         return reply
 
 
-def way(peer: str, variant: str, seconds: float) -> dict[str, Any]:
-    return {"peer": peer, "variant": variant, "output": None, "times": [seconds] * 7}
+def way(peer: str, variant: str, seconds: float) -> TimedWay:
+    return TimedWay(peer, variant, None, (seconds,) * 7)
 
 
 def test_the_best_way_of_each_peer_is_quoted_and_absences_are_kept() -> None:
     runner = FakeRunner(
         {"openblas": "BLAS has no such product", "onednn": None,
          "iree": CandidateFailureError("crash", "the process ended with SIGSEGV")},
-        {"times": [0.010] * 7, "absent": {}, "peak_gflops": 300.0,
-         "ways": [way("onednn", "mm", 0.030), way("onednn", "linear", 0.020)]},
+        BesideReply(
+            (0.010,) * 7, (way("onednn", "mm", 0.030), way("onednn", "linear", 0.020)), {}, 300.0
+        ),
     )  # fmt: skip
     found = compare(runner, LARGE, ("hash", []), ("openblas", "onednn", "iree"))
     assert runner.asked == ["onednn"]
@@ -222,7 +224,7 @@ def test_ours_and_a_peer_are_timed_in_one_child() -> None:
     entry = Entry(parse_problem(SMALL))
     with bench_runner(entry.problem, detect().canonical) as runner:
         found = compare(runner, entry, ("hash", steps()), ("openblas",), budget_s=0.05)
-        assert runner.peer("openblas")["ways"]
+        assert runner.peer("openblas").ways
     assert found.absent == {}
     assert found.ours is not None
     assert found.ours.gflops > 0
@@ -245,8 +247,8 @@ def test_a_child_that_was_started_again_prepares_its_peers_again() -> None:
     entry = Entry(parse_problem("matmul:m=24,n=40,k=16,dtype=i32"))
     with bench_runner(entry.problem, detect().canonical) as runner:
         reply = runner.beside(steps(), ["openblas"], 0.05)
-    assert reply["absent"] == {"openblas": "BLAS has no i32 product"}
-    assert reply["ways"] == []
+    assert reply.absent == {"openblas": "BLAS has no i32 product"}
+    assert reply.ways == ()
 
 
 def test_a_wrong_schedule_of_ours_is_not_measured() -> None:

@@ -1,0 +1,88 @@
+"""Frozen dataclasses as JSON objects and back: what processes of this code say to each other."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Value = TypeVar("Value")
+
+
+def to_json(value: "DataclassInstance") -> dict[str, Any]:
+    """A dataclass as an object, its parts likewise."""
+    return asdict(value)
+
+
+def from_json(kind: type[Value], source: object) -> Value:
+    """The dataclass that `to_json` made an object of.
+
+    Args:
+        kind: a dataclass of numbers, texts, truths, literals, tuples of one kind, dictionaries by
+            text, other dataclasses, and any of those or None.
+        source: as JSON was read.
+
+    Raises:
+        ValueError: it is of another shape; the message names the field.
+    """
+    made: Value = _read(kind, source, kind.__name__)
+    return made
+
+
+def _read(kind: Any, source: object, where: str) -> Any:
+    if is_dataclass(kind):
+        return _record(kind, source, where)
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        if source is None and NoneType in parts:
+            return None
+        (only,) = (part for part in parts if part is not NoneType)
+        return _read(only, source, where)
+    if origin is tuple:
+        listed = _required(list, source, where)
+        return tuple(_read(parts[0], part, f"{where}[{i}]") for i, part in enumerate(listed))
+    if origin is dict:
+        named = _required(dict, source, where)
+        return {name: _read(parts[1], part, f"{where}.{name}") for name, part in named.items()}
+    if origin is Literal:
+        if source not in parts:
+            raise ValueError(f"{where} is {source!r}, not one of {', '.join(map(str, parts))}")
+        return source
+    return _PLAIN[kind](kind, source, where)
+
+
+def _record(kind: Any, source: object, where: str) -> Any:
+    given, hints = _required(dict, source, where), _hints(kind)
+    if given.keys() != hints.keys():
+        raise ValueError(f"{where} has the fields {sorted(given)}, not {sorted(hints)}")
+    parts = {name: _read(hint, given[name], f"{where}.{name}") for name, hint in hints.items()}
+    return kind(**parts)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _required(kind: type, source: object, where: str) -> Any:
+    if not isinstance(source, kind) or (isinstance(source, bool) and kind is not bool):
+        raise ValueError(f"{where} is {source!r:.80}, not of type {kind.__name__}")
+    return source
+
+
+def _number(_kind: type, source: object, where: str) -> float:
+    if isinstance(source, int) and not isinstance(source, bool):
+        return float(source)
+    number: float = _required(float, source, where)
+    return number
+
+
+_PLAIN: dict[Any, Callable[[type, object, str], Any]] = {
+    float: _number,
+    int: _required,
+    str: _required,
+    bool: _required,
+}
