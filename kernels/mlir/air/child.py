@@ -10,11 +10,12 @@ from typing import Any
 from kernels.mlir.air.schedule import KStreaming, require_streamed
 from kernels.mlir.proof.child.check import check_call
 from kernels.mlir.proof.child.stages import Finding, establish, serve, stage
+from kernels.mlir.proof.found import Found
 from kernels.problem import parse_problem
 
 
-def prove_here(request: dict[str, Any]) -> dict[str, Any]:
-    """Prove one script in this process: the fields of `Proof` that could be established."""
+def prove_here(request: dict[str, Any]) -> Found:
+    """Prove one script in this process: what could be established."""
     problem, runs = (require_streamed(parse_problem(request[name])) for name in ("problem", "runs"))
     schedule = KStreaming.from_json(request["schedule"])
 
@@ -36,7 +37,7 @@ def prove_here(request: dict[str, Any]) -> dict[str, Any]:
             module = apply_script(request["runs_module"], diagnostics)
             check_wishes(places(module), runs, schedule)
         compiled, scratch = finding.compile(lowered, effort=1)
-        finding.fields |= check_call(runs, compiled, scratch, request["seed"])[1]
+        finding.note(**check_call(runs, compiled, scratch, request["seed"])[1])
 
     return establish(steps)
 

@@ -95,7 +95,7 @@ def prove_air(
         "memory_bytes": memory_bytes,
     }
     reply = run_child(request, CHILD)
-    return Proof.from_json({"mlir": mlir_version(), "script": script, **reply})
+    return Proof.of(reply, mlir=mlir_version(), script=script)
 
 
 def runnable(problem: Matmul, schedule: KStreaming) -> Matmul:

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from kernels.mlir.proof.found import Found
+
 FAILURES = (
     "apply",
     "verify",
@@ -82,6 +84,12 @@ class Proof:
         return {**asdict(self), "interval": interval, "notes": list(self.notes), "ok": self.ok}
 
     @classmethod
+    def of(cls, found: Found, *, mlir: str, script: str, notes: tuple[str, ...] = ()) -> "Proof":
+        """The proof that a child's reply amounts to."""
+        parts = {f.name: getattr(found, f.name) for f in fields(found) if f.name in _NAMES}
+        return cls(mlir=mlir, script=script, notes=notes, **parts)
+
+    @classmethod
     def from_json(cls, source: dict[str, Any]) -> "Proof":
         """Read `to_json`'s object back; unknown keys are ignored."""
         known = {f.name for f in fields(cls)}
@@ -92,3 +100,6 @@ class Proof:
         if "notes" in values:
             values["notes"] = tuple(values["notes"])
         return cls(**values)
+
+
+_NAMES = {field.name for field in fields(Proof)}

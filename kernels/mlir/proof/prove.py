@@ -80,8 +80,7 @@ def prove_script(
         "lanes": lanes,
     }
     reply = run_child(request)
-    known = {"mlir": mlir_version(), "script": script, "notes": notes(problem)}
-    return Proof.from_json({**known, **reply})
+    return Proof.of(reply, mlir=mlir_version(), script=script, notes=notes(problem))
 
 
 def transform(
@@ -102,7 +101,6 @@ def transform(
             "apply_only": True,
         }
     )
-    if reply.get("failure"):
-        raise ProofError(f"{problem}: {reply['failure']}: {reply['message']}")
-    transformed: str = reply["transformed"]
-    return transformed
+    if reply.failure:
+        raise ProofError(f"{problem}: {reply.failure}: {reply.message}")
+    return reply.transformed

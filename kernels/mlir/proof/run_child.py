@@ -8,6 +8,7 @@ import time
 from typing import IO, Any
 
 from kernels.errors import LimitError
+from kernels.mlir.proof.found import Found
 from kernels.system.children import (
     ONE_THREAD,
     child_command,
@@ -18,6 +19,7 @@ from kernels.system.children import (
     signal_name,
 )
 from kernels.system.patience import Patience
+from kernels.system.typed_json import from_json
 
 STAGE = "stage: "
 MOST_SECONDS = 7 * 24 * 3600.0
@@ -27,9 +29,7 @@ TAIL = 2000
 OUT_OF_MEMORY = ("bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory")
 
 
-def run_child(
-    request: dict[str, Any], module: str = "kernels.mlir.proof.child.prove"
-) -> dict[str, Any]:
+def run_child(request: dict[str, Any], module: str = "kernels.mlir.proof.child.prove") -> Found:
     """Send `request` to a fresh child that runs `module`; its reply, or what became of it.
 
     Raises:
@@ -82,7 +82,7 @@ def _wait(child: subprocess.Popen[bytes], seconds: float, memory_bytes: int) -> 
     return None
 
 
-def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) -> dict[str, Any]:
+def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) -> Found:
     reply.seek(0)
     errors.seek(0)
     said = errors.read()
@@ -90,26 +90,24 @@ def _outcome(code: int, stopped: str | None, reply: IO[str], errors: IO[str]) ->
     where = stages[-1] if stages else "start"
     if stopped:
         what = "the time limit" if stopped == "timeout" else "the memory limit"
-        return {"failure": stopped, "message": f"killed at {what} in stage {where}"}
+        return Found(failure=stopped, message=f"killed at {what} in stage {where}")
     if code == 0:
         return _read(reply, where)
     tail = "\n".join(line for line in said.splitlines() if not line.startswith(STAGE))[-TAIL:]
     if code == -signal.SIGXFSZ:
         message = f"killed in stage {where}: more than {MOST_PRINTED >> 20} MiB were printed"
-        return {"failure": "output", "message": message}
+        return Found(failure="output", message=message)
     if any(sign in tail for sign in OUT_OF_MEMORY):
-        return {"failure": "memory", "message": f"out of memory in stage {where}\n{tail}"}
+        return Found(failure="memory", message=f"out of memory in stage {where}\n{tail}")
     if code == -signal.SIGXCPU:
-        return {"failure": "timeout", "message": f"killed at the time limit in stage {where}"}
+        return Found(failure="timeout", message=f"killed at the time limit in stage {where}")
     how = signal_name(-code) if code < 0 else f"exit code {code}"
-    return {"failure": "crash", "message": f"the child ended with {how} in stage {where}\n{tail}"}
+    return Found(failure="crash", message=f"the child ended with {how} in stage {where}\n{tail}")
 
 
-def _read(reply: IO[str], where: str) -> dict[str, Any]:
+def _read(reply: IO[str], where: str) -> Found:
     """The reply of a child that ended well; native code can end it before it has written one."""
     try:
-        out = json.load(reply)
+        return from_json(Found, json.load(reply))
     except ValueError:
-        return {"failure": "crash", "message": f"the child ended in stage {where} without a reply"}
-    found: dict[str, Any] = out
-    return found
+        return Found(failure="crash", message=f"the child ended in stage {where} without a reply")

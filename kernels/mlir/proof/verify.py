@@ -80,10 +80,5 @@ def verify(
         },
         "kernels.mlir.proof.child.verify",
     )
-    proof = Proof.from_json({"mlir": mlir_version(), "script": script, **reply})
-    return Verdict(
-        proof,
-        outline=tuple(reply.get("outline", ())),
-        transformed=reply.get("transformed", ""),
-        unscripted_us=reply.get("unscripted_us"),
-    )
+    proof = Proof.of(reply, mlir=mlir_version(), script=script)
+    return Verdict(proof, reply.outline, reply.transformed, reply.unscripted_us)

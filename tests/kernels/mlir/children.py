@@ -8,43 +8,44 @@ from pathlib import Path
 from typing import Any
 
 from kernels.mlir.proof.child.stages import serve
+from kernels.mlir.proof.found import Found
 
 FOR_EVER = "import time; time.sleep(600)"
 
 
-def sleep(request: dict[str, Any]) -> dict[str, Any]:
+def sleep(request: dict[str, Any]) -> Found:
     """Wait without using the processor."""
     time.sleep(request["for_s"])
-    return {"slept": True}
+    return Found(message="slept")
 
 
-def beget(request: dict[str, Any]) -> dict[str, Any]:
+def beget(request: dict[str, Any]) -> Found:
     """Start a process that stays, write down its pid, and wait."""
     grandchild = subprocess.Popen([sys.executable, "-c", FOR_EVER])
     Path(request["path"]).write_text(str(grandchild.pid))
     return sleep(request)
 
 
-def speak(request: dict[str, Any]) -> dict[str, Any]:
+def speak(request: dict[str, Any]) -> Found:
     """Print without end, as native code does; what is written last is never reached."""
     line = b"x" * 65535 + b"\\n"
     while True:
         os.write(request["to"], line)
 
 
-def tell(request: dict[str, Any]) -> dict[str, Any]:
+def tell(request: dict[str, Any]) -> Found:
     """Reply with so many bytes."""
-    return {"told": "x" * request["bytes"]}
+    return Found(message="x" * request["bytes"])
 
 
-def leave(_request: dict[str, Any]) -> dict[str, Any]:
+def leave(_request: dict[str, Any]) -> Found:
     """End well, without a reply."""
     os._exit(0)
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: dict[str, Any]) -> Found:
     """Do what is asked for."""
-    reply: dict[str, Any] = globals()[request["do"]](request)
+    reply: Found = globals()[request["do"]](request)
     return reply
 
 

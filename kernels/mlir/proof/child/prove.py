@@ -10,6 +10,7 @@ from typing import Any
 
 from kernels.mlir.proof.child.check import run_and_time
 from kernels.mlir.proof.child.stages import Finding, establish, serve
+from kernels.mlir.proof.found import Found
 
 
 def main() -> None:
@@ -17,8 +18,8 @@ def main() -> None:
     serve(prove_here)
 
 
-def prove_here(request: dict[str, Any]) -> dict[str, Any]:
-    """Prove one script in this process: the fields of `Proof` that could be established."""
+def prove_here(request: dict[str, Any]) -> Found:
+    """Prove one script in this process: what could be established."""
     from kernels.problem import parse_problem
 
     problem = parse_problem(request["problem"])
@@ -31,14 +32,13 @@ def prove_here(request: dict[str, Any]) -> dict[str, Any]:
 
         module = finding.apply(lambda: apply_script(request["module"], diagnostics))
         if request.get("apply_only"):
-            finding.fields["transformed"] = str(module)
+            finding.note(transformed=str(module))
             return
         space = iteration_space(problem)
-        finding.fields["vectorised"] = check_structure(
-            module, space.extent(space.col), request.get("lanes", 0)
-        )
+        is_vectorised = check_structure(module, space.extent(space.col), request.get("lanes", 0))
+        finding.note(vectorised=is_vectorised)
         compiled, scratch = finding.compile(lambda: lower(module, diagnostics))
-        finding.fields |= run_and_time(problem, compiled, scratch, request)
+        finding.note(**run_and_time(problem, compiled, scratch, request))
 
     return establish(steps)
 

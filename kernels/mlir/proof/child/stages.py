@@ -1,34 +1,30 @@
 """What every child that proves something shares: its limits, its stages, and its one reply."""
 
 import json
-import os
 import resource
 import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from kernels.mlir.proof.found import Found
 from kernels.mlir.proof.run_child import MOST_PRINTED, STAGE
+from kernels.system.children import private_output
+from kernels.system.typed_json import to_json
 
 LIBRARIES = 2 << 30  # address space of the compilers themselves, most of it never resident
 
 
-def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def serve(answer: Callable[[dict[str, Any]], Found]) -> None:
     """Read one request, and write what `answer` makes of it within the request's limits."""
     request = json.load(sys.stdin)
-    reply_to = _private_stdout()
+    out = private_output()
     limit(request["seconds"], request["memory_bytes"])
-    reply = answer(request)
-    with os.fdopen(reply_to, "w") as out:
-        json.dump(reply, out)
-
-
-def _private_stdout() -> int:
-    """Keep standard output for the reply; whatever MLIR prints goes to standard error."""
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    return kept
+    reply = to_json(answer(request))
+    with out:
+        out.write(json.dumps(reply).encode())
 
 
 def limit(seconds: float, memory_bytes: int) -> None:
@@ -49,22 +45,26 @@ def stage(name: str) -> float:
 
 
 class Finding:
-    """What a child establishes step by step: fields of `Proof` and more, kept when it fails.
+    """What a child establishes step by step, kept when it fails.
 
     Attributes:
-        fields: what is known so far.
+        found: what is known so far.
     """
 
     def __init__(self) -> None:
-        self.fields: dict[str, Any] = {}
+        self.found = Found()
         self._processor = 0.0
+
+    def note(self, **parts: Any) -> None:
+        """Take in attributes of `Found` that are known now."""
+        self.found = replace(self.found, **parts)
 
     def apply(self, applied: Callable[[], Any]) -> Any:
         """The module that `applied` makes; that it could, and how long it took."""
         self._processor = time.process_time()
         begin = stage("apply")
         module = applied()
-        self.fields |= {"applied": True, "apply_s": time.perf_counter() - begin}
+        self.note(applied=True, apply_s=time.perf_counter() - begin)
         return module
 
     def compile(self, lowered: Callable[[], Any], effort: int = 3) -> Any:
@@ -74,17 +74,17 @@ class Finding:
 
         begin = stage("lower")
         text, scratch = lowered()
-        self.fields["lower_s"] = time.perf_counter() - begin
+        self.note(lower_s=time.perf_counter() - begin)
         begin = stage("compile")
         compiled = compile_ir(text, ENTRY, effort)
-        self.fields |= {
-            "compile_s": time.perf_counter() - begin,
-            "processor_s": time.process_time() - self._processor,
-        }
+        self.note(
+            compile_s=time.perf_counter() - begin,
+            processor_s=time.process_time() - self._processor,
+        )
         return compiled, scratch
 
 
-def establish(steps: Callable[[Finding, Any], None]) -> dict[str, Any]:
+def establish(steps: Callable[[Finding, Any], None]) -> Found:
     """Run `steps` in an MLIR context; what they found, and why they stopped if they did.
 
     Args:
@@ -100,7 +100,7 @@ def establish(steps: Callable[[Finding, Any], None]) -> dict[str, Any]:
         with ir.Context() as context, ir.Location.unknown():
             steps(finding, Diagnostics(context))
     except StageError as error:
-        finding.fields |= {"failure": error.failure, "message": str(error)}
+        finding.note(failure=error.failure, message=str(error))
     except MemoryError:
-        finding.fields |= {"failure": "memory", "message": "out of memory"}
-    return finding.fields
+        finding.note(failure="memory", message="out of memory")
+    return finding.found

@@ -8,10 +8,11 @@ from typing import Any
 
 from kernels.mlir.proof.child.check import run_and_time
 from kernels.mlir.proof.child.stages import Finding, establish, serve, stage
+from kernels.mlir.proof.found import Found
 
 
-def verify_here(request: dict[str, Any]) -> dict[str, Any]:
-    """Put any script to the proof: the fields of `Proof` that could be established, and more."""
+def verify_here(request: dict[str, Any]) -> Found:
+    """Put any script to the proof: what could be established, and more."""
 
     def steps(finding: Finding, diagnostics: Any) -> None:
         from kernels.mlir.lowering.functions import bufferize
@@ -26,14 +27,14 @@ def verify_here(request: dict[str, Any]) -> dict[str, Any]:
             return lower(module, diagnostics)
 
         module = finding.apply(lambda: any_payload.apply_request(request, diagnostics))
-        finding.fields |= any_payload.examine(module)
+        finding.note(**any_payload.examine(module))
         if request["problem"] is None:
             stage("lower")
-            finding.fields |= any_payload.run_payload(request, module, diagnostics, stage)
+            finding.note(**any_payload.run_payload(request, module, diagnostics, stage))
             return
         compiled, scratch = finding.compile(lowered)
         problem = parse_problem(request["problem"])
-        finding.fields |= run_and_time(problem, compiled, scratch, request)
+        finding.note(**run_and_time(problem, compiled, scratch, request))
 
     return establish(steps)
 

@@ -170,7 +170,7 @@ def test_a_dropped_fill_is_found_out() -> None:
         },
         CHILD,
     )
-    assert reply["failure"] in ("apply", "structure"), reply
+    assert reply.failure in ("apply", "structure"), reply
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -12,6 +12,7 @@ import pytest
 
 from kernels.errors import LimitError
 from kernels.mlir.proof.child.stages import LIBRARIES
+from kernels.mlir.proof.found import Found
 from kernels.mlir.proof.prove import prove, prove_script, transform
 from kernels.mlir.proof.run_child import MOST_PRINTED, run_child
 from kernels.mlir.proof.verify import verify
@@ -24,7 +25,7 @@ CHILDREN = "tests.kernels.mlir.children"
 LONG = 600.0
 
 
-def asked(do: str, seconds: float = LONG, **more: Any) -> dict[str, Any]:
+def asked(do: str, seconds: float = LONG, **more: Any) -> Found:
     """What becomes of a child that does this."""
     limits = {"seconds": seconds, "memory_bytes": 4 << 30}
     return run_child({"do": do, **limits, **more}, CHILDREN)
@@ -32,7 +33,7 @@ def asked(do: str, seconds: float = LONG, **more: Any) -> dict[str, Any]:
 
 def test_a_child_that_waits_is_stopped_by_its_parent() -> None:
     """It uses no processor time, so no limit of its own ends it."""
-    assert asked("sleep", seconds=2.0, for_s=60)["failure"] == "timeout"
+    assert asked("sleep", seconds=2.0, for_s=60).failure == "timeout"
 
 
 @pytest.mark.parametrize(("seconds", "for_s"), [(LONG, 0), (10.0, LONG)])
@@ -47,18 +48,18 @@ def test_what_a_child_has_started_ends_with_it(
 @pytest.mark.parametrize("to", [1, 2])
 def test_a_child_that_prints_without_end_is_stopped_at_a_size(to: int) -> None:
     reply = asked("speak", to=to)
-    assert reply["failure"] == "output"
-    assert f"more than {MOST_PRINTED >> 20} MiB" in reply["message"]
+    assert reply.failure == "output"
+    assert f"more than {MOST_PRINTED >> 20} MiB" in reply.message
 
 
 def test_a_reply_may_be_large_but_not_larger_than_what_is_printed() -> None:
-    assert len(asked("tell", bytes=MOST_PRINTED // 2)["told"]) == MOST_PRINTED // 2
-    assert asked("tell", bytes=MOST_PRINTED)["failure"] == "output"
+    assert len(asked("tell", bytes=MOST_PRINTED // 2).message) == MOST_PRINTED // 2
+    assert asked("tell", bytes=MOST_PRINTED).failure == "output"
 
 
 def test_a_child_that_ends_without_a_reply_has_crashed() -> None:
     reply = asked("leave")
-    assert (reply["failure"], "without a reply" in reply["message"]) == ("crash", True)
+    assert (reply.failure, "without a reply" in reply.message) == ("crash", True)
 
 
 PRINTS = """

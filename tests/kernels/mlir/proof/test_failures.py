@@ -11,6 +11,7 @@ import pytest
 
 from kernels.errors import ProofError
 from kernels.mlir.cpu.script import emit_script
+from kernels.mlir.proof.found import Found
 from kernels.mlir.proof.prove import prove_script, transform
 from kernels.mlir.proof.run_child import run_child
 from kernels.mlir.transform.module import with_payload
@@ -163,7 +164,7 @@ HANGS = (
 )
 
 
-def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> dict[str, object]:
+def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> Found:
     request = {
         "problem": SQUARE.canonical,
         "module": FUNCTION.format(body=body),
@@ -178,19 +179,19 @@ def child(body: str, seconds: float = 30.0, memory_bytes: int = 4 << 30) -> dict
 def test_a_hang_is_a_timeout_that_names_the_stage() -> None:
     def attempt(seconds: float) -> tuple[object, str]:
         reply = child(HANGS, seconds=seconds)
-        return reply["failure"], str(reply["message"])
+        return reply.failure, str(reply.message)
 
     assert in_stage("run", attempt) == ("timeout", "killed at the time limit in stage run")
 
 
 def test_a_segmentation_fault_is_a_crash() -> None:
     reply = child(CRASHES)
-    assert reply["failure"] == "crash", reply
-    assert "SIGSEGV" in str(reply["message"])
+    assert reply.failure == "crash", reply
+    assert "SIGSEGV" in str(reply.message)
 
 
 def test_too_little_memory_is_a_memory_failure() -> None:
-    assert child(HANGS, memory_bytes=64 << 20)["failure"] == "memory"
+    assert child(HANGS, memory_bytes=64 << 20).failure == "memory"
 
 
 @pytest.mark.parametrize("steps", [PACKED, IN_PLACE])
