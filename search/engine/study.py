@@ -12,7 +12,6 @@ as its value, the running median of its samples as intermediate values, and user
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from statistics import median
 from typing import Any
 
 import optuna
@@ -29,6 +28,7 @@ from search.samplers.points import distributions, params_of, point_of
 from search.samplers.registry import make_sampler, over_space
 from search.space.points import Point
 from search.space.space import Space
+from search.timing.summary import running_medians
 
 PRIOR = 10  # the most promising of the analytical model, before the sampler is asked
 PRIOR_OF = {"surrogate": 4}  # it knows the model, so that more of the like teaches it little
@@ -200,12 +200,6 @@ def _seen(record: TrialRecord) -> dict[int, float]:
     taken = [seconds / (record.pace or 1.0) * 1e6 for seconds in record.samples]
     seen = running_medians(taken)
     return seen | {max(1, len(taken)): record.measurement.time_us}
-
-
-def running_medians(samples: Sequence[float]) -> dict[int, float]:
-    """The median of the first 1, 2, 4, ... samples and of all; one of each would be many rows."""
-    counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
-    return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}
 
 
 def _attributes(record: TrialRecord) -> dict[str, Any]:

@@ -31,3 +31,9 @@ def summarise(times: Sequence[float], flops: int) -> Measurement:
         interval=(flops / ordered[high] / 1e9, flops / ordered[low] / 1e9),
         time_us=middle * 1e6,
     )
+
+
+def running_medians(samples: Sequence[float]) -> dict[int, float]:
+    """The median of the first 1, 2, 4, ... samples and of all; one of each would be many rows."""
+    counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
+    return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}

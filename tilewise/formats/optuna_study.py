@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from statistics import median
 from typing import Any
 
 import optuna
@@ -19,6 +18,7 @@ from sqlalchemy import create_engine, inspect, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from kernels.quoting import quoted, without_password
+from search.timing.summary import running_medians
 from tilewise.errors import BadInputError, TilewiseError
 
 Json = dict[str, Any]
@@ -32,8 +32,9 @@ _STATES = {"timed": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": 
 def export(rows: Sequence[Json], storage: str, name: str | None = None) -> Json:
     """Write trials into an Optuna storage as a new study that minimises the time.
 
-    A timed trial is complete, one that was stopped early is pruned, with the running median
-    of its samples as intermediate values, and a failed one has failed.
+    The study is the search's own (`search.engine.study`), with the values of its parameters in
+    place of their indices: a timed trial is complete, one that was given up early is pruned, with
+    what was seen of it, and a failed one has failed.
 
     Args:
         rows: trials of one problem on one target, as `GET /v1/trials` gives them.
@@ -144,20 +145,20 @@ def _trial(row: Json, distributions: dict[str, CategoricalDistribution]) -> Froz
     end = datetime.fromisoformat(row["created"]).astimezone().replace(tzinfo=None)
     spent = row["compile_s"] + sum(row["samples_us"]) / 1e6
     state = _STATES[row["state"]]
+    seen = running_medians([t / (row.get("pace") or 1.0) for t in row["samples_us"]])
+    value = seen[max(seen)] if state is TrialState.PRUNED and seen else None
     return FrozenTrial(
         number=-1,
         trial_id=-1,
         state=state,
-        value=row["time_us"] if state is TrialState.COMPLETE else None,
+        value=row["time_us"] if state is TrialState.COMPLETE else value,
         datetime_start=end - timedelta(seconds=spent),
         datetime_complete=end,
         params={name: row["params"].get(name) for name in distributions},
         distributions={**distributions},
         user_attrs=_attributes(row),
         system_attrs={},
-        intermediate_values=_running_median(
-            [t / (row.get("pace") or 1.0) for t in row["samples_us"]]
-        ),
+        intermediate_values=seen,
     )
 
 
@@ -166,9 +167,3 @@ def _attributes(row: Json) -> Json:
     names = ("job", "number", "hash", "origin", "gflops", "compile_s", "rejected", "pace",
              "max_error", "failure", "message", "toolchain")  # fmt: skip
     return {name: row[name] for name in names if row.get(name) not in (None, "")}
-
-
-def _running_median(samples: Sequence[float]) -> dict[int, float]:
-    """After 1, 2, 4, ... samples and after all; each is a row of the storage, so not after each."""
-    counts = [*(2**i for i in range(len(samples).bit_length())), len(samples)]
-    return {count: median(samples[:count]) for count in counts if 0 < count <= len(samples)}
