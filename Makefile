@@ -5,7 +5,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run test check format serve fuzz bench clean
+.PHONY: run test check format serve fuzz bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -35,6 +35,11 @@ fuzz: .venv/installed-dev
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.peers.main_job
+
+# Every table that README and docs quote; hours, and it goes on where it was broken off.
+results: .venv/installed-dev
+	$(BIN)/python -m benchmarks.results
+	$(BIN)/python -m benchmarks.tables --write
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -27,10 +27,10 @@ FAULTS = {
 class Impatient(Runner):
     """Waits long for an answer that will come, however busy the machine, and not for the other."""
 
-    def _ask(self, request, limit_s):
+    def _ask(self, request, limit_s, kind):
         steps = request.get("steps")
         hangs = steps and Schedule.from_json(steps).register.rows == faulty_child.HANG
-        return super()._ask(request, 1.0 if hangs else limit_s)
+        return super()._ask(request, 1.0 if hangs else limit_s, kind)
 
 
 def test_each_fault_is_stored_with_its_class_and_the_job_is_done(

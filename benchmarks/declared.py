@@ -1,0 +1,89 @@
+"""Every table that README and docs quote: how it is made, and about how long that takes."""
+
+from dataclasses import dataclass
+
+PEERS = ("torch", "iree.runtime")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A result that is kept in `benchmarks/data/results`.
+
+    Attributes:
+        name: of the table.
+        command: a module, and its arguments; `{results}` stands for the folder of results.
+        files: what it leaves there.
+        minutes: about how long it takes.
+        needs: packages without which it says less.
+        prints: whether what it prints is its first file.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    files: tuple[str, ...]
+    minutes: float
+    needs: tuple[str, ...] = ()
+    prints: bool = True
+
+
+def _suite(name: str, minutes: float) -> Table:
+    files = f"{name}.txt", f"{name}.json"
+    return Table(name, ("benchmarks.peers.suites", name), files, minutes, PEERS, prints=False)
+
+
+def _plain(name: str, module: str, minutes: float, *arguments: str) -> Table:
+    return Table(name, (module, *arguments), (f"{name}.txt",), minutes)
+
+
+TABLES = (
+    _suite("square", 20),
+    _suite("resnet50", 30),
+    _suite("bert_base", 8),
+    _suite("llama7b", 60),
+    _suite("deepbench_device", 20),
+    _suite("background", 10),
+    Table(
+        "main_job",
+        ("benchmarks.peers.main_job", "--out", "{results}/main_job.json"),
+        ("main_job.txt", "main_job.json"),
+        10,
+    ),
+    Table(
+        "limits",
+        ("benchmarks.kernels.limits", "--out", "{results}/limits.json"),
+        ("limits.txt", "limits.json"),
+        20,
+    ),
+    Table(
+        "threads",
+        ("benchmarks.kernels.threads", "--out", "{results}/threads.json"),
+        ("threads.txt", "threads.json"),
+        15,
+    ),
+    Table(
+        "scripts",
+        ("benchmarks.kernels.scripts", "--out", "{results}"),
+        ("scripts.txt", "scripts.json"),
+        60,
+        prints=False,
+    ),
+    Table(
+        "script_times",
+        ("benchmarks.kernels.script_times", "--out", "{results}"),
+        ("script_times.txt", "script_times.json"),
+        15,
+        prints=False,
+    ),
+    _plain("intervals", "benchmarks.measuring.intervals", 25),
+    _plain("winners", "benchmarks.searching.winners", 30),
+    _plain("stress", "benchmarks.measuring.stress", 10),
+    _plain("trial_rate", "benchmarks.measuring.trial_rate", 3),
+    _plain("trial_error", "benchmarks.measuring.trial_error", 20),
+    _plain("neighbour", "benchmarks.measuring.neighbour", 8),
+    _plain("warm_start", "benchmarks.searching.warm_start", 60, "--seeds", "3"),
+    _plain("transfer", "benchmarks.searching.transfer", 20, "--seeds", "20"),
+    _plain("replay", "benchmarks.replay", 30),
+)
+
+BY_HAND = {"tuners": "python -m benchmarks.peers.peer_tuners --tvm-python PATH"}
+"""Folders of results that take what no command here can install."""
