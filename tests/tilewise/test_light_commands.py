@@ -1,0 +1,56 @@
+"""Commands that answer from the store load what answering takes, and nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.records import TuneRequest
+from service.workers.job_run import run_job
+from tests.service import fakes
+from tilewise.backends import local, local_search
+
+PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+HEAVY = ("alembic", "fastapi", "httpx", "iree", "numba", "numpy", "optuna", "rich", "uvicorn")
+PROGRAM = f"""
+import sys
+from tilewise.cli import main
+code = main(sys.argv[1:])
+print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with a result, which nobody timed."""
+
+    def run(sessions: Any, held: Any, **options: Any) -> Any:
+        return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, **options)
+
+    monkeypatch.setattr(local_search, "run_job", run)
+    local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)
+    return database
+
+
+@pytest.mark.parametrize("command", ["show", "trials", "script"])
+def test_an_answer_from_the_store_loads_nothing_heavy(command: str, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'none.db'}"
+    arguments = [command, "matmul:m=8,n=8,k=8,dtype=f32", "--db", database]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["show", "trials", "script"])
+def test_so_it_is_where_something_is_stored(command: str, tuned: str) -> None:
+    arguments = [command, PROBLEM, "--db", tuned]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "[]"
