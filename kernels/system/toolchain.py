@@ -16,6 +16,7 @@ _GENERATORS = (
     *("native", "mlir", "schedule", "loopnest", "arithmetic.py"),
     *("problem/dtypes.py", "problem/iteration.py", "problem/model.py", "target/model.py"),
 )
+_SUFFIXES = (".py", ".mlir")
 
 
 @functools.cache
@@ -38,8 +39,14 @@ def generator_hash() -> str:
     root = Path(kernels.__file__).parent
     digest = hashlib.sha256()
     for name in _GENERATORS:
-        place = root / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        for path in _sources(root / name):
             digest.update(str(path.relative_to(root)).encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:8]
+
+
+def _sources(place: Path) -> list[Path]:
+    """A file alone, or the modules and templates of a folder."""
+    if not place.is_dir():
+        return [place]
+    return sorted(path for path in place.rglob("*") if path.suffix in _SUFFIXES)

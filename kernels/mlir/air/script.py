@@ -11,7 +11,7 @@ import textwrap
 
 from kernels.mlir.air.schedule import KStreaming, check_streaming, padded, require_streamed
 from kernels.mlir.transform.module import HEADER_END, MODULE, mlir_version
-from kernels.mlir.transform.sequences import CLEANUP, bufferize
+from kernels.mlir.transform.sequences import bufferize, cleanup
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.problem import DTYPES, Matmul, Problem
 
@@ -36,7 +36,7 @@ def emit_air(problem: Problem, schedule: KStreaming, told: tuple[str, ...] = ())
     check_streaming(matmul, schedule)
     steps = _Steps(matmul, schedule)
     buffers = bufferize("C in place, and the allocations that the steps asked for.")
-    body = "\n".join([_main(steps.run()), CLEANUP, buffers])
+    body = "\n".join([_main(steps.run()), cleanup(), buffers])
     header = _header(matmul, schedule, told)
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 

@@ -12,13 +12,12 @@ from kernels.mlir.payload.form import Form, form
 from kernels.mlir.transform.matchers import contraction_matcher
 from kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
 from kernels.mlir.transform.sequences import (
-    CLEANUP,
-    DROP_UNIT_DIMS,
-    FOLD_ALIASES,
-    FUSE_PRODUCTS,
-    LOWER_VECTORS,
     bufferize,
+    cleanup,
+    drop_unit_dims,
+    fuse_products,
     hoist_accumulators,
+    lower_vectors,
 )
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.problem import Problem
@@ -82,16 +81,16 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         contraction_matcher(f"contraction_{kinds}", kinds, shape.body) for kinds in kernel.matchers
     ]
     shared = [
-        CLEANUP,
+        cleanup(),
         *steps.packs.sequences(),
-        DROP_UNIT_DIMS,
+        drop_unit_dims(),
         *matchers,
         contraction_matcher("contraction", None, shape.body),
         *kernel.epilogue_matchers(),
         hoist_accumulators(shape.widens),
-        bufferize("C in place, one scratch buffer per pack.", FOLD_ALIASES),
-        LOWER_VECTORS,
-        *([FUSE_PRODUCTS] if kernel.multiplies_apart else []),
+        bufferize("C in place, one scratch buffer per pack.", folds_aliases=True),
+        lower_vectors(),
+        *([fuse_products()] if kernel.multiplies_apart else []),
     ]
     body = "\n".join(
         [_main(shape, writer.lines, _FUSE if kernel.multiplies_apart else ""), *shared]

@@ -1,4 +1,4 @@
 """Text of the transform dialect that all flavors share.
 
-Face: `Writer`, `MODULE`, the named sequences.
+Face: `Writer`, `MODULE`, the named sequences; `filled` for templates of them.
 """

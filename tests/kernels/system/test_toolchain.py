@@ -16,6 +16,8 @@ GENERATOR = [
     "native/language/packs.py",
     "mlir/cpu/script.py",
     "mlir/air/script.py",
+    "mlir/transform/named_sequences/cleanup.mlir",
+    "mlir/transform/named_sequences/fragments/sink_casts.mlir",
     "schedule/legality.py",
     "loopnest/nest.py",
     "arithmetic.py",
@@ -51,7 +53,7 @@ def edit(path: Path) -> None:
 
 
 def double(path: Path) -> None:
-    path.with_name("another.py").write_bytes(path.read_bytes())
+    path.with_stem("another").write_bytes(path.read_bytes())
 
 
 def rename(path: Path) -> None:
@@ -76,12 +78,15 @@ def test_another_character_in_a_source_is_another_generator(name: str, copied: P
     assert hashed() != before
 
 
+@pytest.mark.parametrize(
+    "name", ["native/strides.py", "mlir/transform/named_sequences/lower_vectors.mlir"]
+)
 @pytest.mark.parametrize("change", [double, rename, Path.unlink])
 def test_so_is_a_source_that_comes_goes_or_moves(
-    change: Callable[[Path], None], copied: Path
+    change: Callable[[Path], None], name: str, copied: Path
 ) -> None:
     before = hashed()
-    change(copied / "native" / "strides.py")
+    change(copied / name)
     assert hashed() != before
 
 

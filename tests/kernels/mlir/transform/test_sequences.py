@@ -1,0 +1,71 @@
+"""The named sequences that scripts share are MLIR, each from a template that is installed."""
+
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+from iree.compiler import ir
+
+import kernels
+from kernels.mlir.transform import sequences
+from kernels.mlir.transform.matchers import contraction_matcher, epilogue_matcher
+from kernels.mlir.transform.module import MODULE
+
+KERNELS = Path(kernels.__file__).parent
+BODY = ("arith.mulf", "arith.addf")
+
+
+def shared(variant: bool) -> list[str]:
+    """Every named sequence, with or without the lines that only some scripts have."""
+    return [
+        sequences.cleanup(),
+        sequences.drop_unit_dims(),
+        sequences.bufferize("C in place.", folds_aliases=variant),
+        sequences.lower_vectors(),
+        sequences.fuse_products(),
+        sequences.hoist_accumulators(widens=variant),
+        sequences.pack_panels(16, [0, 16, 0], (0, 2, 1)),
+        sequences.pack_epilogue(16, [0, 16], {"bias": 0, "c": 1} if variant else {"c": 0}),
+        contraction_matcher("contraction", "xxk" if variant else None, BODY),
+        epilogue_matcher("epilogue", (4, 16) if variant else (), int(variant)),
+    ]
+
+
+@pytest.mark.parametrize("variant", [False, True])
+def test_the_sequences_are_a_module_that_mlir_verifies(variant: bool) -> None:
+    text = "\n".join(shared(variant))
+    assert "$" not in text
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(f"{MODULE}{textwrap.indent(text, '  ')}}}\n")
+        assert module.operation.verify()
+        assert len(module.body.operations) == len(shared(variant))
+
+
+def test_every_template_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = set()
+    filled = sequences.filled
+
+    def remembered(path: Path, **values: object) -> str:
+        used.add(path)
+        return filled(path, **values)
+
+    monkeypatch.setattr(sequences, "filled", remembered)
+    for variant in (False, True):
+        shared(variant)
+    assert used == set(sequences.NAMED_SEQUENCES.rglob("*.mlir"))
+
+
+def test_templates_are_installed_with_the_package() -> None:
+    project = tomllib.loads((KERNELS.parent / "pyproject.toml").read_text())
+    data = project["tool"]["setuptools"]["package-data"]
+    installed = {
+        path
+        for package, patterns in data.items()
+        for path in _matches(KERNELS.parent.joinpath(*package.split(".")), patterns)
+    }
+    assert set(KERNELS.rglob("*.mlir")) <= installed
+
+
+def _matches(folder: Path, patterns: list[str]) -> set[Path]:
+    return {path for pattern in patterns for path in folder.glob(pattern)}
