@@ -1,6 +1,7 @@
 """Rooms stay small enough to be seen at once, and so do functions and classes."""
 
 import ast
+import re
 from pathlib import Path
 from statistics import median
 
@@ -32,6 +33,34 @@ def test_a_room_is_not_crowded_and_says_what_it_is() -> None:
         assert len(files) <= MOST_FILES, f"{folder.relative_to(ROOT)} has {len(files)} files"
         idea = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
         assert idea, f"{folder.relative_to(ROOT)} does not say what it is for"
+
+
+def defined(folder: Path) -> set[str]:
+    """What the files of a room define at their top level, the files and rooms themselves too."""
+    names = {path.stem for path in folder.rglob("*.py")} | {
+        path.parent.name for path in folder.rglob("*.py")
+    }
+    for path in folder.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                names.add(node.name)
+            elif isinstance(node, ast.Assign):
+                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
+def test_a_rooms_face_is_there() -> None:
+    told = 0
+    for path in sources():
+        idea = ast.get_docstring(ast.parse(path.read_text())) or ""
+        face = idea.partition("Face: ")[2]
+        if path.name != "__init__.py" or not face:
+            continue
+        names = set(re.findall(r"`([A-Za-z_]\w*)`", face))
+        missing = names - defined(path.parent)
+        assert not missing, f"{path.relative_to(ROOT)} names {missing}"
+        told += len(names)
+    assert told > 50
 
 
 @pytest.mark.parametrize(

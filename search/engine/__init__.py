@@ -1,4 +1,4 @@
-"""The loop: propose, try, keep, and end with the finals.
+"""The loop of a search, which is an Optuna study: propose, try, keep, and end with the finals.
 
-Face: `tune`.
+Face: `tune`, `SearchStudy`, `rebuilt`.
 """

@@ -1,4 +1,5 @@
-"""Which point comes next: samplers by name.
+"""Which point comes next: Optuna samplers over a space, ours and anybody's.
 
-Face: `make_sampler`, `Sampler`, `IsFree`.
+Face: `SurrogateSampler`, `LocalSampler`, `GridSampler`, `Distinct`, `make_sampler`,
+`suggest_point`.
 """

@@ -1,4 +1,4 @@
-"""This machine: what it is, what fits in it, which of its processes live.
+"""This machine: what it is, and which of its processes live.
 
-Face: `MachineInfo`, `examine`, `check_memory`.
+Face: `MachineInfo`, `examine`, `me`.
 """

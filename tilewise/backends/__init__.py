@@ -1,4 +1,4 @@
 """Where a command runs: on this machine, or at a service.
 
-Face: `Backend`, `open_backend` (`_backend` today).
+Face: `Backend`, `open_backend`, `local_backend`.
 """

@@ -1,4 +1,4 @@
 """The steps of a schedule: loops, copies, the register tile, and their JSON.
 
-Face: every step, and `step_from_json`; `kernels.schedule` gives them too.
+Face: `Step` and its classes, which the package above gives too, and `step_from_json`.
 """

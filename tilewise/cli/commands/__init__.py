@@ -1,1 +1,1 @@
-"""One module per command: its options (`add_options`) and what it does."""
+"""One module per command: its options, what it does, and its name in `COMMANDS`."""

@@ -1,0 +1,144 @@
+"""Kernels of two versions of Tilewise, timed in turn: what a change of the code is worth.
+
+    python -m benchmarks.measuring.versions OTHER [--suites square background] [--rounds 40]
+
+OTHER is a checkout of another version. For each problem of the suites a short search finds a
+schedule; each version compiles it in a process of its own, on the same processor, and both are
+timed in turn, in the order A B B A. A ratio above 1 says that this version is the faster one. The
+interval is that of the median over rounds.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from benchmarks.places import SUITES
+from kernels.problem import Problem
+from kernels.statistics import median_interval
+from kernels.system.children import ONE_THREAD
+from kernels.target import detect
+from search.engine.tune import tune
+from search.records import TuneRequest
+from search.store import MemoryStore
+from tilewise.bench import read_suite
+
+HERE = Path(__file__).parents[2]
+SAMPLE_S = 2e-3
+CHILD = """
+import json, sys, time
+from kernels.native import lower
+from kernels.problem import parse_problem
+from kernels.schedule import Schedule
+from kernels.target import detect
+try:  # as it was called before
+    from kernels.reference import make_operands
+except ImportError:
+    from kernels.oracle.operands import make_operands
+asked = json.loads(sys.stdin.readline())
+problem = parse_problem(asked["problem"])
+operands = make_operands(problem, 0)
+call = lower(problem, Schedule.from_json(asked["steps"]), detect()).bind(operands)
+call(1)
+print("ready", flush=True)
+for line in sys.stdin:
+    repeat = int(line)
+    call(1)
+    begin = time.perf_counter()
+    call(repeat)
+    print((time.perf_counter() - begin) / repeat, flush=True)
+"""
+
+
+class Version:
+    """A kernel of one version, in a process of its own."""
+
+    def __init__(self, root: Path, problem: Problem, steps: list[Any], processor: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=root,
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": str(root)},
+        )
+        os.sched_setaffinity(self._process.pid, {processor})
+        self._say(json.dumps({"problem": problem.canonical, "steps": steps}))
+        assert self._hear() == "ready"
+
+    def seconds(self, repeat: int) -> float:
+        """Of one run, in a sample of so many."""
+        self._say(str(repeat))
+        return float(self._hear())
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _say(self, line: str) -> None:
+        pipe: IO[str] = self._process.stdin  # type: ignore[assignment]
+        pipe.write(f"{line}\n")
+        pipe.flush()
+
+    def _hear(self) -> str:
+        pipe: IO[str] = self._process.stdout  # type: ignore[assignment]
+        line = pipe.readline().strip()
+        assert line, "the other version's process has ended; its message stands above"
+        return line
+
+
+def compare(problem: Problem, other: Path, rounds: int, trials: int) -> list[float]:
+    """The other version's time over this one's, of each round."""
+    found = tune(problem, detect(), TuneRequest(trials), MemoryStore())
+    assert found.best is not None
+    steps = list(found.best.schedule.to_json())
+    repeat = max(1, round(SAMPLE_S / (found.best.measurement.time_us / 1e6)))
+    processor = max(os.sched_getaffinity(0))
+    this, that = (Version(root, problem, steps, processor) for root in (HERE, other))
+    ratios = []
+    try:
+        for _ in range(rounds):
+            first, second = this.seconds(repeat), that.seconds(repeat)
+            third, fourth = that.seconds(repeat), this.seconds(repeat)
+            ratios.append((second + third) / (first + fourth))
+    finally:
+        this.close()
+        that.close()
+    return ratios
+
+
+def main() -> int:
+    """Compare the versions on every problem of the suites."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("other", type=Path, help="a checkout of the other version")
+    parser.add_argument("--suites", nargs="+", default=["square", "background"])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--trials", type=int, default=12, help="of the search for a schedule")
+    options = parser.parse_args()
+    began, middles = time.monotonic(), []
+    print(f"{'problem':<72} {'ratio':>6}  95% interval")
+    for name in options.suites:
+        for entry in read_suite(SUITES / f"{name}.json").entries:
+            ratios = sorted(
+                compare(entry.problem, options.other.resolve(), options.rounds, options.trials)
+            )
+            low, high = median_interval(len(ratios))
+            middles.append(median(ratios))
+            print(
+                f"{entry.problem.canonical:<72} {middles[-1]:>6.3f}  "
+                f"{ratios[low]:.3f} to {ratios[high]:.3f}",
+                flush=True,
+            )
+    mean = exp(sum(map(log, middles)) / len(middles))
+    print(f"geometric mean of {len(middles)}: {mean:.4f}; {time.monotonic() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
