@@ -23,7 +23,7 @@ different amounts, and what is wrong of the known time would be wrong of every p
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import log, sqrt
 from statistics import fmean, median
@@ -60,19 +60,25 @@ def measure_beside(
         limits: from where fewer samples do.
         budget_s: seconds of one look; slow or disturbed runs stretch it `PATIENCE` times at most.
     """
-    kind = _Turns
+    kind, repeat = _Turns, samples.repeat
     if 2 * TWICE * FEW_SAMPLES * control.seconds <= budget_s:
         kind = _ShortTurns if control.seconds < LONG_RUN_S else _MiddleTurns
-        samples.repeat = _halved(samples.repeat)
-    turns = kind(control, run, samples, limits)
+        repeat = _halved(repeat)
+    begun = replace(
+        samples, repeat=repeat, times=[*samples.times], rounds=[*samples.rounds]
+    )  # the caller's stay as they are
+    turns = kind(control, run, begun, limits)
     turns.take_all(budget_s)
     if turns.ratio >= WORTH:
-        return turns.outcome(samples)
-    second = kind(control, run, Samples(samples.repeat), limits)
+        return turns.outcome(turns.samples)
+    second = kind(control, run, Samples(repeat), limits)
     second.take_all(budget_s)
-    samples.times += second.samples.times
-    samples.rejected += second.samples.rejected
-    return second.outcome(samples, takes_over=second.ratio < WORTH)
+    both = replace(
+        turns.samples,
+        times=turns.samples.times + second.samples.times,
+        rejected=turns.samples.rejected + second.samples.rejected,
+    )
+    return second.outcome(both, takes_over=second.ratio < WORTH)
 
 
 @dataclass
@@ -157,7 +163,7 @@ class _Turns:
     def outcome(self, samples: Samples, takes_over: bool = False) -> Paced:
         """What came of it, for all samples that were taken of the candidate."""
         if not samples.times:
-            samples.times.append(self.samples.least_s)
+            samples = replace(samples, times=[self.samples.least_s])
         pace = median(samples.times) / (self.ratio * self.control.seconds)
         return Paced(samples, self._is_hopeless, pace, takes_over)
 

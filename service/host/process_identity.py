@@ -2,39 +2,64 @@
 
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
 _STATE, _START = 0, 19  # fields of /proc/PID/stat, counted after the command's name
 
 
+@dataclass(frozen=True)
+class Owner:
+    """A process that holds a lease.
+
+    Attributes:
+        started: clock ticks from boot to its start; 0 where the system does not tell.
+    """
+
+    host: str
+    pid: int
+    started: int
+
+    @classmethod
+    def here(cls) -> "Owner":
+        """This process."""
+        pid = os.getpid()
+        return cls(socket.gethostname(), pid, _start_time(pid) or 0)
+
+    @classmethod
+    def parse(cls, text: str) -> "Owner | None":
+        """What `str` made a text of; None for text that names no process."""
+        try:
+            host, pid, started = text.rsplit(":", 2)
+            return cls(host, int(pid), int(started))
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.pid}:{self.started}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to have ended; of other hosts nobody here can tell.
+
+        A pid whose process started at another time is a recycled one.
+        """
+        if self.host != socket.gethostname():
+            return False
+        if not Path("/proc/self/stat").exists():
+            return not _is_pid_taken(self.pid)
+        return _start_time(self.pid) != self.started
+
+
 def me() -> str:
-    """This process, as `host:pid:starttime`."""
-    pid = os.getpid()
-    return f"{socket.gethostname()}:{pid}:{_start_time(pid) or 0}"
+    """This process, as leases name it: `host:pid:starttime`."""
+    return str(Owner.here())
 
 
 def is_dead(owner: str) -> bool:
-    """Whether `owner` is known to have ended.
-
-    False for processes of other hosts, and for text that names no process at all: nobody here
-    can tell. A pid whose process started at another time is a recycled one, so its owner is dead.
-    """
-    parts = _parts(owner)
-    if parts is None or parts[0] != socket.gethostname():
-        return False
-    _, pid, start = parts
-    if not Path("/proc/self/stat").exists():
-        return not _answers(pid)
-    return _start_time(pid) != start
-
-
-def _parts(owner: str) -> tuple[str, int, int] | None:
-    """Host, pid and start time; None for text that `me` cannot have written."""
-    try:
-        host, pid, start = owner.rsplit(":", 2)
-        return host, int(pid), int(start)
-    except ValueError:
-        return None
+    """Whether the process that a lease names is known to have ended."""
+    named = Owner.parse(owner)
+    return named is not None and named.has_ended
 
 
 def _start_time(pid: int) -> int | None:
@@ -48,7 +73,7 @@ def _start_time(pid: int) -> int | None:
     return None if fields[_STATE] in "ZX" else int(fields[_START])
 
 
-def _answers(pid: int) -> bool:
+def _is_pid_taken(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
