@@ -10,7 +10,7 @@ from search.space.points import Point
 
 Array = NDArray[np.float64]
 
-MOST = 4096  # points that are kept; beyond that they are looked at anew
+MOST_POINTS = 4096  # points that are kept; beyond that they are looked at anew
 
 
 class Features:
@@ -20,12 +20,12 @@ class Features:
         self._model, self._space = model, model.space
         self._rows: dict[object, int] = {}
         width = sum(len(p.encode(p.values[0])) for p in self._space.parameters)
-        self._codes: Array = np.empty((MOST, width))
-        self._estimates: Array = np.empty(MOST)
+        self._codes: Array = np.empty((MOST_POINTS, width))
+        self._estimates: Array = np.empty(MOST_POINTS)
 
     def __call__(self, points: Sequence[Point]) -> tuple[Array, Array]:
-        """Encodings, a row for each of up to `MOST` points, and the logarithms of cycles."""
-        if len(self._rows) + len(points) > MOST:
+        """Encodings, a row for each of up to `MOST_POINTS` points, and the logarithms of cycles."""
+        if len(self._rows) + len(points) > MOST_POINTS:
             self._rows.clear()
         rows = [self._row(point) for point in points]
         return self._codes[rows], self._estimates[rows]

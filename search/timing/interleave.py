@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from search.timing.cold import ColdMode
 from search.timing.measure import DECIDE_AFTER
-from search.timing.samples import Run, Samples, lead, settle, started, untested
+from search.timing.samples import Run, Samples, leading_runs, settle, started, untested
 
 
 def interleave(
@@ -56,5 +56,5 @@ def _start_in_turn(run: Run, threads: int, cold: "ColdMode | None") -> Samples:
     if threads > 1:
         samples.lead = 1
     elif cold is None:
-        samples.lead = lead(run_s)
+        samples.lead = leading_runs(run_s)
     return samples

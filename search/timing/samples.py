@@ -72,7 +72,7 @@ def settle(threads: int) -> None:
         time.sleep(PAUSE_S)
 
 
-def lead(run_s: float) -> int:
+def leading_runs(run_s: float) -> int:
     """Runs of so many seconds before one that finds the caches as a run of its own leaves them."""
     return 0 if run_s >= VERY_LONG_RUN_S else 1
 
@@ -86,7 +86,7 @@ def sample_cost(run_s: float, threads: int, is_cold: bool = False) -> float:
         return max(run_s, SAMPLE_S) + PAUSE_S + run_s
     if is_cold:
         return max(run_s, SAMPLE_S)
-    return max(run_s, SAMPLE_S) + lead(run_s) * run_s
+    return max(run_s, SAMPLE_S) + leading_runs(run_s) * run_s
 
 
 def start(run: Run, threads: int = 1, cold: "ColdMode | None" = None) -> Samples:

@@ -176,7 +176,7 @@ def test_luck_within_what_trials_err_is_not_wholly_believed(monkeypatch) -> None
 
 
 def test_features_of_a_point_are_the_same_whenever_it_is_asked_about(monkeypatch):
-    monkeypatch.setattr(features, "MOST", 8)
+    monkeypatch.setattr(features, "MOST_POINTS", 8)
     space, random = Space(SQUARE, NARROW), Random(1)
     points = [space.draw(random) for _ in range(20)]
     seen = features.Features(Model.shipped(space))
