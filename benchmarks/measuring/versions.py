@@ -1,11 +1,13 @@
 """Kernels of two versions of Tilewise, timed in turn: what a change of the code is worth.
 
-    python -m benchmarks.measuring.versions OTHER [--suites square background] [--rounds 40]
+    python -m benchmarks.measuring.versions OTHER [PROBLEM ...] [--suites square background]
+        [--processes 3] [--rounds 20]
 
 OTHER is a checkout of another version. For each problem of the suites a short search finds a
 schedule; each version compiles it in a process of its own, on the same processor, and both are
-timed in turn, in the order A B B A. A ratio above 1 says that this version is the faster one. The
-interval is that of the median over rounds.
+timed in turn, in the order A B B A. A ratio above 1 says that this version is the faster one. Where
+buffers lie moves a kernel by some percent, so several pairs of processes are timed; the median is
+over all their rounds, and beside it stand the least and the greatest median of a pair.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from statistics import median
 from typing import IO, Any
 
 from benchmarks.places import SUITES
-from kernels.problem import Problem
+from kernels.problem import Problem, parse_problem
 from kernels.statistics import median_interval
 from kernels.system.children import ONE_THREAD
 from kernels.target import detect
@@ -93,12 +95,19 @@ class Version:
         return line
 
 
-def compare(problem: Problem, other: Path, rounds: int, trials: int) -> list[float]:
-    """The other version's time over this one's, of each round."""
+def compare(
+    problem: Problem, other: Path, processes: int, rounds: int, trials: int
+) -> list[list[float]]:
+    """The other version's time over this one's, of each round of each pair of processes."""
     found = tune(problem, detect(), TuneRequest(trials), MemoryStore())
     assert found.best is not None
     steps = list(found.best.schedule.to_json())
     repeat = max(1, round(SAMPLE_S / (found.best.measurement.time_us / 1e6)))
+    return [pair(problem, steps, other, rounds, repeat) for _ in range(processes)]
+
+
+def pair(problem: Problem, steps: list[Any], other: Path, rounds: int, repeat: int) -> list[float]:
+    """The ratio of each round of one pair of processes."""
     processor = max(os.sched_getaffinity(0))
     this, that = (Version(root, problem, steps, processor) for root in (HERE, other))
     ratios = []
@@ -117,24 +126,28 @@ def main() -> int:
     """Compare the versions on every problem of the suites."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("other", type=Path, help="a checkout of the other version")
+    parser.add_argument("problems", nargs="*", help="instead of suites")
     parser.add_argument("--suites", nargs="+", default=["square", "background"])
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--processes", type=int, default=3, help="pairs of processes")
+    parser.add_argument("--rounds", type=int, default=20, help="of each pair")
     parser.add_argument("--trials", type=int, default=12, help="of the search for a schedule")
     options = parser.parse_args()
     began, middles = time.monotonic(), []
-    print(f"{'problem':<72} {'ratio':>6}  95% interval")
-    for name in options.suites:
-        for entry in read_suite(SUITES / f"{name}.json").entries:
-            ratios = sorted(
-                compare(entry.problem, options.other.resolve(), options.rounds, options.trials)
-            )
-            low, high = median_interval(len(ratios))
-            middles.append(median(ratios))
-            print(
-                f"{entry.problem.canonical:<72} {middles[-1]:>6.3f}  "
-                f"{ratios[low]:.3f} to {ratios[high]:.3f}",
-                flush=True,
-            )
+    suites = [read_suite(SUITES / f"{name}.json") for name in options.suites]
+    problems = [entry.problem for suite in suites for entry in suite.entries]
+    print(f"{'problem':<76} {'ratio':>6}  95% interval    medians of pairs")
+    for problem in map(parse_problem, options.problems) if options.problems else problems:
+        other = options.other.resolve()
+        pairs = compare(problem, other, options.processes, options.rounds, options.trials)
+        ratios = sorted(ratio for one in pairs for ratio in one)
+        low, high = median_interval(len(ratios))
+        middles.append(median(ratios))
+        print(
+            f"{problem.canonical:<76} {middles[-1]:>6.3f}  "
+            f"{ratios[low]:.3f} to {ratios[high]:.3f}  "
+            f"{min(map(median, pairs)):.3f} to {max(map(median, pairs)):.3f}",
+            flush=True,
+        )
     mean = exp(sum(map(log, middles)) / len(middles))
     print(f"geometric mean of {len(middles)}: {mean:.4f}; {time.monotonic() - began:.0f} s")
     return 0
