@@ -19,7 +19,7 @@ import time
 from math import exp, log
 from pathlib import Path
 from statistics import median
-from typing import IO, Any
+from typing import Any
 
 from benchmarks.places import SUITES
 from kernels.problem import Problem, parse_problem
@@ -84,13 +84,13 @@ class Version:
         self._process.wait()
 
     def _say(self, line: str) -> None:
-        pipe: IO[str] = self._process.stdin  # type: ignore[assignment]
-        pipe.write(f"{line}\n")
-        pipe.flush()
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
 
     def _hear(self) -> str:
-        pipe: IO[str] = self._process.stdout  # type: ignore[assignment]
-        line = pipe.readline().strip()
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
         assert line, "the other version's process has ended; its message stands above"
         return line
 

@@ -158,7 +158,7 @@ def rebuilt(
 ) -> optuna.Study:
     """The study of a search whose trials are stored, in memory.
 
-    A trial of an earlier version's space has no parameters in it.
+    A trial of another space has no parameters in it.
     """
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news

@@ -1,4 +1,4 @@
-"""What our samplers share: a whole point at a time, legal, and new to the study."""
+"""What samplers over a space share: a whole point at a time, legal, and new to the study."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -18,26 +18,23 @@ from search.space.points import Point
 from search.space.space import Space
 
 
-class SpaceSampler(BaseSampler):
-    """A sampler of points of one space, for any study over it.
+class FreeSampler(BaseSampler):
+    """A sampler whose points are free: legal, and not tried by any trial of the study.
 
-    All parameters of a point are chosen together, by `propose`. A point whose schedule the caches
-    cannot take, or that a trial of the study has, is replaced by one near it. The objective asks
-    for the parameters by `search.samplers.points.suggest_point`; its value is a time to minimise,
-    or a speed to maximise.
+    All parameters of a point are chosen together. A point that is not free is replaced by one near
+    it. The objective asks for the parameters by `search.samplers.points.suggest_point`; its value
+    is a time to minimise, or a speed to maximise.
 
     Args:
         space: what is searched.
-        seed: of what is drawn.
+        seed: of the steps from a point that is not free.
         refused: hashes of schedules that are not to be tried.
     """
 
     def __init__(self, space: Space, seed: int = 0, refused: Iterable[str] = ()) -> None:
         self._space = space
-        self._random = Random(seed)
         self._aside = Random(seed)
         self._history = History(space, refused)
-        self._independent = RandomSampler(seed)
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -47,11 +44,14 @@ class SpaceSampler(BaseSampler):
         vars(self).update(state, _lock=Lock())
 
     @abstractmethod
-    def propose(self) -> Point:
-        """The next point to try, by all that was learnt."""
+    def wanted(self, study: Study, trial: FrozenTrial, told: list[Told]) -> Point:
+        """The point that should be tried next, free or not.
 
-    def learn(self, told: Told) -> None:
-        """Take in one finished trial, whoever proposed it."""
+        Args:
+            study: as Optuna gives it.
+            trial: the one that the point is for.
+            told: trials that have ended since the last point, whoever proposed them.
+        """
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -69,13 +69,48 @@ class SpaceSampler(BaseSampler):
             SamplerError: the study has several objectives, or values that are no times.
         """
         with self._lock:  # the threads of a study share its sampler
-            for told in self._history.read(study, trial):
-                self.learn(told)
-            point = self.propose()
-            free = freed(self._space, self._history, point, self._aside)
+            point = self.wanted(study, trial, self._history.read(study, trial))
+            free: Point | None = point
+            if not self._history.is_free(point):
+                is_free = self._history.is_free
+                free = self._space.free_point_beside(point, is_free, self._aside)
+            if free is not None:
+                self._history.take(free)
         if free is None:
-            end(study)
+            _end(study)
         return params_of(self._space, free or point)
+
+    def reseed_rng(self) -> None:
+        """Draw other numbers than the copies of this sampler in other threads."""
+        self._aside.seed()
+
+
+class SpaceSampler(FreeSampler):
+    """A sampler of ours: it learns from every trial of the study, and proposes points.
+
+    Args:
+        space: what is searched.
+        seed: of what is drawn.
+        refused: hashes of schedules that are not to be tried.
+    """
+
+    def __init__(self, space: Space, seed: int = 0, refused: Iterable[str] = ()) -> None:
+        super().__init__(space, seed, refused)
+        self._random = Random(seed)
+        self._independent = RandomSampler(seed)
+
+    @abstractmethod
+    def propose(self) -> Point:
+        """The next point to try, by all that was learnt."""
+
+    def learn(self, told: Told) -> None:
+        """Take in one finished trial, whoever proposed it."""
+
+    def wanted(self, study: Study, trial: FrozenTrial, told: list[Told]) -> Point:
+        """What `propose` says, once it knows of every trial."""
+        for one in told:
+            self.learn(one)
+        return self.propose()
 
     def sample_independent(
         self,
@@ -89,25 +124,12 @@ class SpaceSampler(BaseSampler):
 
     def reseed_rng(self) -> None:
         """Draw other numbers than the copies of this sampler in other threads."""
+        super().reseed_rng()
         self._random.seed()
-        self._aside.seed()
         self._independent.reseed_rng()
 
 
-def freed(space: Space, history: History, point: Point, random: Random) -> Point | None:
-    """`point`, or in place of one that is not free a free one near it; None if there is none.
-
-    What is returned is not free any more.
-    """
-    free: Point | None = point
-    if not history.is_free(point):
-        free = space.free_point_beside(point, history.is_free, random)
-    if free is not None:
-        history.take(free)
-    return free
-
-
-def end(study: Study) -> None:
+def _end(study: Study) -> None:
     """End a study over a space that is used up; UsedUpError where only the caller can."""
     try:
         study.stop()

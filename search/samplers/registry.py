@@ -12,7 +12,7 @@ from optuna.samplers import BaseSampler
 
 from search.errors import BudgetError
 from search.model.analytical import Model
-from search.samplers.base import SpaceSampler
+from search.samplers.base import FreeSampler
 from search.samplers.distinct import Distinct
 from search.samplers.grid import GridSampler
 from search.samplers.local import LocalSampler
@@ -54,7 +54,7 @@ def over_space(
     sampler: BaseSampler, space: Space, seed: int = 0, refused: Iterable[str] = ()
 ) -> BaseSampler:
     """A sampler that proposes legal schedules, each once: `sampler` itself where it does."""
-    return sampler if isinstance(sampler, SpaceSampler) else Distinct(sampler, space, seed, refused)
+    return sampler if isinstance(sampler, FreeSampler) else Distinct(sampler, space, seed, refused)
 
 
 def _tpe(seed: int) -> BaseSampler:
