@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kernels.errors import TargetError
 from kernels.target.model import KIB, Target, parse_target
+from kernels.target.processor import this_processor
 
 CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": KIB, "M": KIB * KIB, "G": KIB**3}
@@ -32,13 +33,12 @@ def resolve(text: str) -> Target:
 @functools.cache
 def detect() -> Target:
     """This machine as a one-thread target."""
-    import llvmlite.binding as llvm
-
-    features = frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+    here = this_processor()
+    features = frozenset(here.features)
     vector_bytes, registers = vector_unit(features)
     caches = _cache_sizes()
     return Target(
-        cpu=llvm.get_host_cpu_name(),
+        cpu=here.name,
         features=features,
         vector_bytes=vector_bytes,
         vector_registers=registers,

@@ -19,7 +19,8 @@ from search.samplers.local import LocalSampler
 from search.samplers.surrogate import SurrogateSampler
 from search.space.space import Space
 
-PACKAGES = {"gp": "torch", "cmaes": "cmaes"}
+PACKAGES = {"gp": ("torch", "gp"), "cmaes": ("cmaes", "search")}
+"""What samplers need, and the extra that installs it."""
 STARTUP = 8  # trials that TPE wants before it models
 
 
@@ -86,10 +87,10 @@ _BUILT_IN: dict[str, Callable[[int], BaseSampler]] = {
 
 
 def _require(name: str) -> None:
-    package = PACKAGES[name]
+    package, extra = PACKAGES[name]
     if importlib.util.find_spec(package) is None:
         raise BudgetError(
-            f"sampler={name!r} needs the package {package}; install tilewise[{name}]", "sampler"
+            f"sampler={name!r} needs the package {package}; install tilewise[{extra}]", "sampler"
         )
 
 

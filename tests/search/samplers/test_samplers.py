@@ -221,3 +221,12 @@ def test_a_sampler_that_cannot_be_had_says_why(name: str, message: str) -> None:
     with pytest.raises(BudgetError, match=message) as caught:
         make_sampler(name, MODEL, seed=7, trials=30)
     assert caught.value.field == "sampler" and name in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "extra"), [("gp", "gp"), ("cmaes", "search")])
+def test_a_sampler_whose_package_is_absent_says_what_to_install(
+    name: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(BudgetError, match=rf"install tilewise\[{extra}\]"):
+        make_sampler(name, MODEL, seed=7, trials=30)
