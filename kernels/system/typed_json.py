@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -13,8 +13,18 @@ Value = TypeVar("Value")
 
 
 def to_json(value: "DataclassInstance") -> dict[str, Any]:
-    """A dataclass as an object, its parts likewise."""
-    return asdict(value)
+    """A dataclass as an object, its parts likewise; lists of numbers are not copied."""
+    return {field.name: _written(getattr(value, field.name)) for field in fields(value)}
+
+
+def _written(part: Any) -> Any:
+    if is_dataclass(part) and not isinstance(part, type):
+        return to_json(part)
+    if isinstance(part, tuple) and part and is_dataclass(part[0]):
+        return [_written(one) for one in part]
+    if isinstance(part, dict):
+        return {name: _written(one) for name, one in part.items()}
+    return part
 
 
 def from_json(kind: type[Value], source: object) -> Value:
@@ -43,6 +53,8 @@ def _read(kind: Any, source: object, where: str) -> Any:
         return _read(only, source, where)
     if origin is tuple:
         listed = _required(list, source, where)
+        if parts[0] is float and all(type(part) is float for part in listed):
+            return tuple(listed)  # thousands of samples, as a rule
         return tuple(_read(parts[0], part, f"{where}[{i}]") for i, part in enumerate(listed))
     if origin is dict:
         named = _required(dict, source, where)

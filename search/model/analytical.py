@@ -77,18 +77,21 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE_BYTES
     add_reads(out, space, point, sizes, tile)
     add_packs(out, space, point, sizes, tile[1])
-    lead = prod(workload.extents[dim] for dim in workload.dims.lead)
-    return out if lead == 1 else {name: amount * lead for name, amount in out.items()}
+    leading = workload.dims.lead
+    if not leading:
+        return out
+    lead = prod(workload.extents[dim] for dim in leading)
+    return {name: amount * lead for name, amount in out.items()}
 
 
 def _add_computing(
     out: dict[str, float], workload: Workload, sizes: Sizes, shape: TileShape, unroll: int
 ) -> None:
     """Add what the micro-kernel's instructions take when all they read is in the first cache."""
-    rows, vectors = shape.rows, shape.width
+    rows, vectors, adds_apart = shape.rows, shape.width, workload.adds_apart
     cols = shape.cols(workload.lanes)
-    latency = ADD_LATENCY if workload.adds_apart else FMA_LATENCY
-    instructions = rows * vectors * (2 if workload.adds_apart else 1)
+    latency = ADD_LATENCY if adds_apart else FMA_LATENCY
+    instructions = rows * vectors * (2 if adds_apart else 1)
     busy = max(instructions / FMA_UNITS, latency, (rows + vectors) / LOADS_PER_CYCLE)
     calls = sizes.calls
     steps = calls * (sizes.depth * workload.dims.taps / workload.arithmetic.depth)
