@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.loopnest.nest import Copy, Entry, Loop, Nest, reach
+from kernels.problem.base import Problem
 from kernels.problem.iteration import is_packed_ahead
-from kernels.problem.model import Conv2d, Problem
+from kernels.problem.model import Conv2d
 
 
 @dataclass(frozen=True)

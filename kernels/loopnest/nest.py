@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from itertools import product
 
+from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
-from kernels.problem.model import Conv2d, Problem
+from kernels.problem.model import Conv2d
 from kernels.schedule.legality import check_legal, part_size, tile_unit
 from kernels.schedule.model import Schedule
 from kernels.schedule.steps.copies import Pack

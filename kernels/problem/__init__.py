@@ -1,7 +1,8 @@
 """Problems: what is computed, as a frozen value with one canonical string."""
 
+from kernels.problem.base import Problem
 from kernels.problem.dtypes import DTYPES, DType
-from kernels.problem.model import Conv2d, Matmul, Problem
+from kernels.problem.model import Conv2d, Matmul
 from kernels.problem.parse import parse_problem
 
 __all__ = [

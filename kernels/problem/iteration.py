@@ -14,7 +14,8 @@ and B[k, p] the patches of one image, with a column for each pixel p = (oh, ow).
 
 from dataclasses import dataclass
 
-from kernels.problem.model import Conv2d, Matmul, Problem
+from kernels.problem.base import Problem
+from kernels.problem.model import Conv2d, Matmul
 
 
 @dataclass(frozen=True)

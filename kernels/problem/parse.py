@@ -6,7 +6,8 @@ from dataclasses import MISSING, fields
 from typing import Any, cast
 
 from kernels.errors import ProblemError
-from kernels.problem.model import Conv2d, Matmul, Problem
+from kernels.problem.base import Problem
+from kernels.problem.model import Conv2d, Matmul
 from kernels.quoting import quoted
 
 OPERATIONS: dict[str, type[Problem]] = {cls.op: cls for cls in (Matmul, Conv2d)}

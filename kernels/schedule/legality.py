@@ -1,8 +1,9 @@
 """Whether a schedule can be applied to a problem; if not, which step, to what, and why."""
 
 from kernels.errors import ScheduleError
+from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, is_packed_by_rows, iteration_space
-from kernels.problem.model import Conv2d, Problem
+from kernels.problem.model import Conv2d
 from kernels.schedule.model import Schedule
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch

@@ -14,7 +14,8 @@ import kernels
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
 _GENERATORS = (
     *("native", "mlir", "schedule", "loopnest", "arithmetic.py"),
-    *("problem/dtypes.py", "problem/iteration.py", "problem/model.py", "target/model.py"),
+    *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model")),
+    "target/model.py",
 )
 _SUFFIXES = (".py", ".mlir")
 

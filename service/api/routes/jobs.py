@@ -14,7 +14,8 @@ from search.records import TrialState, TuneRequest
 from service.api.documents import job_json, result_json, trial_json
 from service.api.lanes import in_lane
 from service.api.problem_details import responses
-from service.api.schemas import JobPage, JobRequest, JobView, ResultView, TrialPage, TrialView
+from service.api.requests import JobRequest
+from service.api.schemas import JobPage, JobView, ResultView, TrialPage, TrialView
 from service.api.services import Services, ServicesDep
 from service.db.models import JobState
 from service.jobs import queue

@@ -9,7 +9,8 @@ from kernels.problem import Problem, parse_problem
 from service.api.documents import Json, results_json
 from service.api.lanes import in_lane
 from service.api.problem_details import TAMPERED
-from service.api.schemas import LookupRequest, LookupView
+from service.api.requests import LookupRequest
+from service.api.schemas import LookupView
 from service.api.services import ServicesDep
 from service.errors import TamperedError
 from service.results import schedules

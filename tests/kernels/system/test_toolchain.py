@@ -21,6 +21,7 @@ GENERATOR = [
     "schedule/legality.py",
     "loopnest/nest.py",
     "arithmetic.py",
+    "problem/base.py",
     "problem/dtypes.py",
     "problem/iteration.py",
     "problem/model.py",

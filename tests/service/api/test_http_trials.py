@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kernels.problem import parse_problem
-from service.api.schemas import MOST_PROBLEMS
+from service.api.requests import MOST_PROBLEMS
 from service.db import models, writing
 from service.db.rows import problem_row
 from service.results.integrity import schedule_digest

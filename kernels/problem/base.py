@@ -1,0 +1,152 @@
+"""What every problem is: a frozen value with one canonical string.
+
+Validation happens on construction, so a `Problem` in hand is a sensible one.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from kernels.errors import ProblemError
+from kernels.problem.dtypes import DTYPES, DType
+from kernels.quoting import quoted
+
+LARGEST_DIM = 2**31 - 1
+JsonValue = str | int | bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem(ABC):
+    """What both operations share: canonical string, key, and derived sizes.
+
+    Field order is the canonical key order; a field at its default is left out.
+    """
+
+    op: ClassVar[str]
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in self.choices:
+                self._check_choice(field.name, value)
+            elif field.type is bool:
+                self._check_flag(field.name, value)
+            else:
+                self._check_size(field.name, value)
+
+    def _check_choice(self, name: str, value: object) -> None:
+        if value not in self.choices[name]:
+            allowed = ", ".join(self.choices[name])
+            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not one of {allowed}", name)
+
+    def _check_flag(self, name: str, value: object) -> None:
+        if not isinstance(value, bool):
+            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not true or false", name)
+
+    def _check_size(self, name: str, value: object) -> None:
+        least = 0 if name == "pad" else 1
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ProblemError(f"{self.op}: {name}={quoted(value)} is not a whole number", name)
+        if not least <= value <= LARGEST_DIM:
+            raise ProblemError(
+                f"{self.op}: {name}={quoted(value)} is out of range; give {least} to {LARGEST_DIM}",
+                name,
+            )
+
+    @property
+    def element(self) -> DType:
+        """The input's element type."""
+        return DTYPES[self._dtype_name]
+
+    @property
+    @abstractmethod
+    def _dtype_name(self) -> str: ...
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The JSON form: `op` and every key that is not at its default."""
+        out: dict[str, JsonValue] = {"op": self.op}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                out[field.name] = value
+        return out
+
+    @property
+    def canonical(self) -> str:
+        """The one string of this problem, such as `matmul:m=4,n=4,k=4,dtype=f32`."""
+        pairs = [
+            key if value is True else f"{key}={value}"
+            for key, value in self.to_json().items()
+            if key != "op"
+        ]
+        return f"{self.op}:{','.join(pairs)}"
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the canonical string, hex."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return self.canonical
+
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """Multiplications and additions, also for integers; bias and relu not counted."""
+
+    @property
+    @abstractmethod
+    def operand_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of `A` (or the image), `B` (or the filter), `C`, and `bias` where there is one."""
+
+    @property
+    @abstractmethod
+    def accumulates(self) -> bool:
+        """Whether the result is added to what C holds, instead of taking its place."""
+
+    @property
+    @abstractmethod
+    def has_bias(self) -> bool:
+        """Whether `bias` is added to the sums, one value per column or output channel."""
+
+    @property
+    @abstractmethod
+    def has_relu(self) -> bool:
+        """Whether the result is cut off below zero."""
+
+    @property
+    @abstractmethod
+    def has_constant_weights(self) -> bool:
+        """Whether B (the filter) stays what it is from one run to the next."""
+
+    @property
+    @abstractmethod
+    def has_transposed_a(self) -> bool:
+        """Whether A is stored with the reduction first."""
+
+    @property
+    @abstractmethod
+    def has_transposed_b(self) -> bool:
+        """Whether B is stored with the reduction last."""
+
+    @property
+    @abstractmethod
+    def has_channels_first(self) -> bool:
+        """Whether images are stored plane by plane, a channel after the other."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all operands and the result as they are stored, each counted once.
+
+        That is the least that a run reads and writes. An image's padding is not stored;
+        `kernels.footprint.working_bytes` counts it, and everything else that takes memory.
+        """
+        element, total = self.element, 0
+        for name, shape in self.operand_shapes.items():
+            size = element.bytes if name in ("A", "B") else element.accumulator_bytes
+            for extent in shape:
+                size *= extent
+            total += size
+        return total
