@@ -1,134 +1,31 @@
-"""The tables: what was asked (problems, jobs), where (machines, toolchains), what came of it."""
+"""What came of searches: trials, the best schedules, their scripts and proofs."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import (
-    BigInteger,
     CheckConstraint,
     ForeignKey,
     Index,
     String,
     Text,
     UniqueConstraint,
-    text,
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
 from service.db.base import Base, now
-
-JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-
-ACTIVE = "state IN ('queued', 'running')"
-
-
-class Problem(Base):
-    """A problem, by its canonical string."""
-
-    __tablename__ = "problems"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    key: Mapped[str] = mapped_column(String(64), unique=True)
-    canonical: Mapped[str] = mapped_column(Text)
-    created_at: Mapped[datetime] = mapped_column(default=now)
-
-
-class Machine(Base):
-    """A machine that has timed something."""
-
-    __tablename__ = "machines"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    host: Mapped[str] = mapped_column(String(255), unique=True)
-    cpu: Mapped[str] = mapped_column(String(64))
-    cores: Mapped[int]
-    memory_bytes: Mapped[int] = mapped_column(BigInteger)
-    caches: Mapped[dict[str, Any]]
-    seen_at: Mapped[datetime] = mapped_column(default=now)
-
-
-class Toolchain(Base):
-    """The compilers and the generator that a result belongs to, as `kernels.system.toolchain`
-    says.
-    """
-
-    __tablename__ = "toolchains"
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    identity: Mapped[str] = mapped_column(String(255), unique=True)
-    created_at: Mapped[datetime] = mapped_column(default=now)
-
-
-class Job(Base):
-    """A search that somebody asked for, with the lease of the process that runs it.
-
-    Attributes:
-        trials, seconds, seed, sampler, peers, cache: the request.
-        owner: process that holds the lease (`service.host.process_identity`), None unless running.
-        heartbeat_at: when the owner last showed itself.
-        epoch: number of the present run; each claim counts it up, and what a run writes
-            carries it, so that a run which lost its claim writes nothing.
-        crashes: runs that ended with the death of their process.
-        elapsed_s: seconds of the finished runs; the present one counts from `claimed_at`.
-        complete: whether the whole budget was spent, None until the job has ended.
-    """
-
-    __tablename__ = "jobs"
-    __table_args__ = (
-        CheckConstraint(
-            "state IN ('queued', 'running', 'done', 'failed', 'cancelled')", name="state"
-        ),
-        CheckConstraint("state <> 'running' OR owner IS NOT NULL", name="running_has_owner"),
-        # The same work is never queued twice, whoever races.
-        Index(
-            "uq_jobs_active",
-            "problem_id",
-            "target",
-            "toolchain_id",
-            "cache",
-            unique=True,
-            sqlite_where=text(ACTIVE),
-            postgresql_where=text(ACTIVE),
-        ),
-        Index("ix_jobs_state", "state", "target"),
-        Index("ix_jobs_state_id", "state", "id"),  # lists are in the order of the numbers
-        # Of all jobs for a piece of work: whose trials go on, which are copies, what failed.
-        Index("ix_jobs_work", "problem_id", "target", "toolchain_id", "cache"),
-    )
-
-    id: Mapped[int] = mapped_column(primary_key=True)
-    problem_id: Mapped[int] = mapped_column(ForeignKey("problems.id"))
-    target: Mapped[str] = mapped_column(String(100))
-    toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
-    trials: Mapped[int]
-    seconds: Mapped[float | None]
-    seed: Mapped[int] = mapped_column(BigInteger)
-    sampler: Mapped[str] = mapped_column(String(LONGEST_SAMPLER))
-    peers: Mapped[bool]
-    cache: Mapped[CacheMode] = mapped_column(String(8), default="hot")
-    state: Mapped[JobState] = mapped_column(String(16), default="queued")
-    owner: Mapped[str | None] = mapped_column(String(300))
-    claimed_at: Mapped[datetime | None]
-    heartbeat_at: Mapped[datetime | None]
-    epoch: Mapped[int] = mapped_column(default=0)
-    crashes: Mapped[int] = mapped_column(default=0)
-    elapsed_s: Mapped[float] = mapped_column(default=0.0)
-    complete: Mapped[bool | None]
-    error: Mapped[str | None] = mapped_column(Text)
-    created_at: Mapped[datetime] = mapped_column(default=now)
-    started_at: Mapped[datetime | None]
-    finished_at: Mapped[datetime | None]
-
-    problem: Mapped[Problem] = relationship(lazy="joined", innerjoin=True)
-    toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
+from service.db.models.asked import Job, Problem
+from service.db.models.places import Toolchain
 
 
 class Trial(Base):
     """One finished trial of a job, as `search.records.TrialRecord` has it.
 
     Attributes:
-        samples: wall times in seconds, little-endian float64, as they were.
+        samples: wall times in seconds, little-endian float64, as they were; after thinning
+            some of them, evenly spaced by rank.
+        samples_taken: how many there were before they were thinned; None where all are there.
         pace: of the machine meanwhile, where it is known; `time_us` is the samples' median
             over it.
     """
@@ -156,6 +53,7 @@ class Trial(Base):
     high: Mapped[float | None]
     time_us: Mapped[float | None]
     samples: Mapped[bytes]
+    samples_taken: Mapped[int | None]
     pace: Mapped[float | None]
     rejected: Mapped[int]
     compile_s: Mapped[float]

@@ -1,0 +1,38 @@
+"""Who has sent a request, as the routes see it."""
+
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from service.db.models import Scope
+
+CALLER = "tilewise.caller"
+"""Where an ASGI scope carries its `Caller`."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who has sent a request.
+
+    Attributes:
+        token_id: the token that was shown; None where none was, nor had to be.
+        scope: what it may do.
+    """
+
+    token_id: int | None
+    scope: Scope
+
+    @property
+    def subject(self) -> str:
+        """A name that is stored with what belongs to this caller alone."""
+        return "" if self.token_id is None else f"token:{self.token_id}"
+
+
+ANYONE = Caller(None, "admin")
+"""Whoever reaches a service that asks for no tokens."""
+
+
+def caller_of(request: Request) -> Caller:
+    """Who has sent this request."""
+    found: Caller = request.scope.get(CALLER, ANYONE)
+    return found

@@ -1,0 +1,14 @@
+"""The tables: what was asked for, where it was timed, what came of it, and who may ask.
+
+Face: every model, `JobState`, `Scope`.
+"""
+
+from service.db.models.access import Scope, Token
+from service.db.models.asked import ACTIVE, IdempotencyKey, Job, JobState, Problem
+from service.db.models.places import Machine, Toolchain, Worker
+from service.db.models.results import Proof, Schedule, Script, Trial
+
+__all__ = [
+    "ACTIVE", "IdempotencyKey", "Job", "JobState", "Machine", "Problem", "Proof", "Schedule",
+    "Scope", "Script", "Token", "Toolchain", "Trial", "Worker",
+]  # fmt: skip

@@ -1,0 +1,69 @@
+"""Where things were timed, and by what: machines, their workers, toolchains."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, String
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from service.db.base import Base, now
+
+
+class Machine(Base):
+    """A machine that has timed something, or has workers that could.
+
+    Attributes:
+        features: what of the processor's instruction sets a kernel may use, as LLVM names them;
+            None in a row older than that.
+        peaks: multiply-add peak of one thread in GFLOP/s by dtype, as measured; None before.
+        peaks_at: when they were measured.
+    """
+
+    __tablename__ = "machines"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    host: Mapped[str] = mapped_column(String(255), unique=True)
+    cpu: Mapped[str] = mapped_column(String(64))
+    cores: Mapped[int]
+    memory_bytes: Mapped[int] = mapped_column(BigInteger)
+    caches: Mapped[dict[str, Any]]
+    features: Mapped[list[Any] | None]
+    peaks: Mapped[dict[str, Any] | None]
+    peaks_at: Mapped[datetime | None]
+    seen_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Toolchain(Base):
+    """The compilers and the generator that a result belongs to, as `kernels.system.toolchain`
+    says.
+    """
+
+    __tablename__ = "toolchains"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    identity: Mapped[str] = mapped_column(String(255), unique=True)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Worker(Base):
+    """A process that takes jobs on a machine, for as long as it shows itself.
+
+    Attributes:
+        owner: the process, from `service.host.process_identity`.
+        targets: canonical targets that it serves.
+        toolchain: identity of its compilers; it takes no jobs of another.
+        capacity: most jobs at once.
+    """
+
+    __tablename__ = "workers"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    owner: Mapped[str] = mapped_column(String(300), unique=True)
+    machine_id: Mapped[int] = mapped_column(ForeignKey("machines.id"))
+    targets: Mapped[list[Any]]
+    toolchain: Mapped[str] = mapped_column(String(255))
+    capacity: Mapped[int]
+    started_at: Mapped[datetime] = mapped_column(default=now)
+    seen_at: Mapped[datetime] = mapped_column(default=now)
+
+    machine: Mapped[Machine] = relationship(lazy="joined", innerjoin=True)
