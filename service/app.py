@@ -12,10 +12,12 @@ from sqlalchemy import Engine
 from kernels.system.toolchain import identity
 from service.api import openapi, problem_details
 from service.api.answer_cache import AnswerCache
+from service.api.events.feeds import Feeds
+from service.api.events.reading import NewsReader
 from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
 from service.api.middleware import BodyLimit, HeadAsGet
-from service.api.routes import jobs, lookup, schedules, status, trials
+from service.api.routes import events, jobs, lookup, schedules, status, trials
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.db import schema
 from service.db.changes import Changes
@@ -71,7 +73,7 @@ def create_app(
         summary="Tiling and packing schedules, tuned and proven on real MLIR",
         lifespan=lifespan,
     )
-    for part in (jobs, trials, schedules, lookup, status):
+    for part in (jobs, events, trials, schedules, lookup, status):
         app.include_router(part.router)
     problem_details.install(app)
     openapi.install(app)
@@ -86,6 +88,7 @@ def stop_waiting(app: FastAPI) -> None:
     services: Services | None = getattr(app.state, "services", None)
     if services is not None:
         services.endings.close()
+        services.feeds.close()
         services.kernels.let_go()
         services.proofs.let_go()
 
@@ -105,7 +108,7 @@ def _open(
     if workers and _is_writable(engine):
         work = Work(here.targets, toolchain, workers, worker_arguments)
         pool = Pool(sessions, settings.db, work)
-    lanes = Lanes()
+    lanes, changes = Lanes(), Changes(settings.db)
     return Services(
         engine=engine,
         prober=make_engine(settings.db, connections=1, patience_s=PROBE_PATIENCE_S),
@@ -117,12 +120,16 @@ def _open(
         kernels=Flights("kernels", PRINTERS, keeps_results=True),
         proofs=Flights("proofs", PROVERS, keeps_results=False),
         endings=Endings(partial(_ended_jobs, lanes.reads, sessions)),
-        changes=Changes(settings.db),
+        feeds=Feeds(
+            NewsReader(lanes.reads, sessions), changes.number, longest_s=settings.stream_seconds
+        ),
+        changes=changes,
     )
 
 
 async def _close(services: Services) -> None:
     services.endings.close()
+    services.feeds.close()
     for flights in (services.kernels, services.proofs):
         await flights.close()
     if services.pool is not None:

@@ -37,6 +37,8 @@ class Settings(BaseSettings):
     Attributes:
         db: SQLAlchemy URL of the database (`TILEWISE_DB`).
         body_bytes: largest body of a request (`TILEWISE_BODY_BYTES`).
+        stream_seconds: after which a stream of events ends, for its client to open another
+            (`TILEWISE_STREAM_SECONDS`).
         log_level: least severe level that is logged (`TILEWISE_LOG_LEVEL`).
     """
 
@@ -44,4 +46,5 @@ class Settings(BaseSettings):
 
     db: str = Field(default_factory=default_database)
     body_bytes: int = Field(default=8 * 1024**2, ge=1024)
+    stream_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"

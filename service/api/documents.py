@@ -20,6 +20,8 @@ from service.results.trials import trial_counts
 
 Json = dict[str, Any]
 
+LINKS = {"self": "", "trials": "/trials", "events": "/events"}
+
 
 def result_json(
     session: Session,
@@ -119,14 +121,28 @@ def job_json(session: Session, job: models.Job) -> Json:
         "toolchain": job.toolchain.identity,
         "trials": trials_json(session, job),
         "elapsed_s": elapsed(job),
+        "phase": phase_json(session, job),
         "best": _best_so_far(session, job),
         "error": job.error,
         "complete": job.complete,
         "created": job.created_at.isoformat(),
         "started": job.started_at.isoformat() if job.started_at else None,
         "finished": job.finished_at.isoformat() if job.finished_at else None,
-        "links": {"self": f"/v1/jobs/{job.id}", "trials": f"/v1/jobs/{job.id}/trials"},
+        "links": {name: f"/v1/jobs/{job.id}{path}" for name, path in LINKS.items()},
     }
+
+
+def phase_json(session: Session, job: models.Job) -> Json | None:
+    """What the last run of a job does, or did last; None before the first one.
+
+    A search tells of itself by its trials, so they are counted.
+    """
+    if job.phase is None:
+        return None
+    if job.phase != "search":
+        return {"name": job.phase, "done": job.phase_done, "total": job.phase_total}
+    done = sum(queue.counts(session, job.id).values())
+    return {"name": job.phase, "done": done, "total": job.trials}
 
 
 def trial_json(row: models.Trial) -> Json:

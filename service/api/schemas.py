@@ -62,8 +62,16 @@ class BestView(FiniteView):
     measured: MeasuredView | None = None
 
 
+class PhaseView(BaseModel):
+    """What a run does, and how much of it is done; `total` is 0 where nobody can say."""
+
+    name: str
+    done: int
+    total: int
+
+
 class JobView(FiniteView):
-    """A job, and its best so far."""
+    """A job, and its best so far; `phase` is null before its first run."""
 
     id: int
     state: JobState
@@ -74,6 +82,7 @@ class JobView(FiniteView):
     toolchain: str
     trials: TrialCounts
     elapsed_s: float
+    phase: PhaseView | None
     best: BestView | None
     error: str | None
     complete: bool | None

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from service.api.events.feeds import Feeds
 from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
 from service.db import checked
@@ -40,6 +41,7 @@ class Services:
         lanes: where requests run.
         kernels, proofs: what is made for them in seconds.
         endings: tells them of the ends of jobs.
+        feeds: tells them of what happens in jobs.
         changes: tells whether what was answered still holds.
     """
 
@@ -53,6 +55,7 @@ class Services:
     kernels: Flights
     proofs: Flights
     endings: Endings
+    feeds: Feeds
     changes: Changes
 
     def reading(self) -> AbstractContextManager[Session]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from kernels.errors import KernelsError
 from kernels.problem import Problem, parse_problem
@@ -22,18 +22,15 @@ from service.db.session import Sessions, reading, writing
 from service.errors import LeaseLostError, TamperedError
 from service.host.machine import MachineInfo, examine_here
 from service.jobs import lease, outcome, queue
+from service.jobs.events import note_phase
 from service.jobs.heartbeat import Heartbeat
 from service.jobs.lease import Lease
 from service.jobs.outcome import Attempt
 from service.jobs.trial_store import SqlTrialStore
 from service.results import integrity
 from service.results.stored import Work
-from service.workers.entry_points import load
+from service.workers.entry_points import PROVER, TUNER, Prover, Tuner, load
 from service.workers.proving import Proofs
-
-if TYPE_CHECKING:
-    pass
-from service.workers.entry_points import PROVER, TUNER, Prover, Tuner
 
 _LEAST_SECONDS = 0.001
 log = logging.getLogger(__name__)
@@ -164,6 +161,7 @@ class _Run:
         if request.seconds is not None:
             left = request.seconds - self._job.elapsed_s - (time.monotonic() - began)
             request = replace(request, seconds=max(left, _LEAST_SECONDS))
+        note_phase(self._sessions, self._held, Phase("search", 0, request.trials))
         return tune(
             self.problem,
             target,
@@ -176,8 +174,9 @@ class _Run:
         )
 
     def on_phase(self, phase: Phase) -> None:
-        """Tell of what the run does now."""
+        """Tell of what the run does now, and store it."""
         self._on_event(PhaseReached(phase))
+        note_phase(self._sessions, self._held, phase)
 
     @property
     def has_seconds(self) -> bool:

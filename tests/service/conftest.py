@@ -51,7 +51,8 @@ def client_factory(url: str, machine: MachineInfo) -> Iterator[ClientFactory]:
     with ExitStack() as stack:
 
         def make(database: str = url, toolchain: str = TOOLCHAIN) -> TestClient:
-            app = create_app(Settings(db=database), 0, machine=machine, toolchain=toolchain)
+            settings = Settings(db=database, stream_seconds=0.2)
+            app = create_app(settings, 0, machine=machine, toolchain=toolchain)
             return stack.enter_context(TestClient(app, raise_server_exceptions=True))
 
         yield make

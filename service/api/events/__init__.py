@@ -1,0 +1,4 @@
+"""A job's progress as server-sent events, read once for all who watch it.
+
+Face: `Feeds`, `read_news`.
+"""

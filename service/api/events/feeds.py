@@ -1,0 +1,212 @@
+"""Feeds: each job that somebody watches is read by one poller, however many watch it.
+
+The database is what all processes share, and is asked in the lane of reads. A watcher that comes
+late, or again after a loss, reads what it lacks in pages and goes on with the others.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+from service.api.events.encoding import HEARTBEAT, RETRY, Told
+from service.api.events.reading import NewsReader
+from service.errors import BusyError, ServiceError
+
+POLL_S = 0.25
+LOOK_S = 0.5  # between two looks at whether the service is about to end
+HEARTBEAT_S = 15.0
+LONGEST_S = 3600.0
+MOST_STREAMS = 1000
+MOST_KEPT = 1024  # events of one feed
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Feed:
+    """The newest events of one job.
+
+    Attributes:
+        base: number of the last trial that is not kept; None before the first poll.
+        numbers, events: of the trials after it.
+        last: number of the last trial that was looked at.
+        is_settled: whether only a change of the database can bring more.
+        error: what stopped the polls.
+        changed: set, and replaced, with every poll that brought something.
+    """
+
+    watchers: int = 0
+    base: int | None = None
+    last: int = -1
+    numbers: list[int] = field(default_factory=list)
+    events: list[bytes] = field(default_factory=list)
+    phase: bytes | None = None
+    end: bytes | None = None
+    is_settled: bool = False
+    error: ServiceError | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, job_id: int, told: Told | ServiceError) -> None:
+        """Keep what a poll brought; an error ends the streams."""
+        if isinstance(told, Told):
+            self._add(told)
+            return
+        log.warning("events of job %d: %s", job_id, told)
+        self.error = told
+        self.tell()
+
+    def _add(self, told: Told) -> None:
+        is_news = self.base is None or told.trials or told.end or told.phase != self.phase
+        if self.base is None:
+            self.base = told.last
+        self.last, self.phase, self.end = told.last, told.phase, told.end
+        self.is_settled = told.is_settled
+        for number, event in told.trials:
+            self.numbers.append(number)
+            self.events.append(event)
+        if len(self.numbers) > MOST_KEPT:
+            half = len(self.numbers) // 2
+            self.base = self.numbers[half - 1]
+            del self.numbers[:half], self.events[:half]
+        if is_news:
+            self.tell()
+
+    def tell(self) -> None:
+        """Wake all watchers."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def after(self, number: int) -> list[tuple[int, bytes]]:
+        """The kept events of later trials."""
+        start = bisect_right(self.numbers, number)
+        return list(zip(self.numbers[start:], self.events[start:], strict=True))
+
+
+class Feeds:
+    """Streams of the events of jobs; used on one event loop.
+
+    Args:
+        reader: of what jobs have to tell.
+        state: a number that differs after every change of the database; None if nobody can tell.
+        poll_s: between two questions.
+        heartbeat_s: after which a comment shows that the stream lives.
+        longest_s: after which a stream ends, for its client to open another.
+    """
+
+    def __init__(
+        self,
+        reader: NewsReader,
+        state: Callable[[], int | None],
+        *,
+        poll_s: float = POLL_S,
+        heartbeat_s: float = HEARTBEAT_S,
+        longest_s: float = LONGEST_S,
+    ) -> None:
+        self._reader, self._state = reader, state
+        self._poll_s, self._heartbeat_s, self._longest_s = poll_s, heartbeat_s, longest_s
+        self._feeds: dict[int, _Feed] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return sum(feed.watchers for feed in self._feeds.values())
+
+    def close(self) -> None:
+        """Let every watcher go; may be called from a signal handler."""
+        self._is_closing = True
+
+    def require_room(self) -> None:
+        """Raise BusyError where no more streams are opened."""
+        if self._is_closing or self.streams >= MOST_STREAMS:
+            raise BusyError(f"{self.streams} streams of events are open; try again")
+
+    async def follow(self, job_id: int, after: int) -> AsyncIterator[bytes]:
+        """The events of a job from the trial after number `after` to its end, as bytes."""
+        yield RETRY
+        feed = self._feeds.setdefault(job_id, _Feed())
+        feed.watchers += 1
+        try:
+            async for event in self._follow(job_id, feed, after):
+                yield event
+        finally:
+            feed.watchers -= 1
+            if not feed.watchers:
+                self._feeds.pop(job_id, None)
+
+    async def _follow(self, job_id: int, feed: _Feed, after: int) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        cursor, phase = after, None
+        ends_at, silent_since = loop.time() + self._longest_s, loop.time()
+        while not self._is_closing and feed.error is None and loop.time() < ends_at:
+            changed = feed.changed
+            if feed.base is not None and cursor < feed.base:
+                base, told = feed.base, await self._reader.one(job_id, cursor)
+                for _, event in told.trials:
+                    yield event
+                # A trial that cannot be shown is passed over as well.
+                cursor = told.last if told.last > cursor else base
+                continue
+            events = feed.after(cursor)
+            if feed.phase is not None and feed.phase != phase:
+                phase = feed.phase
+                yield phase
+            for number, event in events:
+                yield event
+                cursor = number
+            if feed.end is not None and not feed.after(cursor):
+                yield feed.end
+                return
+            if events:
+                silent_since = loop.time()
+            self._wake_poller()
+            if await _is_set(changed, min(LOOK_S, self._heartbeat_s)):
+                continue
+            if loop.time() - silent_since >= self._heartbeat_s:
+                silent_since = loop.time()
+                yield HEARTBEAT
+
+    def _wake_poller(self) -> None:
+        if self._poller is None or self._poller.done():
+            self._poller = asyncio.create_task(self._poll())
+
+    async def _poll(self) -> None:
+        seen: tuple[int | None, frozenset[int]] | None = None
+        while self._feeds and not self._is_closing:
+            now = self._state(), frozenset(self._feeds)
+            if now != seen or now[0] is None or not self._is_settled():
+                await self._poll_once()
+                seen = now
+            await asyncio.sleep(self._poll_s)
+
+    def _is_settled(self) -> bool:
+        """Whether only a change of the database can bring anything to any feed."""
+        return all(feed.is_settled for feed in self._feeds.values())
+
+    async def _poll_once(self) -> None:
+        asked = {job: None if feed.base is None else feed.last for job, feed in self._feeds.items()}
+        answers: dict[int, Told | ServiceError]
+        try:
+            answers = await self._reader.every(asked)
+        except BusyError as error:
+            log.debug("events: %s", error)
+            for feed in self._feeds.values():
+                feed.is_settled = False
+            return
+        except ServiceError as error:
+            answers = dict.fromkeys(asked, error)
+        for job_id, told in answers.items():
+            if job_id in self._feeds:
+                self._feeds[job_id].take(job_id, told)
+
+
+async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

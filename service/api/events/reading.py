@@ -1,0 +1,50 @@
+"""News of jobs from the database, in the lane of reads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from service.api.events.encoding import Told, read_news
+from service.api.lanes import Lane
+from service.db.checked import reading
+from service.db.session import Sessions
+from service.errors import DamagedError, NotFoundError, ServiceError
+
+
+@dataclass(frozen=True)
+class NewsReader:
+    """Reads what jobs have to tell.
+
+    Attributes:
+        lane: where it blocks.
+        sessions: of the database.
+    """
+
+    lane: Lane
+    sessions: Sessions
+
+    async def one(self, job_id: int, after: int) -> Told:
+        """What a job has to tell after the trial of number `after`."""
+        return await self.lane.run(partial(self._one, job_id, after))
+
+    async def every(self, jobs: Mapping[int, int | None]) -> dict[int, Told | ServiceError]:
+        """What each job has to tell after a trial; None tells where its trials end."""
+        return await self.lane.run(partial(self._every, dict(jobs)))
+
+    def _one(self, job_id: int, after: int) -> Told:
+        with reading(self.sessions) as session:
+            return read_news(session, job_id, after)
+
+    def _every(self, jobs: Mapping[int, int | None]) -> dict[int, Told | ServiceError]:
+        with reading(self.sessions) as session:
+            return {job: _told(session, job, after) for job, after in jobs.items()}
+
+
+def _told(session: Session, job_id: int, after: int | None) -> Told | ServiceError:
+    """What a job has to tell; a row that is gone or damaged ends its own streams alone."""
+    try:
+        return read_news(session, job_id, after)
+    except (NotFoundError, DamagedError) as error:
+        return error

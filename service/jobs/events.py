@@ -1,0 +1,83 @@
+"""What a job has to tell since it was last asked: trials, the present phase, its end."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from search.progress import Phase
+from service.db import models
+from service.db.base import now
+from service.db.session import Sessions, writing
+from service.errors import DatabaseError
+from service.jobs import queue
+from service.jobs.lease import Lease
+
+LATE_TRIAL = timedelta(seconds=2)
+"""A cancelled run may store the trial that was under way for so long."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class News:
+    """What a job has to tell.
+
+    Attributes:
+        trials: those after the one that was known, by number.
+        is_full: whether there may be more of them already.
+        is_over: whether there will be none after these.
+    """
+
+    job: models.Job
+    trials: Sequence[models.Trial]
+    is_full: bool
+    is_over: bool
+
+
+def news(session: Session, job_id: int, after: int, limit: int) -> News:
+    """The trials of a job after the one of number `after`, and how it stands.
+
+    Raises:
+        NotFoundError, DamagedError: as `queue.get`.
+    """
+    # Read first: what ends between the two queries has all of its trials in the second.
+    job = queue.get(session, job_id)
+    trials = queue.trials_page(session, job_id, after=after, limit=limit)
+    is_full = len(trials) == limit
+    return News(job, trials, is_full, not is_full and _is_over(job))
+
+
+def last_number(session: Session, job_id: int) -> int:
+    """The number of a job's last trial; -1 where it has none."""
+    query = select(func.max(models.Trial.number)).where(models.Trial.job_id == job_id)
+    last = session.scalar(query)
+    return -1 if last is None else last
+
+
+def note_phase(sessions: Sessions, held: Lease, phase: Phase) -> None:
+    """Store what a run does now; a database that fails is no reason to end the run."""
+    statement = (
+        update(models.Job)
+        .where(
+            models.Job.id == held.job_id,
+            models.Job.owner == held.owner,
+            models.Job.epoch == held.epoch,
+        )
+        .values(phase=phase.name, phase_done=phase.done, phase_total=phase.total)
+        .execution_options(synchronize_session=False)
+    )
+    try:
+        with writing(sessions) as session:
+            session.execute(statement)
+    except DatabaseError as error:
+        log.warning("job %d: phase %s is not stored: %s", held.job_id, phase.name, error)
+
+
+def _is_over(job: models.Job) -> bool:
+    if job.state != "cancelled" or job.owner is None:
+        return job.state in queue.ENDED
+    return job.finished_at is None or now() - job.finished_at > LATE_TRIAL

@@ -1,0 +1,257 @@
+"""Whoever watches a job sees every trial once and in order, however often the stream breaks."""
+
+import asyncio
+import json
+import random
+import threading
+import time
+
+import pytest
+from sqlalchemy import event as sql_event
+
+from service.api.events import encoding
+from service.api.events import feeds as module
+from service.api.events.feeds import Feeds
+from service.api.events.reading import NewsReader
+from service.api.lanes import Lane
+from service.db import models, reading, writing
+from service.db.changes import Changes
+from service.errors import BusyError
+from service.host.process_identity import me
+from service.jobs import lease, queue
+from service.jobs.trial_store import SqlTrialStore
+from tests.service import fakes
+
+TRIALS = 60
+
+
+class Stream:
+    """One client's stream, parsed as it comes."""
+
+    def __init__(self, feeds, job_id, after=-1):
+        self._source = feeds.follow(job_id, after)
+        self.last = after
+
+    async def __aiter__(self):
+        async for raw in self._source:
+            parsed = parse(raw)
+            if "id" in parsed:
+                self.last = int(parsed["id"])
+            if "event" in parsed:
+                yield parsed["event"], json.loads(parsed["data"])
+
+    async def close(self):
+        await self._source.aclose()
+
+
+def parse(raw):
+    lines = raw.decode().rstrip("\n").split("\n")
+    return dict(line.split(": ", 1) for line in lines if not line.startswith(":"))
+
+
+@pytest.fixture
+def feeds_of(url, sessions):
+    """Feeds on the test's database; each is made on the loop that uses it."""
+    opened = []
+
+    def make(**options):
+        changes = Changes(url)
+        opened.append(changes)
+        reader = NewsReader(Lane("reads", 4), sessions)
+        return Feeds(reader, changes.number, **{"poll_s": 0.005, **options})
+
+    yield make
+    for changes in opened:
+        changes.close()
+
+
+@pytest.fixture
+def started(sessions, submit):
+    """A job that runs, and its lease."""
+    job_id = submit(trials=TRIALS)
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job_id, me())
+    return job_id, held
+
+
+def write_trials(sessions, held, pause_s=0.002, end=True):
+    store = SqlTrialStore(sessions, held.job_id, held)
+    for number in range(TRIALS):
+        store.add(fakes.trial(number))
+        time.sleep(pause_s)
+    if end:
+        with writing(sessions) as session:
+            lease.end(session, held, state="done", complete=True)
+
+
+async def watch(feeds, job_id, tears, rng):
+    """The events that a client sees over streams that are torn away at random moments."""
+    seen, after = [], -1
+    for _ in range(tears):
+        stream, most = Stream(feeds, job_id, after), rng.randrange(0, 20)
+        async for name, data in stream:
+            seen.append((name, data))
+            if name == "end" or len(seen) % 20 >= most:
+                break
+        await stream.close()
+        after = stream.last
+        await asyncio.sleep(rng.random() * 0.05)
+    async for name, data in Stream(feeds, job_id, after):
+        seen.append((name, data))
+    return seen
+
+
+@pytest.mark.parametrize("kept", [4, 1024])
+def test_each_client_sees_every_trial_once_in_order(feeds_of, sessions, started, monkeypatch, kept):
+    monkeypatch.setattr(module, "MOST_KEPT", kept)
+    monkeypatch.setattr(encoding, "PAGE", 7)
+    job_id, held = started
+
+    async def steps():
+        feeds, rng = feeds_of(), random.Random(kept)
+        writer = threading.Thread(target=write_trials, args=(sessions, held))
+        writer.start()
+        clients = [watch(feeds, job_id, 5, random.Random(rng.random())) for _ in range(20)]
+        found = await asyncio.wait_for(asyncio.gather(*clients), 120)
+        writer.join()
+        assert feeds.streams == 0
+        return found
+
+    for seen in asyncio.run(steps()):
+        numbers = [data["number"] for name, data in seen if name == "trial"]
+        assert numbers == list(range(TRIALS))
+        assert seen[-1][0] == "end" and seen[-1][1]["state"] == "done"
+
+
+def test_many_who_watch_are_one_question(feeds_of, sessions, started):
+    job_id, held = started
+    questions = []
+    engine = sessions.kw["bind"]
+    sql_event.listen(
+        engine, "before_cursor_execute", lambda *args: questions.append(args[2]), named=False
+    )
+
+    async def steps():
+        feeds = feeds_of(poll_s=0.01)
+        clients = [asyncio.create_task(watch(feeds, job_id, 0, random)) for _ in range(40)]
+        while not any(feed.base is not None for feed in feeds._feeds.values()):
+            await asyncio.sleep(0.01)
+        begun = len(questions)
+        await asyncio.sleep(0.3)
+        assert len(questions) - begun <= 8, "nothing was committed, so nothing is asked"
+        write_trials(sessions, held, pause_s=0)
+        return await asyncio.wait_for(asyncio.gather(*clients), 60)
+
+    seen = asyncio.run(steps())
+    assert {len(one) for one in seen} == {TRIALS + 1}
+
+
+def test_phases_are_told_as_they_change(feeds_of, sessions, started):
+    job_id, held = started
+
+    def phase(name, done, total):
+        with writing(sessions) as session:
+            job = session.get_one(models.Job, job_id)
+            job.phase, job.phase_done, job.phase_total = name, done, total
+
+    async def steps():
+        feeds, seen = feeds_of(), []
+        phase("proof", 0, 2)
+        async for name, data in Stream(feeds, job_id):
+            seen.append((name, data.get("name"), data.get("done")))
+            if len(seen) == 1:
+                phase("proof", 1, 2)
+            elif len(seen) == 2:
+                phase("finals", 0, 0)
+            elif len(seen) == 3:
+                with writing(sessions) as session:
+                    lease.end(session, held, state="failed", error="x", complete=False)
+        return seen
+
+    seen = asyncio.run(asyncio.wait_for(steps(), 60))
+    assert seen[:3] == [("phase", "proof", 0), ("phase", "proof", 1), ("phase", "finals", 0)]
+    assert [name for name, *_ in seen[3:]] == ["end"]
+
+
+def test_a_stream_shows_that_it_lives_and_ends_in_time(feeds_of, started):
+    async def steps():
+        feeds = feeds_of(heartbeat_s=0.02, longest_s=0.5)
+        return [raw async for raw in feeds.follow(started[0], -1)]
+
+    seen = asyncio.run(steps())
+    assert seen[0] == encoding.RETRY
+    assert seen.count(encoding.HEARTBEAT) >= 2
+    assert not any(b"event: end" in raw for raw in seen), "the client opens another"
+
+
+def test_a_cancelled_job_has_time_for_its_last_trial(feeds_of, sessions, started):
+    job_id, held = started
+    store = SqlTrialStore(sessions, job_id, held)
+
+    async def steps():
+        feeds, seen = feeds_of(), []
+        with writing(sessions) as session:
+            queue.cancel(session, job_id)
+        async for name, data in Stream(feeds, job_id):
+            seen.append((name, data.get("number")))
+        return seen
+
+    late = threading.Timer(0.5, store.add, (fakes.trial(0),))
+    late.start()
+    seen = asyncio.run(asyncio.wait_for(steps(), 60))
+    late.join()
+    assert seen == [("trial", 0), ("end", None)]
+
+
+def test_a_job_whose_row_is_damaged_ends_its_own_streams_alone(feeds_of, sessions, started, submit):
+    other = submit("matmul:m=8,n=8,k=8,dtype=f32")
+
+    async def steps():
+        feeds = feeds_of(longest_s=1.0)
+        damaged = asyncio.create_task(watch(feeds, started[0], 0, random))
+        sound = asyncio.create_task(watch(feeds, other, 0, random))
+        await asyncio.sleep(0.1)
+        with sessions.begin() as session:
+            session.execute(
+                models.Job.__table__.update()
+                .where(models.Job.id == started[0])
+                .values(elapsed_s=float("inf"))
+            )
+        await asyncio.wait_for(damaged, 0.9)
+        assert not sound.done()
+        await sound
+
+    asyncio.run(steps())
+
+
+def test_there_is_a_most_of_streams(feeds_of, started, monkeypatch):
+    monkeypatch.setattr(module, "MOST_STREAMS", 1)
+
+    async def steps():
+        feeds = feeds_of()
+        feeds.require_room()
+        stream = feeds.follow(started[0], -1)
+        await anext(stream)
+        reading_on = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0.05)
+        with pytest.raises(BusyError, match="1 streams"):
+            feeds.require_room()
+        feeds.close()
+        with pytest.raises(StopAsyncIteration):
+            await reading_on
+
+    asyncio.run(steps())
+
+
+def test_damaged_trials_are_passed_over(feeds_of, sessions, tuned):
+    with sessions.begin() as session:
+        session.connection().exec_driver_sql("UPDATE trials SET gflops = 'x' WHERE number = 1")
+    with reading(sessions) as session:
+        assert queue.get(session, tuned).state == "done"
+
+    async def steps():
+        return [name_data async for name_data in Stream(feeds_of(), tuned)]
+
+    seen = asyncio.run(asyncio.wait_for(steps(), 60))
+    assert [data["number"] for name, data in seen if name == "trial"] == [0, 2, 3]
+    assert seen[-1][0] == "end"
