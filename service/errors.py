@@ -13,6 +13,10 @@ class ConflictError(ServiceError):
     """The request makes no sense in the state that the thing is in."""
 
 
+class KeyReusedError(ServiceError):
+    """An idempotency key came with another request than the one that it belongs to."""
+
+
 class DatabaseError(ServiceError):
     """The database cannot be used as it is: read-only, another schema, unreachable.
 

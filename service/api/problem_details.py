@@ -20,6 +20,7 @@ from service.errors import (
     ConflictError,
     DamagedError,
     DatabaseError,
+    KeyReusedError,
     NotFoundError,
     TamperedError,
     UnfinishedError,
@@ -42,14 +43,18 @@ _TYPE: dict[type[Exception], str] = {
     TamperedError: TAMPERED,
 }
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-_FIELD: dict[type[Exception], str] = {TargetError: "target", ScheduleError: "schedule"}
+_FIELD: dict[type[Exception], str] = {
+    TargetError: "target",
+    ScheduleError: "schedule",
+    KeyReusedError: "Idempotency-Key",
+}
 
 
 def install(app: FastAPI) -> None:
     """Answer every error of `app` with a problem document."""
     for refusal in _STATUS:
         app.add_exception_handler(refusal, _service_error)
-    for bad in (ProblemError, UnsupportedError, BudgetError, TargetError, ScheduleError):
+    for bad in (ProblemError, UnsupportedError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
     app.add_exception_handler(UnfinishedError, _unfinished)
     app.add_exception_handler(RequestValidationError, _invalid_request)

@@ -28,8 +28,26 @@ class Submission:
     job: models.Job | None = None
 
 
+@dataclass(frozen=True)
+class Submitter:
+    """Who asks for a search.
+
+    Attributes:
+        token_id: the token that was shown; None where none was asked for.
+        request_id: names the request in logs.
+    """
+
+    token_id: int | None = None
+    request_id: str | None = None
+
+
 def create_or_join(
-    session: Session, problem: Problem, target: str, request: TuneRequest, toolchain: str
+    session: Session,
+    problem: Problem,
+    target: str,
+    request: TuneRequest,
+    toolchain: str,
+    by: Submitter | None = None,
 ) -> Submission:
     """Answer a request from what is stored, join the job for the same work, or queue one.
 
@@ -43,6 +61,7 @@ def create_or_join(
         target: canonical, such as `cpu:znver4,threads=1`.
         request: how hard to search.
         toolchain: `kernels.system.toolchain.identity()`.
+        by: who asks; a job that is joined stays with whoever asked first.
     """
     problem_id = problem_row(session, problem).id
     stored = find_fresh(session, problem, target, toolchain, request.cache)
@@ -74,6 +93,8 @@ def create_or_join(
         peers=request.peers,
         cache=request.cache,
         state="queued",
+        token_id=by.token_id if by else None,
+        request_id=by.request_id if by else None,
     )
     try:
         with session.begin_nested():

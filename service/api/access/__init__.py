@@ -1,4 +1,8 @@
 """Who may ask for what: tokens, limits, and what a browser may be made to do.
 
-Face: `Caller`, `caller_of`.
+Face: `Caller`, `caller_of`, `request_id_of`.
 """
+
+from service.api.access.caller import ANYONE, CALLER, REQUEST_ID, Caller, caller_of, request_id_of
+
+__all__ = ["ANYONE", "CALLER", "REQUEST_ID", "Caller", "caller_of", "request_id_of"]

@@ -9,6 +9,9 @@ from service.db.models import Scope
 CALLER = "tilewise.caller"
 """Where an ASGI scope carries its `Caller`."""
 
+REQUEST_ID = "tilewise.request_id"
+"""Where an ASGI scope carries the request's name in logs."""
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -35,4 +38,10 @@ ANYONE = Caller(None, "admin")
 def caller_of(request: Request) -> Caller:
     """Who has sent this request."""
     found: Caller = request.scope.get(CALLER, ANYONE)
+    return found
+
+
+def request_id_of(request: Request) -> str | None:
+    """The name of this request in logs, if it has one."""
+    found: str | None = request.scope.get(REQUEST_ID)
     return found

@@ -1,16 +1,19 @@
 """`/v1/jobs`: ask for a search, watch it, call it off."""
 
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
+from sqlalchemy.orm import Session
 
 from kernels.footprint import check_memory
-from kernels.problem import parse_problem
+from kernels.problem import Problem, parse_problem
 from search.records import TrialState, TuneRequest
+from service.api.access import Caller, caller_of, request_id_of
 from service.api.documents import job_json, result_json, trial_json
 from service.api.lanes import in_lane
 from service.api.problem_details import responses
@@ -18,10 +21,14 @@ from service.api.requests import JobRequest
 from service.api.schemas import JobPage, JobView, ResultView, TrialPage, TrialView
 from service.api.services import Services, ServicesDep
 from service.db.models import JobState
-from service.jobs import queue
+from service.jobs import idempotency, queue
+from service.jobs.idempotency import RequestKey
+from service.jobs.queue import Submission, Submitter
 from service.results.readable import listed
 
 LARGEST_ID = 2**31 - 1
+KEY = r"^[\x21-\x7e]+$"
+LONGEST_KEY = 255
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -38,14 +45,23 @@ Cursor = Annotated[int | None, Query(ge=0, le=LARGEST_ID)]
         **responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE),
     },
 )
-async def post_job(body: JobRequest, request: Request, services: ServicesDep) -> Response:
+async def post_job(
+    body: JobRequest,
+    request: Request,
+    services: ServicesDep,
+    idempotency_key: Annotated[str | None, Header(pattern=KEY, max_length=LONGEST_KEY)] = None,
+) -> Response:
     """Tune a problem: 200 with a stored schedule that answers, else 202 with the job.
+
+    With an `Idempotency-Key` the same request, sent again within a day, names the same job,
+    also one that has ended.
 
     With `wait` the answer comes when the job has ended: 200 with its schedule, or 202
     with the job that failed or was cancelled. A service that is being stopped does not
     wait: 202 with the job as it is.
     """
-    job_id, answer = await services.lanes.writes.run(partial(_submit, services, body))
+    sender = _Sender(caller_of(request), idempotency_key, request_id_of(request))
+    job_id, answer = await services.lanes.writes.run(partial(_submit, services, body, sender))
     if body.wait and job_id is not None:
         await services.endings.wait(job_id, request.is_disconnected)
         answer = await services.lanes.reads.run(partial(_ending, services, job_id))
@@ -114,7 +130,18 @@ def list_trials(
         }
 
 
-def _submit(services: Services, body: JobRequest) -> tuple[int | None, JSONResponse]:
+@dataclass(frozen=True)
+class _Sender:
+    """Who sends a request, and by what names."""
+
+    caller: Caller
+    key: str | None
+    request_id: str | None
+
+
+def _submit(
+    services: Services, body: JobRequest, sender: _Sender
+) -> tuple[int | None, JSONResponse]:
     """Validate and store a request; the job's number when there is one to wait for."""
     problem = parse_problem(body.problem)
     target = services.machine.require_served(body.target)
@@ -128,7 +155,7 @@ def _submit(services: Services, body: JobRequest) -> tuple[int | None, JSONRespo
     )
     check_memory(problem, services.machine.memory_bytes)
     with services.writing() as session:
-        made = queue.create_or_join(session, problem, target, request, services.toolchain)
+        made = _made(session, services, sender, problem, target, request)
         if made.schedule is not None:
             return None, JSONResponse(
                 result_json(session, made.schedule, services.toolchain, with_space=True)
@@ -137,6 +164,29 @@ def _submit(services: Services, body: JobRequest) -> tuple[int | None, JSONRespo
         job_id, answer = made.job.id, job_json(session, made.job)
     services.wake()
     return job_id, _accepted(answer)
+
+
+def _made(
+    session: Session,
+    services: Services,
+    sender: _Sender,
+    problem: Problem,
+    target: str,
+    request: TuneRequest,
+) -> Submission:
+    """What answers a request: what has answered it before, a stored schedule, or a job."""
+    by = Submitter(sender.caller.token_id, sender.request_id)
+    if sender.key is None:
+        return queue.create_or_join(session, problem, target, request, services.toolchain, by)
+    given = RequestKey(
+        sender.caller.subject, sender.key, idempotency.digest_of(problem, target, request)
+    )
+    before = idempotency.answered(session, given)
+    if before is not None:
+        return Submission(job=before)
+    made = queue.create_or_join(session, problem, target, request, services.toolchain, by)
+    idempotency.remember(session, given, made.job)
+    return made
 
 
 def _accepted(answer: dict[str, Any]) -> JSONResponse:

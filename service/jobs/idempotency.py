@@ -1,0 +1,86 @@
+"""Requests that are sent again: a key that the client chose names the first of them.
+
+The header is that of the IETF's draft-ietf-httpapi-idempotency-key-header.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+
+from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from kernels.problem import Problem
+from search.records import TuneRequest
+from service.db import models
+from service.db.base import now
+from service.errors import KeyReusedError
+
+KEPT = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class RequestKey:
+    """A client's name for one request.
+
+    Attributes:
+        subject: who gave it; keys of different subjects have nothing to do with each other.
+        key: as it was given.
+        request: SHA-256 of what was asked, hex.
+    """
+
+    subject: str
+    key: str
+    request: str
+
+
+def digest_of(problem: Problem, target: str, request: TuneRequest) -> str:
+    """SHA-256 of a search that is asked for, however it was spelled, hex."""
+    asked = [problem.canonical, target, asdict(request)]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def answered(session: Session, given: RequestKey) -> models.Job | None:
+    """The job that answered the request of this key; None where none did.
+
+    Raises:
+        KeyReusedError: the key belongs to another request.
+    """
+    row = _find(session, given)
+    if row is None or row.created_at < now() - KEPT:
+        return None
+    if row.request != given.request:
+        raise KeyReusedError(
+            f"the key belongs to another request of the last {KEPT.total_seconds() / 3600:.0f} h; "
+            "give each request a key of its own"
+        )
+    return None if row.job_id is None else session.get(models.Job, row.job_id)
+
+
+def remember(session: Session, given: RequestKey, job: models.Job | None) -> None:
+    """Store what answered the request of a key, and forget the keys that are too old."""
+    session.execute(
+        delete(models.IdempotencyKey).where(models.IdempotencyKey.created_at < now() - KEPT)
+    )
+    made = models.IdempotencyKey(
+        subject=given.subject,
+        key=given.key,
+        request=given.request,
+        job_id=None if job is None else job.id,
+    )
+    try:
+        with session.begin_nested():
+            session.add(made)
+    except IntegrityError:
+        # The same request in two places at once; both were answered with one job.
+        session.expire_all()
+
+
+def _find(session: Session, given: RequestKey) -> models.IdempotencyKey | None:
+    return session.scalar(
+        select(models.IdempotencyKey).where(
+            models.IdempotencyKey.subject == given.subject, models.IdempotencyKey.key == given.key
+        )
+    )
