@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from fastapi import FastAPI
@@ -34,6 +35,22 @@ PRINTERS, PROVERS = 2, 1  # children at once: each takes a core from what is bei
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What workers a service is to have; the attributes are arguments of `create_app`."""
+
+    workers: int
+    toolchain: str
+    arguments: Sequence[str]
+    measures_peaks: bool
+
+    def work(self, here: MachineInfo) -> Work:
+        """The same as a pool on this machine has it."""
+        return Work(
+            here.targets, self.toolchain, self.workers, self.arguments, here, self.measures_peaks
+        )
+
+
 def create_app(
     settings: Settings,
     workers: int = 1,
@@ -41,6 +58,7 @@ def create_app(
     machine: MachineInfo | None = None,
     toolchain: str | None = None,
     worker_arguments: Sequence[str] = (),
+    measures_peaks: bool = False,
 ) -> FastAPI:
     """The service as an ASGI application; nothing is opened before it starts.
 
@@ -53,12 +71,16 @@ def create_app(
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
         worker_arguments: further arguments of `python -m service.workers`.
+        measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         services = await run_in_threadpool(
-            _open, settings, workers, machine, toolchain or identity(), worker_arguments
+            _open,
+            settings,
+            machine or examine(),
+            Wanted(workers, toolchain or identity(), worker_arguments, measures_peaks),
         )
         app.state.services = services
         if services.pool is not None:
@@ -93,28 +115,20 @@ def stop_waiting(app: FastAPI) -> None:
         services.proofs.let_go()
 
 
-def _open(
-    settings: Settings,
-    workers: int,
-    machine: MachineInfo | None,
-    toolchain: str,
-    worker_arguments: Sequence[str],
-) -> Services:
+def _open(settings: Settings, here: MachineInfo, wanted: Wanted) -> Services:
     schema.prepare(settings.db)
     engine = make_engine(settings.db, connections=READERS + WRITERS + OTHERS, patience_s=PATIENCE_S)
     sessions = make_sessions(engine)
-    here = machine or examine()
     pool = None
-    if workers and _is_writable(engine):
-        work = Work(here.targets, toolchain, workers, worker_arguments)
-        pool = Pool(sessions, settings.db, work)
+    if wanted.workers and _is_writable(engine):
+        pool = Pool(sessions, settings.db, wanted.work(here))
     lanes, changes = Lanes(), Changes(settings.db)
     return Services(
         engine=engine,
         prober=make_engine(settings.db, connections=1, patience_s=PROBE_PATIENCE_S),
         sessions=sessions,
         machine=here,
-        toolchain=toolchain,
+        toolchain=wanted.toolchain,
         pool=pool,
         lanes=lanes,
         kernels=Flights("kernels", PRINTERS, keeps_results=True),

@@ -65,7 +65,7 @@ def serve(
     with ExitStack() as stack:
         sockets = [stack.enter_context(one) for one in listen(host, port)]
         schema.prepare(settings.db)
-        app = create_app(settings, workers, machine=examine())
+        app = create_app(settings, workers, machine=examine(), measures_peaks=True)
         _run(app, sockets, settings)
 
 

@@ -15,7 +15,7 @@ from service.api.schemas import ProblemDetails
 PROBLEM = ProblemDetails.__name__
 FRAMEWORK = ("HTTPValidationError", "ValidationError")
 REFERENCE = {"schema": {"$ref": f"#/components/schemas/{PROBLEM}"}}
-LIGHT = ("/healthz", "/v1/targets")  # what answers from memory
+LIGHT = ("/healthz",)  # what answers from memory
 RETRY_AFTER = {
     "description": "Seconds after which to ask again",
     "schema": {"type": "integer", "minimum": 0},

@@ -224,10 +224,30 @@ class LookupView(BaseModel):
     schedules: list[FoundView]
 
 
+class WorkersView(FiniteView):
+    """A process that takes jobs, and its machine.
+
+    `peaks` are multiply-add peaks of one thread in GFLOP/s by dtype, empty until they were
+    measured; `features` are instruction-set extensions by LLVM's names, null where unknown.
+    """
+
+    host: str
+    cpu: str
+    cores: int
+    targets: list[str]
+    toolchain: str
+    capacity: int
+    features: list[str] | None
+    peaks: dict[str, float]
+    peaks_at: datetime | None
+    seen: datetime
+
+
 class TargetsView(BaseModel):
-    """Targets that live workers serve."""
+    """Targets that live workers serve, and the workers, of every process on the database."""
 
     targets: list[str]
+    workers: list[WorkersView]
 
 
 class StatusView(BaseModel):

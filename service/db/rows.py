@@ -34,6 +34,7 @@ def machine_row(session: Session, machine: MachineInfo) -> models.Machine:
         "cores": machine.cores,
         "memory_bytes": machine.memory_bytes,
         "caches": machine.caches,
+        "features": list(machine.features),
     }
     row = _ensure(session, models.Machine, {"host": machine.host}, **facts)
     for name, value in {**facts, "seen_at": now()}.items():

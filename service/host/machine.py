@@ -26,6 +26,7 @@ class MachineInfo:
         cpu: LLVM's name of the processor.
         cores: processors that a job may run on.
         caches: bytes of the data caches by level, as `l1`, `l2`, `l3`.
+        features: the instruction-set extensions present, by LLVM's names.
     """
 
     host: str
@@ -33,6 +34,7 @@ class MachineInfo:
     cores: int
     memory_bytes: int
     caches: dict[str, int]
+    features: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -79,6 +81,7 @@ def examine_here() -> MachineInfo:
         cores=target.cores,
         memory_bytes=physical_memory(),
         caches={"l1": target.l1_bytes, "l2": target.l2_bytes, "l3": target.l3_bytes},
+        features=tuple(sorted(target.features)),
     )
 
 
@@ -102,7 +105,8 @@ def examine() -> MachineInfo:
         raise MachineError(f"this machine's processor cannot be named: {last}") from error
     except subprocess.TimeoutExpired as error:
         raise MachineError("naming this machine's processor took too long") from error
-    return MachineInfo(**json.loads(done.stdout))
+    found = json.loads(done.stdout)
+    return MachineInfo(**{**found, "features": tuple(found["features"])})
 
 
 if __name__ == "__main__":

@@ -14,9 +14,12 @@ from service.db.models import Job
 from service.db.session import Sessions, reading, writing
 from service.errors import ClaimError, WorkerError
 from service.faults import Faults
+from service.host.machine import MachineInfo
 from service.host.process_identity import me
 from service.jobs import lease
 from service.jobs.lease import Lease
+from service.workers.presence import Presence
+from service.workers.registry import Entry
 
 POLL_S = 1.0
 GRACE_S = 10.0
@@ -32,12 +35,16 @@ class Work:
         targets, toolchain: what the workers can time.
         workers: most jobs at once; 0 takes none.
         arguments: further arguments of `service.workers`.
+        machine: where they are; None enters nobody in the list of live workers.
+        measures_peaks: whether to measure the machine while there is nothing else to do.
     """
 
     targets: tuple[str, ...]
     toolchain: str
     workers: int
     arguments: Sequence[str] = ()
+    machine: MachineInfo | None = None
+    measures_peaks: bool = False
 
 
 class Pool:
@@ -56,6 +63,7 @@ class Pool:
         self._owner = me()
         self._children: dict[Lease, subprocess.Popen[bytes]] = {}
         self._faults = Faults(log)
+        self._presence = self._make_presence()
         self._has_retired = False
         self._stopping = False
         self._wake = threading.Event()
@@ -86,6 +94,16 @@ class Pool:
             self._wake.wait(self._poll_s)
             self._wake.clear()
         self._end_all()
+        if self._presence is not None:
+            with self._faults.kept_from("the list of live workers"):
+                self._presence.leave()
+
+    def _make_presence(self) -> Presence | None:
+        work = self._work
+        if work.machine is None:
+            return None
+        entry = Entry(self._owner, work.machine, work.targets, work.toolchain, work.workers)
+        return Presence(self._sessions, entry, measures_peaks=work.measures_peaks)
 
     def _tick(self) -> None:
         for held, child in list(self._children.items()):
@@ -95,6 +113,9 @@ class Pool:
             self._retire()
         with self._faults.kept_from("the workers"):
             self._start_more()
+        if self._presence is not None:
+            with self._faults.kept_from("the list of live workers"):
+                self._presence.tick(is_idle=not self._children)
 
     def _look_after(self, held: Lease, child: subprocess.Popen[bytes]) -> None:
         """Count a child that died; end one whose job was cancelled or taken over.

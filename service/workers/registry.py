@@ -1,0 +1,92 @@
+"""Which processes take jobs now, and what their machines can do, in the database for all to see."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from service.db import models
+from service.db.base import is_sound, now
+from service.db.rows import machine_row
+from service.host.machine import MachineInfo
+from service.host.process_identity import is_dead
+
+SEEN_EVERY = timedelta(seconds=15)
+LOST_AFTER = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A process that takes jobs.
+
+    Attributes:
+        owner: the process, from `service.host.process_identity.me`.
+        machine: what it runs on.
+        targets, toolchain: what it can time.
+        capacity: most jobs at once.
+    """
+
+    owner: str
+    machine: MachineInfo
+    targets: Sequence[str]
+    toolchain: str
+    capacity: int
+
+
+def show(session: Session, entry: Entry) -> None:
+    """Enter a process, or say that it still lives."""
+    row = _find(session, entry.owner)
+    if row is None:
+        row = models.Worker(
+            owner=entry.owner,
+            machine=machine_row(session, entry.machine),
+            targets=list(entry.targets),
+            toolchain=entry.toolchain,
+            capacity=entry.capacity,
+        )
+        session.add(row)
+    row.seen_at = row.machine.seen_at = now()
+
+
+def leave(session: Session, owner: str) -> None:
+    """Strike a process off."""
+    session.execute(delete(models.Worker).where(models.Worker.owner == owner))
+
+
+def live(session: Session) -> list[models.Worker]:
+    """The processes that take jobs now, by host."""
+    query = (
+        select(models.Worker)
+        .join(models.Worker.machine)
+        .where(models.Worker.seen_at >= now() - LOST_AFTER)
+        .order_by(models.Machine.host, models.Worker.id)
+    )
+    found = filter(is_sound, session.scalars(query))
+    return [row for row in found if is_sound(row.machine) and not is_dead(row.owner)]
+
+
+def drop_dead(session: Session) -> int:
+    """Strike off the processes that have not shown themselves for long; how many there were."""
+    late = delete(models.Worker).where(models.Worker.seen_at < now() - 10 * LOST_AFTER)
+    struck = session.execute(late.returning(models.Worker.id)).all()
+    return len(struck)
+
+
+def note_peaks(session: Session, machine: MachineInfo, peaks: dict[str, float]) -> None:
+    """Store what a machine was measured to reach, in GFLOP/s of one thread by dtype."""
+    row = machine_row(session, machine)
+    row.peaks, row.peaks_at = dict(peaks), now()
+
+
+def needs_peaks(session: Session, machine: MachineInfo, kept: timedelta) -> bool:
+    """Whether a machine was not measured of late."""
+    row = session.scalar(select(models.Machine).where(models.Machine.host == machine.host))
+    if row is None or row.peaks is None or row.peaks_at is None:
+        return True
+    return row.cpu != machine.cpu or not is_sound(row) or row.peaks_at < now() - kept
+
+
+def _find(session: Session, owner: str) -> models.Worker | None:
+    return session.scalar(select(models.Worker).where(models.Worker.owner == owner))

@@ -1,0 +1,156 @@
+"""Live workers: entered while they live, struck off when they end, measured while idle."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from service.db import models, reading, writing
+from service.db.base import now
+from service.errors import WorkerError
+from service.host.process_identity import me
+from service.workers import presence as module
+from service.workers import registry
+from service.workers.peaks import PeakMeasurement
+from service.workers.pool import Pool, Work
+from service.workers.presence import Presence
+from service.workers.registry import Entry
+from tests.service.conftest import TOOLCHAIN
+from tests.service.processes import wait_until
+
+
+def entry_of(machine, owner=None, host=None):
+    here = machine if host is None else replace(machine, host=host, cpu="znver2")
+    return Entry(owner or me(), here, here.targets, TOOLCHAIN, 2)
+
+
+def live(sessions):
+    with reading(sessions) as session:
+        return [(row.machine.host, row.targets) for row in registry.live(session)]
+
+
+def test_a_pool_is_entered_while_it_runs(sessions, url, machine):
+    pool = Pool(sessions, url, Work(machine.targets, TOOLCHAIN, 1, (), machine), poll_s=0.02)
+    pool.start()
+    wait_until(lambda: live(sessions) == [(machine.host, list(machine.targets))])
+    pool.stop()
+    assert live(sessions) == []
+
+
+@pytest.mark.parametrize("late_s", [0, 61])
+def test_who_is_silent_is_not_live(sessions, machine, late_s):
+    with writing(sessions) as session:
+        registry.show(session, entry_of(machine, "elsewhere:1:1", host="elsewhere"))
+        row = session.query(models.Worker).one()
+        row.seen_at = now() - timedelta(seconds=late_s)
+    assert bool(live(sessions)) == (late_s == 0)
+    with writing(sessions) as session:
+        registry.show(session, entry_of(machine, "elsewhere:1:1", host="elsewhere"))
+    assert live(sessions), "it shows itself again"
+
+
+def test_a_dead_process_of_this_host_is_not_live(sessions, machine):
+    with writing(sessions) as session:
+        registry.show(session, entry_of(machine, f"{machine.host}:1:12345"))
+    assert live(sessions) == []
+
+
+def test_who_was_silent_for_long_is_struck_off(sessions, machine):
+    with writing(sessions) as session:
+        registry.show(session, entry_of(machine, "a:1:1"))
+        registry.show(session, entry_of(machine, "b:1:1"))
+        session.query(models.Worker).filter_by(owner="a:1:1").one().seen_at = now() - timedelta(1)
+        assert registry.drop_dead(session) == 1
+        assert [row.owner for row in session.query(models.Worker)] == ["b:1:1"]
+
+
+def test_targets_are_those_of_all_services_on_the_database(client, sessions, machine):
+    other = entry_of(machine, "elsewhere:1:1", host="elsewhere")
+    with writing(sessions) as session:
+        registry.show(session, entry_of(machine))
+        registry.show(session, other)
+        registry.note_peaks(session, other.machine, {"f32": 100.0})
+    found = client.get("/v1/targets").json()
+    assert found["targets"] == sorted([*machine.targets, *other.targets])
+    there, here = sorted(found["workers"], key=lambda one: one["host"] != "elsewhere")
+    assert there["cpu"] == "znver2" and there["peaks"] == {"f32": 100.0} and there["peaks_at"]
+    assert here["host"] == machine.host and here["features"] == list(machine.features)
+    assert here["capacity"] == 2 and here["toolchain"] == TOOLCHAIN
+    assert here["peaks"] == {}
+
+
+class Measuring:
+    """A measurement that ends when it is told to."""
+
+    made: list["Measuring"]
+
+    def __init__(self):
+        self.made.append(self)
+        self.answer: object = None
+        self.is_stopped = False
+
+    def result(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def stop(self):
+        self.is_stopped = True
+
+
+@pytest.fixture
+def present(sessions, machine, monkeypatch):
+    Measuring.made = []
+    monkeypatch.setattr(module, "PeakMeasurement", Measuring)
+    return Presence(sessions, entry_of(machine), measures_peaks=True)
+
+
+def peaks(sessions):
+    with reading(sessions) as session:
+        return session.query(models.Machine).one().peaks
+
+
+def test_the_machine_is_measured_while_it_is_idle(present, sessions):
+    present.tick(is_idle=False)
+    assert not Measuring.made
+    present.tick(is_idle=True)
+    present.tick(is_idle=False)
+    assert Measuring.made[0].is_stopped, "a job has come"
+    present.tick(is_idle=True)
+    present.tick(is_idle=True)
+    assert len(Measuring.made) == 2 and peaks(sessions) is None
+    Measuring.made[1].answer = {"f32": 250.0}
+    for _ in range(3):
+        present.tick(is_idle=True)
+    assert peaks(sessions) == {"f32": 250.0} and len(Measuring.made) == 2
+
+
+def test_what_was_measured_of_late_is_not_measured_again(present, sessions, machine):
+    with writing(sessions) as session:
+        registry.note_peaks(session, machine, {"f32": 1.0})
+    present.tick(is_idle=True)
+    assert not Measuring.made
+    with writing(sessions) as session:
+        session.query(models.Machine).one().peaks_at = now() - timedelta(days=8)
+    again = Presence(sessions, entry_of(machine), measures_peaks=True)
+    again.tick(is_idle=True)
+    assert len(Measuring.made) == 1
+
+
+def test_a_measurement_that_fails_is_not_tried_for_ever(present):
+    present.tick(is_idle=True)
+    Measuring.made[0].answer = WorkerError("no")
+    with pytest.raises(WorkerError):
+        present.tick(is_idle=True)
+    present.tick(is_idle=True)
+    assert len(Measuring.made) == 1
+    present.leave()
+
+
+def test_this_machine_is_measured():
+    measurement = PeakMeasurement()
+    wait_until(lambda: measurement._child.poll() is not None)
+    found = measurement.result()
+    assert {"f32", "f64", "i8"} <= set(found)
+    assert all(speed > 1 for speed in found.values())
+    assert found["f32"] > found["f64"]
