@@ -82,7 +82,20 @@ def create_or_join(
     if running is not None:
         _widen(running, request)
         return Submission(job=running)
-    job = models.Job(
+    job = _queued(problem_id, target, toolchain_id, request, by or Submitter())
+    try:
+        with session.begin_nested():
+            session.add(job)
+    except IntegrityError:  # another request for the same work was first
+        return Submission(job=session.scalars(active).one())
+    _inherit(session, job)
+    return Submission(job=job)
+
+
+def _queued(
+    problem_id: int, target: str, toolchain_id: int, request: TuneRequest, by: Submitter
+) -> models.Job:
+    return models.Job(
         problem_id=problem_id,
         target=target,
         toolchain_id=toolchain_id,
@@ -93,16 +106,9 @@ def create_or_join(
         peers=request.peers,
         cache=request.cache,
         state="queued",
-        token_id=by.token_id if by else None,
-        request_id=by.request_id if by else None,
+        token_id=by.token_id,
+        request_id=by.request_id,
     )
-    try:
-        with session.begin_nested():
-            session.add(job)
-    except IntegrityError:  # another request for the same work was first
-        return Submission(job=session.scalars(active).one())
-    _inherit(session, job)
-    return Submission(job=job)
 
 
 def _inherit(session: Session, job: models.Job) -> None:
