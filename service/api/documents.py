@@ -9,12 +9,14 @@ from sqlalchemy.orm import Session
 
 from kernels.errors import TargetError
 from kernels.problem import parse_problem
+from kernels.system.toolchain import identity
 from service.db import models
 from service.db.base import now
 from service.db.trials import unpack_samples
 from service.errors import TamperedError
 from service.jobs import queue
-from service.results import integrity, schedules
+from service.results import integrity, nearest, schedules
+from service.results.nearest import Asked
 from service.results.stored import StoredProof, Work, shown_proofs
 from service.results.trials import trial_counts
 
@@ -28,6 +30,7 @@ def result_json(
     row: models.Schedule,
     toolchain: str | None = None,
     *,
+    target: str | None = None,
     with_space: bool = False,
 ) -> Json:
     """The object that `tune --json`, `show --json` and `GET /v1/schedules` give.
@@ -36,12 +39,13 @@ def result_json(
         session: an open session.
         row: what `queries.find_schedule` found.
         toolchain: what counts as present; None asks `kernels.system.toolchain`.
+        target: what was asked for, canonical; None is the row's own.
         with_space: count the space of the search too, which takes some tenths of a second.
 
     Raises:
         TamperedError: the row or its proof is not what was stored.
     """
-    (found,) = results_json(session, [row], toolchain).values()
+    (found,) = results_json(session, [row], toolchain, target).values()
     if isinstance(found, TamperedError):
         raise found
     if with_space:
@@ -50,9 +54,13 @@ def result_json(
 
 
 def results_json(
-    session: Session, rows: Sequence[models.Schedule], toolchain: str | None = None
+    session: Session,
+    rows: Sequence[models.Schedule],
+    toolchain: str | None = None,
+    target: str | None = None,
 ) -> dict[int, Json | TamperedError]:
     """For each row, by its id, what `result_json` gives or raises; a handful of queries for all."""
+    present = toolchain or identity()
     proofs = shown_proofs(session, [row.id for row in rows])
     counts = trial_counts(session, {row.job_id for row in rows})
     found: dict[int, Json | TamperedError] = {}
@@ -67,13 +75,12 @@ def results_json(
         except TamperedError as error:
             found[row.id] = error
         else:
-            found[row.id] = _result_json(row, proof, counts[row.job_id], toolchain)
+            made = _result_json(row, proof, counts[row.job_id])
+            found[row.id] = made | match_json(row, Asked(target or row.target, present))
     return found
 
 
-def _result_json(
-    row: models.Schedule, proof: StoredProof | None, trials: Json, toolchain: str | None
-) -> Json:
+def _result_json(row: models.Schedule, proof: StoredProof | None, trials: Json) -> Json:
     return {
         "problem": row.problem.canonical,
         "key": row.problem.key,
@@ -87,9 +94,21 @@ def _result_json(
         "peers": row.peers or {},
         "proof": None if proof is None else proof_json(proof),
         "complete": row.complete,
-        "stale": schedules.is_stale(row, toolchain),
         "created": row.created_at.isoformat(),
     }
+
+
+def match_json(row: models.Schedule, asked: Asked) -> Json:
+    """How near a row is to what was asked, and what differs."""
+    given = {"target": row.target, "toolchain": row.toolchain.identity}
+    wanted = {"target": asked.target, "toolchain": asked.toolchain}
+    differs = {
+        name: {"asked": wanted[name], "given": given[name]}
+        for name in given
+        if given[name] != wanted[name]
+    }
+    kind = nearest.kind_of(row.target, row.toolchain.identity, asked)
+    return {"stale": "toolchain" in differs, "match": {"kind": kind, "differs": differs}}
 
 
 @functools.lru_cache(maxsize=256)
@@ -202,7 +221,8 @@ def best_json(row: models.Schedule) -> Json:
 def proof_json(proof: StoredProof) -> Json:
     """What a script did on real MLIR; `failure` and `message` say why it is not served.
 
-    `hash` is that of the script's own schedule, which need not be the fastest native one.
+    `hash` is that of the script's own schedule, which need not be the fastest native one;
+    `sha256` is of the script's text.
     """
     return {
         "applied": proof.applied,
@@ -216,6 +236,7 @@ def proof_json(proof: StoredProof) -> Json:
         "failure": proof.failure,
         "message": proof.message,
         "hash": None if proof.script is None else proof.script.hash,
+        "sha256": None if proof.script is None else proof.script.sha256,
     }
 
 

@@ -1,6 +1,6 @@
 """The HTTP API's requests, as OpenAPI shows them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -10,12 +10,19 @@ from pydantic import (
     StrictBool,
     StrictFloat,
     StrictInt,
+    StringConstraints,
     field_validator,
 )
 
 from search.records import DEFAULT_SAMPLER, SAMPLERS, CacheMode
+from service.results.nearest import Match
 
 MOST_PROBLEMS = 1000
+
+FileKind = Literal["cpu", "air", "iree", "kernel"]
+FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
+Key = Annotated[str, StringConstraints(max_length=64)]
+Tag = Annotated[str, StringConstraints(max_length=128)]
 
 
 def _problem_source(value: object) -> object:
@@ -58,9 +65,24 @@ class JobRequest(BaseModel):
 
 
 class LookupRequest(BaseModel):
-    """Problems, each a string or its JSON object, and the target of all of them."""
+    """Problems, each a string or its JSON object, and the target of all of them.
 
-    model_config = ConfigDict(extra="forbid")
+    `files` are flavors of scripts, and `kernel`. `known` are, by key of a problem, the entity tags
+    of the files that the client has: where none differs, the answer says that and no more.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "problems": ["matmul:m=1024,n=512,k=2048,dtype=f32"],
+                    "target": "cpu:znver5,threads=1",
+                    "files": ["cpu"],
+                }
+            ]
+        },
+    )
 
     problems: Annotated[
         list[Annotated[str | dict[str, Any], BeforeValidator(_problem_source)]],
@@ -68,3 +90,6 @@ class LookupRequest(BaseModel):
     ]
     target: str = "host"
     cache: CacheMode | None = None
+    match: Match = "exact"
+    files: Annotated[list[FileKind], Field(max_length=len(FILE_KINDS))] = []
+    known: Annotated[dict[Key, dict[FileKind, Tag]], Field(max_length=MOST_PROBLEMS)] = {}

@@ -11,6 +11,7 @@ from pydantic import (
 
 from search.records import CacheMode, TrialState
 from service.db.models import JobState
+from service.results.nearest import Kind
 
 Flavor = Literal["cpu", "air", "iree"]
 ProblemKey = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z]*$", max_length=64)]
@@ -171,6 +172,7 @@ class ProofView(BaseModel):
     failure: str | None
     message: str
     hash: str | None
+    sha256: str | None
 
 
 class SpaceView(BaseModel):
@@ -178,6 +180,25 @@ class SpaceView(BaseModel):
 
     schedules: int
     exact: bool
+
+
+class DifferenceView(BaseModel):
+    """What was asked for, and what is given in its place."""
+
+    asked: str
+    given: str
+
+
+class MatchView(BaseModel):
+    """How near a result is to what was asked for.
+
+    `exact`: of the target and of the present toolchain; `toolchain`: of another toolchain;
+    `processor`: of a processor whose kernels the asked one can run. `differs` names target and
+    toolchain where they are not those asked for.
+    """
+
+    kind: Kind
+    differs: dict[Literal["target", "toolchain"], DifferenceView]
 
 
 class ResultView(BaseModel):
@@ -196,6 +217,7 @@ class ResultView(BaseModel):
     proof: ProofView | None
     complete: bool
     stale: bool
+    match: MatchView
     created: datetime
 
 
@@ -206,21 +228,34 @@ class RefusedView(BaseModel):
     detail: str
 
 
+class FileView(BaseModel):
+    """A script or a kernel; `etag` is null for one that is made when it is first asked for."""
+
+    etag: str | None
+    path: str
+
+
 class FoundView(BaseModel):
     """A problem as it is normalised, and its best schedule.
 
-    `schedule` is null when none is stored, and when what is stored is refused, as `error` says.
+    `schedule` is null when none is stored, when what is stored is refused, as `error` says, and
+    when each of the `files` that were asked for is `unchanged`. A file is null that is not
+    stored, or was not proven.
     """
 
     problem: str
+    key: str
     schedule: ResultView | None
     error: RefusedView | None = None
+    unchanged: bool = False
+    files: dict[str, FileView | None] = {}
 
 
 class LookupView(BaseModel):
     """The answers of a look-up, in the order in which they were asked for."""
 
     target: str
+    toolchain: str
     schedules: list[FoundView]
 
 

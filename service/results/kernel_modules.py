@@ -24,9 +24,14 @@ MOST_KEPT = 1000  # modules, of about 50 kB
 _PARTS = ("problem", "target", "toolchain", "best")
 
 
-def kernel_source(result: dict[str, Any]) -> str:
-    """What a module depends on, of the contract's result object, as canonical JSON."""
-    return json.dumps({part: result[part] for part in _PARTS}, sort_keys=True)
+def kernel_source(result: dict[str, Any], target: str) -> str:
+    """What a module depends on, as canonical JSON.
+
+    Args:
+        result: the contract's result object.
+        target: canonical; of the module, whatever target the schedule was found on.
+    """
+    return json.dumps({part: result[part] for part in _PARTS} | {"target": target}, sort_keys=True)
 
 
 def kernel_tag(source: str, toolchain: str) -> str:

@@ -55,7 +55,7 @@ def find_schedule(
         cache: how it was timed; None takes the hot one where there are both.
 
     Returns:
-        The row; `is_stale` tells which of the two it is.
+        The row, whose toolchain tells which of the two it is.
     """
     query = (
         _SCHEDULES.where(models.Problem.key == key_of(problem), models.Schedule.target == target)
@@ -65,11 +65,6 @@ def find_schedule(
     if cache is not None:
         query = query.where(models.Schedule.cache == cache)
     return session.scalar(query)
-
-
-def is_stale(row: models.Schedule, toolchain: str | None = None) -> bool:
-    """Whether the schedule belongs to another toolchain than the present one."""
-    return row.toolchain.identity != (toolchain or identity())
 
 
 def find_schedules(

@@ -95,13 +95,11 @@ class ServedScript:
     """The best schedule of a problem, and its proven script.
 
     Attributes:
-        problem: canonical.
-        stale: whether it belongs to another toolchain than the present one.
+        work: what it is a result of.
         script: the fastest of those that were proven, None when none was.
     """
 
-    problem: str
-    stale: bool
+    work: Work
     script: StoredScript | None
 
 
@@ -129,7 +127,7 @@ def served_script(
     if found is None:
         return None
     work, proof = found
-    return ServedScript(work.canonical, work.toolchain != present, _proven(work, proof))
+    return ServedScript(work, _proven(work, proof))
 
 
 def find_script(

@@ -17,9 +17,10 @@ from service.api.schemas import Flavor, ProblemKey, ResultView
 from service.api.services import Services, ServicesDep
 from service.db import models
 from service.errors import NotFoundError
-from service.results import air_scripts, schedules, scripts
+from service.results import air_scripts, nearest, scripts
 from service.results.kernel_modules import kept_module, kernel_module, kernel_source, kernel_tag
-from service.results.stored import StoredScript
+from service.results.nearest import Asked, Match
+from service.results.stored import StoredScript, Work
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
@@ -31,22 +32,25 @@ def get_schedule(
     services: ServicesDep,
     target: str = "host",
     cache: CacheMode | None = None,
+    match: Match = "exact",
 ) -> dict[str, Any]:
     """The best schedule; `problem` is a problem string, or its JSON object as text.
 
     Of those for hot and for cold caches `cache` chooses; by itself the hot one is given.
 
     One of another toolchain is given, marked `stale`, when there is none of the present one.
+    With `match=nearest` one of another processor is given when there is none of the target's own,
+    if the target runs its kernels as they are. `match` in the answer says what differs.
     """
     wanted = parse_problem(problem)
-    canonical = services.machine.canonical_target(target)
+    asked = _asked(services, target, match, cache)
     with services.reading() as session:
-        row = schedules.find_schedule(session, wanted, canonical, services.toolchain, cache)
+        row = nearest.find(session, [wanted.key], asked, services.machine).get(wanted.key)
         if row is None:
             raise NotFoundError(
-                f"no schedule of {wanted} is stored for {canonical}; POST it to /v1/jobs"
+                f"no schedule of {wanted} is stored for {asked.target}; POST it to /v1/jobs"
             )
-        return result_json(session, row, services.toolchain, with_space=True)
+        return result_json(session, row, services.toolchain, target=asked.target, with_space=True)
 
 
 @router.get("/{key}/script", response_class=Response, responses=text_responses("text/x-mlir"))
@@ -55,6 +59,7 @@ async def get_script(
     services: ServicesDep,
     target: str = "host",
     flavor: Flavor = "cpu",
+    match: Match = "exact",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The transform script, proven on real MLIR; one that was not is never given.
@@ -62,14 +67,14 @@ async def get_script(
     A script of flavor air is made and proven when first asked for, in a second or two. Where
     that takes longer than a request waits, the answer is 202 and the script is there soon.
     """
-    canonical = services.machine.canonical_target(target)
-    script, stale = await services.lanes.reads.run(
-        partial(_find_script, services, key, canonical, flavor)
+    asked = _asked(services, target, match)
+    script, work = await services.lanes.reads.run(
+        partial(_find_script, services, key, asked, flavor)
     )
     if script is None:
-        making = partial(air_scripts.make, services.sessions, services.toolchain, key, canonical)
-        script = await services.proofs.make((key, canonical), making)
-    headers = _headers(script.sha256, stale=stale)
+        making = partial(air_scripts.make, services.sessions, services.toolchain, key, work.target)
+        script = await services.proofs.make((key, work.target), making)
+    headers = _headers(script.sha256, work.target, work.toolchain, asked)
     if if_none_match is not None and matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(script.text, media_type="text/x-mlir", headers=headers)
@@ -80,6 +85,7 @@ async def get_kernel(
     key: ProblemKey,
     services: ServicesDep,
     target: str = "host",
+    match: Match = "exact",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """The best schedule's kernel as a Python module that runs on its own.
@@ -87,11 +93,11 @@ async def get_kernel(
     It is printed when first asked for, in a second. Where that takes longer than a request
     waits, the answer is 202 and the module is there soon.
     """
-    canonical = services.machine.canonical_target(target)
-    result = await services.lanes.reads.run(partial(_find_result, services, key, canonical))
-    source = kernel_source(result)
+    asked = _asked(services, target, match)
+    result = await services.lanes.reads.run(partial(_find_result, services, key, asked))
+    source = kernel_source(result, asked.target)
     tag = kernel_tag(source, services.toolchain)
-    headers = _headers(tag, stale=result["stale"])
+    headers = _headers(tag, result["target"], result["toolchain"], asked)
     if if_none_match is not None and matches(if_none_match, headers["ETag"]):
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     text = await services.lanes.reads.run(partial(kept_module, tag))
@@ -100,33 +106,40 @@ async def get_kernel(
     return Response(text, media_type="text/x-python", headers=headers)
 
 
+def _asked(services: Services, target: str, match: Match, cache: CacheMode | None = None) -> Asked:
+    canonical = services.machine.canonical_target(target)
+    return Asked(canonical, services.toolchain, cache, match)
+
+
 def _find_script(
-    services: Services, key: str, target: str, flavor: Flavor
-) -> tuple[StoredScript | air_scripts.Text | None, bool]:
-    """The script, None for an air script that nobody has asked for yet; whether it is stale."""
+    services: Services, key: str, asked: Asked, flavor: Flavor
+) -> tuple[StoredScript | air_scripts.Text | None, Work]:
+    """The script, None for an air script that nobody has asked for yet; what it belongs to."""
     with services.reading() as session:
-        found = scripts.served_script(session, key, target, flavor, services.toolchain)
+        found = scripts.served_script(session, key, asked.target, flavor, services.toolchain)
+        if found is None:  # the one query finds nothing on the target itself
+            target = _stored(session, services, key, asked).target
+            found = scripts.served_script(session, key, target, flavor, services.toolchain)
         if found is None:
-            raise _missing(key, target)
+            raise _missing(key, asked.target)
         if found.script is None and flavor == air_scripts.FLAVOR:
-            return air_scripts.find(
-                session, _stored(session, key, target, services.toolchain)
-            ), found.stale
+            row = _stored(session, services, key, asked)
+            return air_scripts.find(session, row), found.work
         if found.script is None:
-            raise NotFoundError(f"no proven {flavor} script of {found.problem} is stored")
-        return found.script, found.stale
+            raise NotFoundError(f"no proven {flavor} script of {found.work.canonical} is stored")
+        return found.script, found.work
 
 
-def _find_result(services: Services, key: str, target: str) -> dict[str, Any]:
+def _find_result(services: Services, key: str, asked: Asked) -> dict[str, Any]:
     with services.reading() as session:
-        row = _stored(session, key, target, services.toolchain)
-        return result_json(session, row, services.toolchain)
+        row = _stored(session, services, key, asked)
+        return result_json(session, row, services.toolchain, target=asked.target)
 
 
-def _stored(session: Session, key: str, target: str, toolchain: str) -> models.Schedule:
-    row = schedules.find_schedule(session, key, target, toolchain)
+def _stored(session: Session, services: Services, key: str, asked: Asked) -> models.Schedule:
+    row = nearest.find(session, [key], asked, services.machine).get(key)
     if row is None:
-        raise _missing(key, target)
+        raise _missing(key, asked.target)
     return row
 
 
@@ -134,5 +147,17 @@ def _missing(key: str, target: str) -> NotFoundError:
     return NotFoundError(f"no schedule of a problem with the key {key} is stored for {target}")
 
 
-def _headers(tag: str, *, stale: bool) -> dict[str, str]:
-    return {"ETag": f'"{tag}"', "Tilewise-Stale": str(stale).lower()}
+def _headers(tag: str, target: str, toolchain: str, asked: Asked) -> dict[str, str]:
+    """What names a text, and says how near it is to what was asked for.
+
+    It may be kept, and is asked for again each time, which costs a comparison of tags: the next
+    search may find a better one.
+    """
+    return {
+        "ETag": f'"{tag}"',
+        "Cache-Control": "no-cache",
+        "Tilewise-Stale": str(toolchain != asked.toolchain).lower(),
+        "Tilewise-Match": nearest.kind_of(target, toolchain, asked),
+        "Tilewise-Target": target,
+        "Tilewise-Toolchain": toolchain,
+    }
