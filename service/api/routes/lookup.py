@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from pydantic_core import to_json
 
 from kernels.errors import ProblemError
 from kernels.problem import Problem, parse_problem
@@ -19,12 +20,14 @@ from service.errors import TamperedError
 from service.results import nearest
 from service.results.nearest import Asked
 
+DEFAULTS: Json = {"error": None, "unchanged": False, "files": {}}
+
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
 
 @router.post("/lookup", response_model=LookupView)
 @in_lane("reads")
-def look_up(body: LookupRequest, services: ServicesDep) -> dict[str, Any]:
+def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     """The best schedules of many problems at once, as `GET /v1/schedules` has each.
 
     With `files` the answer names the entity tag of each script and kernel, and with `known` it
@@ -40,14 +43,16 @@ def look_up(body: LookupRequest, services: ServicesDep) -> dict[str, Any]:
         files = FilesOf.look_up(session, list(rows.values()), body.files, asked)
     answers = {key: _answer(row, found[row.id], files, body) for key, row in rows.items()}
     nothing = {"schedule": None, "files": dict.fromkeys(body.files)}
-    return {
+    document = {
         "target": target,
         "toolchain": services.toolchain,
         "schedules": [
-            {"problem": one.canonical, "key": one.key, **answers.get(one.key, nothing)}
+            {"problem": one.canonical, "key": one.key, **DEFAULTS, **answers.get(one.key, nothing)}
             for one in wanted
         ],
     }
+    # To validate a thousand results would take as long as all else, on the thread of all requests.
+    return Response(to_json(document, inf_nan_mode="null"), media_type="application/json")
 
 
 def _answer(

@@ -158,12 +158,12 @@ def test_a_script_is_found_with_its_schedule_in_one_query(sessions, machine, sub
         return found
 
     served = find(TOOLCHAIN)
-    assert (served.problem, served.stale) == (PROBLEM, False)
+    assert (served.work.canonical, served.work.toolchain) == (PROBLEM, TOOLCHAIN)
     assert fakes.schedule(3).hash in served.script.text
-    assert find("a newer one") == fakes.replace(served, stale=True)
+    assert find("a newer one") == served
     assert find(TOOLCHAIN, "iree") == fakes.replace(served, script=None)
     run(submit(toolchain="a newer one"), prover=fakes.prove_wrong)
     fresh = find("a newer one")
-    assert (fresh.stale, fresh.script) == (False, None), "a stale script does not stand in"
+    assert (fresh.work.toolchain, fresh.script) == ("a newer one", None), "no stale one stands in"
     with reading(sessions) as session:
         assert served_script(session, "0" * 64, machine.target, "cpu", TOOLCHAIN) is None
