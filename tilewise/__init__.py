@@ -1,6 +1,7 @@
 """Tilewise's client: tuned and proven schedules from a service or from this machine.
 
-`Client` is loaded when it is first asked for: commands that need no service do not wait for it.
+`Client` and `AsyncClient` are loaded when they are first asked for: commands that need no service
+do not wait for them. What they give is in `tilewise.client`.
 """
 
 from typing import TYPE_CHECKING
@@ -8,14 +9,14 @@ from typing import TYPE_CHECKING
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 if TYPE_CHECKING:
-    from tilewise.client import Client
+    from tilewise.client import AsyncClient, Client
 
-__all__ = ["BadInputError", "Client", "MissingError", "TilewiseError"]
+__all__ = ["AsyncClient", "BadInputError", "Client", "MissingError", "TilewiseError"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "Client":
-        from tilewise.client import Client
+    if name in ("AsyncClient", "Client"):
+        import tilewise.client
 
-        return Client
+        return getattr(tilewise.client, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,8 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import datetime
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -27,38 +28,46 @@ def _written(part: Any) -> Any:
     return part
 
 
-def from_json(kind: type[Value], source: object) -> Value:
+def from_json(kind: type[Value], source: object, *, tolerant: bool = False) -> Value:
     """The dataclass that `to_json` made an object of.
 
     Args:
-        kind: a dataclass of numbers, texts, truths, literals, tuples of one kind, dictionaries by
-            text, other dataclasses, and any of those or None.
+        kind: a dataclass of numbers, texts, truths, moments, literals, tuples of one kind,
+            dictionaries by text, other dataclasses, anything, and any of those or None.
         source: as JSON was read.
+        tolerant: whether it may be of an older or a newer version of the dataclass: fields that
+            are unknown are left out, and those that lack take their defaults.
 
     Raises:
         ValueError: it is of another shape; the message names the field.
     """
-    made: Value = _read(kind, source, kind.__name__)
+    made: Value = _read(kind, source, kind.__name__, tolerant)
     return made
 
 
-def _read(kind: Any, source: object, where: str) -> Any:
+def _read(kind: Any, source: object, where: str, tolerant: bool) -> Any:
+    if kind is Any:
+        return source
     if is_dataclass(kind):
-        return _record(kind, source, where)
+        return _record(kind, source, where, tolerant)
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         if source is None and NoneType in parts:
             return None
         (only,) = (part for part in parts if part is not NoneType)
-        return _read(only, source, where)
+        return _read(only, source, where, tolerant)
     if origin is tuple:
         listed = _required(list, source, where)
         if parts[0] is float and all(type(part) is float for part in listed):
             return tuple(listed)  # thousands of samples, as a rule
-        return tuple(_read(parts[0], part, f"{where}[{i}]") for i, part in enumerate(listed))
+        return tuple(
+            _read(parts[0], part, f"{where}[{i}]", tolerant) for i, part in enumerate(listed)
+        )
     if origin is dict:
         named = _required(dict, source, where)
-        return {name: _read(parts[1], part, f"{where}.{name}") for name, part in named.items()}
+        return {
+            name: _read(parts[1], part, f"{where}.{name}", tolerant) for name, part in named.items()
+        }
     if origin is Literal:
         if source not in parts:
             raise ValueError(f"{where} is {source!r}, not one of {', '.join(map(str, parts))}")
@@ -66,12 +75,23 @@ def _read(kind: Any, source: object, where: str) -> Any:
     return _PLAIN[kind](kind, source, where)
 
 
-def _record(kind: Any, source: object, where: str) -> Any:
+def _record(kind: Any, source: object, where: str, tolerant: bool) -> Any:
     given, hints = _required(dict, source, where), _hints(kind)
-    if given.keys() != hints.keys():
+    if tolerant:
+        needed = {field.name for field in fields(kind) if not _has_default(field)}
+        if lacking := sorted(needed - given.keys()):
+            raise ValueError(f"{where} has no {', '.join(lacking)}")
+        hints = {name: hint for name, hint in hints.items() if name in given}
+    elif given.keys() != hints.keys():
         raise ValueError(f"{where} has the fields {sorted(given)}, not {sorted(hints)}")
-    parts = {name: _read(hint, given[name], f"{where}.{name}") for name, hint in hints.items()}
+    parts = {
+        name: _read(hint, given[name], f"{where}.{name}", tolerant) for name, hint in hints.items()
+    }
     return kind(**parts)
+
+
+def _has_default(field: "Field[Any]") -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 @functools.cache
@@ -92,9 +112,17 @@ def _number(_kind: type, source: object, where: str) -> float:
     return number
 
 
+def _moment(_kind: type, source: object, where: str) -> datetime:
+    try:
+        return datetime.fromisoformat(_required(str, source, where))
+    except ValueError as error:
+        raise ValueError(f"{where} is {source!r:.80}, not a moment") from error
+
+
 _PLAIN: dict[Any, Callable[[type, object, str], Any]] = {
     float: _number,
     int: _required,
     str: _required,
     bool: _required,
+    datetime: _moment,
 }

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -75,12 +76,14 @@ def results_json(
         except TamperedError as error:
             found[row.id] = error
         else:
-            made = _result_json(row, proof, counts[row.job_id])
-            found[row.id] = made | match_json(row, Asked(target or row.target, present))
+            asked = Asked(target or row.target, present)
+            found[row.id] = _result_json(row, proof, counts[row.job_id], asked)
     return found
 
 
-def _result_json(row: models.Schedule, proof: StoredProof | None, trials: Json) -> Json:
+def _result_json(
+    row: models.Schedule, proof: StoredProof | None, trials: Json, asked: Asked
+) -> Json:
     return {
         "problem": row.problem.canonical,
         "key": row.problem.key,
@@ -94,7 +97,8 @@ def _result_json(row: models.Schedule, proof: StoredProof | None, trials: Json) 
         "peers": row.peers or {},
         "proof": None if proof is None else proof_json(proof),
         "complete": row.complete,
-        "created": row.created_at.isoformat(),
+        **match_json(row, asked),
+        "created": moment(row.created_at),
     }
 
 
@@ -144,9 +148,9 @@ def job_json(session: Session, job: models.Job) -> Json:
         "best": _best_so_far(session, job),
         "error": job.error,
         "complete": job.complete,
-        "created": job.created_at.isoformat(),
-        "started": job.started_at.isoformat() if job.started_at else None,
-        "finished": job.finished_at.isoformat() if job.finished_at else None,
+        "created": moment(job.created_at),
+        "started": moment(job.started_at) if job.started_at else None,
+        "finished": moment(job.finished_at) if job.finished_at else None,
         "links": {name: f"/v1/jobs/{job.id}{path}" for name, path in LINKS.items()},
     }
 
@@ -184,18 +188,18 @@ def trial_json(row: models.Trial) -> Json:
         "rejected": row.rejected,
         "compile_s": row.compile_s,
         "max_error": _finite(row.max_error),
-        "created": row.created_at.isoformat(),
+        "created": moment(row.created_at),
     }
 
 
 def stored_trial_json(row: models.Trial, job: models.Job) -> Json:
     """One trial, with the job and the work that it belongs to."""
     return {
+        **trial_json(row),
         "job": job.id,
         "problem": job.problem.canonical,
         "target": job.target,
         "toolchain": job.toolchain.identity,
-        **trial_json(row),
     }
 
 
@@ -265,6 +269,11 @@ def _best_so_far(session: Session, job: models.Job) -> Json | None:
         "time_us": trial.time_us,
         "peak_fraction": None,
     }
+
+
+def moment(when: datetime) -> str:
+    """A moment in UTC, as JSON has it."""
+    return when.isoformat().replace("+00:00", "Z")
 
 
 def _finite(value: float | None) -> float | None:

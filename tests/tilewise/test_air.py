@@ -58,9 +58,9 @@ def test_what_has_no_air_script_does_not_exist(cli: Cli, problem: str) -> None:
 def test_a_service_is_asked_where_one_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str, str]] = []
 
-    def script(self: Client, problem: str, target: str, flavor: str, on_wait: object) -> str:
+    def script(self: Client, problem: str, target: str, flavor: str, on_wait: object) -> Text:
         asked.append((problem, target, flavor))
-        return "// of the service\n"
+        return Text("// of the service\n", "etag")
 
     monkeypatch.setattr(Client, "script", script)
     where = ("--server", "http://localhost:1")

@@ -19,6 +19,7 @@ from kernels.schedule import Schedule
 from kernels.target import detect
 from tests.tilewise.conftest import Cli
 from tilewise import Client, MissingError
+from tilewise.client import Event, Job, JobEnded, PhaseReached, Result, TrialEnded
 
 PROBLEM = "matmul:m=70,n=90,k=50,dtype=f32"
 CONV = "conv2d:n=1,h=9,w=11,ci=8,co=24,kh=3,kw=3,stride=2,pad=1,dtype=f32,bias,epilogue=relu"
@@ -130,13 +131,17 @@ def test_the_main_job_through_a_service(service, cli: Cli) -> None:
     with Client(url) as client:
         with pytest.raises(MissingError):
             client.schedule(PROBLEM)
-        seen: list[str] = []
-        result = client.tune(PROBLEM, lambda job: seen.append(job["state"]), trials=6)
-        assert seen[-1] == "done"
-        assert result["proof"]["executed"]
-        assert "@__transform_main" in client.script(PROBLEM)
+        seen: list[Event] = []
+        result = client.tune(PROBLEM, seen.append, trials=6)
+        trials = [event.trial.number for event in seen if isinstance(event, TrialEnded)]
+        assert trials == list(range(6))
+        assert isinstance(seen[-1], JobEnded) and seen[-1].job.state == "done"
+        phases = [event.phase.name for event in seen if isinstance(event, PhaseReached)]
+        assert {"search", "proof", "finals"} <= set(phases)
+        assert result.proof and result.proof.executed
+        assert "@__transform_main" in (client.script(PROBLEM).text or "")
     remote = cli("show", PROBLEM, "--server", url, "--json")
-    assert json.loads(remote.out)["best"] == result["best"]
+    assert json.loads(remote.out)["best"] == result.document["best"]
     assert len(cli("trials", PROBLEM, "--server", url).out.splitlines()) == 7
     exported = json.loads(cli("trials", PROBLEM, "--server", url, "--format", "t4").out)
     assert len(exported["results"]) == 6
@@ -148,10 +153,15 @@ def test_the_main_job_through_a_service(service, cli: Cli) -> None:
     assert resident * os.sysconf("SC_PAGE_SIZE") < 300 << 20
 
 
+def submitted(answer: Job | Result) -> Job:
+    assert isinstance(answer, Job)
+    return answer
+
+
 def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
     first = start_service(tmp_path)
     with Client(wait_until_ready(first)) as client:
-        job = client.submit(PROBLEM, trials=60)["id"]
+        job = submitted(client.submit(PROBLEM, trials=60)).id
         deadline = time.monotonic() + 240
         while len(list(client.trials(job))) < 4:
             assert time.monotonic() < deadline
@@ -162,15 +172,15 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
     try:
         with Client(wait_until_ready(second)) as client:
             before = list(client.trials(job))
-            while client.job(job)["state"] in ("queued", "running"):
+            while client.job(job).state in ("queued", "running"):
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
-            assert client.job(job)["state"] == "done"
+            assert client.job(job).state == "done"
             after = list(client.trials(job))
     finally:
         second.terminate()
         second.wait(30)
     assert len(before) >= 4
     assert after[: len(before)] == before
-    assert [t["number"] for t in after] == list(range(60))
-    assert len({t["hash"] for t in after}) == 60
+    assert [t.number for t in after] == list(range(60))
+    assert len({t.hash for t in after}) == 60

@@ -20,10 +20,15 @@ def open_backend(server: str | None, database: str | None, began: float | None =
         BadInputError: both are given.
         TilewiseError: the extras that running here needs are not installed.
     """
-    server = server or os.environ.get("TILEWISE_SERVER")
+    server = named_server(server)
     if server and database:
         raise BadInputError("give --db or --server, not both: a service has its own database")
     return remote_backend(server) if server else local_backend(database, began)
+
+
+def named_server(server: str | None) -> str | None:
+    """The URL of the service that an option or `TILEWISE_SERVER` names, if any."""
+    return server or os.environ.get("TILEWISE_SERVER") or None
 
 
 def remote_backend(url: str) -> Backend:

@@ -3,11 +3,14 @@
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import cast
 
-from search.progress import OnPhase, Phase
+from kernels.problem import parse_problem
+from search.progress import PHASES, OnPhase, Phase
 from search.records import CacheMode, TuneRequest
 from tilewise.backends.base import Backend, Json, Report, ignore_phase
-from tilewise.client import Client
+from tilewise.client import Client, Event, PhaseReached, TrialEnded
+from tilewise.client.calls import JobOptions
 from tilewise.errors import BadInputError, MissingError
 
 
@@ -30,36 +33,61 @@ class RemoteBackend(Backend):
         on_phase: OnPhase = ignore_phase,
     ) -> Json:
         """Post a job, wait for it, and fetch the result."""
-
-        def on_progress(job: Json) -> None:
-            counts = job["trials"]
-            done = counts["timed"] + counts["pruned"] + counts["failed"]
-            report(done, job["best"]["gflops"] if job["best"] else None)
-            if job["state"] == "running" and done >= counts["asked"]:
-                on_phase(Phase("proof and finals", 0, 0))
-
-        return self._client.tune(problem, on_progress, target=target, **asdict(request))
+        watched = _Watched(report, on_phase)
+        options = cast("JobOptions", {"target": target, **asdict(request)})
+        return self._client.tune(problem, watched.tell, **options).document
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """Fetch the stored result."""
-        return self._client.schedule(problem, target, cache)
+        return self._client.schedule(problem, target, cache).document
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
-        """Fetch the script."""
-        if with_payload:
-            raise BadInputError("--with-payload is made here; leave out --server")
-        return self._client.script(problem, target, flavor, _say_waiting("proves the script"))
+        """Fetch the script, and put the payload beside it here if asked."""
+        on_wait = _say_waiting("proves the script")
+        text = self._client.script(problem, target, flavor, on_wait).text or ""
+        if not with_payload:
+            return text
+        if flavor != "cpu":
+            raise BadInputError(f"--with-payload of flavor {flavor} is made without --server")
+        from kernels.mlir.transform.module import with_payload as joined
+
+        return joined(parse_problem(problem), text)
 
     def kernel(self, problem: str, target: str) -> str:
         """Fetch the module."""
-        return self._client.kernel(problem, target, _say_waiting("prints the kernel"))
+        return self._client.kernel(problem, target, _say_waiting("prints the kernel")).text or ""
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Fetch the trials."""
-        found = list(self._client.stored_trials(problem, target))
+        found = [trial.document for trial in self._client.stored_trials(problem, target)]
         if not found:
             raise MissingError(f"no trials of {problem} are stored for {target}")
         return found
+
+
+class _Watched:
+    """A job that a client follows, as whoever watches a search is told of one.
+
+    Args:
+        report: told of the number of finished trials and of the best speed.
+        on_phase: told of what comes after them.
+    """
+
+    def __init__(self, report: Report, on_phase: OnPhase) -> None:
+        self._report, self._on_phase = report, on_phase
+        self._ended = 0
+        self._best: float | None = None
+
+    def tell(self, event: Event) -> None:
+        """Pass on what happens in the job."""
+        if isinstance(event, TrialEnded):
+            self._ended += 1
+            speed = event.trial.gflops
+            if event.trial.state == "timed" and speed is not None:
+                self._best = max(speed, self._best or 0.0)
+            self._report(self._ended, self._best)
+        elif isinstance(event, PhaseReached) and event.phase.name in PHASES:
+            self._on_phase(Phase(event.phase.name, event.phase.done, event.phase.total))
 
 
 def _say_waiting(doing: str) -> Callable[[], None]:

@@ -12,12 +12,17 @@ def add_stored(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("problem", metavar="PROBLEM", help="as matmul:m=64,n=64,k=64,dtype=f32")
     parser.add_argument("--target", default="host", metavar="T", help="default: host")
     add_db(parser)
-    parser.add_argument("--server", metavar="URL", help="a service; default: TILEWISE_SERVER")
+    add_server(parser)
 
 
 def add_db(parser: argparse.ArgumentParser) -> None:
     """This machine's database."""
     parser.add_argument("--db", metavar="URL", help="database; default: TILEWISE_DB")
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """A service that does what would be done here."""
+    parser.add_argument("--server", metavar="URL", help="a service; default: TILEWISE_SERVER")
 
 
 def add_cache_filter(parser: argparse.ArgumentParser, default: str) -> None:

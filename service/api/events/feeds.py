@@ -150,13 +150,13 @@ class Feeds:
                 # A trial that cannot be shown is passed over as well.
                 cursor = told.last if told.last > cursor else base
                 continue
-            events = feed.after(cursor)
-            if feed.phase is not None and feed.phase != phase:
-                phase = feed.phase
-                yield phase
+            told_phase, events = feed.phase, feed.after(cursor)
             for number, event in events:
                 yield event
                 cursor = number
+            if told_phase is not None and told_phase != phase:
+                phase = told_phase
+                yield phase
             if feed.end is not None and not feed.after(cursor):
                 yield feed.end
                 return

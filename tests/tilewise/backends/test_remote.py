@@ -6,11 +6,13 @@ from typing import Any
 import httpx
 import pytest
 
+from search.progress import Phase
 from search.records import TuneRequest
+from tests.tilewise.client import documents
 from tests.tilewise.conftest import Cli
 from tilewise import Client
-from tilewise import client as client_module
 from tilewise.backends import remote as remote_module
+from tilewise.client import calls
 
 PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
 TARGET = "cpu:znver4,threads=2"
@@ -21,36 +23,50 @@ class Service:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
-        self.looks = 0
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content) if request.content else {}
         path = request.url.path
         self.asked.append((path, dict(request.url.params), body))
         if path.endswith("trials"):
-            return httpx.Response(200, json={"trials": [{"cache": "hot"}], "next": None})
+            page = [documents.stored_trial() if path == "/v1/trials" else documents.trial()]
+            return httpx.Response(200, json={"trials": page, "next": None})
         if path.endswith(("script", "kernel")):
             return httpx.Response(200, text="it\n")
         if path == "/v1/schedules":
-            return httpx.Response(200, json={"stored": True})
-        self.looks += 1
-        ended = (0, 1, 2, 3)[min(self.looks, 3)]
-        return httpx.Response(200, json={
-            "id": 1, "state": "done" if self.looks > 2 else "running", "target": TARGET,
-            "trials": {"asked": 6, "timed": ended, "pruned": ended, "failed": ended},
-            "best": {"gflops": 5.0} if self.looks > 1 else None, "error": None,
-        })  # fmt: skip
+            return httpx.Response(200, json=documents.result(problem=PROBLEM))
+        if path.endswith("events"):
+            return httpx.Response(200, text=events())
+        trials = {"asked": 6, "timed": 0, "pruned": 0, "failed": 0}
+        return httpx.Response(202, json=documents.job(trials=trials, target=TARGET))
 
     def last(self, path: str) -> dict[str, Any]:
         """The query of the last request for a path."""
         return next(query for asked, query, _ in reversed(self.asked) if asked == path)
 
 
+def events() -> str:
+    """One that failed, a slow and a fast one, one that was pruned, and what came after."""
+    done = documents.job(
+        state="done", target=TARGET, trials={"asked": 6, "timed": 2, "pruned": 1, "failed": 1}
+    )
+    told = [
+        documents.event("phase", {"name": "search", "done": 0, "total": 6}),
+        documents.event("trial", documents.trial(0, state="failed", gflops=None), 0),
+        documents.event("trial", documents.trial(1, gflops=7.0), 1),
+        documents.event("trial", documents.trial(2, gflops=5.0), 2),
+        documents.event("trial", documents.trial(3, state="pruned", gflops=99.0), 3),
+        documents.event("phase", {"name": "finals", "done": 1, "total": 5}),
+        documents.event("phase", {"name": "of a newer service", "done": 1, "total": 5}),
+        documents.event("end", done),
+    ]
+    return "".join(told)
+
+
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     made = Service()
     transport = httpx.MockTransport(made)
-    monkeypatch.setattr(client_module, "POLL_S", 0.0)
     monkeypatch.setattr(remote_module, "Client", lambda url: Client(url, transport))
     return made
 
@@ -58,14 +74,16 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
 def test_a_search_is_asked_for_with_all_its_options(service: Service) -> None:
     request = TuneRequest(6, 20.0, 7, "random", True, "cold")
     told: list[tuple[int, float | None]] = []
+    phases: list[Phase] = []
     with remote_module.RemoteBackend("http://fake") as remote:
-        remote.tune(PROBLEM, TARGET, request, lambda *seen: told.append(seen))
+        remote.tune(PROBLEM, TARGET, request, lambda *seen: told.append(seen), phases.append)
     _, _, body = service.asked[0]
     assert body == {
         "problem": PROBLEM, "target": TARGET, "trials": 6, "seconds": 20.0, "seed": 7,
         "sampler": "random", "peers": True, "cache": "cold",
     }  # fmt: skip
-    assert told == [(3, None), (6, 5.0), (9, 5.0)], "whatever became of the trials"
+    assert told == [(1, None), (2, 7.0), (3, 7.0), (4, 7.0)], "a pruned trial is not the best"
+    assert phases == [Phase("search", 0, 6), Phase("finals", 1, 5)]
     found = service.last("/v1/schedules")
     assert found == {"problem": PROBLEM, "target": TARGET, "cache": "cold"}
 
@@ -84,13 +102,14 @@ def test_what_is_stored_is_asked_for_by_target_and_cache_mode(cli: Cli, service:
     assert path.endswith("/kernel") and query == {"target": TARGET}
     assert cli("trials", *given, "--json").code == 0
     assert service.last("/v1/trials") == {
-        "problem": PROBLEM, "target": TARGET, "limit": str(client_module.PAGE)
+        "problem": PROBLEM, "target": TARGET, "limit": str(calls.PAGE)
     }  # fmt: skip
 
 
 def test_trials_are_asked_for_by_their_end(service: Service) -> None:
     with Client("http://fake", httpx.MockTransport(service)) as client:
-        assert list(client.trials(3, "pruned")) == list(client.stored_trials(state="pruned"))
+        assert len(list(client.trials(3, "pruned"))) == 1
+        assert len(list(client.stored_trials(state="pruned"))) == 1
         list(client.stored_trials(target=TARGET))
     (of_job, all_jobs, of_target) = service.asked
     assert of_job[:2] == ("/v1/jobs/3/trials", {"state": "pruned", "limit": "500"})
@@ -102,6 +121,6 @@ def test_the_environment_names_the_service(
     cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWISE_SERVER", "http://fake")
-    assert json.loads(cli("show", PROBLEM, "--json").out) == {"stored": True}
+    assert json.loads(cli("show", PROBLEM, "--json").out) == documents.result(problem=PROBLEM)
     refused = cli("show", PROBLEM, "--db", "sqlite:////x.db")
     assert refused.code == 2 and "not both" in refused.err

@@ -12,11 +12,11 @@ from kernels.quoting import quoted
 from search.errors import SearchError
 from search.records import TuneRequest
 from tilewise.backends.base import Backend, Json
-from tilewise.backends.choose import local_backend
+from tilewise.backends.choose import open_backend
 from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite, table
 from tilewise.cli.command import Command
 from tilewise.cli.files import require_file, require_folder, write_text
-from tilewise.cli.options import add_db
+from tilewise.cli.options import add_db, add_server
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.requirements import needed
@@ -28,7 +28,7 @@ def bench(options: argparse.Namespace) -> None:
     request = TuneRequest(options.trials, seed=options.seed)
     for given in (options.out, options.plot):
         require_folder(given)
-    with local_backend(options.db) as backend:
+    with open_backend(options.server, options.db) as backend:
         report = _Bench(backend, suite, request, options.target, _peers(options.peers)).run()
     found = report.to_json()
     if options.out:
@@ -154,6 +154,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="also write the JSON there")
     parser.add_argument("--plot", metavar="FILE.svg", help="also draw a roofline there")
     add_db(parser)
+    add_server(parser)
 
 
 COMMANDS = (Command("bench", bench, add_options),)

@@ -1,12 +1,17 @@
 """What this machine is: processor, caches, measured limits, toolchain, and what is missing."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels.problem import DTYPES
+from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
+from tilewise.cli.options import add_server
 from tilewise.cli.output import print_mapping
 from tilewise.requirements import is_present, require
+
+if TYPE_CHECKING:
+    from tilewise.client import Worker
 
 EXTRAS = {"numba": "kernels", "iree.compiler": "kernels", "optuna": "search", "fastapi": "service"}
 OPTIONAL = {"cmaes": "sampler cmaes", "torch": "sampler gp"}
@@ -14,8 +19,32 @@ SHOWN_FEATURES = ("avx512f", "avx512vnni", "avx512bf16", "avx2", "fma", "neon")
 
 
 def doctor(options: argparse.Namespace) -> None:
-    """Say what this machine is and what is missing."""
-    print_mapping(examine(), as_json=options.json)
+    """Say what this machine, or a service and its machines, is and what is missing."""
+    server = named_server(options.server)
+    print_mapping(examine_service(server) if server else examine(), as_json=options.json)
+
+
+def examine_service(url: str) -> dict[str, Any]:
+    """Whether a service is fit to work, and what the machines of its workers are."""
+    from tilewise.client import Client
+
+    with Client(url) as client:
+        state, found = client.ready(), client.targets()
+    checks = state.get("checks", {})
+    return {
+        "server": state["status"],
+        **checks,
+        "targets": list(found.targets),
+        "workers": [_worker_text(worker) for worker in found.workers],
+    }
+
+
+def _worker_text(worker: "Worker") -> str:
+    peaks = ", ".join(f"{dtype} {speed:.1f}" for dtype, speed in worker.peaks.items())
+    return (
+        f"{worker.host}: {worker.cpu}, {worker.cores} cores, {worker.capacity} jobs at once, "
+        f"{worker.toolchain}; peak GFLOP/s {peaks or 'not measured yet'}"
+    )
 
 
 def examine() -> dict[str, Any]:
@@ -43,4 +72,4 @@ def examine() -> dict[str, Any]:
     }  # fmt: skip
 
 
-COMMANDS = (Command("doctor", doctor),)
+COMMANDS = (Command("doctor", doctor, add_server),)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from kernels.errors import ProofError, UnsupportedError
 from kernels.problem import Problem, parse_problem
 from kernels.quoting import quoted
+from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.options import add_output, add_stored, backend_of
@@ -25,7 +26,7 @@ AIR_OPTIONS = (*MEMORIES, "result")
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
     require_folder(options.output)
-    if options.flavor == "air" and not options.server:
+    if options.flavor == "air" and not named_server(options.server):
         text = make_air(options)
     else:
         refuse_air_options(options)

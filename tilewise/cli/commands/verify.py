@@ -10,6 +10,7 @@ from kernels.footprint import check_memory
 from kernels.problem import Problem, parse_problem
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_text, write_text
+from tilewise.cli.options import add_server
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.requirements import needed
 
@@ -25,6 +26,11 @@ class NotVerifiedError(TilewiseError):
 
 def verify(options: argparse.Namespace) -> None:
     """Apply, run and time a script on real MLIR, and print what it made."""
+    if options.server:
+        raise BadInputError(
+            "verify compiles and runs what it is given, which no service does for a client; "
+            "leave out --server"
+        )
     script = read_text(options.script)
     problem, payload = _subject(script, options)
     if problem is not None:
@@ -121,6 +127,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S", help="time limit; default: 60"
     )
+    add_server(parser)
 
 
 COMMANDS = (Command("verify", verify, add_options),)

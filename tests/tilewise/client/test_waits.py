@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
+from tests.tilewise.client import documents
+from tests.tilewise.client.documents import PROBLEM, Json
 from tests.tilewise.conftest import Cli
 from tilewise import BadInputError, Client, TilewiseError
-from tilewise import client as client_module
 from tilewise.backends import remote as remote_module
+from tilewise.client import exchange
 
-PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
-JOB = {"id": 1, "state": "running", "trials": {"asked": 4}, "target": "t", "error": None}
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
@@ -22,7 +22,7 @@ class Clock:
     def __init__(self) -> None:
         self.pauses: list[float] = []
 
-    def monotonic(self) -> float:
+    def now_s(self) -> float:
         return sum(self.pauses)
 
     def sleep(self, seconds: float) -> None:
@@ -32,19 +32,24 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(client_module, "time", made)
+    monkeypatch.setattr(exchange, "now_s", made.now_s)
+    monkeypatch.setattr(Service, "sleep", made.sleep, raising=False)
     return made
 
 
 class Service:
     """Gives these answers in turn, the last one for ever; keeps what it was asked."""
 
+    sleep: Callable[[float], None]
+
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.answers = answers
         self.asked: list[str] = []
+        self.keys: list[str | None] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(f"{request.method} {request.url.path}")
+        self.keys.append(request.headers.get("Idempotency-Key"))
         answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
         if isinstance(answer, Exception):
             raise answer
@@ -52,7 +57,7 @@ class Service:
 
     @property
     def client(self) -> Client:
-        return Client("http://fake", httpx.MockTransport(self))
+        return Client("http://fake", httpx.MockTransport(self), sleep=self.sleep)
 
 
 def busy(seconds: str | None = "2") -> httpx.Response:
@@ -74,39 +79,74 @@ LOST = [
 ]
 
 
+SAFE: list[tuple[Callable[[Client], object], str, Json]] = [
+    (lambda client: client.submit(PROBLEM), "POST /v1/jobs", documents.job()),
+    (lambda client: client.look_up([PROBLEM]), "POST /v1/schedules/lookup", {"schedules": []}),
+    (lambda client: client.cancel(1), "DELETE /v1/jobs/1", documents.job()),
+    (lambda client: client.job(1), "GET /v1/jobs/1", documents.job()),
+    (lambda client: client.targets(), "GET /v1/targets", {"targets": []}),
+]
+
+
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: type(lost).__name__)
-@pytest.mark.parametrize(
-    ("call", "sent"),
-    [
-        (lambda client: client.submit(PROBLEM), "POST /v1/jobs"),
-        (lambda client: client.tune(PROBLEM), "POST /v1/jobs"),
-        (lambda client: client.look_up([PROBLEM]), "POST /v1/schedules/lookup"),
-        (lambda client: client.cancel(1), "DELETE /v1/jobs/1"),
-        (lambda client: client.job(1), "GET /v1/jobs/1"),
-    ],
-)
-def test_nothing_is_sent_again_whose_answer_was_lost(
-    call: Callable[[Client], object], sent: str, lost: Exception, clock: Clock
+@pytest.mark.parametrize(("call", "sent", "answer"), SAFE, ids=lambda one: str(one)[:20])
+def test_what_is_safe_is_sent_again_when_its_answer_was_lost(
+    call: Callable[[Client], object], sent: str, answer: Json, lost: Exception, clock: Clock
 ) -> None:
-    service = Service(lost, httpx.Response(200, json={"schedules": []}))
-    with service.client as client, pytest.raises(TilewiseError, match="no answer from http://fake"):
+    service = Service(lost, lost, httpx.Response(200, json=answer))
+    with service.client as client:
         call(client)
-    assert service.asked == [sent]
-    assert clock.pauses == []
+    assert service.asked == [sent] * 3
+    first, second = clock.pauses
+    assert 0.125 <= first <= 0.25 <= second <= 0.5, "pauses grow, and chance spreads them"
+    assert len(set(service.keys)) == 1, "again under the same key"
 
 
-def test_a_post_that_was_put_off_is_the_callers_to_repeat(clock: Clock) -> None:
-    service = Service(busy())
-    with service.client as client, pytest.raises(TilewiseError, match="too many requests"):
+def test_a_search_is_never_sent_again_under_another_key() -> None:
+    service = Service(httpx.Response(202, json=documents.job()))
+    with service.client as client:
         client.submit(PROBLEM)
-    assert service.asked == ["POST /v1/jobs"]
-    assert clock.pauses == []
+        client.submit(PROBLEM)
+    assert len(set(service.keys)) == 2 and all(service.keys)
+
+
+@pytest.mark.parametrize("lost", [*LOST, httpx.Response(503, headers={"Retry-After": "1"})])
+def test_a_new_token_is_asked_for_once(lost: Exception | httpx.Response, clock: Clock) -> None:
+    service = Service(lost, httpx.Response(201, json={}))
+    with service.client as client, pytest.raises(TilewiseError):
+        client.create_token("ci", "read")
+    assert service.asked == ["POST /v1/tokens"] and clock.pauses == []
+
+
+@pytest.mark.parametrize("lost", LOST, ids=lambda lost: type(lost).__name__)
+def test_a_service_that_is_not_there_is_given_up(lost: Exception, clock: Clock) -> None:
+    service = Service(lost)
+    with service.client as client, pytest.raises(TilewiseError, match="no answer from http://fake"):
+        client.job(1)
+    assert len(service.asked) == exchange.MOST_TRIES
+    assert len(clock.pauses) == exchange.MOST_TRIES - 1
+
+
+@pytest.mark.parametrize("status", [502, 504])
+def test_a_gateway_that_fails_is_asked_again(status: int, clock: Clock) -> None:
+    service = Service(httpx.Response(status), httpx.Response(200, json=documents.job()))
+    with service.client as client:
+        assert client.job(1).id == 1
+    assert len(clock.pauses) == 1
+
+
+def test_who_asks_too_often_waits_as_long_as_the_service_says(clock: Clock) -> None:
+    refused = httpx.Response(429, headers={"Retry-After": "7"}, json={"detail": "too many"})
+    service = Service(refused, httpx.Response(202, json=documents.job()))
+    with service.client as client:
+        client.submit(PROBLEM)
+    assert clock.pauses == [7.0]
 
 
 def test_a_question_that_was_put_off_is_asked_again_when_it_should_be(clock: Clock) -> None:
-    service = Service(busy("2"), busy("0"), httpx.Response(200, json=JOB))
+    service = Service(busy("2"), busy("0"), httpx.Response(200, json=documents.job()))
     with service.client as client:
-        assert client.job(1) == JOB
+        assert client.job(1).document == documents.job()
     assert service.asked == ["GET /v1/jobs/1"] * 3
     assert clock.pauses == [2.0, 0.0]
 
@@ -115,8 +155,8 @@ def test_a_service_that_stays_busy_is_given_up(clock: Clock) -> None:
     service = Service(busy("1"))
     with service.client as client, pytest.raises(TilewiseError, match="too many requests"):
         client.job(1)
-    assert len(service.asked) == client_module.MOST_RETRIES + 1
-    assert len(clock.pauses) == client_module.MOST_RETRIES
+    assert len(service.asked) == exchange.MOST_TRIES
+    assert len(clock.pauses) == exchange.MOST_TRIES - 1
 
 
 def test_a_fault_that_does_not_pass_is_told_at_once(clock: Clock) -> None:
@@ -129,11 +169,11 @@ def test_a_fault_that_does_not_pass_is_told_at_once(clock: Clock) -> None:
 
 
 def the_script(client: Client, on_wait: Callable[[], None]) -> str:
-    return client.script(PROBLEM, on_wait=on_wait)
+    return client.script(PROBLEM, on_wait=on_wait).text or ""
 
 
 def the_kernel(client: Client, on_wait: Callable[[], None]) -> str:
-    return client.kernel(PROBLEM, on_wait=on_wait)
+    return client.kernel(PROBLEM, on_wait=on_wait).text or ""
 
 
 @pytest.mark.parametrize("ask", [the_script, the_kernel])
@@ -144,7 +184,7 @@ def test_a_text_that_is_being_made_is_waited_for(
     told: list[None] = []
     with service.client as client:
         assert ask(client, lambda: told.append(None)) == "it"
-    assert clock.pauses == [3.0, client_module.RETRY_S, 1.0]
+    assert clock.pauses == [3.0, exchange.RETRY_S, 1.0]
     assert len(told) == 1, "one word for the whole wait"
     assert len(set(service.asked)) == 1 and len(service.asked) == 4
 
@@ -167,7 +207,7 @@ def test_a_text_that_is_never_made_is_given_up(clock: Clock) -> None:
     ):
         client.script(PROBLEM)
     waited = sum(clock.pauses)
-    assert client_module.MADE_WITHIN_S - 7 < waited <= client_module.MADE_WITHIN_S
+    assert exchange.MADE_WITHIN_S - 7 < waited <= exchange.MADE_WITHIN_S
 
 
 @pytest.mark.parametrize(
@@ -190,9 +230,9 @@ def test_no_service_makes_the_client_wait_for_long(clock: Clock, said: str) -> N
     headers = {"Retry-After": said.encode()}
     late = httpx.Response(202, headers=headers)
     with Service(late, httpx.Response(200, text="it")).client as client:
-        assert client.script(PROBLEM) == "it"
+        assert client.script(PROBLEM).text == "it"
     assert len(clock.pauses) == 1
-    assert 0 <= clock.pauses[0] <= client_module.LONGEST_RETRY_S
+    assert 0 <= clock.pauses[0] <= exchange.LONGEST_RETRY_S
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000, '"state"', "NaN", "9" * 5000])
@@ -230,7 +270,7 @@ def test_a_password_is_not_shown_when_a_service_fails() -> None:
     for answer in (httpx.Response(500), httpx.Response(200, text="{"), httpx.ReadError("reset")):
         transport = httpx.MockTransport(Service(answer))
         with (
-            Client("http://user:secret@fake", transport) as client,
+            Client("http://user:secret@fake", transport, sleep=Service.sleep) as client,
             pytest.raises(TilewiseError) as caught,
         ):
             client.job(1)

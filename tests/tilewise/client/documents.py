@@ -1,0 +1,70 @@
+"""What a service answers with, made up: whole objects, of which tests change a part."""
+
+import json
+from typing import Any
+
+Json = dict[str, Any]
+PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
+MOMENT = "2026-11-23T10:00:00+00:00"
+
+BEST: Json = {
+    "hash": "h", "steps": [{"step": "register", "rows": 4}], "gflops": 5.0,
+    "interval": [4.5, 5.5], "time_us": 2.0, "peak_fraction": 0.5,
+    "scratch_bytes": {"A": 64}, "measured": None,
+}  # fmt: skip
+PROOF: Json = {
+    "applied": True, "executed": True, "max_error": 1e-7, "tolerance": 1e-5, "gflops": 4.0,
+    "interval": [3.9, 4.1], "time_us": 2.5, "mlir": "iree-base-compiler 3.13.0",
+    "failure": None, "message": "", "hash": "h", "sha256": "0" * 64,
+}  # fmt: skip
+COUNTS: Json = {"asked": 4, "timed": 4, "pruned": 0, "failed": 0}
+
+
+def result(**changes: Any) -> Json:
+    """The best schedule of a problem."""
+    return {
+        "problem": PROBLEM, "key": "k" * 64, "target": "cpu:znver5,threads=1", "cache": "hot",
+        "toolchain": "t", "trials": COUNTS, "space": None, "elapsed_s": 1.5, "best": BEST,
+        "peers": {"openblas": {"gflops": 4, "interval": [3.0, 5.0], "time_us": 2.5}},
+        "proof": PROOF, "complete": True, "stale": False,
+        "match": {"kind": "exact", "differs": {}}, "created": MOMENT,
+    } | changes  # fmt: skip
+
+
+def job(**changes: Any) -> Json:
+    """A job that runs."""
+    return {
+        "id": 1, "state": "running", "problem": PROBLEM, "key": "k" * 64, "target": "t",
+        "cache": "hot", "toolchain": "t", "trials": COUNTS, "elapsed_s": 0.5,
+        "phase": {"name": "search", "done": 1, "total": 4}, "best": None, "error": None,
+        "complete": None, "created": MOMENT, "started": MOMENT, "finished": None,
+        "links": {"self": "/v1/jobs/1"},
+    } | changes  # fmt: skip
+
+
+def trial(number: int = 0, **changes: Any) -> Json:
+    """A trial that was timed."""
+    return {
+        "number": number, "hash": "h", "steps": [], "params": {"rows": 4}, "state": "timed",
+        "origin": "prior", "failure": None, "message": "", "gflops": 5.0 + number,
+        "interval": [4.0, 6.0], "time_us": 2.0, "samples_us": [2.0, 2.5], "pace": 1.0,
+        "cache": "hot", "rejected": 0, "compile_s": 0.1, "max_error": 0.0, "created": MOMENT,
+    } | changes  # fmt: skip
+
+
+def stored_trial(number: int = 0, **changes: Any) -> Json:
+    """A trial with its job."""
+    of = {"job": 1, "problem": PROBLEM, "target": "t", "toolchain": "t"}
+    return {**of, **trial(number), **changes}
+
+
+def event(name: str, data: Json, number: int | None = None) -> str:
+    """An event as the service writes it."""
+    last = "" if number is None else f"id: {number}\n"
+    return f"event: {name}\ndata: {json.dumps(data)}\n{last}\n"
+
+
+def stream(*numbers: int, end: Json | None = None) -> str:
+    """The events of some trials, and of the job's end."""
+    trials = "".join(event("trial", trial(number), number) for number in numbers)
+    return "retry: 1000\n\n" + trials + ("" if end is None else event("end", end))

@@ -1,0 +1,141 @@
+"""`AsyncClient` has the methods of `Client`, and each does the same."""
+
+import asyncio
+import inspect
+import json
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.tilewise.client import documents
+from tests.tilewise.client.documents import PROBLEM
+from tilewise import AsyncClient, Client, MissingError
+
+
+def methods(kind: type) -> dict[str, str]:
+    """Public methods with their signatures, without what is `async` about them."""
+    found = {}
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        if not name.startswith("_") or name == "__init__":
+            text = str(inspect.signature(method))
+            for of_async, plain in (
+                ("AsyncIterator", "Iterator"),
+                ("AsyncBaseTransport", "BaseTransport"),
+                ("collections.abc.Awaitable[None]", "None"),
+                ("sleep>", "sleep>"),
+            ):
+                text = text.replace(of_async, plain)
+            found[name] = text.partition(", sleep")[0]
+    return found
+
+
+def test_both_have_the_same_methods() -> None:
+    assert methods(AsyncClient) == methods(Client)
+    assert {"submit", "tune", "events", "look_up", "targets", "ready"} <= set(methods(Client))
+
+
+def test_both_say_the_same_of_each_method() -> None:
+    for name in methods(Client).keys() - {"__init__"}:
+        assert inspect.getdoc(getattr(AsyncClient, name)) == inspect.getdoc(getattr(Client, name))
+
+
+class Service:
+    """Answers everything; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content) if request.content else None
+        self.asked.append((request.method, str(request.url), body))
+        path = request.url.path
+        if path.endswith("/events"):
+            end = documents.job(state="done")
+            return httpx.Response(200, text=documents.stream(0, 1, end=end))
+        if path == "/v1/jobs/404":
+            return httpx.Response(404, json={"detail": "no"})
+        return httpx.Response(200, json=self.answer(request.method, path), headers={"ETag": '"e"'})
+
+    def answer(self, method: str, path: str) -> Any:
+        if path == "/v1/jobs" and method == "GET":
+            return {"jobs": [documents.job()], "next": None}
+        if path.endswith("/trials"):
+            page = documents.stored_trial if path == "/v1/trials" else documents.trial
+            return {"trials": [page()], "next": None}
+        if path == "/v1/schedules":
+            return documents.result()
+        if path == "/v1/schedules/lookup":
+            return {"schedules": []}
+        if path.startswith("/v1/jobs"):
+            return documents.job()
+        return {"targets": ["t"], "tokens": [{"name": "ci"}], "status": "ok"}
+
+
+CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("submit", (PROBLEM,), {"trials": 3}),
+    ("tune", (PROBLEM,), {"trials": 3}),
+    ("job", (1,), {}),
+    ("jobs", (), {}),
+    ("cancel", (1,), {}),
+    ("schedule", (PROBLEM,), {"match": "nearest"}),
+    ("script", (PROBLEM,), {"flavor": "air"}),
+    ("kernel", (PROBLEM,), {}),
+    ("text", ("/v1/x?y=1",), {"known": "k"}),
+    ("trials", (1,), {"state": "timed"}),
+    ("stored_trials", (PROBLEM,), {}),
+    ("look_up", ([PROBLEM],), {"files": ["cpu"]}),
+    ("targets", (), {}),
+    ("ready", (), {}),
+    ("events", (1,), {}),
+    ("tokens", (), {}),
+    ("create_token", ("ci", "read"), {"days": 3}),
+    ("revoke_token", ("ci",), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "options"), CALLS, ids=lambda one: str(one)[:12])
+def test_both_ask_and_answer_the_same(
+    name: str, given: tuple[Any, ...], options: dict[str, Any]
+) -> None:
+    one, other = Service(), Service()
+    with Client("http://fake", httpx.MockTransport(one)) as client:
+        found = getattr(client, name)(*given, **options)
+        found = list(found) if inspect.isgenerator(found) or isinstance(found, map) else found
+
+    async def steps() -> Any:
+        async with AsyncClient("http://fake", httpx.MockTransport(other)) as client:
+            made = getattr(client, name)(*given, **options)
+            if inspect.isasyncgen(made):
+                return [event async for event in made]
+            return await made
+
+    assert asyncio.run(steps()) == found
+    assert one.asked == other.asked and one.asked
+
+
+def test_every_method_was_tried() -> None:
+    assert {name for name, *_ in CALLS} | {"__init__", "close"} == set(methods(Client))
+
+
+def test_errors_are_the_same() -> None:
+    async def steps() -> None:
+        async with AsyncClient("http://fake", httpx.MockTransport(Service())) as client:
+            await client.job(404)
+
+    with pytest.raises(MissingError):
+        asyncio.run(steps())
+
+
+def test_the_client_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from tilewise import AsyncClient, Client; "
+        "print(sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    loaded = done.stdout.decode()  # httpx itself loads rich, where that is installed
+    for heavy in ("numpy", "numba", "llvmlite", "iree", "optuna", "sqlalchemy", "fastapi",
+                  "pydantic", "service"):  # fmt: skip
+        assert f"'{heavy}'" not in loaded

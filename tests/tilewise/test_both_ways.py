@@ -1,0 +1,145 @@
+"""Every command here and at a service over the same database: the same output and exit code."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from search.records import TuneRequest
+from service.app import create_app
+from service.listening import listen
+from service.server import Server
+from service.settings import Settings
+from service.workers.job_run import run_job
+from tests.service import fakes
+from tests.service.processes import wait_until
+from tests.tilewise.conftest import Cli
+from tilewise.backends import local, local_search
+
+PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+ABSENT = "matmul:m=8,n=8,k=8,dtype=f32"
+
+
+@pytest.fixture
+def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with a result, which nobody timed."""
+
+    def run(sessions: Any, held: Any, **options: Any) -> Any:
+        return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, **options)
+
+    monkeypatch.setattr(local_search, "run_job", run)
+    local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)
+    return database
+
+
+@pytest.fixture
+def served(tuned: str) -> Iterator[str]:
+    """A service on that database, with workers that fake their searches."""
+    arguments = ("--tuner=tests.service.fakes:tune", "--prover=tests.service.fakes:prove")
+    app = create_app(Settings(db=tuned), 1, worker_arguments=arguments)
+    server = Server(app, log_level="warning")
+    (listening,) = listen("127.0.0.1", 0)
+    with listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+
+        def answers() -> bool:
+            try:
+                return bool(httpx.get(f"{url}/v1/targets").json()["targets"])
+            except httpx.TransportError:
+                return False
+
+        wait_until(answers)
+        yield url
+        server.should_exit = True
+        thread.join(30)
+
+
+SAME: list[tuple[str, ...]] = [
+    ("show", PROBLEM),
+    ("show", PROBLEM, "--json"),
+    ("show", PROBLEM, "--cache", "hot"),
+    ("show", PROBLEM, "--cache", "cold"),
+    ("show", ABSENT),
+    ("show", "matmul:m=0,n=1,k=1,dtype=f32"),
+    ("show", PROBLEM, "--target", "gpu:x"),
+    ("script", PROBLEM),
+    ("script", PROBLEM, "--json"),
+    ("script", PROBLEM, "--with-payload"),
+    ("script", ABSENT),
+    ("kernel", PROBLEM),
+    ("kernel", ABSENT),
+    ("asm", PROBLEM),
+    ("trials", PROBLEM),
+    ("trials", PROBLEM, "--format", "json"),
+    ("trials", PROBLEM, "--format", "csv"),
+    ("trials", PROBLEM, "--format", "t4"),
+    ("trials", ABSENT),
+    ("tune", PROBLEM, "--trials", "4", "--json"),
+    ("tune", PROBLEM, "--trials", "0"),
+    ("tune", PROBLEM, "--target", "cpu:elsewhere,threads=1"),
+]
+
+
+@pytest.mark.parametrize("command", SAME, ids=" ".join)
+def test_a_command_does_the_same_at_a_service(
+    cli: Cli, served: str, tuned: str, command: tuple[str, ...]
+) -> None:
+    here = cli(*command, "--db", tuned)
+    there = cli(*command, "--server", served)
+    assert (there.code, there.out) == (here.code, here.out)
+    assert bool(there.err) == bool(here.err) or command[0] == "tune"
+    assert here.code or there.out
+
+
+def test_a_new_search_ends_with_the_same_object(cli: Cli, served: str, tuned: str) -> None:
+    made = json.loads(cli("tune", ABSENT, "--trials", "5", "--json", "--server", served).out)
+    here = json.loads(cli("show", ABSENT, "--json", "--db", tuned).out)
+    assert made == here and made["trials"]["timed"] == 5
+
+
+def test_a_study_is_exported_from_a_service(
+    cli: Cli, served: str, tuned: str, tmp_path: Path
+) -> None:
+    ran = {}
+    for name, where in (("here", ("--db", tuned)), ("there", ("--server", served))):
+        out = f"sqlite:///{tmp_path / name}.db"
+        ran[name] = cli("export-study", PROBLEM, "--storage", out, *where)
+    assert ran["here"].code == ran["there"].code == 0, ran["there"].err
+
+
+def test_a_service_and_its_machines_are_examined(cli: Cli, served: str) -> None:
+    found = json.loads(cli("doctor", "--server", served, "--json").out)
+    assert found["server"] == "ok" and found["targets"] and len(found["workers"]) == 1
+    assert "jobs at once" in cli("doctor", "--server", served).out
+
+
+def test_no_service_runs_what_a_client_gives_it(cli: Cli, served: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.mlir"
+    script.write_text("module {}")
+    ran = cli("verify", str(script), "--server", served)
+    assert ran.code == 2 and "no service does for a client" in ran.err
+
+
+def test_the_environment_names_a_service_for_every_flavor(
+    cli: Cli, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWISE_SERVER", served)
+    refused = cli("script", PROBLEM, "--flavor", "air", "--l1-bytes", "65536")
+    assert refused.code == 2 and "made here, without --server" in refused.err
+
+
+def test_a_suite_is_measured_here_with_schedules_of_a_service(
+    cli: Cli, served: str, tmp_path: Path
+) -> None:
+    suite = tmp_path / "suite.json"
+    suite.write_text(json.dumps({"suite": "one", "problems": [PROBLEM]}))
+    ran = cli("bench", str(suite), "--peers", "openblas", "--json", "--server", served)
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["problems"]
+    assert row["ours"]["gflops"] > 0

@@ -1,0 +1,36 @@
+"""A client of the HTTP API, with and without `async`; needs httpx and nothing heavy.
+
+Face: `Client`, `AsyncClient`, the results and events that they give.
+
+with Client("http://localhost:8000") as client:
+    best = client.tune("matmul:m=1024,n=512,k=2048,dtype=f32")
+    script = client.script(best.problem)
+"""
+
+from tilewise.client.asynchronous import AsyncClient
+from tilewise.client.blocking import Client
+from tilewise.client.events import Event, JobEnded, PhaseReached, TrialEnded
+from tilewise.client.results import (
+    Best,
+    Difference,
+    File,
+    Found,
+    Job,
+    Match,
+    Peer,
+    Phase,
+    Proof,
+    Result,
+    StoredTrial,
+    Targets,
+    Text,
+    Trial,
+    TrialCounts,
+    Worker,
+)
+
+__all__ = [
+    "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "Job", "JobEnded",
+    "Match", "Peer", "Phase", "PhaseReached", "Proof", "Result", "StoredTrial", "Targets", "Text",
+    "Trial", "TrialCounts", "TrialEnded", "Worker",
+]  # fmt: skip

@@ -1,0 +1,292 @@
+"""`Client`: calls of a service that wait for their answers."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, Unpack
+
+import httpx
+
+from tilewise.client import calls
+from tilewise.client.calls import Calls, JobOptions, Match, OnEvent, OnWait
+from tilewise.client.connection import (
+    SILENCE_S,
+    TIMEOUT_S,
+    checked_url,
+    headers_of,
+    sendable,
+)
+from tilewise.client.events import Event, Follower, JobEnded
+from tilewise.client.exchange import (
+    Ask,
+    Exchange,
+    Follow,
+    Pause,
+    Step,
+    accepted,
+    backoff_s,
+    pause_s,
+)
+from tilewise.client.results import Found, Job, Json, Result, StoredTrial, Targets, Text, Trial
+
+Value = TypeVar("Value")
+
+
+class Carrier:
+    """Carries out the steps of exchanges.
+
+    Args:
+        calls: of the service.
+        http: sends requests.
+        sleep: waits for some seconds.
+    """
+
+    def __init__(self, calls: Calls, http: httpx.Client, sleep: Callable[[float], None]) -> None:
+        self._calls, self._http, self._sleep = calls, http, sleep
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def events(self, follower: Follower) -> Iterator[Event]:
+        """The events of a job, over as many streams as it takes."""
+        while not follower.is_over:
+            with suppress(httpx.TransportError):  # counted below, as one that ends too early
+                yield from self._stream(follower)
+            if not follower.is_over:
+                follower.lose()
+                self._sleep(backoff_s(follower.losses))
+
+    def pages(self, name: str, path: str, params: Json) -> Iterator[Json]:
+        """Every item of all pages of a list."""
+        page = self.run(self._calls.page(path, params))
+        yield from page[name]
+        while page["next"]:
+            page = self.run(self._calls.page(page["next"], {}))
+            yield from page[name]
+
+    def run(self, exchange: Exchange[Value]) -> Value:
+        """Carry out the steps of an exchange."""
+        given: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                step = exchange.send(given) if error is None else exchange.throw(error)
+            except StopIteration as ended:
+                value: Value = ended.value
+                return value
+            given = error = None
+            try:
+                given = self._step(step)
+            except httpx.TransportError as lost:
+                error = lost
+
+    def _step(self, step: Step) -> object:
+        if isinstance(step, Ask):
+            return self._send(step)
+        if isinstance(step, Pause):
+            self._sleep(step.seconds)
+            return None
+        return self.follow(step)
+
+    def _send(self, asked: Ask) -> httpx.Response:
+        with sendable(self._calls.url):
+            return self._http.request(
+                asked.method,
+                asked.path,
+                params=asked.params or None,
+                json=asked.json,
+                headers=asked.headers,
+            )
+
+    def follow(self, step: Follow) -> Job:
+        """Follow a job to its end."""
+        for event in self.events(Follower(step.job_id)):
+            if step.on_event is not None:
+                step.on_event(event)
+            if isinstance(event, JobEnded):
+                return event.job
+        raise AssertionError("events end with that of the job")
+
+    def _stream(self, follower: Follower) -> Iterator[Event]:
+        timeout = httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
+        headers = follower.headers
+        with self._http.stream("GET", follower.path, headers=headers, timeout=timeout) as response:
+            pause = pause_s(response, follower.losses)
+            if pause is not None:
+                self._sleep(pause)
+                return
+            if not response.is_success:
+                response.read()
+                accepted(response)
+            for text in response.iter_text():
+                yield from follower.feed(text)
+
+
+class Client:
+    """Calls one service; a context manager.
+
+    Args:
+        url: where the service is, such as `http://localhost:8000`.
+        transport: for tests; how requests travel.
+        token: what to show; None shows `TILEWISE_TOKEN`, if it is set.
+        sleep: for tests; waits for some seconds.
+
+    Every method raises `BadInputError` when the service refuses a value, `MissingError`
+    when it has not what was asked for, and `TilewiseError` when it fails or is not there.
+    What is safe to send again is, when an answer was lost or a service is busy.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        transport: httpx.BaseTransport | None = None,
+        token: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._calls = Calls(checked_url(url))
+        http = httpx.Client(
+            base_url=url, headers=headers_of(token), timeout=TIMEOUT_S, transport=transport
+        )
+        self._carrier = Carrier(self._calls, http, sleep)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._carrier.close()
+
+    def submit(self, problem: str, **options: Unpack[JobOptions]) -> Result | Job:
+        """Ask for a search; the stored result if there is one, else the job."""
+        return self._carrier.run(self._calls.submit(problem, options))
+
+    def tune(
+        self, problem: str, on_event: OnEvent | None = None, **options: Unpack[JobOptions]
+    ) -> Result:
+        """Ask for a search and wait for its result; `on_event` is told of what happens."""
+        return self._carrier.run(self._calls.tune(problem, on_event, options))
+
+    def events(self, job_id: int, after: int | None = None) -> Iterator[Event]:
+        """What happens in a job, from its first trial, or the one after `after`, to its end.
+
+        A stream that breaks off is opened again where it was, so that each trial comes once.
+        """
+        return self._carrier.events(Follower(job_id, after))
+
+    def job(self, job_id: int) -> Job:
+        """One job."""
+        return self._carrier.run(self._calls.job(job_id))
+
+    def jobs(self) -> Iterator[Job]:
+        """Every job, newest first."""
+        return map(calls.job_of, self._carrier.pages("jobs", *calls.first_page("/v1/jobs")))
+
+    def cancel(self, job_id: int) -> Job:
+        """Call a job off; what it has timed stays stored."""
+        return self._carrier.run(self._calls.cancel(job_id))
+
+    def schedule(
+        self,
+        problem: str,
+        target: str = "host",
+        cache: str | None = None,
+        match: Match = "exact",
+    ) -> Result:
+        """The stored best of a problem; that for hot caches unless `cache` says which.
+
+        With `match="nearest"` that of a processor whose kernels the target can run stands in;
+        the result's `match` says what differs.
+        """
+        return self._carrier.run(self._calls.schedule(problem, target, cache, match))
+
+    def script(
+        self,
+        problem: str,
+        target: str = "host",
+        flavor: str = "cpu",
+        on_wait: OnWait | None = None,
+        match: Match = "exact",
+    ) -> Text:
+        """The proven transform script of a problem's stored best.
+
+        A service may have to prove it first: `on_wait` is called once if so, and the answer
+        waited for.
+        """
+        return self._carrier.run(self._calls.script(problem, target, flavor, match, on_wait))
+
+    def kernel(
+        self,
+        problem: str,
+        target: str = "host",
+        on_wait: OnWait | None = None,
+        match: Match = "exact",
+    ) -> Text:
+        """The kernel of a problem's stored best, as a Python module that runs on its own.
+
+        A service may have to print it first: `on_wait` is called once if so, and the answer
+        waited for.
+        """
+        return self._carrier.run(self._calls.kernel(problem, target, match, on_wait))
+
+    def text(self, path: str, known: str | None = None) -> Text:
+        """The script or kernel at a path that a look-up has named; `known` is the tag one has."""
+        return self._carrier.run(self._calls.text(path, {}, known, None))
+
+    def trials(self, job_id: int, state: str | None = None) -> Iterator[Trial]:
+        """Every trial of a job, by number; only those that are timed, pruned or failed if asked."""
+        first = calls.first_page(f"/v1/jobs/{job_id}/trials", state=state)
+        return map(calls.trial_of, self._carrier.pages("trials", *first))
+
+    def stored_trials(
+        self, problem: str | None = None, target: str | None = None, state: str | None = None
+    ) -> Iterator[StoredTrial]:
+        """Every trial of all jobs, or those of a problem, a target, a state; oldest first."""
+        first = calls.first_page("/v1/trials", problem=problem, target=target, state=state)
+        return map(calls.stored_trial_of, self._carrier.pages("trials", *first))
+
+    def look_up(
+        self,
+        problems: Sequence[str],
+        target: str = "host",
+        cache: str | None = None,
+        match: Match = "exact",
+        files: Sequence[str] = (),
+        known: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> list[Found]:
+        """What is stored of each problem, in their order.
+
+        Args:
+            problems: at any number.
+            target: of all of them.
+            cache: hot or cold; None takes hot ones first.
+            match: whether another processor's may stand in.
+            files: flavors of scripts, and `kernel`, whose tags and places to tell.
+            known: tags of the files that one has, by a problem's key and the file's kind; where
+                none differs, the answer is `unchanged`.
+        """
+        exchange = self._calls.look_up(problems, target, cache, match, files, known or {})
+        return self._carrier.run(exchange)
+
+    def targets(self) -> Targets:
+        """The targets that live workers serve, and their machines' measured peaks."""
+        return self._carrier.run(self._calls.targets())
+
+    def ready(self) -> Json:
+        """What the service says of its fitness to work; TilewiseError where it is not."""
+        return self._carrier.run(self._calls.ready())
+
+    def tokens(self) -> list[Json]:
+        """The tokens of the service; it takes one of scope admin to see them."""
+        return self._carrier.run(self._calls.tokens())
+
+    def create_token(self, name: str, scope: str, days: float | None = None) -> Json:
+        """A new token, which is told this once; it takes one of scope admin."""
+        return self._carrier.run(self._calls.create_token(name, scope, days))
+
+    def revoke_token(self, name: str) -> Json:
+        """Make a token worth nothing; it takes one of scope admin."""
+        return self._carrier.run(self._calls.revoke_token(name))

@@ -1,0 +1,236 @@
+"""What each method asks and makes of the answers, said once for both clients."""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Literal, TypedDict
+
+import httpx
+
+from kernels.errors import KernelsError
+from kernels.problem import parse_problem
+from tilewise.client.events import Event
+from tilewise.client.exchange import Ask, Exchange, Follow, ask, json_of, made
+from tilewise.client.results import (
+    Found,
+    Job,
+    Result,
+    StoredTrial,
+    Targets,
+    Text,
+    Trial,
+    read,
+    read_found,
+)
+from tilewise.errors import BadInputError, TilewiseError
+
+Json = dict[str, Any]
+Match = Literal["exact", "nearest"]
+OnEvent = Callable[[Event], None]
+OnWait = Callable[[], None]
+
+PAGE = 500  # items that are asked for at once
+MOST_PROBLEMS = 1000  # that the service looks up at once
+
+
+class JobOptions(TypedDict, total=False):
+    """The fields of `POST /v1/jobs` beside the problem; those left out have its defaults."""
+
+    target: str
+    trials: int
+    seconds: float | None
+    seed: int
+    sampler: str
+    peers: bool
+    cache: str
+
+
+class Calls:
+    """The exchanges of one service.
+
+    Args:
+        url: of the service, as messages show it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def submit(self, problem: str, options: JobOptions) -> Exchange[Result | Job]:
+        """Ask for a search, under a key that makes it safe to ask again."""
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        body = {"problem": problem, **options}
+        answer = yield from self._json(Ask("POST", "/v1/jobs", json=body, headers=key))
+        return read(Job, answer) if "state" in answer else read(Result, answer)
+
+    def tune(self, problem: str, on_event: OnEvent | None, options: JobOptions) -> Exchange[Result]:
+        """Ask for a search and follow it to its end.
+
+        A request can join a job that runs already and asks for less; what is missing is
+        asked for when it is done, and goes on from its trials.
+        """
+        answer = yield from self.submit(problem, options)
+        while isinstance(answer, Job):
+            job: Job = yield Follow(answer.id, on_event)
+            if job.state != "done":
+                raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
+            if job.trials.asked >= options.get("trials", 0):
+                return (yield from self.schedule(problem, job.target, options.get("cache")))
+            answer = yield from self.submit(problem, options)
+        return answer
+
+    def job(self, job_id: int) -> Exchange[Job]:
+        """One job."""
+        return read(Job, (yield from self._json(Ask("GET", f"/v1/jobs/{job_id}"))))
+
+    def cancel(self, job_id: int) -> Exchange[Job]:
+        """Call a job off, which twice is as good as once."""
+        return read(Job, (yield from self._json(Ask("DELETE", f"/v1/jobs/{job_id}"))))
+
+    def schedule(
+        self, problem: str, target: str, cache: str | None, match: Match = "exact"
+    ) -> Exchange[Result]:
+        """The stored best of a problem."""
+        params = _given(problem=problem, target=target, cache=cache, match=_unusual(match))
+        return read(Result, (yield from self._json(Ask("GET", "/v1/schedules", params))))
+
+    def script(
+        self,
+        problem: str,
+        target: str,
+        flavor: str,
+        match: Match,
+        on_wait: OnWait | None,
+    ) -> Exchange[Text]:
+        """The proven transform script of a problem's stored best."""
+        params = _given(target=target, flavor=flavor, match=_unusual(match))
+        path = f"/v1/schedules/{_key(problem)}/script"
+        return (yield from self.text(path, params, None, on_wait))
+
+    def kernel(
+        self,
+        problem: str,
+        target: str,
+        match: Match,
+        on_wait: OnWait | None,
+    ) -> Exchange[Text]:
+        """The kernel of a problem's stored best, as a Python module."""
+        params = _given(target=target, match=_unusual(match))
+        path = f"/v1/schedules/{_key(problem)}/kernel"
+        return (yield from self.text(path, params, None, on_wait))
+
+    def text(
+        self, path: str, params: Json, known: str | None, on_wait: OnWait | None
+    ) -> Exchange[Text]:
+        """A script or a kernel, with what its headers say."""
+        headers = {} if known is None else {"If-None-Match": f'"{known}"'}
+        request = Ask("GET", path, params, headers=headers)
+        response = yield from made(request, self.url, on_wait)
+        return _text(response)
+
+    def look_up(
+        self,
+        problems: Sequence[str],
+        target: str,
+        cache: str | None,
+        match: Match,
+        files: Sequence[str],
+        known: Mapping[str, Mapping[str, str]],
+    ) -> Exchange[list[Found]]:
+        """What is stored of each problem, in their order, in as few requests as can be."""
+        found: list[Found] = []
+        for start in range(0, len(problems), MOST_PROBLEMS):
+            asked = list(problems[start : start + MOST_PROBLEMS])
+            body = _given(
+                problems=asked,
+                target=target,
+                cache=cache,
+                match=_unusual(match),
+                files=list(files) or None,
+                known=_known(asked, known) or None,
+            )
+            answer = yield from self._json(Ask("POST", "/v1/schedules/lookup", json=body))
+            found += map(read_found, answer["schedules"])
+        return found
+
+    def targets(self) -> Exchange[Targets]:
+        """The targets that live workers serve."""
+        return read(Targets, (yield from self._json(Ask("GET", "/v1/targets"))))
+
+    def ready(self) -> Exchange[Json]:
+        """Whether the service is fit to work, as `/readyz` says."""
+        return (yield from self._json(Ask("GET", "/readyz", is_safe=False)))
+
+    def tokens(self) -> Exchange[list[Json]]:
+        """The tokens of the service, without themselves."""
+        answer = yield from self._json(Ask("GET", "/v1/tokens"))
+        found: list[Json] = answer["tokens"]
+        return found
+
+    def create_token(self, name: str, scope: str, days: float | None) -> Exchange[Json]:
+        """A new token, which is told this once."""
+        body = {"name": name, "scope": scope, "days": days}
+        return (yield from self._json(Ask("POST", "/v1/tokens", json=body, is_safe=False)))
+
+    def revoke_token(self, name: str) -> Exchange[Json]:
+        """Make a token worth nothing."""
+        return (yield from self._json(Ask("DELETE", f"/v1/tokens/{name}")))
+
+    def page(self, path: str, params: Json) -> Exchange[Json]:
+        """One page of a list; the path of a page after the first has its filters in it."""
+        return (yield from self._json(Ask("GET", path, params)))
+
+    def _json(self, request: Ask) -> Exchange[Json]:
+        return json_of((yield from ask(request, self.url)), self.url)
+
+
+def first_page(path: str, **filters: str | None) -> tuple[str, Json]:
+    """Where a list begins."""
+    return path, _given(**filters) | {"limit": PAGE}
+
+
+def trial_of(source: Json) -> Trial:
+    """One of `/v1/jobs/{id}/trials`."""
+    return read(Trial, source)
+
+
+def stored_trial_of(source: Json) -> StoredTrial:
+    """One of `/v1/trials`."""
+    return read(StoredTrial, source)
+
+
+def job_of(source: Json) -> Job:
+    """One of `/v1/jobs`."""
+    return read(Job, source)
+
+
+def _text(response: httpx.Response) -> Text:
+    headers = response.headers
+    is_known = response.status_code == HTTPStatus.NOT_MODIFIED
+    return Text(
+        text=None if is_known else response.text,
+        etag=headers.get("ETag", "").strip('"'),
+        match=headers.get("Tilewise-Match", "exact"),
+        target=headers.get("Tilewise-Target", ""),
+        toolchain=headers.get("Tilewise-Toolchain", ""),
+    )
+
+
+def _known(problems: Sequence[str], known: Mapping[str, Mapping[str, str]]) -> Json:
+    """Of the tags that the client has those of some problems, by key."""
+    keys = {_key(problem) for problem in problems} if known else set()
+    return {key: dict(tags) for key, tags in known.items() if key in keys}
+
+
+def _unusual(match: Match) -> str | None:
+    return None if match == "exact" else match
+
+
+def _given(**fields: Any) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _key(problem: str) -> str:
+    try:
+        return parse_problem(problem).key
+    except KernelsError as error:
+        raise BadInputError(str(error)) from error

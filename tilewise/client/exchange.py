@@ -1,0 +1,193 @@
+"""What is sent, and when it is sent again: told as steps, so that it is said once for both clients.
+
+An exchange is a generator. It yields `Ask` and gets the response, or the loss of the connection
+as an exception; it yields `Pause`, and `Follow`, and goes on when they are done. `blocking` and
+`asynchronous` carry the steps out, each in its way (sans-io.readthedocs.io).
+"""
+
+import random
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import httpx
+
+from kernels.quoting import one_line, without_password
+from tilewise.client.events import Event
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+Json = dict[str, Any]
+Value = TypeVar("Value")
+
+MOST_TRIES = 5
+MADE_WITHIN_S = 180.0  # a text that the service makes when it is first asked for
+RETRY_S = 1.0  # until an answer is asked for again, where the service does not say
+LONGEST_RETRY_S = 10.0
+FIRST_BACKOFF_S = 0.25
+_PUT_OFF = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
+_GATEWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
+_ERRORS: dict[int, type[TilewiseError]] = {
+    HTTPStatus.NOT_FOUND: MissingError,
+    HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
+}
+_HINTS = {
+    HTTPStatus.UNAUTHORIZED: "; set TILEWISE_TOKEN to a token of this service",
+    HTTPStatus.FORBIDDEN: "; a token of a larger scope may",
+}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request.
+
+    Attributes:
+        is_safe: whether it may be sent again when its answer was lost, or was put off.
+    """
+
+    method: str
+    path: str
+    params: Json = field(default_factory=dict)
+    json: Json | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_safe: bool = True
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait for so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Follow a job to its end; `on_event` is told of what happens."""
+
+    job_id: int
+    on_event: Callable[[Event], None] | None
+
+
+Step = Ask | Pause | Follow
+Exchange = Generator[Step, Any, Value]
+
+
+def ask(request: Ask, url: str) -> Exchange[httpx.Response]:
+    """A successful answer.
+
+    A request that is safe to send again is, with growing pauses, when its answer was lost or a
+    service that is busy put it off.
+
+    Raises:
+        BadInputError, MissingError, TilewiseError: the service refused it, or is not there.
+    """
+    for number in range(MOST_TRIES):
+        is_last = number == MOST_TRIES - 1 or not request.is_safe
+        try:
+            response: httpx.Response = yield request
+        except httpx.TransportError as error:
+            if is_last:
+                raise TilewiseError(f"no answer from {url}: {one_line(error)}") from error
+            yield Pause(backoff_s(number))
+            continue
+        pause = pause_s(response, number)
+        if pause is None or is_last:
+            return accepted(response)
+        yield Pause(pause)
+    raise AssertionError("the last try returns or raises")
+
+
+def accepted(response: httpx.Response) -> httpx.Response:
+    """The response, if it is a success or says that nothing has changed.
+
+    Raises:
+        BadInputError, MissingError, TilewiseError: it is a refusal.
+    """
+    if response.is_success or response.status_code == HTTPStatus.NOT_MODIFIED:
+        return response
+    kind = _ERRORS.get(response.status_code, TilewiseError)
+    hint = _HINTS.get(HTTPStatus(response.status_code), "") if response.status_code < 600 else ""
+    raise kind(_detail(response) + hint)
+
+
+def pause_s(response: httpx.Response, number: int) -> float | None:
+    """Seconds after which to ask again; None for an answer that will not change.
+
+    Args:
+        response: the answer.
+        number: of the try, from 0.
+    """
+    if response.status_code in _GATEWAY:
+        return backoff_s(number)
+    return retry_after_s(response) if response.status_code in _PUT_OFF else None
+
+
+def retry_after_s(response: httpx.Response) -> float | None:
+    """Seconds after which the service wants to be asked again, if it says so; at most some."""
+    said = response.headers.get("Retry-After")
+    if said is None:
+        return None
+    # A date, which HTTP also allows, is of another clock.
+    whole = said.isascii() and said.isdigit()
+    return min(float(said), LONGEST_RETRY_S) if whole else RETRY_S
+
+
+def backoff_s(number: int) -> float:
+    """A pause that doubles with each try, of which chance takes up to half.
+
+    Without chance, clients that a service lost at one moment would all come back at another.
+    """
+    longest = min(FIRST_BACKOFF_S * 2.0**number, LONGEST_RETRY_S)
+    return longest * random.uniform(0.5, 1.0)
+
+
+def json_of(response: httpx.Response, url: str) -> Json:
+    """The object of an answer.
+
+    Raises:
+        TilewiseError: it is none.
+    """
+    shown = f"{url}{response.url.path}"
+    try:
+        answer = response.json()
+    except (ValueError, RecursionError) as error:
+        raise TilewiseError(f"{shown} did not answer with JSON") from error
+    if not isinstance(answer, dict):
+        raise TilewiseError(f"{shown} did not answer with an object")
+    return answer
+
+
+def made(request: Ask, url: str, on_wait: Callable[[], None] | None) -> Exchange[httpx.Response]:
+    """A text once the service has made it; 202 says that it is being made."""
+    end = now_s() + MADE_WITHIN_S
+    response = yield from ask(request, url)
+    if response.status_code == HTTPStatus.ACCEPTED and on_wait:
+        on_wait()
+    while response.status_code == HTTPStatus.ACCEPTED:
+        pause = retry_after_s(response) or RETRY_S
+        if now_s() + pause > end:
+            raise TilewiseError(
+                f"{url}{request.path} was not made within {MADE_WITHIN_S:.0f} s; "
+                "the service goes on, so ask again later"
+            )
+        yield Pause(pause)
+        response = yield from ask(request, url)
+    return response
+
+
+def now_s() -> float:
+    """The moment, in seconds of a clock that only goes forward."""
+    return time.monotonic()
+
+
+def _detail(response: httpx.Response) -> str:
+    """What the service said, on one line."""
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        body = None
+    detail = body.get("detail") if isinstance(body, Mapping) else None
+    if isinstance(detail, str):
+        return one_line(detail)
+    return f"{response.status_code} from {without_password(str(response.url))}"

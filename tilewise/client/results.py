@@ -1,0 +1,326 @@
+"""What a service answers with, as frozen values.
+
+A newer service may say more: fields that are unknown here are left out, and stand in `document`.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from kernels.system.typed_json import from_json
+from tilewise.errors import TilewiseError
+
+Json = dict[str, Any]
+Interval = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An object that a service gave.
+
+    Attributes:
+        document: the object as JSON had it.
+    """
+
+    document: Json = field(repr=False, compare=False, kw_only=True)
+
+
+Kind = TypeVar("Kind", bound=Reply)
+
+
+@dataclass(frozen=True)
+class TrialCounts:
+    """How many trials were asked for, and how those that ended did."""
+
+    asked: int
+    timed: int = 0
+    pruned: int = 0
+    failed: int = 0
+
+    @property
+    def ended(self) -> int:
+        """How many have ended, however."""
+        return self.timed + self.pruned + self.failed
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a run does, and how much of it is done; a `total` of 0 is not known."""
+
+    name: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Best:
+    """A schedule with its speed.
+
+    Attributes:
+        hash, steps: the schedule.
+        gflops, interval: its speed in GFLOP/s with its 95% interval; no interval in progress.
+        time_us: of one run.
+        peak_fraction: of the peak measured in the same run; None while the search goes on.
+    """
+
+    hash: str
+    steps: tuple[Json, ...]
+    gflops: float
+    interval: Interval | None
+    time_us: float | None
+    peak_fraction: float | None
+    scratch_bytes: dict[str, int] | None = None
+    measured: Json | None = None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another library's speed in GFLOP/s, in the same rounds."""
+
+    gflops: float
+    interval: Interval | None = None
+    time_us: float | None = None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the transform script did on real MLIR; `failure` and `message` say why it is not served.
+
+    Attributes:
+        hash: of the schedule that the script spells.
+        sha256: of the script's text.
+    """
+
+    applied: bool
+    executed: bool
+    max_error: float | None
+    tolerance: float | None
+    gflops: float | None
+    interval: Interval | None
+    time_us: float | None
+    mlir: str
+    failure: str | None
+    message: str
+    hash: str | None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What was asked for, and what was given in its place."""
+
+    asked: str
+    given: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """How near a result is to what was asked for: `exact`, `toolchain` or `processor`.
+
+    Attributes:
+        differs: `target` and `toolchain`, where they are not those that were asked for.
+    """
+
+    kind: str
+    differs: dict[str, Difference]
+
+
+@dataclass(frozen=True)
+class Result(Reply):
+    """The best schedule of a problem on a target.
+
+    Attributes:
+        stale: whether it belongs to another toolchain than the service's own.
+        complete: whether the whole budget was spent.
+    """
+
+    problem: str
+    key: str
+    target: str
+    cache: str
+    toolchain: str
+    trials: TrialCounts
+    elapsed_s: float
+    best: Best
+    peers: dict[str, Peer]
+    proof: Proof | None
+    complete: bool
+    stale: bool
+    match: Match | None = None
+    created: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Job(Reply):
+    """A search that was asked for.
+
+    Attributes:
+        state: queued, running, done, failed or cancelled.
+        best: so far.
+        error: why it failed.
+    """
+
+    id: int
+    state: str
+    problem: str
+    key: str
+    target: str
+    cache: str
+    toolchain: str
+    trials: TrialCounts
+    elapsed_s: float
+    best: Best | None
+    error: str | None
+    complete: bool | None
+    phase: Phase | None = None
+    created: datetime | None = None
+    started: datetime | None = None
+    finished: datetime | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will happen to it any more."""
+        return self.state not in ("queued", "running")
+
+
+@dataclass(frozen=True)
+class Trial(Reply):
+    """One finished trial; `samples_us` are its samples, `time_us` their median at pace 1."""
+
+    number: int
+    hash: str
+    steps: tuple[Json, ...]
+    params: Json
+    state: str
+    origin: str
+    failure: str | None
+    message: str
+    gflops: float | None
+    interval: Interval | None
+    time_us: float | None
+    samples_us: tuple[float, ...]
+    pace: float | None
+    cache: str
+    rejected: int
+    compile_s: float
+    max_error: float | None
+    created: datetime | None = None
+
+
+@dataclass(frozen=True)
+class StoredTrial(Trial):
+    """One finished trial, with the job and the work that it belongs to."""
+
+    job: int = field(kw_only=True)
+    problem: str = field(kw_only=True)
+    target: str = field(kw_only=True)
+    toolchain: str = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that takes jobs, and its machine.
+
+    Attributes:
+        peaks: multiply-add peaks of one thread in GFLOP/s by dtype, as far as they are known.
+    """
+
+    host: str
+    cpu: str
+    cores: int
+    targets: tuple[str, ...]
+    toolchain: str
+    capacity: int
+    features: tuple[str, ...] | None = None
+    peaks: dict[str, float] = field(default_factory=dict)
+    peaks_at: datetime | None = None
+    seen: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Targets(Reply):
+    """The targets that live workers serve, and the workers."""
+
+    targets: tuple[str, ...]
+    workers: tuple[Worker, ...] = ()
+
+
+@dataclass(frozen=True)
+class File:
+    """Where a script or a kernel is; `etag` is None for one that is made when it is asked for."""
+
+    etag: str | None
+    path: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why what is stored is not served."""
+
+    type: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Found(Reply):
+    """What a look-up says of one problem.
+
+    Attributes:
+        problem: as it is normalised.
+        result: None where nothing is stored, where it is refused, and where it is `unchanged`.
+        unchanged: whether each file that was asked for is the one that was known.
+        files: by kind; None for one that is not stored or was not proven.
+    """
+
+    problem: str
+    key: str
+    result: Result | None
+    error: Refused | None = None
+    unchanged: bool = False
+    files: dict[str, File | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A script or a kernel.
+
+    Attributes:
+        text: None where the service says that the client has it.
+        etag: its strong entity tag, without quotes.
+        match: how near it is to what was asked for.
+        target, toolchain: what it belongs to.
+    """
+
+    text: str | None
+    etag: str
+    match: str = "exact"
+    target: str = ""
+    toolchain: str = ""
+
+
+def read(kind: type[Kind], source: Json) -> Kind:
+    """The value that a service's object stands for.
+
+    Raises:
+        TilewiseError: it is none; the message names the field.
+    """
+    try:
+        return from_json(kind, {**source, "document": source}, tolerant=True)
+    except ValueError as error:
+        raise TilewiseError(f"the service's answer is of another form: {error}") from error
+
+
+def read_found(source: Json) -> Found:
+    """One answer of a look-up."""
+    stored = source.get("schedule")
+    result = read(Result, stored) if isinstance(stored, dict) else None
+    found = read(Found, {**source, "result": None})
+    return Found(
+        found.problem,
+        found.key,
+        result,
+        found.error,
+        found.unchanged,
+        found.files,
+        document=source,
+    )
