@@ -1,15 +1,19 @@
-"""The files of a stored schedule, scripts and kernel, as a look-up names them."""
+"""Many problems looked up at once, with the files of their schedules: scripts and kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
 
-from service.api.documents import Json
+from kernels.problem import Problem
+from service.api.documents import Json, results_json
+from service.api.problem_details import TAMPERED
 from service.api.requests import FileKind
 from service.db import models
-from service.results import air_scripts, stored
+from service.errors import TamperedError
+from service.host.machine import MachineInfo
+from service.results import air_scripts, nearest, stored
 from service.results.kernel_modules import kernel_source, kernel_tag
 from service.results.nearest import Asked
 
@@ -77,3 +81,67 @@ class FilesOf:
             return None
         tag: str | None = proof["sha256"]
         return tag
+
+
+DEFAULTS: Json = {"error": None, "unchanged": False, "files": {}}
+
+Known = Mapping[str, Mapping[FileKind, str]]
+"""Entity tags of files, by the key of a problem and the kind of the file."""
+
+
+def look_up(
+    session: Session,
+    problems: Sequence[Problem],
+    asked: Asked,
+    here: MachineInfo,
+    kinds: Sequence[FileKind] = (),
+    known: Known | None = None,
+) -> Json:
+    """The object that `POST /v1/schedules/lookup` gives, in a handful of queries.
+
+    Args:
+        session: an open session.
+        problems: what is asked for, in the order of the answers.
+        asked: for which target, and how near an answer has to be.
+        here: this machine.
+        kinds: the files whose tags and places to tell.
+        known: the tags of the files that whoever asks has.
+    """
+    keys = {problem.key for problem in problems}
+    rows = nearest.find(session, keys, asked, here)
+    found = results_json(session, list(rows.values()), asked.toolchain, asked.target)
+    files = FilesOf.look_up(session, list(rows.values()), kinds, asked)
+    tags = known or {}
+    answers = {
+        key: _answer(row, found[row.id], files, tags.get(key, {})) for key, row in rows.items()
+    }
+    nothing = {"schedule": None, "files": dict.fromkeys(kinds)}
+    return {
+        "target": asked.target,
+        "toolchain": asked.toolchain,
+        "schedules": [
+            {"problem": one.canonical, "key": one.key, **DEFAULTS, **answers.get(one.key, nothing)}
+            for one in problems
+        ],
+    }
+
+
+def _answer(
+    row: models.Schedule,
+    found: Json | TamperedError,
+    files: FilesOf,
+    known: Mapping[FileKind, str],
+) -> Json:
+    """A result, or why it is refused; one bad row does not cost the other answers."""
+    if isinstance(found, TamperedError):
+        error = {"type": TAMPERED, "detail": str(found)}
+        return {"schedule": None, "error": error, "files": dict.fromkeys(files.kinds)}
+    made = files.of(row, found)
+    if made and all(_has(known, kind, one) for kind, one in made.items()):
+        return {"schedule": None, "unchanged": True}
+    return {"schedule": found, "files": made}
+
+
+def _has(known: Mapping[FileKind, str], kind: FileKind, one: Json | None) -> bool:
+    """Whether tags say that a client has a file."""
+    return one is not None and one["etag"] is not None and known.get(kind) == one["etag"]

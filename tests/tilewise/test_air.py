@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tilewise.conftest import Cli
-from tilewise.client import Client
+from tilewise.client import Client, Text
 
 PROBLEM = "matmul:m=64,n=64,k=128,dtype=i32"
 

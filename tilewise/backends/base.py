@@ -1,13 +1,17 @@
 """What commands need of where they run. Every backend gives the same objects."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from search.progress import OnPhase, Phase
 from search.records import CacheMode, TuneRequest
 
+if TYPE_CHECKING:  # it loads httpx, which commands here do without
+    from tilewise.client.results import Found, Text
+
 Json = dict[str, Any]
+Known = Mapping[str, Mapping[str, str]]
 Report = Callable[[int, float | None], None]
 """Told of the number of finished trials and the best speed in GFLOP/s so far."""
 
@@ -55,3 +59,24 @@ class Backend(ABC):
     @abstractmethod
     def trials(self, problem: str, target: str) -> list[Json]:
         """Every stored trial of the problem; MissingError when there is none."""
+
+    @abstractmethod
+    def look_up(
+        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
+    ) -> "list[Found]":
+        """What is stored of each problem, with the tags of its files, in as few steps as can be.
+
+        Args:
+            problems: in the order of the answers.
+            target: of all of them.
+            files: flavors of scripts, and `kernel`.
+            known: tags of the files that are here, by a problem's key and the file's kind.
+        """
+
+    @abstractmethod
+    def text(self, found: "Found", kind: str) -> "Text":
+        """A script or a kernel that a look-up has named; MissingError when it is gone."""
+
+    @abstractmethod
+    def submit(self, problem: str, target: str, request: TuneRequest) -> None:
+        """Have a search begin as soon as it can, for a `tune` that comes later to wait for."""

@@ -1,8 +1,9 @@
 """Commands on this machine and its database, through the service's own functions."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from kernels.footprint import check_memory
 from kernels.problem import Problem, parse_problem
@@ -13,9 +14,12 @@ from service.db import schema
 from service.db.session import Sessions, make_engine, make_sessions, reading
 from service.host.machine import examine_here
 from service.results import integrity, schedules, scripts, trials
-from tilewise.backends.base import Backend, Json, Report, ignore_phase
+from tilewise.backends.base import Backend, Json, Known, Report, ignore_phase
 from tilewise.backends.service_errors import settings, told
 from tilewise.errors import MissingError
+
+if TYPE_CHECKING:
+    from tilewise.client.results import Found, Text
 
 
 def _require_flavor(flavor: str) -> None:
@@ -96,6 +100,25 @@ class LocalBackend(Backend):
         if not rows:
             raise MissingError(f"no trials of {wanted} are stored for {canonical}")
         return rows
+
+    def look_up(
+        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
+    ) -> "list[Found]":
+        """Look all of them up in this machine's database."""
+        from tilewise.backends.local_files import look_up
+
+        with self._stored() as sessions:
+            return look_up(sessions, self._machine, problems, target, files, known)
+
+    def text(self, found: "Found", kind: str) -> "Text":
+        """The text; a kernel and an air script are made now."""
+        from tilewise.backends.local_files import text
+
+        with self._stored() as sessions:
+            return text(sessions, found, kind)
+
+    def submit(self, problem: str, target: str, request: TuneRequest) -> None:
+        """Searches run one after the other here, each when it is waited for."""
 
     @contextmanager
     def _stored(self) -> Iterator[Sessions]:

@@ -1,15 +1,15 @@
 """Commands that run at a service, through its HTTP API."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import cast
 
 from kernels.problem import parse_problem
 from search.progress import PHASES, OnPhase, Phase
 from search.records import CacheMode, TuneRequest
-from tilewise.backends.base import Backend, Json, Report, ignore_phase
-from tilewise.client import Client, Event, PhaseReached, TrialEnded
+from tilewise.backends.base import Backend, Json, Known, Report, ignore_phase
+from tilewise.client import Client, Event, Found, PhaseReached, Text, TrialEnded
 from tilewise.client.calls import JobOptions
 from tilewise.errors import BadInputError, MissingError
 
@@ -34,7 +34,7 @@ class RemoteBackend(Backend):
     ) -> Json:
         """Post a job, wait for it, and fetch the result."""
         watched = _Watched(report, on_phase)
-        options = cast("JobOptions", {"target": target, **asdict(request)})
+        options = _options(target, request)
         return self._client.tune(problem, watched.tell, **options).document
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
@@ -63,6 +63,27 @@ class RemoteBackend(Backend):
         if not found:
             raise MissingError(f"no trials of {problem} are stored for {target}")
         return found
+
+    def look_up(
+        self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
+    ) -> list[Found]:
+        """Ask for all of them at once."""
+        return self._client.look_up(problems, target, files=files, known=known)
+
+    def text(self, found: Found, kind: str) -> Text:
+        """Fetch it."""
+        file = found.files.get(kind)
+        if file is None:
+            raise MissingError(f"no proven {kind} of {found.problem} is stored")
+        return self._client.text(file.path)
+
+    def submit(self, problem: str, target: str, request: TuneRequest) -> None:
+        """Post a job."""
+        self._client.submit(problem, **_options(target, request))
+
+
+def _options(target: str, request: TuneRequest) -> JobOptions:
+    return cast("JobOptions", {"target": target, **asdict(request)})
 
 
 class _Watched:

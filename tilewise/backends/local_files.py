@@ -1,0 +1,65 @@
+"""Scripts and kernels of this machine's database, named and given as a service does."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import cast
+
+from kernels.problem import parse_problem
+from kernels.system.toolchain import identity
+from service.api import files
+from service.api.requests import FILE_KINDS, FileKind
+from service.db.session import Sessions, reading
+from service.errors import NotFoundError
+from service.host.machine import MachineInfo
+from service.results import air_scripts, scripts
+from service.results.kernel_modules import kernel_source, kernel_tag
+from service.results.nearest import Asked
+from tilewise.backends.base import Known
+from tilewise.client.results import Found, Text, read_found
+from tilewise.errors import BadInputError, MissingError
+
+
+def look_up(
+    sessions: Sessions,
+    machine: MachineInfo,
+    problems: Sequence[str],
+    target: str,
+    kinds: Sequence[str],
+    known: Known,
+) -> list[Found]:
+    """What is stored of each problem; the arguments are those of `Backend.look_up`."""
+    wanted = [parse_problem(problem) for problem in problems]
+    asked = Asked(machine.canonical_target(target), identity())
+    for kind in kinds:
+        if kind not in FILE_KINDS:
+            raise BadInputError(f"file {kind!r} is not one of {', '.join(FILE_KINDS)}")
+    given = cast("Sequence[FileKind]", kinds)
+    with reading(sessions) as session:
+        tags = cast("files.Known", known)
+        found = files.look_up(session, wanted, asked, machine, given, tags)
+    return [read_found(one) for one in found["schedules"]]
+
+
+def text(sessions: Sessions, found: Found, kind: str) -> Text:
+    """A script or a kernel of what a look-up found; MissingError when it is gone."""
+    if found.result is None:
+        raise MissingError(f"no {kind} of {found.problem} is stored")
+    target, toolchain = found.result.target, found.result.toolchain
+    match = found.result.match.kind if found.result.match else "exact"
+    if kind == files.KERNEL:
+        from kernels.native.export.__main__ import export_result
+
+        tag = kernel_tag(kernel_source(found.result.document, target), identity())
+        return Text(export_result(found.result.document), tag, match, target, toolchain)
+    if kind == air_scripts.FLAVOR:
+        try:
+            made = air_scripts.make(sessions, identity(), found.key, target)
+        except NotFoundError as error:
+            raise MissingError(str(error)) from error
+        return Text(made.text, made.sha256, match, target, toolchain)
+    with reading(sessions) as session:
+        script = scripts.find_script(session, found.key, target, kind)
+    if script is None:
+        raise MissingError(f"no proven {kind} script of {found.problem} is stored")
+    tag = hashlib.sha256(script.text.encode()).hexdigest()
+    return Text(script.text, tag, match, target, toolchain)
