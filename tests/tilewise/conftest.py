@@ -1,11 +1,23 @@
 """The command line as users meet it: arguments in; exit code, stdout and stderr out."""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from search.records import TuneRequest
+from service.app import create_app
+from service.listening import listen
+from service.server import Server
+from service.settings import Settings
+from service.workers.job_run import run_job
+from tests.service import fakes
+from tests.service.processes import wait_until
+from tilewise.backends import local, local_search
 from tilewise.cli import main
 
 
@@ -42,3 +54,42 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dat
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+
+
+@pytest.fixture
+def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with a result, which nobody timed."""
+
+    def run(sessions: Any, held: Any, **options: Any) -> Any:
+        return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, **options)
+
+    monkeypatch.setattr(local_search, "run_job", run)
+    local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)
+    return database
+
+
+@pytest.fixture
+def served(tuned: str) -> Iterator[str]:
+    """A service on that database, with workers that fake their searches."""
+    arguments = ("--tuner=tests.service.fakes:tune", "--prover=tests.service.fakes:prove")
+    app = create_app(Settings(db=tuned), 1, worker_arguments=arguments)
+    server = Server(app, log_level="warning")
+    (listening,) = listen("127.0.0.1", 0)
+    with listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+
+        def answers() -> bool:
+            try:
+                return bool(httpx.get(f"{url}/v1/targets").json()["targets"])
+            except httpx.TransportError:
+                return False
+
+        wait_until(answers)
+        yield url
+        server.should_exit = True
+        thread.join(30)

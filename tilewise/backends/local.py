@@ -104,9 +104,12 @@ class LocalBackend(Backend):
     def look_up(
         self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
     ) -> "list[Found]":
-        """Look all of them up in this machine's database."""
-        from tilewise.backends.local_files import look_up
+        """Look all of them up in this machine's database; one that is not there has none."""
+        from tilewise.backends.local_files import look_up, nothing
 
+        with told():
+            if schema.is_absent(settings(self._url).db):
+                return nothing(problems, files)
         with self._stored() as sessions:
             return look_up(sessions, self._machine, problems, target, files, known)
 

@@ -40,6 +40,13 @@ def look_up(
     return [read_found(one) for one in found["schedules"]]
 
 
+def nothing(problems: Sequence[str], kinds: Sequence[str]) -> list[Found]:
+    """What a look-up says where nothing is stored."""
+    wanted = [parse_problem(problem) for problem in problems]
+    empty = {"schedule": None, "files": dict.fromkeys(kinds)}
+    return [read_found({"problem": one.canonical, "key": one.key, **empty}) for one in wanted]
+
+
 def text(sessions: Sessions, found: Found, kind: str) -> Text:
     """A script or a kernel of what a look-up found; MissingError when it is gone."""
     if found.result is None:

@@ -1,0 +1,341 @@
+"""`tilewise fetch` against a service and against a database: what lies there afterwards."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from kernels.problem import parse_problem
+from service.db import make_engine, models, writing
+from service.db.session import make_sessions
+from tests.tilewise.conftest import PROBLEM, Cli, Ran
+from tilewise.client import blocking
+from tilewise.fetch.lock import Lock
+
+ABSENT = "matmul:m=8,n=8,k=8,dtype=f32"
+NAME = "matmul_m64_n48_k32_f32"
+SCRIPT = f"{NAME}.cpu.mlir"
+
+
+class Place:
+    """A folder with its list and its lock file."""
+
+    def __init__(self, cli: Cli, path: Path, where: tuple[str, ...]) -> None:
+        self.cli, self.path, self.where = cli, path, where
+        self.list, self.folder, self.lock = (
+            path / "list.txt",
+            path / "scripts",
+            path / "tilewise.lock",
+        )
+        self.list.write_text(f"{PROBLEM}\n")
+
+    def fetch(self, *options: str) -> Ran:
+        return self.cli("fetch", str(self.list), "-o", str(self.folder), *self.where, *options)
+
+    def files(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in sorted(self.folder.iterdir())}
+
+    def entries(self) -> Any:
+        return Lock.parse(self.lock.read_text(), "lock").entries
+
+
+@pytest.fixture(params=["service", "database"])
+def place(
+    request: pytest.FixtureRequest, cli: Cli, tuned: str, served: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Place:  # fmt: skip
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
+    where = ("--server", served) if request.param == "service" else ("--db", tuned)
+    return Place(cli, tmp_path, where)
+
+
+def test_scripts_are_fetched_and_locked(place: Place, cli: Cli) -> None:
+    ran = place.fetch()
+    assert (ran.code, ran.out, ran.err) == (
+        0, "1 written, 0 unchanged, 0 removed, 0 missing\n", ""
+    )  # fmt: skip
+    script = cli("script", PROBLEM, *place.where).out
+    assert place.files() == {SCRIPT: script}
+    shown = json.loads(cli("show", PROBLEM, "--json", *place.where).out)
+    (entry,) = place.entries().values()
+    assert (entry.problem, entry.key, entry.kind) == (PROBLEM, shown["key"], "cpu")
+    assert (entry.target, entry.toolchain) == (shown["target"], shown["toolchain"])
+    assert entry.sha256 == shown["proof"]["sha256"] and entry.etag is None
+    assert entry.schedule == shown["proof"]["hash"]
+    assert entry.gflops == round(shown["proof"]["gflops"], 2) and len(entry.interval) == 2
+
+
+def test_what_is_unchanged_is_left_alone(place: Place) -> None:
+    place.fetch("--kernels")
+    before = {path: path.stat().st_mtime_ns for path in [*place.folder.iterdir(), place.lock]}
+    assert len(before) == 3
+    ran = place.fetch("--kernels")
+    assert ran.out == "0 written, 2 unchanged, 0 removed, 0 missing\n"
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_kernels_run_on_their_own(place: Place) -> None:
+    assert place.fetch("--kernels").code == 0
+    compile(place.files()[f"{NAME}.py"], "kernel", "exec")
+    kernel = place.entries()[f"{NAME}.py"]
+    assert kernel.kind == "kernel" and kernel.etag and kernel.etag != kernel.sha256
+
+
+def test_what_was_edited_or_lost_is_fetched_again(place: Place) -> None:
+    place.fetch()
+    whole, lock = place.files(), place.lock.read_text()
+    (place.folder / SCRIPT).write_text("edited")
+    assert place.fetch().out.startswith("1 written")
+    (place.folder / SCRIPT).unlink()
+    place.fetch()
+    assert place.files() == whole and place.lock.read_text() == lock
+
+
+def test_a_lost_lock_file_is_written_again(place: Place) -> None:
+    place.fetch()
+    lock = place.lock.read_text()
+    place.lock.unlink()
+    place.fetch()
+    assert place.lock.read_text() == lock
+
+
+def test_a_newer_speed_of_the_same_script_changes_nothing(place: Place, tuned: str) -> None:
+    place.fetch()
+    lock = place.lock.read_text()
+    sessions = make_sessions(make_engine(tuned))
+    with writing(sessions) as session:  # of another search, which found the same script again
+        session.query(models.Schedule).update({"elapsed_s": 99.0})
+    place.fetch()
+    assert place.lock.read_text() == lock
+
+
+def test_what_is_not_wanted_any_more_goes(place: Place) -> None:
+    place.fetch("--kernels")
+    (place.folder / "mine.txt").write_text("not of fetch")
+    ran = place.fetch()
+    assert ran.out == "0 written, 1 unchanged, 1 removed, 0 missing\n"
+    assert set(place.files()) == {SCRIPT, "mine.txt"}
+    assert list(place.entries()) == [SCRIPT]
+
+
+def test_what_is_not_stored_is_named_and_costs_no_other_file(place: Place) -> None:
+    place.list.write_text(f"{ABSENT}\n{PROBLEM}\n")
+    ran = place.fetch()
+    assert ran.code == 3 and ABSENT in ran.err and "--tune-missing" in ran.err
+    assert list(place.files()) == [SCRIPT] and list(place.entries()) == [SCRIPT]
+    told = json.loads(place.fetch("--json").out)["files"]
+    assert {(one["problem"], one["state"]) for one in told} == {
+        (ABSENT, "missing"), (PROBLEM, "unchanged")
+    }  # fmt: skip
+
+
+def test_what_is_missing_is_tuned(place: Place) -> None:
+    place.list.write_text(f"{ABSENT}\n{PROBLEM}\n")
+    ran = place.fetch("--tune-missing", "--trials", "3")
+    assert ran.code == 0, ran.err
+    assert "1/1 tunes" in ran.err and ABSENT in ran.err
+    assert set(place.entries()) == {SCRIPT, "matmul_m8_n8_k8_f32.cpu.mlir"}
+
+
+def test_frozen_changes_nothing_and_passes_where_all_agrees(place: Place) -> None:
+    place.fetch()
+    before = place.files(), place.lock.read_text()
+    ran = place.cli(
+        "fetch", str(place.list), "-o", str(place.folder), "--frozen",
+        "--server", "http://127.0.0.1:1",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, ""), "nobody is asked"
+    assert (place.files(), place.lock.read_text()) == before
+
+
+@pytest.mark.parametrize("change", ["edited", "deleted", "listed", "unlisted", "unlocked"])
+def test_frozen_fails_where_anything_differs(place: Place, change: str) -> None:
+    place.list.write_text(f"{PROBLEM}\n{ABSENT}\n")
+    place.fetch("--tune-missing", "--trials", "3")
+    script = place.folder / SCRIPT
+    if change == "edited":
+        script.write_text("edited")
+    elif change == "deleted":
+        script.unlink()
+    elif change == "listed":
+        place.list.write_text(f"{PROBLEM}\n{ABSENT}\nmatmul:m=9,n=9,k=9,dtype=f32\n")
+    elif change == "unlisted":
+        place.list.write_text(f"{ABSENT}\n")
+    else:
+        place.lock.unlink()
+    before = place.files(), place.lock.exists()
+    ran = place.fetch("--frozen")
+    assert ran.code == 3
+    named = "matmul_m9_n9_k9_f32" if change == "listed" else NAME
+    assert named in ran.err and "without --frozen mends" in ran.err
+    assert (place.files(), place.lock.exists()) == before
+    told = json.loads(place.fetch("--frozen", "--json").out)
+    assert told["frozen"] is False and told["differences"]
+
+
+def test_frozen_says_for_which_target_the_lock_is(place: Place) -> None:
+    place.fetch()
+    ran = place.fetch("--frozen", "--target", "cpu:elsewhere,threads=1")
+    assert ran.code == 3 and "not for cpu:elsewhere,threads=1" in ran.err
+
+
+def test_a_fresh_checkout_is_filled_from_the_cache_folder_without_a_network(place: Place) -> None:
+    place.fetch("--kernels")
+    before, lock = place.files(), place.lock.read_text()
+    for path in place.folder.iterdir():
+        path.unlink()
+    ran = place.cli(
+        "fetch", str(place.list), "-o", str(place.folder), "--frozen", "--kernels",
+        "--server", "http://127.0.0.1:1",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    assert (place.files(), place.lock.read_text()) == (before, lock)
+
+
+def test_a_fresh_machine_gets_the_locked_texts_from_the_store(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place.fetch("--kernels")
+    before = place.files()
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
+    for path in place.folder.iterdir():
+        path.unlink()
+    assert place.fetch("--frozen", "--kernels").code == 0
+    assert place.files() == before
+
+
+def test_another_text_than_the_locked_one_is_never_taken(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place.fetch()
+    text = place.lock.read_text()
+    (entry,) = place.entries().values()
+    place.lock.write_text(text.replace(entry.sha256, "f" * 64))
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
+    (place.folder / SCRIPT).unlink()
+    ran = place.fetch("--frozen")
+    assert ran.code == 3 and "the store has another text or none" in ran.err
+    assert place.files() == {}
+
+
+def test_what_newer_schedules_would_gain(place: Place) -> None:
+    place.list.write_text(f"{PROBLEM}\n{ABSENT}\n")
+    place.fetch()
+    text = place.lock.read_text()
+    before = place.files(), text
+    assert "0 of 2 files would be faster" in place.fetch("--check").out
+    (entry,) = place.entries().values()
+    speed = f"gflops = {entry.gflops}"
+    slow = text.replace(speed, "gflops = 1.0").replace(entry.sha256, "0" * 64)
+    slow = slow.replace(f"interval = [{entry.interval[0]}, {entry.interval[1]}]",
+                        "interval = [0.9, 1.1]")  # fmt: skip
+    place.lock.write_text(slow)
+    ran = place.fetch("--check")
+    assert ran.code == 0 and "faster" in ran.out and "1 of 2 files would be faster" in ran.out
+    rows = json.loads(place.fetch("--check", "--json").out)["files"]
+    found = {row["problem"]: row["verdict"] for row in rows}
+    assert found == {PROBLEM: "faster", ABSENT: "not stored"}
+    assert place.files() == before[0] and place.lock.read_text() == slow
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--frozen", "--check"), "--frozen and --check contradict"),
+        (("--frozen", "--tune-missing"), "contradict"),
+        (("--target", "gpu:x"), "target"),
+        (("--trials", "0", "--tune-missing"), "trials"),
+        (("--lock", "/nowhere/at/all/x.lock"), "there is no folder"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(place: Place, options: tuple[str, ...], said: str) -> None:
+    place.list.write_text(f"{ABSENT}\n")
+    ran = place.fetch(*options)
+    assert ran.code == 2 and said in ran.err and len(ran.err.splitlines()) <= 2
+
+
+def test_a_list_that_cannot_be_read_is_refused(place: Place) -> None:
+    place.list.write_text("gemm\n")
+    ran = place.fetch()
+    assert ran.code == 2 and "line 1" in ran.err
+    place.list.unlink()
+    assert place.fetch().code == 2
+
+
+def test_a_folder_that_is_a_file_is_refused(place: Place) -> None:
+    place.folder.write_text("")
+    assert place.fetch().code == 2
+
+
+def test_an_unchanged_folder_costs_one_request(
+    cli: Cli, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(cli, tmp_path, ("--server", served))
+    place.fetch("--kernels")
+    asked: list[str] = []
+    send = httpx.Client.request
+
+    def noted(self: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
+        asked.append(f"{method} {url}")
+        return send(self, method, url, **options)
+
+    monkeypatch.setattr(blocking.httpx.Client, "request", noted)
+    assert place.fetch("--kernels").code == 0
+    assert asked == ["POST /v1/schedules/lookup"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_fetch_that_is_killed_leaves_nothing_half_done(
+    served: str, tuned: str, tmp_path: Path, cli: Cli, seed: int
+) -> None:
+    """A short form of `benchmarks.serving.fetching`, which kills a hundred times."""
+    place = Place(cli, tmp_path, ("--server", served))
+    place.fetch("--kernels")
+    whole, lock = place.files(), place.lock.read_text()
+    for path in [*place.folder.iterdir(), place.lock]:
+        path.unlink()
+    command = [sys.executable, "-m", "tilewise", "fetch", str(place.list), "-o",
+               str(place.folder), "--kernels", *place.where]  # fmt: skip
+    fetching = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while seed and len(list(place.folder.glob("*"))) < min(seed, 2) and fetching.poll() is None:
+        assert time.monotonic() < deadline
+    os.kill(fetching.pid, signal.SIGKILL)
+    fetching.wait()
+    for name, text in place.files().items() if place.folder.exists() else ():
+        assert name.startswith(".tilewise-") or whole[name] == text
+    assert not place.lock.exists() or place.lock.read_text() == lock
+    assert place.fetch("--kernels").code == 0
+    assert (place.files(), place.lock.read_text()) == (whole, lock)
+
+
+def test_where_there_is_no_database_nothing_is_stored(cli: Cli, tmp_path: Path) -> None:
+    database = tmp_path / "none.db"
+    place = Place(cli, tmp_path, ("--db", f"sqlite:///{database}"))
+    ran = place.fetch()
+    assert ran.code == 3 and "no schedule is stored" in ran.err
+    assert not database.exists()
+
+
+def test_two_fetches_at_once_do_no_harm(served: str, tmp_path: Path, cli: Cli) -> None:
+    place = Place(cli, tmp_path, ("--server", served))
+    command = [sys.executable, "-m", "tilewise", "fetch", str(place.list), "-o",
+               str(place.folder), "--kernels", *place.where]  # fmt: skip
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    said = sorted((one.communicate()[0] or b"").decode() for one in both)
+    assert [one.returncode for one in both] == [0, 0]
+    assert [text.partition(",")[0] for text in said] == ["0 written", "2 written"]
+    assert place.fetch("--frozen", "--kernels").code == 0
+
+
+def test_the_key_of_a_problem_is_that_of_its_canonical_string(place: Place) -> None:
+    place.fetch()
+    (entry,) = place.entries().values()
+    assert entry.key == parse_problem(PROBLEM).key

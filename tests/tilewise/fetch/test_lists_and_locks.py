@@ -1,0 +1,156 @@
+"""What a list, a file's name and a lock file say; nothing is fetched."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.problem import parse_problem
+from tilewise.errors import BadInputError
+from tilewise.fetch.lock import Entry, Lock
+from tilewise.fetch.names import file_name
+from tilewise.fetch.problems import read_problems
+
+ONE = "matmul:m=64,n=48,k=32,dtype=f32"
+TWO = "conv2d:n=1,h=8,w=8,ci=4,co=4,kh=3,kw=3,dtype=f32,bias,epilogue=relu"
+
+
+def test_a_list_has_a_problem_a_line():
+    text = f"# models\n\n{ONE}  # the first\n  {TWO}\nmatmul: k=32, n=48, m=64, dtype=f32\n"
+    assert [p.canonical for p in read_problems("x.txt", text)] == [
+        ONE,
+        parse_problem(TWO).canonical,
+    ]
+
+
+def test_every_bad_line_is_named():
+    with pytest.raises(BadInputError) as caught:
+        read_problems("x.txt", f"{ONE}\ngemm:m=1\n{TWO}\nmatmul:m=0,n=1,k=1,dtype=f32\n")
+    said = str(caught.value)
+    assert "x.txt: line 2:" in said and "line 4:" in said and "line 3" not in said
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n\n"])
+def test_a_list_of_nothing_is_refused(text):
+    with pytest.raises(BadInputError, match="names no problem"):
+        read_problems("x.txt", text)
+
+
+def test_a_suite_is_a_list(tmp_path: Path):
+    path = tmp_path / "suite.json"
+    path.write_text(json.dumps({"name": "s", "problems": [{"problem": ONE}, ONE]}))
+    try:
+        found = read_problems(str(path), path.read_text())
+    except BadInputError:
+        path.write_text(json.dumps({"name": "s", "problems": [ONE, TWO]}))
+        found = read_problems(str(path), path.read_text())
+    assert ONE in [p.canonical for p in found]
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "name"),
+    [
+        (ONE, "cpu", "matmul_m64_n48_k32_f32.cpu.mlir"),
+        (ONE, "kernel", "matmul_m64_n48_k32_f32.py"),
+        (TWO, "air", "conv2d_n1_h8_w8_ci4_co4_kh3_kw3_f32_bias_relu.air.mlir"),
+        ("matmul:m=4,n=4,k=4,dtype=i8,transpose_b,init=accumulate,weights=constant", "cpu",
+         "matmul_m4_n4_k4_i8_transpose_b_accumulate_constant.cpu.mlir"),
+    ],
+)  # fmt: skip
+def test_names_can_be_read(problem, kind, name):
+    assert file_name(parse_problem(problem), kind) == name
+
+
+NUMBERS = st.integers(1, 2**20)
+
+
+@given(
+    st.lists(
+        st.builds(
+            "matmul:batch={},m={},n={},k={},dtype={}{}{}".format,
+            *([NUMBERS] * 4),
+            st.sampled_from(["f32", "i8", "bf16"]),
+            st.sampled_from(["", ",transpose_a", ",transpose_b", ",transpose_a,transpose_b"]),
+            st.sampled_from(["", ",bias", ",epilogue=relu", ",bias,epilogue=relu"]),
+        ),
+        min_size=2,
+        max_size=30,
+    )
+)
+def test_names_are_safe_and_each_for_one_problem(texts):
+    problems = {parse_problem(text) for text in texts}
+    names = {file_name(problem, "cpu") for problem in problems}
+    assert len(names) == len(problems)
+    for name in names:
+        assert len(name.encode()) <= 120
+        assert all(c.isalnum() or c in "._-" for c in name) and name[0].isalnum()
+
+
+def test_a_name_that_would_be_too_long_ends_with_a_piece_of_the_key():
+    big = ",".join(f"{k}={10**9 + i}" for i, k in enumerate(("n", "h", "w", "ci", "co")))
+    problem = parse_problem(
+        f"conv2d:{big},kh=3,kw=3,stride=2,dilation=2,pad=1,layout=nchw_fchw,dtype=bf16,bias,"
+        "epilogue=relu,weights=constant"
+    )
+    name = file_name(problem, "cpu")
+    assert name.endswith(f"_{problem.key[:12]}.cpu.mlir") and len(name) < 120
+
+
+def entry(path="b.cpu.mlir", **changes):
+    values = {
+        "path": path, "problem": ONE, "key": "k", "kind": "cpu", "target": "cpu:x,threads=1",
+        "toolchain": 'a "quoted" one, 2.0', "schedule": "s", "sha256": "0" * 64, "gflops": 12.5,
+        "interval": (12.0, 13.0),
+    }  # fmt: skip
+    return Entry(**{**values, **changes})
+
+
+def test_a_lock_file_comes_back_as_it_was():
+    lock = Lock.of([entry(), entry("a.py", etag="e", kind="kernel"), entry("c", match="toolchain")])
+    text = lock.render()
+    assert Lock.parse(text, "x") == lock
+    assert Lock.parse(text, "x").render() == text
+    assert list(lock.entries) == ["a.py", "b.cpu.mlir", "c"], "sorted, whatever the list's order"
+
+
+@given(st.text(max_size=40), st.floats(0.01, 1e6))
+def test_any_text_comes_back(text, speed):
+    if any(ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 or ord(c) == 127 for c in text):
+        return
+    lock = Lock.of([entry(problem=text, gflops=speed)])
+    assert Lock.parse(lock.render(), "x") == lock
+
+
+def test_a_diff_of_one_change_is_small():
+    before = Lock.of([entry(f"f{i}") for i in range(50)])
+    after = Lock.of([*before.entries.values(), entry("f7", sha256="1" * 64, gflops=13.0)])
+    old, new = before.render().splitlines(), after.render().splitlines()
+    assert len(old) == len(new)
+    assert sum(a != b for a, b in zip(old, new, strict=True)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no lock file"),
+        ("version = 2\n", "version=2 is not one that this tilewise reads, 1"),
+        ("", "version=None"),
+        ('version = "1"\n', "version='1'"),
+        ("version = 1\n<<<<<<< ours\n", "it holds a merge's marks"),
+        ("version = 1\n[[file]]\npath = 'x'\n", "Entry has no key, kind"),
+        ("version = 1\nfile = 3\n", "is no lock file"),
+        ("version = 1\nfile = [3]\n", "is no lock file"),
+    ],
+)
+def test_what_is_no_lock_file(text, said):
+    with pytest.raises(BadInputError) as caught:
+        Lock.parse(text, "tilewise.lock")
+    assert said in str(caught.value) and "tilewise.lock" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", ".hidden", "", "a/b", "."])
+def test_no_lock_file_leads_out_of_its_folder(path):
+    with pytest.raises(BadInputError, match="is no file's name"):
+        Lock.parse(Lock.of([entry(path)]).render(), "x")

@@ -1,0 +1,171 @@
+"""`tilewise fetch`: scripts and kernels for a list of problems, with a lock file for builds."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernels.errors import KernelsError
+from kernels.problem import Problem
+from search.records import TuneRequest
+from tilewise.backends.base import Backend
+from tilewise.cli.command import Command
+from tilewise.cli.files import read_text, require_file
+from tilewise.cli.options import add_db, add_server, backend_of
+from tilewise.cli.progress import progress
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.fetch import frozen, gains
+from tilewise.fetch.folder import Folder, write_whole
+from tilewise.fetch.lock import Lock
+from tilewise.fetch.names import KERNEL
+from tilewise.fetch.problems import read_problems
+from tilewise.fetch.update import Outcome, Update, Wanted
+
+FLAVORS = ("cpu", "air")
+LOCK_NAME = "tilewise.lock"
+
+
+def fetch(options: argparse.Namespace) -> None:
+    """Fetch the scripts of a list of problems, and write down which they are."""
+    _refuse_contradictions(options)
+    wanted = _wanted(options)
+    folder = Folder(Path(options.output))
+    place = _lock_place(options, folder)
+    lock = _read_lock(place)
+    if options.frozen:
+        _hold(options, folder, lock, wanted)
+    elif options.check:
+        _check(options, lock, wanted)
+    else:
+        _update(options, folder, place, wanted)
+
+
+def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wanted) -> None:
+    if not place.parent.is_dir():
+        raise BadInputError(f"cannot write {place}: there is no folder {place.parent}")
+    with backend_of(options, options.began) as backend, folder.taken():
+        lock = _read_lock(place)  # as whoever had the folder before has left it
+        update = Update.of(backend, folder, lock, wanted)
+        if options.tune_missing:
+            _tune(backend, update.missing(), wanted.target, TuneRequest(options.trials))
+        made = update.run(_ignore)
+        text = made.render()
+        if not place.exists() or place.read_text(encoding="utf-8") != text:
+            write_whole(place, text)
+    _report(options, place, update.outcomes)
+
+
+def _tune(backend: Backend, missing: Sequence[Problem], target: str, request: TuneRequest) -> None:
+    """Search for what is not stored; a search that fails costs no other problem."""
+    for problem in missing:
+        backend.submit(problem.canonical, target, request)
+    for number, problem in enumerate(missing, 1):
+        sys.stderr.write(f"tilewise: {number}/{len(missing)} tunes {problem}\n")
+        try:
+            with progress(request.trials) as watcher:
+                backend.tune(problem.canonical, target, request, watcher, watcher.phase)
+        except BadInputError:
+            raise
+        except (KernelsError, TilewiseError) as error:
+            sys.stderr.write(f"tilewise: {problem}: {error}\n")
+
+
+def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wanted) -> None:
+    found = frozen.differences(folder, lock, wanted)
+    is_fresh = folder.is_empty and lock.entries
+    if is_fresh and all(one.reason == "is not in the folder" for one in found):
+        found = frozen.restore(folder, lock, None)
+        if found:
+            with backend_of(options, options.began) as backend:
+                found = frozen.restore(folder, lock, backend)
+    if options.json:
+        told = [{"path": one.path, "reason": one.reason} for one in found]
+        sys.stdout.write(json.dumps({"frozen": not found, "differences": told}, indent=2) + "\n")
+    if found:
+        for one in found:
+            sys.stderr.write(f"tilewise: {one.path}: {one.reason}\n")
+        raise MissingError(
+            f"{len(found)} differences between folder, lock file and list; "
+            "tilewise fetch without --frozen mends them"
+        )
+
+
+def _check(options: argparse.Namespace, lock: Lock, wanted: Wanted) -> None:
+    with backend_of(options, options.began) as backend:
+        rows = gains.gains(backend, lock, wanted)
+    told = json.dumps({"files": [row.to_json() for row in rows]}, indent=2) + "\n"
+    sys.stdout.write(told if options.json else gains.table(rows))
+
+
+def _report(options: argparse.Namespace, place: Path, outcomes: Sequence[Outcome]) -> None:
+    missing = [one for one in outcomes if one.state == "missing"]
+    if options.json:
+        told = {"lock": str(place), "files": [one.to_json() for one in outcomes]}
+        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    else:
+        counts = {state: sum(one.state == state for one in outcomes)
+                  for state in ("written", "unchanged", "removed", "missing")}  # fmt: skip
+        sys.stdout.write(", ".join(f"{number} {state}" for state, number in counts.items()) + "\n")
+    if missing:
+        for one in missing:
+            sys.stderr.write(f"tilewise: {one.problem}: {one.reason}\n")
+        raise MissingError(f"{len(missing)} files are not stored; --tune-missing makes them")
+
+
+def _wanted(options: argparse.Namespace) -> Wanted:
+    require_file(options.problems)
+    problems = read_problems(options.problems, read_text(options.problems))
+    kinds = dict.fromkeys(options.flavor or ["cpu"])
+    return Wanted(problems, [*kinds, *([KERNEL] if options.kernels else [])], options.target)
+
+
+def _lock_place(options: argparse.Namespace, folder: Folder) -> Path:
+    return Path(options.lock) if options.lock else folder.path.absolute().parent / LOCK_NAME
+
+
+def _read_lock(place: Path) -> Lock:
+    if not place.exists():
+        return Lock.of(())
+    return Lock.parse(read_text(str(place)), str(place))
+
+
+def _refuse_contradictions(options: argparse.Namespace) -> None:
+    given = [name for name in ("frozen", "check", "tune_missing") if getattr(options, name)]
+    if len(given) > 1:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise BadInputError(f"{flags} contradict each other; give one of them")
+
+
+def _ignore(_done: int, _all: int) -> None: ...
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What can be typed after `tilewise fetch`."""
+    parser.add_argument(
+        "problems", metavar="PROBLEMS.txt", help="a problem a line, # comments; or a suite's JSON"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", required=True, help="the folder, which fetch looks after"
+    )
+    parser.add_argument("--lock", metavar="FILE", help=f"default: {LOCK_NAME} beside DIR")
+    parser.add_argument("--target", default="host", metavar="T", help="default: host")
+    parser.add_argument(
+        "--flavor", choices=FLAVORS, action="append", help="of scripts, once or more; default: cpu"
+    )
+    parser.add_argument("--kernels", action="store_true", help="Numba kernels as well")
+    parser.add_argument(
+        "--frozen", action="store_true", help="change nothing; fail unless folder and lock match"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="say what newer schedules would gain; change nothing"
+    )
+    parser.add_argument("--tune-missing", action="store_true", help="search for what is missing")
+    parser.add_argument(
+        "--trials", type=int, default=64, metavar="N", help="of those searches; default: 64"
+    )
+    add_db(parser)
+    add_server(parser)
+
+
+COMMANDS = (Command("fetch", fetch, add_options),)

@@ -1,0 +1,4 @@
+"""A folder of scripts and kernels for a list of problems, held to a lock file.
+
+Face: `read_problems`, `Lock`, `Folder`, `fetch`, `frozen`, `gains`.
+"""

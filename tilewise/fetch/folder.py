@@ -1,0 +1,137 @@
+"""The folder on disk: what is in it, and files that appear whole or not at all."""
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.errors import CacheError
+from kernels.system.cache_folder import require_cache_dir
+from tilewise.errors import BadInputError, TilewiseError
+
+PREFIX, SUFFIX = ".tilewise-", ".tmp"
+KEPT = "fetched"
+
+
+def sha256(text: str) -> str:
+    """Of the text in UTF-8, hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where fetched files lie.
+
+    Attributes:
+        path: of the folder; it need not be there yet.
+    """
+
+    path: Path
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """The folder, made if need be, to this process alone, and without what a kill has left.
+
+        Raises:
+            BadInputError: there can be no such folder.
+        """
+        with _told(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            for left in self.path.glob(f"{PREFIX}*{SUFFIX}"):
+                left.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(handle)
+
+    def digest(self, name: str) -> str | None:
+        """SHA-256 of a file, hex; None where there is none."""
+        try:
+            return hashlib.sha256((self.path / name).read_bytes()).hexdigest()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BadInputError(f"cannot read {self.path / name}: {error.strerror}") from error
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is there, or not even the folder."""
+        try:
+            return not any(self.path.iterdir())
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            raise BadInputError(f"cannot read {self.path}: {error.strerror}") from error
+
+    def write(self, name: str, text: str) -> None:
+        """Put a file in place, whole."""
+        write_whole(self.path / name, text)
+
+    def remove(self, name: str) -> None:
+        """Take a file away."""
+        with _told(self.path / name):
+            (self.path / name).unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Put a file in place of what was there; whoever reads meanwhile sees the one or the other.
+
+    Raises:
+        BadInputError, TilewiseError: it cannot be written.
+    """
+    with _told(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=PREFIX, suffix=SUFFIX)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o666 & ~_umask())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def keep(text: str) -> None:
+    """Keep a text in the cache folder under its SHA-256, for builds without a network."""
+    with suppress(CacheError, OSError, TilewiseError):
+        folder = require_cache_dir() / KEPT
+        folder.mkdir(exist_ok=True)
+        path = folder / sha256(text)
+        if not path.exists():
+            write_whole(path, text)
+
+
+def kept(digest: str) -> str | None:
+    """The text of this SHA-256 from the cache folder, if it is there and whole."""
+    try:
+        text = (require_cache_dir() / KEPT / digest).read_text(encoding="utf-8")
+    except (CacheError, OSError, UnicodeDecodeError):
+        return None
+    return text if sha256(text) == digest else None
+
+
+def _umask() -> int:
+    """What a new file's rights lack; a temporary file has less than those of others."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, FileExistsError, PermissionError) as error:
+        raise BadInputError(f"cannot write {path}: {error.strerror}") from error
+    except OSError as error:
+        raise TilewiseError(f"cannot write {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise BadInputError(f"{str(path)!r} cannot be the name of a file") from error

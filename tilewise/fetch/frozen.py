@@ -1,0 +1,111 @@
+"""Holding a build to its lock file, which nothing here changes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernels.target import parse_target
+from tilewise.backends.base import Backend
+from tilewise.errors import MissingError
+from tilewise.fetch.folder import Folder, keep, kept, sha256
+from tilewise.fetch.lock import Entry, Lock
+from tilewise.fetch.update import Wanted
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is not as the lock file says.
+
+    Attributes:
+        path: of a file in the folder.
+        reason: what is wrong with it.
+    """
+
+    path: str
+    reason: str
+
+
+def differences(folder: Folder, lock: Lock, wanted: Wanted) -> list[Difference]:
+    """Where folder, lock file and list do not agree; nothing is asked of anybody."""
+    return [*_of_the_list(lock, wanted), *_of_the_folder(folder, lock)]
+
+
+def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[Difference]:
+    """Fill a folder that is empty with the locked texts, and no others.
+
+    They come from the cache folder; what it lacks is asked of the store, whose text has to be the
+    locked one.
+
+    Args:
+        folder: it is filled whole, or left as it is.
+        lock: what goes there.
+        backend: the store; None where there is none.
+
+    Returns:
+        The files that are not to be had as they are locked.
+    """
+    texts, lacking = dict[str, str](), list[Entry]()
+    for entry in lock.entries.values():
+        text = kept(entry.sha256)
+        if text is None:
+            lacking.append(entry)
+        else:
+            texts[entry.path] = text
+    if lacking and backend is not None:
+        texts |= dict(_stored(lacking, backend))
+    gone = [entry for entry in lacking if entry.path not in texts]
+    if gone:
+        why = "is in no cache folder, and the store has another text or none"
+        return [Difference(entry.path, f"{entry.problem}: {why}") for entry in gone]
+    with folder.taken():
+        for path, text in texts.items():
+            folder.write(path, text)
+    return []
+
+
+def _stored(entries: Sequence[Entry], backend: Backend) -> Iterator[tuple[str, str]]:
+    """The locked texts that the store still has."""
+    for target in {entry.target for entry in entries}:
+        of_target = [entry for entry in entries if entry.target == target]
+        kinds = sorted({entry.kind for entry in of_target})
+        problems = sorted({entry.problem for entry in of_target})
+        answers = backend.look_up(problems, target, kinds, {})
+        found = dict(zip(problems, answers, strict=True))
+        for entry in of_target:
+            file = found[entry.problem].files.get(entry.kind)
+            if file is None or file.etag not in (None, entry.tag):
+                continue
+            try:
+                text = backend.text(found[entry.problem], entry.kind).text or ""
+            except MissingError:
+                continue
+            if sha256(text) == entry.sha256:
+                keep(text)
+                yield entry.path, text
+
+
+def _of_the_list(lock: Lock, wanted: Wanted) -> Iterator[Difference]:
+    paths = wanted.paths()
+    for path, (problem, _) in paths.items():
+        if path not in lock.entries:
+            yield Difference(path, f"{problem} is not in the lock file")
+    target = _canonical(wanted.target)
+    for path, entry in lock.entries.items():
+        if path not in paths:
+            yield Difference(path, f"{entry.problem} is locked, and not in the list")
+        elif target is not None and entry.target != target:
+            yield Difference(path, f"is locked for {entry.target}, not for {target}")
+
+
+def _canonical(target: str) -> str | None:
+    """The target that a lock file has to be for; None for `host`, which is whoever it was."""
+    name, threads = parse_target(target)
+    return None if name == "host" else f"cpu:{name},threads={threads}"
+
+
+def _of_the_folder(folder: Folder, lock: Lock) -> Iterator[Difference]:
+    for path, entry in lock.entries.items():
+        found = folder.digest(path)
+        if found is None:
+            yield Difference(path, "is not in the folder")
+        elif found != entry.sha256:
+            yield Difference(path, f"has sha256 {found[:12]}, not the locked {entry.sha256[:12]}")

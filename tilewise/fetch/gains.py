@@ -1,0 +1,110 @@
+"""What the schedules that are stored now would gain over the locked ones."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from tilewise.backends.base import Backend, Json
+from tilewise.fetch.lock import Entry, Lock
+from tilewise.fetch.names import KERNEL
+from tilewise.fetch.update import Wanted
+
+if TYPE_CHECKING:  # it loads httpx
+    from tilewise.client.results import Found
+
+Interval = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A locked file beside what is stored.
+
+    Attributes:
+        locked, stored: speeds in GFLOP/s; None where there is none.
+        gain: stored over locked, less 1; None where one of them lacks.
+        verdict: `same`, `faster`, `slower`, `within noise` where the intervals overlap,
+            `not locked` or `not stored`.
+    """
+
+    path: str
+    problem: str
+    kind: str
+    locked: float | None
+    stored: float | None
+    gain: float | None
+    verdict: str
+
+    def to_json(self) -> Json:
+        """As the command prints it."""
+        return asdict(self)
+
+
+def gains(backend: Backend, lock: Lock, wanted: Wanted) -> list[Gain]:
+    """A row for each wanted file; nothing is changed."""
+    texts = [problem.canonical for problem in wanted.problems]
+    found = backend.look_up(texts, wanted.target, wanted.kinds, {})
+    of = dict(zip((problem.key for problem in wanted.problems), found, strict=True))
+    return [
+        _gain(path, kind, lock.entries.get(path), of[problem.key])
+        for path, (problem, kind) in wanted.paths().items()
+    ]
+
+
+def table(rows: list[Gain]) -> str:
+    """The rows for people, and what they come to."""
+    lines = list(_lines(rows))
+    better = sum(row.verdict == "faster" for row in rows)
+    lines.append(f"{better} of {len(rows)} files would be faster")
+    return "\n".join(lines) + "\n"
+
+
+def _lines(rows: list[Gain]) -> Iterator[str]:
+    width = max(len(row.path) for row in rows)
+    for row in rows:
+        if row.verdict == "same":
+            continue
+        speeds = f"{_speed(row.locked):>8} -> {_speed(row.stored):>8}"
+        change = "" if row.gain is None else f"  {row.gain:+7.1%}"
+        yield f"{row.path:<{width}}  {speeds}{change}  {row.verdict}"
+
+
+def _speed(gflops: float | None) -> str:
+    return "-" if gflops is None else f"{gflops:.1f}"
+
+
+def _gain(path: str, kind: str, entry: Entry | None, found: "Found") -> Gain:
+    stored, interval = _speed_of(found, kind)
+    locked = None if entry is None else entry.gflops
+    gain = stored / locked - 1 if stored and locked else None
+    verdict = _verdict(entry, found, kind, interval, gain)
+    return Gain(path, found.problem, kind, locked, stored, gain, verdict)
+
+
+def _verdict(
+    entry: Entry | None, found: "Found", kind: str, interval: Interval | None, gain: float | None
+) -> str:
+    file = found.files.get(kind)
+    if found.result is None or file is None:
+        return "not stored"
+    if entry is None:
+        return "not locked"
+    if file.etag == entry.tag:
+        return "same"
+    if gain is None or _overlap(entry.interval, interval):
+        return "within noise"
+    return "faster" if gain > 0 else "slower"
+
+
+def _speed_of(found: "Found", kind: str) -> tuple[float | None, Interval | None]:
+    if found.result is None:
+        return None, None
+    if kind == KERNEL:
+        return found.result.best.gflops, found.result.best.interval
+    proof = found.result.proof
+    return (None, None) if proof is None else (proof.gflops, proof.interval)
+
+
+def _overlap(first: Interval | None, second: Interval | None) -> bool:
+    if not first or not second:
+        return True
+    return first[0] <= second[-1] and second[0] <= first[-1]

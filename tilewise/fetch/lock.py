@@ -1,0 +1,123 @@
+"""The lock file: which text of which schedule each file of a folder is.
+
+It is TOML, a block a file, sorted by the names of the files, without anything that changes by
+itself, so that a diff shows what a newer schedule has changed and nothing else.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import PurePath
+
+from kernels.system.typed_json import from_json
+from tilewise.errors import BadInputError
+
+VERSION = 1
+HEAD = """\
+# Written by `tilewise fetch`; commit it. `tilewise fetch --frozen` holds a build to it.
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file.
+
+    Attributes:
+        path: its name in the folder.
+        problem, key: what it computes.
+        kind: the flavor of a script, or `kernel`.
+        target, toolchain: what its schedule was found for, and with.
+        schedule: hash of the schedule that it spells.
+        sha256: of its text in UTF-8.
+        gflops, interval: its speed in GFLOP/s with the 95% interval, where it was timed.
+        etag: the service's name of the text, where that is not its sha256.
+        match: how near the schedule is to the target, where that is not `exact`.
+    """
+
+    path: str
+    problem: str
+    key: str
+    kind: str
+    target: str
+    toolchain: str
+    schedule: str
+    sha256: str
+    gflops: float | None = None
+    interval: tuple[float, ...] | None = None
+    etag: str | None = None
+    match: str | None = None
+
+    @property
+    def tag(self) -> str:
+        """What the service calls the text."""
+        return self.etag or self.sha256
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The files of a folder.
+
+    Attributes:
+        entries: by the names of the files, sorted.
+    """
+
+    entries: dict[str, Entry]
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> "Lock":
+        """The lock of some files."""
+        found = {entry.path: entry for entry in entries}
+        return cls({path: found[path] for path in sorted(found)})
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> "Lock":
+        """What `render` has written.
+
+        Args:
+            text: of the file.
+            name: of the file, for messages.
+
+        Raises:
+            BadInputError: it is no lock file, or one of a newer version.
+        """
+        try:
+            found = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            hint = "; it holds a merge's marks" if "<<<<<<<" in text else ""
+            raise BadInputError(f"{name} is no lock file: {error}{hint}") from error
+        version = found.get("version")
+        if not isinstance(version, int) or not 1 <= version <= VERSION:
+            raise BadInputError(
+                f"{name}: version={version!r} is not one that this tilewise reads, {VERSION}; "
+                "install a newer one, or delete the file and fetch again"
+            )
+        try:
+            entries = [from_json(Entry, one, tolerant=True) for one in found.get("file", [])]
+        except (ValueError, TypeError) as error:
+            raise BadInputError(f"{name} is no lock file: {error}") from error
+        for entry in entries:
+            if PurePath(entry.path).name != entry.path or not entry.path[:1].isalnum():
+                raise BadInputError(
+                    f"{name} is no lock file: path {entry.path!r} is no file's name"
+                )
+        return cls.of(entries)
+
+    def render(self) -> str:
+        """The text of the lock file."""
+        blocks = [HEAD, f"version = {VERSION}\n", *map(_block, self.entries.values())]
+        return "\n".join(blocks)
+
+
+def _block(entry: Entry) -> str:
+    lines = ["[[file]]"]
+    for field in fields(Entry):
+        value = getattr(entry, field.name)
+        if value is not None:
+            lines.append(f"{field.name} = {_value(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: str | float | tuple[float, ...]) -> str:
+    """As TOML writes it, which for these is as JSON does."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

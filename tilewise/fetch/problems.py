@@ -1,0 +1,49 @@
+"""Lists of problems: a line each, or the JSON of a suite."""
+
+from pathlib import Path
+
+from kernels.errors import KernelsError
+from kernels.problem import Problem, parse_problem
+from tilewise.bench import SuiteError, read_suite
+from tilewise.errors import BadInputError
+
+MOST_TOLD = 5  # bad lines that one message names
+
+
+def read_problems(path: str, text: str) -> list[Problem]:
+    """The problems of a file, each once, in its order.
+
+    Args:
+        path: of the file; a suite's ends in `.json`.
+        text: what is in it. A line holds one problem; what follows a `#` is a comment.
+
+    Raises:
+        BadInputError: a line is no problem, or there is none; the message names the lines.
+    """
+    found = _suite(path) if path.endswith(".json") else _lines(path, text)
+    if not found:
+        raise BadInputError(f"{path} names no problem; write one a line")
+    return list({problem.key: problem for problem in found}.values())
+
+
+def _suite(path: str) -> list[Problem]:
+    try:
+        return [entry.problem for entry in read_suite(Path(path)).entries]
+    except SuiteError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _lines(path: str, text: str) -> list[Problem]:
+    found, bad = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        wanted = line.partition("#")[0].strip()
+        if not wanted:
+            continue
+        try:
+            found.append(parse_problem(wanted))
+        except KernelsError as error:
+            bad.append(f"line {number}: {error}")
+    if bad:
+        more = f"; and {len(bad) - MOST_TOLD} more lines" if len(bad) > MOST_TOLD else ""
+        raise BadInputError(f"{path}: {'; '.join(bad[:MOST_TOLD])}{more}")
+    return found

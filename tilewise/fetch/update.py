@@ -1,0 +1,205 @@
+"""Bringing a folder and its lock file up to what is stored."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from kernels.problem import Problem
+from tilewise.backends.base import Backend, Json
+from tilewise.errors import TilewiseError
+from tilewise.fetch.folder import Folder, keep, sha256
+from tilewise.fetch.lock import Entry, Lock
+from tilewise.fetch.names import KERNEL, file_name
+
+if TYPE_CHECKING:  # it loads httpx
+    from tilewise.client.results import Found, Text
+
+State = Literal["unchanged", "written", "removed", "missing"]
+OnFile = Callable[[int, int], None]
+"""Told of how many problems have been seen to, and of how many there are."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a folder is to hold.
+
+    Attributes:
+        problems: each once.
+        kinds: flavors of scripts, and `kernel`.
+        target: as it was given.
+    """
+
+    problems: Sequence[Problem]
+    kinds: Sequence[str]
+    target: str
+
+    def paths(self) -> dict[str, tuple[Problem, str]]:
+        """The problem and the kind of each file, by its name."""
+        return {file_name(one, kind): (one, kind) for one in self.problems for kind in self.kinds}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one file.
+
+    Attributes:
+        path: its name.
+        state: `removed` files were of problems that are not wanted any more.
+        reason: why it is missing.
+    """
+
+    path: str
+    problem: str
+    kind: str
+    state: State
+    reason: str = ""
+
+    def to_json(self) -> Json:
+        """As the command prints it."""
+        return asdict(self)
+
+
+@dataclass
+class Update:
+    """One run of `fetch`.
+
+    Attributes:
+        backend: where the texts come from.
+        folder: where they go.
+        lock: what is there, as it was written down.
+        wanted: what is to be there.
+        entries: those of the lock that will be.
+        outcomes: what became of each file.
+    """
+
+    backend: Backend
+    folder: Folder
+    lock: Lock
+    wanted: Wanted
+    entries: dict[str, Entry]
+    outcomes: list[Outcome]
+
+    @classmethod
+    def of(cls, backend: Backend, folder: Folder, lock: Lock, wanted: Wanted) -> "Update":
+        """One that has yet to begin."""
+        return cls(backend, folder, lock, wanted, {}, [])
+
+    def missing(self) -> list[Problem]:
+        """The problems of which not every file is stored, without a change."""
+        return [one for one, found in self._found() if not _is_whole(found, self.wanted.kinds)]
+
+    def run(self, on_file: OnFile) -> Lock:
+        """Write what is new, take away what is not wanted, and give the lock file of the rest."""
+        for number, (problem, found) in enumerate(self._found(), 1):
+            for kind in self.wanted.kinds:
+                self._see_to(problem, kind, found)
+            on_file(number, len(self.wanted.problems))
+        self._take_away()
+        return Lock.of(self.entries.values())
+
+    def _found(self) -> Iterator[tuple[Problem, "Found"]]:
+        texts = [problem.canonical for problem in self.wanted.problems]
+        answers = self.backend.look_up(texts, self.wanted.target, self.wanted.kinds, self._known())
+        return zip(self.wanted.problems, answers, strict=True)
+
+    def _known(self) -> dict[str, dict[str, str]]:
+        """The tags of the files that are there as the lock says."""
+        known: dict[str, dict[str, str]] = {}
+        for path, (problem, kind) in self.wanted.paths().items():
+            entry = self.lock.entries.get(path)
+            if entry is not None and self._is_there(entry):
+                known.setdefault(problem.key, {})[kind] = entry.tag
+        return known
+
+    def _is_there(self, entry: Entry) -> bool:
+        return self.folder.digest(entry.path) == entry.sha256
+
+    def _see_to(self, problem: Problem, kind: str, found: "Found") -> None:
+        path = file_name(problem, kind)
+        old = self.lock.entries.get(path)
+        if found.unchanged and old is not None:
+            self._keep(old)
+            return
+        why = _why_missing(found, kind)
+        if why is not None:
+            if old is not None and self._is_there(old):
+                self.entries[path] = old
+            self._tell(path, problem, kind, "missing", why)
+            return
+        file = found.files[kind]
+        if old is not None and file and file.etag == old.tag and self._is_there(old):
+            self._keep(old)
+            return
+        text = self.backend.text(found, kind)
+        self._write(_entry(path, kind, found, text), text.text or "", old)
+
+    def _write(self, made: Entry, text: str, old: Entry | None) -> None:
+        keep(text)
+        if old is not None and old.sha256 == made.sha256 and self._is_there(old):
+            # The same text under another name: its old speed is as true as the new one.
+            self._keep(replace(old, etag=made.etag))
+            return
+        self.folder.write(made.path, text)
+        self.entries[made.path] = made
+        self.outcomes.append(Outcome(made.path, made.problem, made.kind, "written"))
+
+    def _keep(self, old: Entry) -> None:
+        self.entries[old.path] = old
+        self.outcomes.append(Outcome(old.path, old.problem, old.kind, "unchanged"))
+
+    def _tell(self, path: str, problem: Problem, kind: str, state: State, why: str) -> None:
+        self.outcomes.append(Outcome(path, problem.canonical, kind, state, why))
+
+    def _take_away(self) -> None:
+        """Remove files that the lock names and nobody wants; one that was edited stays."""
+        for path, entry in self.lock.entries.items():
+            if path not in self.wanted.paths():
+                if self._is_there(entry):
+                    self.folder.remove(path)
+                self.outcomes.append(Outcome(path, entry.problem, entry.kind, "removed"))
+
+
+def _is_whole(found: "Found", kinds: Sequence[str]) -> bool:
+    return found.unchanged or all(_why_missing(found, kind) is None for kind in kinds)
+
+
+def _why_missing(found: "Found", kind: str) -> str | None:
+    """Why there is no such file to fetch; None where there is one."""
+    if found.error is not None:
+        return found.error.detail
+    if found.unchanged:
+        return None
+    if found.result is None:
+        return "no schedule is stored"
+    return None if found.files.get(kind) is not None else f"no proven {kind} is stored"
+
+
+def _entry(path: str, kind: str, found: "Found", text: "Text") -> Entry:
+    """The entry of a text that has come.
+
+    Raises:
+        TilewiseError: it is not the text that was named.
+    """
+    digest = sha256(text.text or "")
+    if kind != KERNEL and text.etag != digest:
+        raise TilewiseError(f"{path}: the script came with sha256 {digest}, not {text.etag}")
+    assert found.result is not None
+    best, proof = found.result.best, found.result.proof
+    spelled, gflops, interval = best.hash, best.gflops, best.interval
+    if kind != KERNEL and proof is not None:
+        spelled, gflops, interval = proof.hash or "", proof.gflops or 0.0, proof.interval
+    is_timed = kind in ("cpu", KERNEL)  # an air script is for other hardware
+    return Entry(
+        path=path,
+        problem=found.problem,
+        key=found.key,
+        kind=kind,
+        target=text.target or found.result.target,
+        toolchain=text.toolchain or found.result.toolchain,
+        schedule=spelled if is_timed else "",
+        sha256=digest,
+        gflops=round(gflops, 2) if is_timed else None,
+        interval=tuple(round(one, 2) for one in interval) if is_timed and interval else None,
+        etag=None if text.etag == digest else text.etag,
+        match=None if text.match == "exact" else text.match,
+    )
