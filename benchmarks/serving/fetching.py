@@ -80,8 +80,53 @@ def kill_and_mend(command: Command, folder: Path, lock: Path, kills: int, longes
     return f"{struck} of {kills} fetches were killed, {partial} with part of the files written"
 
 
+def turns_of(fetch: Command, scripts: int) -> dict[str, Command]:
+    """The commands that are timed, by what they are called."""
+    return {
+        "tilewise --version": [*fetch[:3], "--version"],
+        f"fetch of {scripts} unchanged scripts": fetch,
+        "fetch --frozen of the same": [*fetch, "--frozen"],
+    }
+
+
+def timed(turns: dict[str, Command], runs: int) -> dict[str, list[float]]:
+    """Seconds of each command, in turns."""
+    found: dict[str, list[float]] = {label: [] for label in turns}
+    for _ in range(runs):
+        for label, command in turns.items():
+            found[label].append(seconds(command))
+    return found
+
+
+def store_of(url: str, scripts: int) -> None:
+    """A database with so many scripts."""
+    schema.upgrade(url)
+    engine = make_engine(url)
+    with write_connection(engine) as connection:
+        build(connection, Sizes(5 * scripts, 50 * scripts, scripts), examine().target)
+    engine.dispose()
+
+
+def measure(place: Path, service: ServiceProcess, options: argparse.Namespace) -> None:
+    """Print the tables of one service."""
+    wanted, folder, lock = place / "list.txt", place / "scripts", place / "tilewise.lock"
+    wanted.write_text("".join(f"{problem(n)}\n" for n in range(1, options.scripts + 1)))
+    fetch = [sys.executable, "-m", "tilewise", "fetch", str(wanted), "-o", str(folder),
+             "--server", service.url]  # fmt: skip
+    first = seconds(fetch)
+    found = timed(turns_of(fetch, options.scripts), options.runs)
+    print(f"{'seconds of a process':<42}{'median':>8}{'least':>8}{'most':>8}")
+    for label, times in found.items():
+        print(row(label, times))
+    start, again, _ = found.values()
+    after = [one - begin for one, begin in zip(again, start, strict=True)]
+    print(row("fetch less --version, pair by pair", after))
+    print(f"{'the first fetch, of all':<42}{first:>8.3f}")
+    print(kill_and_mend(fetch, folder, lock, options.kills, first))
+
+
 def main() -> None:
-    """Print the tables."""
+    """Build a store, serve it, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scripts", type=int, default=200)
     parser.add_argument("--runs", type=int, default=15)
@@ -91,38 +136,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         os.environ["TILEWISE_CACHE_DIR"] = str(place / "cache")
-        url, target = f"sqlite:///{place / 'store.db'}", examine().target
-        schema.upgrade(url)
-        engine = make_engine(url)
-        sizes = Sizes(5 * options.scripts, 50 * options.scripts, options.scripts)
-        with write_connection(engine) as connection:
-            build(connection, sizes, target)
-        engine.dispose()
-        wanted = place / "list.txt"
-        wanted.write_text("".join(f"{problem(n)}\n" for n in range(1, options.scripts + 1)))
-        folder, lock = place / "scripts", place / "tilewise.lock"
-        tilewise = [sys.executable, "-m", "tilewise"]
+        url = f"sqlite:///{place / 'store.db'}"
+        store_of(url, options.scripts)
         with ServiceProcess(url) as service:
-            fetch = [*tilewise, "fetch", str(wanted), "-o", str(folder), "--server", service.url]
-            first = seconds(fetch)
-            turns: dict[str, Command] = {
-                "tilewise --version": [*tilewise, "--version"],
-                f"fetch of {options.scripts} unchanged scripts": fetch,
-                "fetch --frozen of the same": [*fetch, "--frozen"],
-            }
-            found: dict[str, list[float]] = {name: [] for name in turns}
-            for _ in range(options.runs):
-                for name, command in turns.items():
-                    found[name].append(seconds(command))
-            print(f"{'seconds of a process':<42}{'median':>8}{'least':>8}{'most':>8}")
-            for name, times in found.items():
-                print(row(name, times))
-            start = found["tilewise --version"]
-            name = f"fetch of {options.scripts} unchanged scripts"
-            after = [one - begin for one, begin in zip(found[name], start, strict=True)]
-            print(row("fetch less --version, pair by pair", after))
-            print(f"{'the first fetch, of all':<42}{first:>8.3f}")
-            print(kill_and_mend(fetch, folder, lock, options.kills, first))
+            measure(place, service, options)
 
 
 if __name__ == "__main__":
