@@ -12,13 +12,15 @@ from sqlalchemy import Engine
 
 from kernels.system.toolchain import identity
 from service.api import openapi, problem_details
+from service.api.access.gate import Gate, Rules
+from service.api.access.stored import token_book
 from service.api.answer_cache import AnswerCache
 from service.api.events.feeds import Feeds
 from service.api.events.reading import NewsReader
 from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
 from service.api.middleware import BodyLimit, HeadAsGet
-from service.api.routes import events, jobs, lookup, schedules, status, trials
+from service.api.routes import events, jobs, lookup, schedules, status, tokens, trials
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.db import schema
 from service.db.changes import Changes
@@ -94,15 +96,28 @@ def create_app(
         title="Tilewise",
         summary="Tiling and packing schedules, tuned and proven on real MLIR",
         lifespan=lifespan,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
     )
-    for part in (jobs, events, trials, schedules, lookup, status):
+    for part in (jobs, events, trials, schedules, lookup, tokens, status):
         app.include_router(part.router)
     problem_details.install(app)
     openapi.install(app)
-    app.add_middleware(BodyLimit, most_bytes=settings.body_bytes)
+    app.add_middleware(
+        BodyLimit, most_bytes=settings.body_bytes, most_seconds=settings.body_seconds
+    )
     app.add_middleware(AnswerCache)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(Gate, rules=_rules(settings))
     return app
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        needs_token=settings.require_tokens,
+        allowed_hosts=settings.host_names,
+        requests_per_minute=settings.requests_per_minute,
+    )
 
 
 def stop_waiting(app: FastAPI) -> None:
@@ -138,6 +153,8 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted) -> Services:
             NewsReader(lanes.reads, sessions), changes.number, longest_s=settings.stream_seconds
         ),
         changes=changes,
+        tokens=token_book(lanes.reads, lanes.writes, sessions),
+        jobs_in_flight=settings.jobs_in_flight,
     )
 
 

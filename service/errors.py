@@ -13,6 +13,14 @@ class ConflictError(ServiceError):
     """The request makes no sense in the state that the thing is in."""
 
 
+class ForbiddenError(ServiceError):
+    """Who asks may not do this; the message says who may."""
+
+
+class TooManyJobsError(ServiceError):
+    """Who asks has as many jobs in flight as they may; ask again when one has ended."""
+
+
 class KeyReusedError(ServiceError):
     """An idempotency key came with another request than the one that it belongs to."""
 

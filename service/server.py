@@ -5,12 +5,15 @@ import signal
 import socket
 from contextlib import ExitStack, suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
+from service.api.access.browsers import is_loopback
 from service.app import create_app, stop_waiting
-from service.db import schema
+from service.db import schema, tokens
+from service.db.session import make_engine, make_sessions, reading
 from service.errors import ServiceError
 from service.host.machine import examine
 from service.listening import listen
@@ -33,9 +36,12 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, **options: object) -> None:
         self._app = app
-        super().__init__(
-            uvicorn.Config(app, timeout_graceful_shutdown=SHUTDOWN_S, **options)  # type: ignore[arg-type]
-        )
+        given: dict[str, Any] = {
+            "timeout_graceful_shutdown": SHUTDOWN_S,
+            "server_header": False,
+            **options,
+        }
+        super().__init__(uvicorn.Config(app, **given))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take note of a signal to end."""
@@ -65,8 +71,29 @@ def serve(
     with ExitStack() as stack:
         sockets = [stack.enter_context(one) for one in listen(host, port)]
         schema.prepare(settings.db)
+        if _is_beyond_loopback(sockets):
+            settings = settings.model_copy(update={"require_tokens": True})
+        if settings.require_tokens and not _has_tokens(settings.db):
+            log.warning(
+                "nobody may ask this service anything yet; make the first token on this machine: "
+                "tilewise token create NAME --scope admin"
+            )
         app = create_app(settings, workers, machine=examine(), measures_peaks=True)
         _run(app, sockets, settings)
+
+
+def _is_beyond_loopback(sockets: list[socket.socket]) -> bool:
+    """Whether other machines may reach one of the sockets."""
+    return not all(is_loopback(one.getsockname()[0]) for one in sockets)
+
+
+def _has_tokens(url: str) -> bool:
+    engine = make_engine(url, connections=1)
+    try:
+        with reading(make_sessions(engine)) as session:
+            return bool(tokens.every(session))
+    finally:
+        engine.dispose()
 
 
 def _run(app: FastAPI, sockets: list[socket.socket], settings: Settings) -> None:

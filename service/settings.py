@@ -37,6 +37,15 @@ class Settings(BaseSettings):
     Attributes:
         db: SQLAlchemy URL of the database (`TILEWISE_DB`).
         body_bytes: largest body of a request (`TILEWISE_BODY_BYTES`).
+        body_seconds: for which the body of a request may take to come (`TILEWISE_BODY_SECONDS`).
+        require_tokens: whether nobody is answered without a token on loopback either, as behind
+            a proxy; beyond loopback nobody is, whatever this says (`TILEWISE_REQUIRE_TOKENS`).
+        allowed_hosts: names under which it may be reached, with commas; `*` for any
+            (`TILEWISE_ALLOWED_HOSTS`).
+        requests_per_minute: of each token, or of each address that shows a wrong one or none
+            where one is asked for; 0 for any number (`TILEWISE_REQUESTS_PER_MINUTE`).
+        jobs_in_flight: of each token, that wait or run; 0 for any number
+            (`TILEWISE_JOBS_IN_FLIGHT`).
         stream_seconds: after which a stream of events ends, for its client to open another
             (`TILEWISE_STREAM_SECONDS`).
         log_level: least severe level that is logged (`TILEWISE_LOG_LEVEL`).
@@ -46,5 +55,15 @@ class Settings(BaseSettings):
 
     db: str = Field(default_factory=default_database)
     body_bytes: int = Field(default=8 * 1024**2, ge=1024)
+    body_seconds: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+    require_tokens: bool = False
+    allowed_hosts: str = ""
+    requests_per_minute: int = Field(default=6000, ge=0)
+    jobs_in_flight: int = Field(default=100, ge=0)
     stream_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        """`allowed_hosts` as names."""
+        return frozenset(name.strip().lower() for name in self.allowed_hosts.split(",")) - {""}

@@ -222,7 +222,12 @@ def main() -> None:
         timed = []
         for database in (file, without_indexes(file)):
             url = f"sqlite:///{database}"
-            app = create_app(Settings(db=url), 0, machine=machine, toolchain=TOOLCHAIN)
+            app = create_app(
+                Settings(db=url, allowed_hosts="testserver"),
+                0,
+                machine=machine,
+                toolchain=TOOLCHAIN,
+            )
             client = stack.enter_context(TestClient(app))
             timed.append(requests(client, url, sizes, machine.target))
         indexed, bare = timed

@@ -168,6 +168,18 @@ def phase_json(session: Session, job: models.Job) -> Json | None:
     return {"name": job.phase, "done": done, "total": job.trials}
 
 
+def token_json(row: models.Token) -> Json:
+    """A token, without itself."""
+    return {
+        "name": row.name,
+        "scope": row.scope,
+        "created": moment(row.created_at),
+        "expires": None if row.expires_at is None else moment(row.expires_at),
+        "revoked": None if row.revoked_at is None else moment(row.revoked_at),
+        "used": None if row.used_at is None else moment(row.used_at),
+    }
+
+
 def trial_json(row: models.Trial) -> Json:
     """One trial; `samples_us` are its samples as they were, `time_us` is at pace 1."""
     return {

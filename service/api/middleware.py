@@ -3,8 +3,10 @@
 Both are plain ASGI, so that they cost nothing to streams and are not seen by the routes.
 """
 
+import time
 from asyncio import timeout
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
@@ -13,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 KIB = 1024
 LINGER_S = 30.0
+BODY_S = 60.0
 
 
 class BodyLimit:
@@ -25,12 +28,20 @@ class BodyLimit:
     Args:
         app: what is limited; it turns `HTTPException` into an answer.
         most_bytes: of the body as it is sent.
+        most_seconds: for which it may take to come; then 408.
         linger_s: for which the rest of a refused body may go by, in seconds.
     """
 
-    def __init__(self, app: ASGIApp, most_bytes: int, linger_s: float = LINGER_S) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        most_bytes: int,
+        linger_s: float = LINGER_S,
+        most_seconds: float = BODY_S,
+    ) -> None:
         self._app = app
         self._most_bytes = most_bytes
+        self._most_seconds = most_seconds
         self._linger_s = linger_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,8 +51,18 @@ class BodyLimit:
             return
         declared = dict(scope["headers"]).get(b"content-length", b"")
         size = int(declared) if declared.isdigit() else 0
-        body = _Body(receive, send, size, self._most_bytes, self._linger_s)
+        limits = _Limits(self._most_bytes, self._most_seconds, self._linger_s)
+        body = _Body(receive, send, size, limits)
         await self._app(scope, body.receive, body.send)
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Of one body; the attributes are arguments of `BodyLimit`."""
+
+    most_bytes: int
+    most_seconds: float
+    linger_s: float
 
 
 class _Body:
@@ -51,17 +72,15 @@ class _Body:
         receive: gives its pieces.
         send: takes the answer.
         declared: bytes that it is said to have; 0 if nothing is said.
-        most_bytes: of it.
-        linger_s: for which the rest of it may go by.
+        limits: of it.
     """
 
-    def __init__(
-        self, receive: Receive, send: Send, declared: int, most_bytes: int, linger_s: float
-    ) -> None:
+    def __init__(self, receive: Receive, send: Send, declared: int, limits: _Limits) -> None:
         self._receive, self._send = receive, send
         self._size = declared
-        self._most_bytes, self._linger_s = most_bytes, linger_s
+        self._limits = limits
         self._received = 0
+        self._begun_s = time.monotonic()
         self._ended = self._refused = False
 
     async def receive(self) -> Message:
@@ -72,7 +91,18 @@ class _Body:
                 is a problem document as all others are.
         """
         self._require(self._size)
-        message = await self._next()
+        if self._ended:  # a route that streams waits for the client to go
+            return await self._receive()
+        left_s = self._begun_s + self._limits.most_seconds - time.monotonic()
+        try:
+            async with timeout(left_s):
+                message = await self._next()
+        except TimeoutError as error:
+            raise HTTPException(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body did not come within {self._limits.most_seconds:g} s; send it faster",
+                headers={"Connection": "close"},
+            ) from error
         self._received += len(message.get("body", b""))
         self._require(self._received)
         return message
@@ -85,7 +115,7 @@ class _Body:
             return
         await self._send({**message, "more_body": True})
         with suppress(TimeoutError):
-            async with timeout(self._linger_s):
+            async with timeout(self._limits.linger_s):
                 while not self._ended:
                     await self._next()
         await self._send({"type": "http.response.body", "body": b""})
@@ -96,11 +126,12 @@ class _Body:
         return message
 
     def _require(self, size: int) -> None:
-        if size > self._most_bytes:
+        most = self._limits.most_bytes
+        if size > most:
             self._refused = True
             raise HTTPException(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the body is larger than {self._most_bytes // KIB} KiB, the most that is taken; "
+                f"the body is larger than {most // KIB} KiB, the most that is taken; "
                 "send less at once",
                 headers={"Connection": "close"},
             )

@@ -9,13 +9,22 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from service.api.access.gate import OPEN
 from service.api.problem_details import MEDIA_TYPE
 from service.api.schemas import ProblemDetails
 
+BEARER = "token"
 PROBLEM = ProblemDetails.__name__
 FRAMEWORK = ("HTTPValidationError", "ValidationError")
 REFERENCE = {"schema": {"$ref": f"#/components/schemas/{PROBLEM}"}}
 LIGHT = ("/healthz",)  # what answers from memory
+OF_THE_GATE = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.MISDIRECTED_REQUEST,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
+TELLS_WHEN = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 RETRY_AFTER = {
     "description": "Seconds after which to ask again",
     "schema": {"type": "integer", "minimum": 0},
@@ -41,6 +50,7 @@ def corrected(document: Json) -> Json:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             _correct(path, operation)
+    document["components"]["securitySchemes"] = {BEARER: {"type": "http", "scheme": "bearer"}}
     schemas = document["components"]["schemas"]
     for name in FRAMEWORK:
         schemas.pop(name, None)
@@ -52,7 +62,12 @@ def _correct(path: str, operation: Json) -> None:
     statuses = {HTTPStatus.INTERNAL_SERVER_ERROR}
     if path not in LIGHT:
         statuses.add(HTTPStatus.SERVICE_UNAVAILABLE)
+    statuses.update((HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST))
+    if path not in OPEN:
+        statuses.update(OF_THE_GATE)
+        operation["security"] = [{}, {BEARER: []}]
     if "requestBody" in operation:
+        statuses.add(HTTPStatus.REQUEST_TIMEOUT)
         statuses.add(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         statuses.add(HTTPStatus.UNPROCESSABLE_ENTITY)
     for status in statuses:
@@ -61,6 +76,6 @@ def _correct(path: str, operation: Json) -> None:
         if int(status) >= HTTPStatus.BAD_REQUEST:
             answer["content"] = {MEDIA_TYPE: REFERENCE}
             answer["description"] = HTTPStatus(int(status)).phrase
-        if int(status) == HTTPStatus.SERVICE_UNAVAILABLE:
+        if int(status) in TELLS_WHEN:
             answer.setdefault("headers", {})["Retry-After"] = RETRY_AFTER
     operation["responses"] = dict(sorted(answers.items()))

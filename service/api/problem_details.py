@@ -20,9 +20,11 @@ from service.errors import (
     ConflictError,
     DamagedError,
     DatabaseError,
+    ForbiddenError,
     KeyReusedError,
     NotFoundError,
     TamperedError,
+    TooManyJobsError,
     UnfinishedError,
 )
 
@@ -34,9 +36,12 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
     ConflictError: HTTPStatus.CONFLICT,
     DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooManyJobsError: HTTPStatus.TOO_MANY_REQUESTS,
+    ForbiddenError: HTTPStatus.FORBIDDEN,
     DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR,
     TamperedError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
+_RETRY_AFTER_S: dict[type[Exception], int] = {BusyError: RETRY_AFTER_S, TooManyJobsError: 30}
 TAMPERED = "urn:tilewise:tampered-row"
 _TYPE: dict[type[Exception], str] = {
     DamagedError: "urn:tilewise:damaged-row",
@@ -97,12 +102,33 @@ def _answer(
     headers: dict[str, str] | None = None,
     kind: str | None = None,
 ) -> JSONResponse:
+    return problem_response(request.url.path, status, detail, errors, headers, kind)
+
+
+def problem_response(
+    path: str,
+    status: HTTPStatus,
+    detail: str,
+    errors: Sequence[FieldError] | None = None,
+    headers: dict[str, str] | None = None,
+    kind: str | None = None,
+) -> JSONResponse:
+    """A problem document.
+
+    Args:
+        path: that was asked for.
+        status: of the answer.
+        detail: what is wrong, and the way out.
+        errors: the fields that were refused.
+        headers: further ones.
+        kind: the type of the problem; None makes one of the status.
+    """
     details = ProblemDetails(
         type=kind or f"urn:tilewise:{status.name.lower().replace('_', '-')}",
         title=status.phrase,
         status=status.value,
         detail=detail,
-        instance=request.url.path,
+        instance=path,
         errors=list(errors) if errors is not None else None,
     )
     return JSONResponse(
@@ -111,7 +137,8 @@ def _answer(
 
 
 async def _service_error(request: Request, error: Exception) -> JSONResponse:
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if isinstance(error, BusyError) else None
+    wait_s = _RETRY_AFTER_S.get(type(error))
+    headers = None if wait_s is None else {"Retry-After": str(wait_s)}
     kind = _TYPE.get(type(error))
     return _answer(request, _STATUS[type(error)], str(error), kind=kind, headers=headers)
 

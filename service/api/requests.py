@@ -15,9 +15,15 @@ from pydantic import (
 )
 
 from search.records import DEFAULT_SAMPLER, SAMPLERS, CacheMode
+from service.db.models import Scope
 from service.results.nearest import Match
 
 MOST_PROBLEMS = 1000
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$"
+"""Of a token: what needs no quotes anywhere."""
+
+MOST_DAYS = 3650
 
 FileKind = Literal["cpu", "air", "iree", "kernel"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
@@ -93,3 +99,16 @@ class LookupRequest(BaseModel):
     match: Match = "exact"
     files: Annotated[list[FileKind], Field(max_length=len(FILE_KINDS))] = []
     known: Annotated[dict[Key, dict[FileKind, Tag]], Field(max_length=MOST_PROBLEMS)] = {}
+
+
+class TokenRequest(BaseModel):
+    """A token to make: whose it is, what it may do, and for how many days."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"name": "ci", "scope": "read", "days": 90}]},
+    )
+
+    name: Annotated[str, StringConstraints(pattern=NAME, max_length=100)]
+    scope: Scope
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS, allow_inf_nan=False)] | None = None

@@ -10,7 +10,7 @@ from pydantic import (
 )
 
 from search.records import CacheMode, TrialState
-from service.db.models import JobState
+from service.db.models import JobState, Scope
 from service.results.nearest import Kind
 
 Flavor = Literal["cpu", "air", "iree"]
@@ -283,6 +283,32 @@ class TargetsView(BaseModel):
 
     targets: list[str]
     workers: list[WorkersView]
+
+
+class TokenView(BaseModel):
+    """A token, without itself; `used` is to the minute."""
+
+    name: str
+    scope: Scope
+    created: datetime
+    expires: datetime | None
+    revoked: datetime | None
+    used: datetime | None
+
+
+class TokensView(BaseModel):
+    """All tokens, by name."""
+
+    tokens: list[TokenView]
+
+
+class NewTokenView(BaseModel):
+    """A token that was made; nobody can be told it again."""
+
+    name: str
+    scope: Scope
+    expires: datetime | None
+    token: str
 
 
 class StatusView(BaseModel):

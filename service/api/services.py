@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from service.api.access.tokens import TokenBook
 from service.api.events.feeds import Feeds
 from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
@@ -43,6 +44,8 @@ class Services:
         endings: tells them of the ends of jobs.
         feeds: tells them of what happens in jobs.
         changes: tells whether what was answered still holds.
+        tokens: tells who shows which token.
+        jobs_in_flight: most jobs of one token that wait or run; 0 for any number.
     """
 
     engine: Engine
@@ -57,6 +60,8 @@ class Services:
     endings: Endings
     feeds: Feeds
     changes: Changes
+    tokens: TokenBook
+    jobs_in_flight: int
 
     def reading(self) -> AbstractContextManager[Session]:
         """A session that reads a database of the right schema; raises DatabaseError."""

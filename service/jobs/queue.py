@@ -11,7 +11,13 @@ from search.records import TuneRequest
 from service.db import models
 from service.db.base import damage, is_sound
 from service.db.rows import problem_row, toolchain_row
-from service.errors import ConflictError, DamagedError, NotFoundError
+from service.errors import (
+    ConflictError,
+    DamagedError,
+    ForbiddenError,
+    NotFoundError,
+    TooManyJobsError,
+)
 from service.jobs import lease
 from service.results import integrity
 from service.results.schedules import find_fresh
@@ -35,10 +41,12 @@ class Submitter:
     Attributes:
         token_id: the token that was shown; None where none was asked for.
         request_id: names the request in logs.
+        most_in_flight: jobs of this token that wait or run at once; 0 for as many as it likes.
     """
 
     token_id: int | None = None
     request_id: str | None = None
+    most_in_flight: int = 0
 
 
 def create_or_join(
@@ -82,6 +90,7 @@ def create_or_join(
     if running is not None:
         _widen(running, request)
         return Submission(job=running)
+    _require_room(session, by or Submitter())
     job = _queued(problem_id, target, toolchain_id, request, by or Submitter())
     try:
         with session.begin_nested():
@@ -90,6 +99,20 @@ def create_or_join(
         return Submission(job=session.scalars(active).one())
     _inherit(session, job)
     return Submission(job=job)
+
+
+def _require_room(session: Session, by: Submitter) -> None:
+    """Raise TooManyJobsError where a token has as many jobs in flight as it may."""
+    if by.token_id is None or not by.most_in_flight:
+        return
+    query = select(func.count()).where(
+        models.Job.token_id == by.token_id, models.Job.state.in_(("queued", "running"))
+    )
+    if (session.scalar(query) or 0) >= by.most_in_flight:
+        raise TooManyJobsError(
+            f"{by.most_in_flight} jobs of this token wait or run, the most that may; "
+            "ask again when one has ended"
+        )
 
 
 def _queued(
@@ -192,14 +215,25 @@ def list_jobs(
     return list(session.scalars(query))
 
 
-def cancel(session: Session, job_id: int) -> models.Job:
+def cancel(session: Session, job_id: int, only_of: int | None = None) -> models.Job:
     """Call a job off; its owner sees it after the present trial. Twice is as good as once.
+
+    Args:
+        session: a transaction that writes.
+        job_id: the job.
+        only_of: the token that must have asked for it first; None for whoever.
 
     Raises:
         NotFoundError, DamagedError: as `get`.
+        ForbiddenError: another token has asked for it.
         ConflictError: it has ended.
     """
     job = get(session, job_id, lock=True)
+    if only_of is not None and job.token_id != only_of:
+        raise ForbiddenError(
+            f"job {job_id} was asked for with another token; that one, or one of scope admin, "
+            "may cancel it"
+        )
     if job.state in ("done", "failed"):
         raise ConflictError(f"job {job_id} is {job.state} and cannot be cancelled")
     if job.state != "cancelled":

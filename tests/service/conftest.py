@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -21,6 +22,11 @@ from tests.service import fakes
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 TOOLCHAIN = "toolchain of the tests"
+
+
+def settings_for(url: str, **others: Any) -> Settings:
+    """Settings of an application that a `TestClient` may ask, whose streams end by themselves."""
+    return Settings(**{"db": url, "stream_seconds": 0.2, "allowed_hosts": "testserver", **others})
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +57,7 @@ def client_factory(url: str, machine: MachineInfo) -> Iterator[ClientFactory]:
     with ExitStack() as stack:
 
         def make(database: str = url, toolchain: str = TOOLCHAIN) -> TestClient:
-            settings = Settings(db=database, stream_seconds=0.2)
-            app = create_app(settings, 0, machine=machine, toolchain=toolchain)
+            app = create_app(settings_for(database), 0, machine=machine, toolchain=toolchain)
             return stack.enter_context(TestClient(app, raise_server_exceptions=True))
 
         yield make

@@ -29,7 +29,7 @@ def stored(cli: Cli) -> None:
 @pytest.fixture
 def server(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A service in this process, which the client reaches without a network."""
-    with TestClient(create_app(Settings(db=database), 0)) as answering:
+    with TestClient(create_app(Settings(db=database, allowed_hosts="testserver"), 0)) as answering:
 
         def forward(request: httpx.Request) -> httpx.Response:
             answer = answering.request(request.method, request.url.raw_path.decode())

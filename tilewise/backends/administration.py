@@ -1,9 +1,20 @@
 """The service and its database on this machine, for those who run them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from pydantic import ValidationError
+
+from service.api.documents import moment, token_json
+from service.api.requests import TokenRequest
 from service.db import schema
-from service.db.session import make_engine
+from service.db import tokens as token_store
+from service.db.base import now
+from service.db.session import Sessions, make_engine, make_sessions, reading, writing
 from tilewise.backends.base import Json
 from tilewise.backends.service_errors import settings, told
+from tilewise.errors import BadInputError
 
 
 def serve(host: str, port: int, workers: int, database_url: str | None) -> None:
@@ -26,3 +37,41 @@ def database(action: str, database_url: str | None) -> Json:
         finally:
             engine.dispose()
         return {"database": engine.url.render_as_string(), "schema": schema.HEAD}
+
+
+def create_token(name: str, scope: str, days: float | None, database_url: str | None) -> Json:
+    """A new token, as `POST /v1/tokens` gives it."""
+    try:
+        asked = TokenRequest.model_validate({"name": name, "scope": scope, "days": days})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInputError(f"{first['loc'][0]}={first['input']!r}: {first['msg']}") from error
+    expires = None if asked.days is None else now() + timedelta(days=asked.days)
+    with _sessions(database_url) as sessions, writing(sessions) as session:
+        made = token_store.create(session, asked.name, asked.scope, expires)
+    shown = None if expires is None else moment(expires)
+    return {"name": asked.name, "scope": asked.scope, "expires": shown, "token": made}
+
+
+def tokens(database_url: str | None) -> Json:
+    """All tokens, as `GET /v1/tokens` gives them."""
+    with _sessions(database_url) as sessions, reading(sessions) as session:
+        return {"tokens": [token_json(row) for row in token_store.every(session)]}
+
+
+def revoke_token(name: str, database_url: str | None) -> Json:
+    """A token that is worth nothing any more."""
+    with _sessions(database_url) as sessions, writing(sessions) as session:
+        return token_json(token_store.revoke(session, name))
+
+
+@contextmanager
+def _sessions(database_url: str | None) -> Iterator[Sessions]:
+    with told():
+        url = settings(database_url).db
+        schema.prepare(url)
+        engine = make_engine(url)
+        try:
+            yield make_sessions(engine)
+        finally:
+            engine.dispose()

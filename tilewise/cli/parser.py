@@ -6,9 +6,20 @@ from typing import NoReturn
 
 from kernels.quoting import one_line
 from tilewise.cli.command import Command
-from tilewise.cli.commands import bench, doctor, fetch, kernel, script, serve, trials, tune, verify
+from tilewise.cli.commands import (
+    bench,
+    doctor,
+    fetch,
+    kernel,
+    script,
+    serve,
+    token,
+    trials,
+    tune,
+    verify,
+)
 
-MODULES = (tune, script, kernel, verify, fetch, trials, bench, serve, doctor)
+MODULES = (tune, script, kernel, verify, fetch, trials, bench, serve, token, doctor)
 
 
 class OneLineParser(argparse.ArgumentParser):

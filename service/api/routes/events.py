@@ -14,9 +14,19 @@ from service.jobs import queue
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
+EVENT = {
+    "type": "object",
+    "description": "`data` is JSON: a phase, a trial or a job, as the routes of jobs give them",
+    "properties": {
+        "event": {"enum": ["phase", "trial", "end"]},
+        "data": {"type": "string"},
+        "id": {"type": "string", "description": "the trial's number"},
+        "retry": {"type": "integer", "description": "milliseconds"},
+    },
+}
 STREAM: dict[int | str, dict[str, Any]] = {
     HTTPStatus.OK.value: {
-        "content": {EventSourceResponse.media_type: {"schema": {"type": "string"}}},
+        "content": {EventSourceResponse.media_type: {"schema": EVENT}},
         "description": "Events `phase`, `trial` (its id is the trial's number) and `end`",
     }
 }

@@ -101,10 +101,15 @@ def get_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
     responses=responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
 @in_lane("writes")
-def cancel_job(job_id: JobId, services: ServicesDep) -> dict[str, Any]:
-    """Call a job off; what it has timed stays stored."""
+def cancel_job(job_id: JobId, request: Request, services: ServicesDep) -> dict[str, Any]:
+    """Call a job off; what it has timed stays stored.
+
+    A token of scope submit may call off the jobs that were asked for with it, admin any.
+    """
+    caller = caller_of(request)
+    only_of = None if caller.scope == "admin" else caller.token_id
     with services.writing() as session:
-        answer = job_json(session, queue.cancel(session, job_id))
+        answer = job_json(session, queue.cancel(session, job_id, only_of))
     services.wake()
     return answer
 
@@ -175,7 +180,7 @@ def _made(
     request: TuneRequest,
 ) -> Submission:
     """What answers a request: what has answered it before, a stored schedule, or a job."""
-    by = Submitter(sender.caller.token_id, sender.request_id)
+    by = Submitter(sender.caller.token_id, sender.request_id, services.jobs_in_flight)
     if sender.key is None:
         return queue.create_or_join(session, problem, target, request, services.toolchain, by)
     given = RequestKey(

@@ -11,7 +11,7 @@ from kernels.problem import parse_problem
 from service.api import answer_cache
 from service.api.answer_cache import AnswerCache
 from service.db.changes import Changes
-from service.results import schedules, scripts
+from service.results import nearest, scripts
 from tests.service.conftest import PROBLEM
 
 KEY = parse_problem(PROBLEM).key
@@ -30,7 +30,7 @@ def looked_up(monkeypatch):
 
         return find
 
-    for module, name in ((schedules, "find_schedule"), (scripts, "served_script")):
+    for module, name in ((nearest, "find"), (scripts, "served_script")):
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
     return keys
 

@@ -8,8 +8,7 @@ from fastapi.testclient import TestClient
 
 from service.app import create_app
 from service.db import models, reading
-from service.settings import Settings
-from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
 SQUARE = "matmul:m=8,n=8,k=8,dtype=f32"
 NESTED = "[" * 100_000
@@ -124,7 +123,7 @@ def test_a_fault_of_ours_shows_no_traceback(url, machine, monkeypatch):
         raise RuntimeError("secret")
 
     monkeypatch.setattr("service.jobs.queue.list_jobs", fault)
-    app = create_app(Settings(db=url), 0, machine=machine, toolchain=TOOLCHAIN)
+    app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
     with TestClient(app, raise_server_exceptions=False) as client:
         answer = client.get("/v1/jobs")
     assert_problem(answer, 500)

@@ -48,7 +48,9 @@ def test_what_is_not_stored_is_not_found(client, tuned):
 def test_a_kernel_that_cannot_be_printed_says_why(client, tuned, monkeypatch):
     result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
     source = kernel_modules.kernel_source(result, "cpu:other,threads=1")
-    monkeypatch.setattr("service.api.routes.schedules.kernel_source", lambda _result: source)
+    monkeypatch.setattr(
+        "service.api.routes.schedules.kernel_source", lambda _result, _target: source
+    )
     answer = client.get(PATH)
     assert answer.status_code == 409
     assert "this machine is a" in answer.json()["detail"]

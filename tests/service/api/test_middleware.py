@@ -20,7 +20,7 @@ from service.app import create_app
 from service.settings import Settings
 from tests.service.api.test_http_errors import assert_nothing_stored, assert_problem
 from tests.service.api.test_http_schedules import KEY
-from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
 MOST = 2048
 SCRIPT = f"/v1/schedules/{KEY}/script"
@@ -29,7 +29,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def app(url, machine):
-    settings = Settings(db=url, body_bytes=MOST)
+    settings = settings_for(url, body_bytes=MOST)
     return create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
 
 

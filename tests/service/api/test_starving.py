@@ -17,9 +17,8 @@ from service.api.services import READERS, Lanes
 from service.app import create_app
 from service.errors import BusyError
 from service.results import air_scripts, kernel_modules
-from service.settings import Settings
 from tests.service.api.test_http_errors import assert_problem
-from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tests.service.processes import wait_until
 
 KEY = parse_problem(PROBLEM).key
@@ -193,7 +192,7 @@ def impatient(url, machine, monkeypatch):
     """A client of an application that waits a fifth of a second for locks and connections."""
     monkeypatch.setattr(app, "PATIENCE_S", 0.2)
     monkeypatch.setattr(app, "PROBE_PATIENCE_S", 0.2)
-    made = create_app(Settings(db=url), 0, machine=machine, toolchain=TOOLCHAIN)
+    made = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
     with TestClient(made, raise_server_exceptions=False) as client:
         made.state.services = replace(made.state.services, lanes=Lanes(patience_s=0.5))
         yield client

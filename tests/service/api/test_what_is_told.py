@@ -15,9 +15,8 @@ from service.app import create_app
 from service.db import reading
 from service.jobs.trial_store import SqlTrialStore
 from service.results import schedules, scripts
-from service.settings import Settings
 from tests.service import fakes
-from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
 KEY = parse_problem(PROBLEM).key
 
@@ -128,7 +127,7 @@ def test_the_pages_of_jobs_keep_their_filter(client, submit):
 
 def test_a_problem_must_fit_in_the_memory_of_the_machine_that_times_it(url, machine):
     small = replace(machine, memory_bytes=4096)
-    with TestClient(create_app(Settings(db=url), 0, machine=small, toolchain=TOOLCHAIN)) as client:
+    with TestClient(create_app(settings_for(url), 0, machine=small, toolchain=TOOLCHAIN)) as client:
         refused = client.post("/v1/jobs", json={"problem": PROBLEM})
     assert refused.status_code == 422 and "this machine has" in refused.json()["detail"]
 

@@ -15,7 +15,7 @@ from service.db.driver_errors import translate
 from service.db.session import make_sessions, shown
 from service.errors import BusyError, DatabaseError
 from service.settings import Settings, default_database
-from tests.service.conftest import TOOLCHAIN
+from tests.service.conftest import TOOLCHAIN, settings_for
 
 
 def file_of(url):
@@ -110,13 +110,13 @@ def test_a_password_is_not_shown():
 
 def test_the_service_prepares_an_empty_database(tmp_path, machine):
     url = f"sqlite:///{tmp_path / 'new.db'}"
-    with TestClient(create_app(Settings(db=url), 0, machine=machine, toolchain=TOOLCHAIN)) as c:
+    with TestClient(create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)) as c:
         assert c.get("/readyz").status_code == 200
 
 
 def test_the_service_does_not_start_on_another_schema(url, machine):
     execute(url, "UPDATE alembic_version SET version_num = '9999'")
-    app = create_app(Settings(db=url), 0, machine=machine, toolchain=TOOLCHAIN)
+    app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
     with pytest.raises(DatabaseError, match="9999"), TestClient(app):
         pass
 

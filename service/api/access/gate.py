@@ -1,0 +1,211 @@
+"""The gate: who may pass is decided before anything else happens, also before kept answers."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.access import browsers
+from service.api.access.caller import ANYONE, CALLER, Caller
+from service.api.access.limits import RequestLimit
+from service.api.access.tokens import TokenBook
+from service.api.problem_details import problem_response
+from service.db.models import Scope as TokenScope
+
+OPEN = ("/healthz", "/readyz")
+ADMINISTRATION = "/v1/tokens"
+READING_POSTS = ("/v1/schedules/lookup",)
+SCOPES: tuple[TokenScope, ...] = ("read", "submit", "admin")
+DOCS = "/docs"
+
+NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+"""No answer of the API is a page that loads or does anything."""
+
+DOCS_POLICY = (
+    "default-src 'none'; frame-ancestors 'none'; connect-src 'self'; "
+    "script-src https://cdn.jsdelivr.net 'unsafe-inline'; "
+    "style-src https://cdn.jsdelivr.net 'unsafe-inline'; "
+    "img-src 'self' data: https://fastapi.tiangolo.com"
+)
+"""Swagger's page of the framework, which loads its scripts from elsewhere."""
+
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_OF_API = (*HEADERS, (b"content-security-policy", NOTHING.encode()))
+_OF_DOCS = (*HEADERS, (b"content-security-policy", DOCS_POLICY.encode()))
+_UNKEPT = (b"cache-control", b"no-store")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the gate asks for.
+
+    Attributes:
+        needs_token: whether nobody passes without one; true beyond loopback.
+        allowed_hosts: names under which the service may be reached beside those of loopback.
+        requests_per_minute: of each token, or of each address without one beyond loopback.
+    """
+
+    needs_token: bool = False
+    allowed_hosts: frozenset[str] = field(default=frozenset())
+    requests_per_minute: int = 0
+
+
+class Gate:
+    """Lets requests pass, or answers why not, and marks every answer as no page.
+
+    Args:
+        app: what is behind it.
+        rules: what it asks for.
+    """
+
+    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+        self._app = app
+        self._rules = rules
+        self._limit = RequestLimit(rules.requests_per_minute)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        marked = _Marking(send, is_docs=scope["path"].startswith(DOCS))
+        refusal = await self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, marked.send)
+        else:
+            await refusal(scope, receive, marked.send)
+
+    async def _refusal(self, scope: Scope) -> Response | None:
+        sent = _Sent.of(scope["headers"])
+        return self._misdirected(scope, sent) or await self._unknown(scope, sent)
+
+    def _misdirected(self, scope: Scope, sent: "_Sent") -> Response | None:
+        """Refuse what a web page could have sent."""
+        rules, path = self._rules, scope["path"]
+        is_named = not rules.needs_token or rules.allowed_hosts
+        if is_named and not browsers.is_allowed_host(sent.host, rules.allowed_hosts):
+            detail = (
+                "this service is not known by the host that was asked for; "
+                "TILEWISE_ALLOWED_HOSTS names those that are"
+            )
+            return problem_response(path, HTTPStatus.MISDIRECTED_REQUEST, detail)
+        if browsers.is_of_another_page(
+            scope["method"], sent.host, sent.origin, sent.site, sent.mode
+        ):
+            return problem_response(
+                path, HTTPStatus.FORBIDDEN, "a page of another origin may not ask this"
+            )
+        return None
+
+    async def _unknown(self, scope: Scope, sent: "_Sent") -> Response | None:
+        """Refuse who shows no token, a wrong one, or one that may not, and who asks too often."""
+        path = scope["path"]
+        if path in OPEN:
+            return None
+        address = (scope.get("client") or ("",))[0]
+        if sent.authorization is None:
+            if self._rules.needs_token:
+                return self._too_often(path, address) or _unauthorized(path, "show a token")
+            scope[CALLER] = ANYONE
+            return _too_small(scope, ANYONE)
+        token = _bearer(sent.authorization)
+        book: TokenBook = scope["app"].state.services.tokens
+        if not book.is_known(token):
+            # Guesses are counted by where they come from: each costs a look at the database.
+            slow = self._too_often(path, address)
+            if slow is not None:
+                return slow
+        caller = await book.caller(token) if token else None
+        if caller is None:
+            return _unauthorized(path, "the token is unknown, expired or revoked", is_wrong=True)
+        scope[CALLER] = caller
+        return _too_small(scope, caller) or self._too_often(path, caller.subject)
+
+    def _too_often(self, path: str, who: str) -> Response | None:
+        wait_s = self._limit.wait_s(who)
+        if not wait_s:
+            return None
+        headers = {"Retry-After": str(math.ceil(wait_s))}
+        detail = f"more than {self._rules.requests_per_minute} requests a minute; ask later"
+        return problem_response(path, HTTPStatus.TOO_MANY_REQUESTS, detail, headers=headers)
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The headers that decide."""
+
+    host: str = ""
+    origin: str | None = None
+    site: str | None = None
+    mode: str | None = None
+    authorization: str | None = None
+
+    @classmethod
+    def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> "_Sent":
+        found = {_DECIDING[name]: value.decode("latin-1") for name, value in headers
+                 if name in _DECIDING}  # fmt: skip
+        return cls(**found)
+
+
+_DECIDING = {
+    b"host": "host",
+    b"origin": "origin",
+    b"sec-fetch-site": "site",
+    b"sec-fetch-mode": "mode",
+    b"authorization": "authorization",
+}
+
+
+class _Marking:
+    """Marks an answer as it is sent."""
+
+    def __init__(self, send: Send, *, is_docs: bool) -> None:
+        self._send = send
+        self._marks = _OF_DOCS if is_docs else _OF_API
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), *self._marks]
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append(_UNKEPT)
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+
+def needed(method: str, path: str) -> TokenScope:
+    """The scope that a request needs."""
+    if path == ADMINISTRATION or path.startswith(f"{ADMINISTRATION}/"):
+        return "admin"
+    is_read = method in ("GET", "HEAD", "OPTIONS") or path in READING_POSTS
+    return "read" if is_read else "submit"
+
+
+def _too_small(scope: Scope, caller: Caller) -> Response | None:
+    wanted = needed(scope["method"], scope["path"])
+    if SCOPES.index(caller.scope) >= SCOPES.index(wanted):
+        return None
+    detail = f"this takes a token of scope {wanted}"
+    if caller.token_id is None:
+        return _unauthorized(scope["path"], detail)
+    return problem_response(scope["path"], HTTPStatus.FORBIDDEN, f"{detail}, not {caller.scope}")
+
+
+def _bearer(authorization: str) -> str:
+    """The token of the header; empty where it is another kind of authorization."""
+    kind, _, token = authorization.partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def _unauthorized(path: str, detail: str, *, is_wrong: bool = False) -> Response:
+    challenge = 'Bearer realm="tilewise"' + (', error="invalid_token"' if is_wrong else "")
+    headers = {"WWW-Authenticate": challenge}
+    told = f"{detail}; `tilewise token create` on the service's machine makes one"
+    return problem_response(path, HTTPStatus.UNAUTHORIZED, told, headers=headers)

@@ -1,0 +1,63 @@
+"""Who shows which token: looked up at most once a second, however many requests come."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from service.api.access.caller import Caller
+
+KNOWN_S = 1.0
+MOST_KNOWN = 4096
+TOUCHED_S = 60.0
+
+Find = Callable[[str], Awaitable[Caller | None]]
+Touch = Callable[[int], Awaitable[None]]
+
+
+@dataclass
+class _Known:
+    caller: Caller | None
+    until_s: float
+
+
+class TokenBook:
+    """What tokens are worth; a revoked one is found out within `KNOWN_S`.
+
+    Args:
+        find: who shows a token, from the database; None for one that is worth nothing.
+        touch: notes that a token was shown.
+    """
+
+    def __init__(self, find: Find, touch: Touch) -> None:
+        self._find, self._touch = find, touch
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._touched: dict[int, float] = {}
+
+    async def caller(self, token: str) -> Caller | None:
+        """Who shows this token; None where it is worth nothing."""
+        now_s = time.monotonic()
+        known = self._known.get(token)
+        if known is None or known.until_s < now_s:
+            known = _Known(await self._find(token), now_s + KNOWN_S)
+            self._known[token] = known
+            self._known.move_to_end(token)
+            while len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
+        if known.caller is not None and known.caller.token_id is not None:
+            await self._note(known.caller.token_id, now_s)
+        return known.caller
+
+    def is_known(self, token: str) -> bool:
+        """Whether nobody has to ask the database for this token."""
+        known = self._known.get(token)
+        return known is not None and known.until_s >= time.monotonic()
+
+    def forget(self) -> None:
+        """Ask the database anew for every token."""
+        self._known.clear()
+
+    async def _note(self, token_id: int, now_s: float) -> None:
+        if now_s - self._touched.get(token_id, -TOUCHED_S) >= TOUCHED_S:
+            self._touched[token_id] = now_s
+            await self._touch(token_id)

@@ -1,0 +1,53 @@
+"""`/v1/tokens`: who may use the service, managed by those of scope admin."""
+
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+
+from service.api.documents import token_json
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.requests import NAME, TokenRequest
+from service.api.schemas import NewTokenView, TokensView, TokenView
+from service.api.services import ServicesDep
+from service.db import tokens
+from service.db.base import now
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+TokenName = Annotated[str, Path(pattern=NAME, max_length=100)]
+
+
+@router.get("", response_model=TokensView)
+@in_lane("reads")
+def list_tokens(services: ServicesDep) -> dict[str, Any]:
+    """All tokens, by name, without themselves."""
+    with services.reading() as session:
+        return {"tokens": [token_json(row) for row in tokens.every(session)]}
+
+
+@router.post(
+    "",
+    response_model=NewTokenView,
+    status_code=HTTPStatus.CREATED,
+    responses=responses(HTTPStatus.CONFLICT),
+)
+@in_lane("writes")
+def create_token(body: TokenRequest, services: ServicesDep) -> dict[str, Any]:
+    """A new token, which is told this once."""
+    expires = None if body.days is None else now() + timedelta(days=body.days)
+    with services.writing() as session:
+        token = tokens.create(session, body.name, body.scope, expires)
+    return {"name": body.name, "scope": body.scope, "expires": expires, "token": token}
+
+
+@router.delete("/{name}", response_model=TokenView, responses=responses(HTTPStatus.NOT_FOUND))
+@in_lane("writes")
+def revoke_token(name: TokenName, services: ServicesDep) -> dict[str, Any]:
+    """Make a token worth nothing, here at once and in other processes within a second."""
+    with services.writing() as session:
+        answer = token_json(tokens.revoke(session, name))
+    services.tokens.forget()
+    return answer

@@ -1,0 +1,87 @@
+"""Tokens: made, found by what is shown, listed, revoked. The database has their digests alone.
+
+A token is 256 random bits, so that a plain SHA-256 of it tells nobody anything; the slow digests
+that passwords need would cost each request what they are meant to cost a guesser.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from service.db.base import is_sound, now
+from service.db.models import Scope, Token
+from service.errors import ConflictError, NotFoundError
+
+PREFIX = "tw_"
+RANDOM_BYTES = 32
+TOUCHED_EVERY = timedelta(minutes=1)
+
+
+def digest(token: str) -> str:
+    """What the database has of a token; 64 hex digits."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def create(session: Session, name: str, scope: Scope, expires_at: datetime | None) -> str:
+    """Make a token.
+
+    Args:
+        session: a transaction that writes.
+        name: of one that is not there yet, revoked or not.
+        scope: what it may do.
+        expires_at: None for never.
+
+    Returns:
+        The token, which nobody can be told again.
+
+    Raises:
+        ConflictError: there is one of this name.
+    """
+    token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    made = Token(name=name, digest=digest(token), scope=scope, expires_at=expires_at)
+    try:
+        with session.begin_nested():
+            session.add(made)
+    except IntegrityError as error:
+        raise ConflictError(
+            f"there is a token {name!r} already; revoke it, and give the new one another name"
+        ) from error
+    return token
+
+
+def find(session: Session, token: str) -> Token | None:
+    """The row of a token that is worth something now; None for any other."""
+    row = session.scalar(select(Token).where(Token.digest == digest(token)))
+    if row is None or not is_sound(row) or row.revoked_at is not None:
+        return None
+    return None if row.expires_at is not None and row.expires_at <= now() else row
+
+
+def touch(session: Session, token_id: int) -> None:
+    """Note that a token was shown, to the minute."""
+    row = session.get(Token, token_id)
+    if row is not None and (row.used_at is None or row.used_at < now() - TOUCHED_EVERY):
+        row.used_at = now()
+
+
+def every(session: Session) -> Sequence[Token]:
+    """All tokens, by name; also those that are worth nothing any more."""
+    return [row for row in session.scalars(select(Token).order_by(Token.name)) if is_sound(row)]
+
+
+def revoke(session: Session, name: str) -> Token:
+    """Make a token worth nothing, which twice is as good as once.
+
+    Raises:
+        NotFoundError: there is none of this name.
+    """
+    row = session.scalar(select(Token).where(Token.name == name))
+    if row is None:
+        raise NotFoundError(f"there is no token {name!r}")
+    row.revoked_at = row.revoked_at or now()
+    return row
