@@ -76,7 +76,8 @@ def kill_and_mend(command: Command, folder: Path, lock: Path, kills: int, longes
         assert not lock.exists() or lock.read_text() == text, "a half-written lock file"
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         assert contents(folder) == whole and lock.read_text() == text, "not mended"
-        assert not list(folder.glob(".*")), "a temporary file was left"
+        left_over = [*folder.glob(".*"), *lock.parent.glob(".*")]
+        assert not left_over, f"a temporary file was left: {left_over}"
     return f"{struck} of {kills} fetches were killed, {partial} with part of the files written"
 
 

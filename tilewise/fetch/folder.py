@@ -14,6 +14,7 @@ from kernels.system.cache_folder import require_cache_dir
 from tilewise.errors import BadInputError, TilewiseError
 
 PREFIX, SUFFIX = ".tilewise-", ".tmp"
+FILLING = ".tilewise-filling"
 KEPT = "fetched"
 
 
@@ -60,18 +61,36 @@ class Folder:
             raise BadInputError(f"cannot read {self.path / name}: {error.strerror}") from error
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing is there, or not even the folder."""
-        try:
-            return not any(self.path.iterdir())
-        except FileNotFoundError:
-            return True
-        except OSError as error:
-            raise BadInputError(f"cannot read {self.path}: {error.strerror}") from error
+    def is_being_filled(self) -> bool:
+        """Whether a fill of the folder was broken off."""
+        return (self.path / FILLING).exists()
+
+    def begin_fill(self) -> None:
+        """Mark the folder, until `end_fill`, as one whose files are on their way."""
+        with _told(self.path):
+            (self.path / FILLING).touch()
+
+    def end_fill(self) -> None:
+        """Take the mark away."""
+        self.remove(FILLING)
 
     def write(self, name: str, text: str) -> None:
         """Put a file in place, whole."""
         write_whole(self.path / name, text)
+
+    def write_beside(self, path: Path, text: str) -> None:
+        """Put a file of another folder in place, whole; what a kill leaves of it lies here.
+
+        On another filesystem it lies there.
+        """
+        is_near = self.path.stat().st_dev == path.parent.stat().st_dev
+        write_whole(path, text, self.path if is_near else None)
+
+    def keep(self, name: str, digest: str) -> None:
+        """Keep a file's text in the cache folder, if it is not kept yet."""
+        if not is_kept(digest):
+            with suppress(OSError, UnicodeDecodeError):
+                keep((self.path / name).read_text(encoding="utf-8"))
 
     def remove(self, name: str) -> None:
         """Take a file away."""
@@ -79,14 +98,20 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, scratch: Path | None = None) -> None:
     """Put a file in place of what was there; whoever reads meanwhile sees the one or the other.
+
+    Args:
+        path: of the file.
+        text: what goes there.
+        scratch: a folder of the same filesystem for the unfinished file; None is the file's own.
 
     Raises:
         BadInputError, TilewiseError: it cannot be written.
     """
     with _told(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=PREFIX, suffix=SUFFIX)
+        place = scratch or path.parent
+        handle, name = tempfile.mkstemp(dir=place, prefix=PREFIX, suffix=SUFFIX)
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
                 file.write(text)
@@ -107,6 +132,14 @@ def keep(text: str) -> None:
         path = folder / sha256(text)
         if not path.exists():
             write_whole(path, text)
+
+
+def is_kept(digest: str) -> bool:
+    """Whether the cache folder has a text of this SHA-256."""
+    try:
+        return (require_cache_dir() / KEPT / digest).exists()
+    except (CacheError, OSError):
+        return False
 
 
 def kept(digest: str) -> str | None:

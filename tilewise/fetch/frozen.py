@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernels.target import parse_target
 from tilewise.backends.base import Backend
-from tilewise.errors import MissingError
+from tilewise.errors import MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.update import Wanted
@@ -18,10 +18,12 @@ class Difference:
     Attributes:
         path: of a file in the folder.
         reason: what is wrong with it.
+        is_absent: whether the folder alone is wrong, in that it has no such file.
     """
 
     path: str
     reason: str
+    is_absent: bool = False
 
 
 def differences(folder: Folder, lock: Lock, wanted: Wanted) -> list[Difference]:
@@ -30,10 +32,10 @@ def differences(folder: Folder, lock: Lock, wanted: Wanted) -> list[Difference]:
 
 
 def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[Difference]:
-    """Fill a folder that is empty with the locked texts, and no others.
+    """Fill a folder that has none of the locked files with their texts, and no others.
 
     They come from the cache folder; what it lacks is asked of the store, whose text has to be the
-    locked one.
+    locked one. A fill that was broken off is gone on with.
 
     Args:
         folder: it is filled whole, or left as it is.
@@ -50,15 +52,21 @@ def restore(folder: Folder, lock: Lock, backend: Backend | None) -> list[Differe
             lacking.append(entry)
         else:
             texts[entry.path] = text
+    why = "the cache folder has no such text"
     if lacking and backend is not None:
-        texts |= dict(_stored(lacking, backend))
+        try:
+            texts |= dict(_stored(lacking, backend))
+            why += ", and the store has another one or none"
+        except TilewiseError as error:
+            why += f"; {error}"
     gone = [entry for entry in lacking if entry.path not in texts]
     if gone:
-        why = "is in no cache folder, and the store has another text or none"
         return [Difference(entry.path, f"{entry.problem}: {why}") for entry in gone]
     with folder.taken():
+        folder.begin_fill()
         for path, text in texts.items():
             folder.write(path, text)
+        folder.end_fill()
     return []
 
 
@@ -106,6 +114,6 @@ def _of_the_folder(folder: Folder, lock: Lock) -> Iterator[Difference]:
     for path, entry in lock.entries.items():
         found = folder.digest(path)
         if found is None:
-            yield Difference(path, "is not in the folder")
+            yield Difference(path, "is not in the folder", is_absent=True)
         elif found != entry.sha256:
             yield Difference(path, f"has sha256 {found[:12]}, not the locked {entry.sha256[:12]}")

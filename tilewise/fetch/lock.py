@@ -87,7 +87,7 @@ class Lock:
             hint = "; it holds a merge's marks" if "<<<<<<<" in text else ""
             raise BadInputError(f"{name} is no lock file: {error}{hint}") from error
         version = found.get("version")
-        if not isinstance(version, int) or not 1 <= version <= VERSION:
+        if type(version) is not int or not 1 <= version <= VERSION:
             raise BadInputError(
                 f"{name}: version={version!r} is not one that this tilewise reads, {VERSION}; "
                 "install a newer one, or delete the file and fetch again"

@@ -1,6 +1,6 @@
 """Bringing a folder and its lock file up to what is stored."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -14,9 +14,7 @@ from tilewise.fetch.names import KERNEL, file_name
 if TYPE_CHECKING:  # it loads httpx
     from tilewise.client.results import Found, Text
 
-State = Literal["unchanged", "written", "removed", "missing"]
-OnFile = Callable[[int, int], None]
-"""Told of how many problems have been seen to, and of how many there are."""
+State = Literal["unchanged", "written", "removed", "left", "missing"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,8 @@ class Outcome:
 
     Attributes:
         path: its name.
-        state: `removed` files were of problems that are not wanted any more.
+        state: `removed` files were of problems that are not wanted any more; of those one that
+            was edited is `left`.
         reason: why it is missing.
     """
 
@@ -70,6 +69,7 @@ class Update:
         wanted: what is to be there.
         entries: those of the lock that will be.
         outcomes: what became of each file.
+        answers: what is stored of each problem, once it was asked.
     """
 
     backend: Backend
@@ -78,6 +78,7 @@ class Update:
     wanted: Wanted
     entries: dict[str, Entry]
     outcomes: list[Outcome]
+    answers: "list[tuple[Problem, Found]] | None" = None
 
     @classmethod
     def of(cls, backend: Backend, folder: Folder, lock: Lock, wanted: Wanted) -> "Update":
@@ -86,21 +87,23 @@ class Update:
 
     def missing(self) -> list[Problem]:
         """The problems of which not every file is stored, without a change."""
-        return [one for one, found in self._found() if not _is_whole(found, self.wanted.kinds)]
+        return [one for one, found in self.ask() if not _is_whole(found, self.wanted.kinds)]
 
-    def run(self, on_file: OnFile) -> Lock:
+    def ask(self) -> "list[tuple[Problem, Found]]":
+        """What is stored of each problem, in one request."""
+        texts = [problem.canonical for problem in self.wanted.problems]
+        known = self._known()
+        answers = self.backend.look_up(texts, self.wanted.target, self.wanted.kinds, known)
+        self.answers = list(zip(self.wanted.problems, answers, strict=True))
+        return self.answers
+
+    def run(self) -> Lock:
         """Write what is new, take away what is not wanted, and give the lock file of the rest."""
-        for number, (problem, found) in enumerate(self._found(), 1):
+        for problem, found in self.answers or self.ask():
             for kind in self.wanted.kinds:
                 self._see_to(problem, kind, found)
-            on_file(number, len(self.wanted.problems))
         self._take_away()
         return Lock.of(self.entries.values())
-
-    def _found(self) -> Iterator[tuple[Problem, "Found"]]:
-        texts = [problem.canonical for problem in self.wanted.problems]
-        answers = self.backend.look_up(texts, self.wanted.target, self.wanted.kinds, self._known())
-        return zip(self.wanted.problems, answers, strict=True)
 
     def _known(self) -> dict[str, dict[str, str]]:
         """The tags of the files that are there as the lock says."""
@@ -117,7 +120,10 @@ class Update:
     def _see_to(self, problem: Problem, kind: str, found: "Found") -> None:
         path = file_name(problem, kind)
         old = self.lock.entries.get(path)
-        if found.unchanged and old is not None:
+        if found.unchanged:
+            if old is None or not self._is_there(old):
+                # Somebody has changed the folder since it was asked for.
+                raise TilewiseError(f"{path} was changed while it was fetched; fetch again")
             self._keep(old)
             return
         why = _why_missing(found, kind)
@@ -144,6 +150,7 @@ class Update:
         self.outcomes.append(Outcome(made.path, made.problem, made.kind, "written"))
 
     def _keep(self, old: Entry) -> None:
+        self.folder.keep(old.path, old.sha256)
         self.entries[old.path] = old
         self.outcomes.append(Outcome(old.path, old.problem, old.kind, "unchanged"))
 
@@ -154,9 +161,11 @@ class Update:
         """Remove files that the lock names and nobody wants; one that was edited stays."""
         for path, entry in self.lock.entries.items():
             if path not in self.wanted.paths():
-                if self._is_there(entry):
+                is_ours = self._is_there(entry)
+                if is_ours:
                     self.folder.remove(path)
-                self.outcomes.append(Outcome(path, entry.problem, entry.kind, "removed"))
+                state: State = "removed" if is_ours else "left"
+                self.outcomes.append(Outcome(path, entry.problem, entry.kind, state))
 
 
 def _is_whole(found: "Found", kinds: Sequence[str]) -> bool:

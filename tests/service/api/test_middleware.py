@@ -197,3 +197,26 @@ def test_on_a_real_connection(port, tuned):
     answer = connection.getresponse()
     assert len(answer.read()) == int(answer.headers["Content-Length"])
     connection.close()
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 100])
+def test_a_body_that_takes_too_long_is_given_up(url, machine, pieces):
+    settings = settings_for(url, body_seconds=0.3)
+    app = create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
+    with serving(app) as port, socket.create_connection(("127.0.0.1", port), 30) as client:
+        client.sendall(
+            b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 1000\r\n\r\n"
+        )
+        for _ in range(pieces):
+            try:
+                client.sendall(b" ")
+            except OSError:
+                break
+            time.sleep(0.02)
+        answer = http.client.HTTPResponse(client)
+        answer.begin()
+        assert answer.status == 408
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert answer.headers["Connection"] == "close"
+        assert b"send it faster" in answer.read()

@@ -211,6 +211,51 @@ def test_a_fresh_machine_gets_the_locked_texts_from_the_store(
     assert place.files() == before
 
 
+def test_a_fill_that_was_broken_off_is_gone_on_with(place: Place) -> None:
+    place.fetch("--kernels")
+    before = place.files()
+    (place.folder / SCRIPT).unlink()
+    assert place.fetch("--frozen", "--kernels").code == 3, "one file alone is a difference"
+    (place.folder / ".tilewise-filling").touch()
+    (place.folder / ".tilewise-x.tmp").touch()
+    (place.folder / ".gitignore").write_text("*")
+    assert place.fetch("--frozen", "--kernels").code == 0
+    assert place.files() == {**before, ".gitignore": "*"}
+
+
+def test_a_store_that_is_not_there_is_a_reason_and_no_fault(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place.fetch()
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
+    (place.folder / SCRIPT).unlink()
+    ran = place.cli(
+        "fetch", str(place.list), "-o", str(place.folder), "--frozen",
+        "--db", f"sqlite:///{tmp_path / 'none.db'}",
+    )  # fmt: skip
+    assert ran.code == 3 and SCRIPT in ran.err and "cache folder has no such text" in ran.err
+
+
+def test_files_that_lie_there_reach_the_cache_folder_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place.fetch()
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
+    assert place.fetch().out.startswith("0 written")
+    (place.folder / SCRIPT).unlink()
+    assert place.fetch("--frozen").code == 0, "offline or not"
+
+
+def test_an_edited_file_that_nobody_wants_is_left(place: Place) -> None:
+    place.fetch("--kernels")
+    (place.folder / f"{NAME}.py").write_text("edited")
+    told = json.loads(place.fetch("--json").out)["files"]
+    assert {one["path"]: one["state"] for one in told} == {
+        SCRIPT: "unchanged", f"{NAME}.py": "left"
+    }  # fmt: skip
+    assert place.files()[f"{NAME}.py"] == "edited"
+
+
 def test_another_text_than_the_locked_one_is_never_taken(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -221,7 +266,7 @@ def test_another_text_than_the_locked_one_is_never_taken(
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another cache"))
     (place.folder / SCRIPT).unlink()
     ran = place.fetch("--frozen")
-    assert ran.code == 3 and "the store has another text or none" in ran.err
+    assert ran.code == 3 and "the store has another one or none" in ran.err
     assert place.files() == {}
 
 

@@ -40,13 +40,10 @@ def test_a_list_of_nothing_is_refused(text):
 
 def test_a_suite_is_a_list(tmp_path: Path):
     path = tmp_path / "suite.json"
-    path.write_text(json.dumps({"name": "s", "problems": [{"problem": ONE}, ONE]}))
-    try:
-        found = read_problems(str(path), path.read_text())
-    except BadInputError:
-        path.write_text(json.dumps({"name": "s", "problems": [ONE, TWO]}))
-        found = read_problems(str(path), path.read_text())
-    assert ONE in [p.canonical for p in found]
+    as_object = {"op": "matmul", "m": 64, "n": 48, "k": 32, "dtype": "f32", "count": 3}
+    path.write_text(json.dumps({"name": "s", "problems": [as_object, TWO, ONE]}))
+    found = read_problems(str(path), path.read_text())
+    assert [problem.canonical for problem in found] == [ONE, parse_problem(TWO).canonical]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +135,7 @@ def test_a_diff_of_one_change_is_small():
         ("version = 2\n", "version=2 is not one that this tilewise reads, 1"),
         ("", "version=None"),
         ('version = "1"\n', "version='1'"),
+        ("version = true\n", "version=True"),
         ("version = 1\n<<<<<<< ours\n", "it holds a merge's marks"),
         ("version = 1\n[[file]]\npath = 'x'\n", "Entry has no key, kind"),
         ("version = 1\nfile = 3\n", "is no lock file"),

@@ -16,7 +16,7 @@ from tilewise.cli.options import add_db, add_server, backend_of
 from tilewise.cli.progress import progress
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.fetch import frozen, gains
-from tilewise.fetch.folder import Folder, write_whole
+from tilewise.fetch.folder import Folder
 from tilewise.fetch.lock import Lock
 from tilewise.fetch.names import KERNEL
 from tilewise.fetch.problems import read_problems
@@ -44,15 +44,17 @@ def fetch(options: argparse.Namespace) -> None:
 def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wanted) -> None:
     if not place.parent.is_dir():
         raise BadInputError(f"cannot write {place}: there is no folder {place.parent}")
-    with backend_of(options, options.began) as backend, folder.taken():
-        lock = _read_lock(place)  # as whoever had the folder before has left it
-        update = Update.of(backend, folder, lock, wanted)
+    with backend_of(options, options.began) as backend:
         if options.tune_missing:
+            update = Update.of(backend, folder, _read_lock(place), wanted)
             _tune(backend, update.missing(), wanted.target, TuneRequest(options.trials))
-        made = update.run(_ignore)
-        text = made.render()
-        if not place.exists() or place.read_text(encoding="utf-8") != text:
-            write_whole(place, text)
+        update = Update.of(backend, folder, _read_lock(place), wanted)
+        update.ask()
+        with folder.taken():
+            update.lock = _read_lock(place)  # as whoever had the folder before has left it
+            text = update.run().render()
+            if not place.exists() or place.read_text(encoding="utf-8") != text:
+                folder.write_beside(place, text)
     _report(options, place, update.outcomes)
 
 
@@ -73,8 +75,8 @@ def _tune(backend: Backend, missing: Sequence[Problem], target: str, request: Tu
 
 def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wanted) -> None:
     found = frozen.differences(folder, lock, wanted)
-    is_fresh = folder.is_empty and lock.entries
-    if is_fresh and all(one.reason == "is not in the folder" for one in found):
+    is_to_fill = folder.is_being_filled or len(found) == len(lock.entries)
+    if found and is_to_fill and all(one.is_absent for one in found):
         found = frozen.restore(folder, lock, None)
         if found:
             with backend_of(options, options.began) as backend:
@@ -135,9 +137,6 @@ def _refuse_contradictions(options: argparse.Namespace) -> None:
     if len(given) > 1:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
         raise BadInputError(f"{flags} contradict each other; give one of them")
-
-
-def _ignore(_done: int, _all: int) -> None: ...
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
