@@ -1,8 +1,8 @@
 """`AsyncClient`: the calls of `Client`, each awaited."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar, Unpack
 
 import httpx
@@ -16,7 +16,7 @@ from tilewise.client.connection import (
     headers_of,
     sendable,
 )
-from tilewise.client.events import Event, Follower, JobEnded
+from tilewise.client.events import BrokenStreamError, Event, Follower, JobEnded
 from tilewise.client.exchange import (
     Ask,
     Exchange,
@@ -27,6 +27,7 @@ from tilewise.client.exchange import (
     backoff_s,
     pause_s,
 )
+from tilewise.client.pages import PagePath, first_page
 from tilewise.client.results import Found, Job, Json, Result, StoredTrial, Targets, Text, Trial
 
 Value = TypeVar("Value")
@@ -50,25 +51,25 @@ class AsyncCarrier:
         """Close the connections."""
         await self._http.aclose()
 
-    async def events(self, follower: Follower) -> AsyncIterator[Event]:
+    async def events(self, follower: Follower) -> AsyncGenerator[Event, None]:
         """The events of a job, over as many streams as it takes."""
         while not follower.is_over:
             with suppress(httpx.TransportError):  # counted below, as one that ends too early
-                async for event in self._stream(follower):
-                    yield event
+                async with aclosing(self._stream(follower)) as stream:
+                    async for event in stream:
+                        yield event
             if not follower.is_over:
                 follower.lose()
-                await self._sleep(backoff_s(follower.losses))
+                await self._sleep(follower.put_off_s or backoff_s(follower.losses))
 
-    async def pages(self, name: str, path: str, params: Json) -> AsyncIterator[Json]:
+    async def pages(self, first: PagePath) -> AsyncIterator[Json]:
         """Every item of all pages of a list."""
-        page = await self.run(self._calls.page(path, params))
-        for one in page[name]:
-            yield one
-        while page["next"]:
-            page = await self.run(self._calls.page(page["next"], {}))
-            for one in page[name]:
+        at: PagePath | None = first
+        while at is not None:
+            page = await self.run(self._calls.page(at))
+            for one in page.items:
                 yield one
+            at = page.following
 
     async def run(self, exchange: Exchange[Value]) -> Value:
         """Carry out the steps of an exchange."""
@@ -83,7 +84,7 @@ class AsyncCarrier:
             given = error = None
             try:
                 given = await self._step(step)
-            except httpx.TransportError as lost:
+            except (httpx.TransportError, BrokenStreamError) as lost:
                 error = lost
 
     async def _step(self, step: Step) -> object:
@@ -106,28 +107,28 @@ class AsyncCarrier:
 
     async def follow(self, step: Follow) -> Job:
         """Follow a job to its end."""
-        async for event in self.events(Follower(step.job_id)):
-            if step.on_event is not None:
-                step.on_event(event)
-            if isinstance(event, JobEnded):
-                return event.job
+        async with aclosing(self.events(step.follower)) as events:
+            async for event in events:
+                if step.on_event is not None:
+                    step.on_event(event)
+                if isinstance(event, JobEnded):
+                    return event.job
         raise AssertionError("events end with that of the job")
 
-    async def _stream(self, follower: Follower) -> AsyncIterator[Event]:
-        timeout = httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
-        headers = follower.headers
+    async def _stream(self, follower: Follower) -> AsyncGenerator[Event, None]:
+        headers, timeout = follower.headers, httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
         stream = self._http.stream("GET", follower.path, headers=headers, timeout=timeout)
-        async with stream as response:
-            pause = pause_s(response, follower.losses)
-            if pause is not None:
-                await self._sleep(pause)
-                return
-            if not response.is_success:
-                await response.aread()
-                accepted(response)
-            async for text in response.aiter_text():
-                for event in follower.feed(text):
-                    yield event
+        with sendable(self._calls.url):
+            async with stream as response:
+                follower.put_off_s = pause_s(response, follower.losses)
+                if follower.put_off_s is not None:
+                    return
+                if not response.is_success:
+                    await response.aread()
+                    accepted(response)
+                async for text in response.aiter_text():
+                    for event in follower.feed(text):
+                        yield event
 
 
 class AsyncClient:
@@ -182,8 +183,9 @@ class AsyncClient:
 
         A stream that breaks off is opened again where it was, so that each trial comes once.
         """
-        async for event in self._carrier.events(Follower(job_id, after)):
-            yield event
+        async with aclosing(self._carrier.events(Follower(job_id, after))) as found:
+            async for event in found:
+                yield event
 
     async def job(self, job_id: int) -> Job:
         """One job."""
@@ -191,7 +193,7 @@ class AsyncClient:
 
     async def jobs(self) -> AsyncIterator[Job]:
         """Every job, newest first."""
-        async for source in self._carrier.pages("jobs", *calls.first_page("/v1/jobs")):
+        async for source in self._carrier.pages(first_page("jobs", "/v1/jobs")):
             yield calls.job_of(source)
 
     async def cancel(self, job_id: int) -> Job:
@@ -247,16 +249,16 @@ class AsyncClient:
 
     async def trials(self, job_id: int, state: str | None = None) -> AsyncIterator[Trial]:
         """Every trial of a job, by number; only those that are timed, pruned or failed if asked."""
-        first = calls.first_page(f"/v1/jobs/{job_id}/trials", state=state)
-        async for source in self._carrier.pages("trials", *first):
+        first = first_page("trials", f"/v1/jobs/{job_id}/trials", state=state)
+        async for source in self._carrier.pages(first):
             yield calls.trial_of(source)
 
     async def stored_trials(
         self, problem: str | None = None, target: str | None = None, state: str | None = None
     ) -> AsyncIterator[StoredTrial]:
         """Every trial of all jobs, or those of a problem, a target, a state; oldest first."""
-        first = calls.first_page("/v1/trials", problem=problem, target=target, state=state)
-        async for source in self._carrier.pages("trials", *first):
+        first = first_page("trials", "/v1/trials", problem=problem, target=target, state=state)
+        async for source in self._carrier.pages(first):
             yield calls.stored_trial_of(source)
 
     async def look_up(

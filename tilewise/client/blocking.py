@@ -16,7 +16,7 @@ from tilewise.client.connection import (
     headers_of,
     sendable,
 )
-from tilewise.client.events import Event, Follower, JobEnded
+from tilewise.client.events import BrokenStreamError, Event, Follower, JobEnded
 from tilewise.client.exchange import (
     Ask,
     Exchange,
@@ -27,6 +27,7 @@ from tilewise.client.exchange import (
     backoff_s,
     pause_s,
 )
+from tilewise.client.pages import PagePath, first_page
 from tilewise.client.results import Found, Job, Json, Result, StoredTrial, Targets, Text, Trial
 
 Value = TypeVar("Value")
@@ -55,15 +56,15 @@ class Carrier:
                 yield from self._stream(follower)
             if not follower.is_over:
                 follower.lose()
-                self._sleep(backoff_s(follower.losses))
+                self._sleep(follower.put_off_s or backoff_s(follower.losses))
 
-    def pages(self, name: str, path: str, params: Json) -> Iterator[Json]:
+    def pages(self, first: PagePath) -> Iterator[Json]:
         """Every item of all pages of a list."""
-        page = self.run(self._calls.page(path, params))
-        yield from page[name]
-        while page["next"]:
-            page = self.run(self._calls.page(page["next"], {}))
-            yield from page[name]
+        at: PagePath | None = first
+        while at is not None:
+            page = self.run(self._calls.page(at))
+            yield from page.items
+            at = page.following
 
     def run(self, exchange: Exchange[Value]) -> Value:
         """Carry out the steps of an exchange."""
@@ -78,7 +79,7 @@ class Carrier:
             given = error = None
             try:
                 given = self._step(step)
-            except httpx.TransportError as lost:
+            except (httpx.TransportError, BrokenStreamError) as lost:
                 error = lost
 
     def _step(self, step: Step) -> object:
@@ -101,7 +102,7 @@ class Carrier:
 
     def follow(self, step: Follow) -> Job:
         """Follow a job to its end."""
-        for event in self.events(Follower(step.job_id)):
+        for event in self.events(step.follower):
             if step.on_event is not None:
                 step.on_event(event)
             if isinstance(event, JobEnded):
@@ -109,12 +110,13 @@ class Carrier:
         raise AssertionError("events end with that of the job")
 
     def _stream(self, follower: Follower) -> Iterator[Event]:
-        timeout = httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
-        headers = follower.headers
-        with self._http.stream("GET", follower.path, headers=headers, timeout=timeout) as response:
-            pause = pause_s(response, follower.losses)
-            if pause is not None:
-                self._sleep(pause)
+        headers, timeout = follower.headers, httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
+        with (
+            sendable(self._calls.url),
+            self._http.stream("GET", follower.path, headers=headers, timeout=timeout) as response,
+        ):
+            follower.put_off_s = pause_s(response, follower.losses)
+            if follower.put_off_s is not None:
                 return
             if not response.is_success:
                 response.read()
@@ -183,7 +185,7 @@ class Client:
 
     def jobs(self) -> Iterator[Job]:
         """Every job, newest first."""
-        return map(calls.job_of, self._carrier.pages("jobs", *calls.first_page("/v1/jobs")))
+        return map(calls.job_of, self._carrier.pages(first_page("jobs", "/v1/jobs")))
 
     def cancel(self, job_id: int) -> Job:
         """Call a job off; what it has timed stays stored."""
@@ -238,15 +240,15 @@ class Client:
 
     def trials(self, job_id: int, state: str | None = None) -> Iterator[Trial]:
         """Every trial of a job, by number; only those that are timed, pruned or failed if asked."""
-        first = calls.first_page(f"/v1/jobs/{job_id}/trials", state=state)
-        return map(calls.trial_of, self._carrier.pages("trials", *first))
+        first = first_page("trials", f"/v1/jobs/{job_id}/trials", state=state)
+        return map(calls.trial_of, self._carrier.pages(first))
 
     def stored_trials(
         self, problem: str | None = None, target: str | None = None, state: str | None = None
     ) -> Iterator[StoredTrial]:
         """Every trial of all jobs, or those of a problem, a target, a state; oldest first."""
-        first = calls.first_page("/v1/trials", problem=problem, target=target, state=state)
-        return map(calls.stored_trial_of, self._carrier.pages("trials", *first))
+        first = first_page("trials", "/v1/trials", problem=problem, target=target, state=state)
+        return map(calls.stored_trial_of, self._carrier.pages(first))
 
     def look_up(
         self,

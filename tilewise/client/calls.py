@@ -4,13 +4,16 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, TypedDict
+from urllib.parse import quote
 
 import httpx
 
 from kernels.errors import KernelsError
 from kernels.problem import parse_problem
-from tilewise.client.events import Event
+from tilewise.client.events import BrokenStreamError, Event, Follower
 from tilewise.client.exchange import Ask, Exchange, Follow, ask, json_of, made
+from tilewise.client.pages import Page, PagePath, objects_of, read_page
+from tilewise.client.polling import poll
 from tilewise.client.results import (
     Found,
     Job,
@@ -29,7 +32,6 @@ Match = Literal["exact", "nearest"]
 OnEvent = Callable[[Event], None]
 OnWait = Callable[[], None]
 
-PAGE = 500  # items that are asked for at once
 MOST_PROBLEMS = 1000  # that the service looks up at once
 
 
@@ -70,13 +72,25 @@ class Calls:
         """
         answer = yield from self.submit(problem, options)
         while isinstance(answer, Job):
-            job: Job = yield Follow(answer.id, on_event)
+            job = yield from self._ended(answer, on_event)
             if job.state != "done":
                 raise TilewiseError(f"job {job.id} {job.state}: {job.error or ''}")
             if job.trials.asked >= options.get("trials", 0):
                 return (yield from self.schedule(problem, job.target, options.get("cache")))
             answer = yield from self.submit(problem, options)
         return answer
+
+    def _ended(self, job: Job, on_event: OnEvent | None) -> Exchange[Job]:
+        """A job once it has ended, followed by its events as far as the service has them."""
+        follower = Follower(job.id)
+        if "events" in (job.document.get("links") or {}):  # those of an older service are not
+            try:
+                ended: Job = yield Follow(follower, on_event)
+            except BrokenStreamError:  # as behind a proxy that lets no stream through
+                pass
+            else:
+                return ended
+        return (yield from poll(job.id, follower.after, on_event, self.url))
 
     def job(self, job_id: int) -> Exchange[Job]:
         """One job."""
@@ -149,7 +163,7 @@ class Calls:
                 known=_known(asked, known) or None,
             )
             answer = yield from self._json(Ask("POST", "/v1/schedules/lookup", json=body))
-            found += map(read_found, answer["schedules"])
+            found += map(read_found, objects_of(answer, "schedules"))
         return found
 
     def targets(self) -> Exchange[Targets]:
@@ -163,8 +177,7 @@ class Calls:
     def tokens(self) -> Exchange[list[Json]]:
         """The tokens of the service, without themselves."""
         answer = yield from self._json(Ask("GET", "/v1/tokens"))
-        found: list[Json] = answer["tokens"]
-        return found
+        return objects_of(answer, "tokens")
 
     def create_token(self, name: str, scope: str, days: float | None) -> Exchange[Json]:
         """A new token, which is told this once."""
@@ -173,19 +186,14 @@ class Calls:
 
     def revoke_token(self, name: str) -> Exchange[Json]:
         """Make a token worth nothing."""
-        return (yield from self._json(Ask("DELETE", f"/v1/tokens/{name}")))
+        return (yield from self._json(Ask("DELETE", f"/v1/tokens/{quote(name, safe='')}")))
 
-    def page(self, path: str, params: Json) -> Exchange[Json]:
-        """One page of a list; the path of a page after the first has its filters in it."""
-        return (yield from self._json(Ask("GET", path, params)))
+    def page(self, at: PagePath) -> Exchange[Page]:
+        """One page of a list."""
+        return (yield from read_page(at, self.url))
 
     def _json(self, request: Ask) -> Exchange[Json]:
         return json_of((yield from ask(request, self.url)), self.url)
-
-
-def first_page(path: str, **filters: str | None) -> tuple[str, Json]:
-    """Where a list begins."""
-    return path, _given(**filters) | {"limit": PAGE}
 
 
 def trial_of(source: Json) -> Trial:

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.system.typed_json import from_json
-from tilewise.client.results import Job, Phase, Trial, read
+from tilewise.client.results import Job, Phase, Trial, read, read_part
 from tilewise.errors import TilewiseError
 
+NAMES = ("phase", "trial", "end")
 MOST_LOSSES = 10
 """Connections that may be lost in a row, none of which has brought an event."""
 
@@ -39,66 +39,84 @@ class JobEnded:
 Event = PhaseReached | TrialEnded | JobEnded
 
 
+class BrokenStreamError(TilewiseError):
+    """Streams of a job's events break off, one after the other."""
+
+
 class Follower:
     """What one client has seen of a job's events, over all the streams that it has opened.
 
     Args:
         job_id: the job.
         after: number of the last trial that is known; None to begin with the first.
+
+    Attributes:
+        is_over: whether the job has ended.
+        losses: streams that broke off since the last sign of life.
+        put_off_s: for how long the service wants to be left alone.
+        after: number of the last trial that was seen; -1 for none.
     """
 
     def __init__(self, job_id: int, after: int | None = None) -> None:
         self.path = f"/v1/jobs/{job_id}/events"
         self.is_over = False
         self.losses = 0
-        self._after = -1 if after is None else after
+        self.put_off_s: float | None = None
+        self.after = -1 if after is None else after
         self._lines: list[str] = []
         self._rest = ""
 
     @property
     def headers(self) -> dict[str, str]:
         """Those of the next stream, which goes on where the last one broke off."""
-        self._lines, self._rest = [], ""
-        return {"Accept": "text/event-stream", "Last-Event-ID": str(self._after)}
+        self._lines, self._rest, self.put_off_s = [], "", None
+        return {"Accept": "text/event-stream", "Last-Event-ID": str(self.after)}
 
     def lose(self) -> None:
         """Count a stream that broke off.
 
         Raises:
-            TilewiseError: too many have, without an event.
+            BrokenStreamError: too many have, without an event.
         """
         self.losses += 1
         if self.losses > MOST_LOSSES:
-            raise TilewiseError(f"{self.path} broke off {self.losses} times in a row")
+            raise BrokenStreamError(f"{self.path} broke off {self.losses} times in a row")
 
     def feed(self, text: str) -> Iterator[Event]:
         """The events that end in this piece of a stream."""
         *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
+        for line in (one.removesuffix("\r") for one in lines):
             if line:
                 self._lines.append(line)
             elif (event := self._event()) is not None:
                 yield event
 
     def _event(self) -> Event | None:
-        if any(line.startswith((":", "event")) for line in self._lines):
-            self.losses = 0  # a heartbeat says that the service lives
-        fields = dict(line.split(": ", 1) for line in self._lines if ": " in line)
+        """What the lines say; None for a heartbeat, and for what is known or unheard of."""
+        name, data = self._field("event"), self._field("data")
+        is_heartbeat = any(line.startswith(":") for line in self._lines)
         self._lines = []
-        name, data = fields.get("event"), fields.get("data")
-        if name not in ("phase", "trial", "end") or data is None:
-            return None
-        source = _object(data)
+        event = self._read(name, _object(data)) if name in NAMES and data else None
+        if is_heartbeat or event is not None:
+            self.losses = 0  # the service lives
+        return event
+
+    def _read(self, name: str, source: dict[str, object]) -> Event | None:
         if name == "phase":
-            return PhaseReached(from_json(Phase, source, tolerant=True))
+            return PhaseReached(read_part(Phase, source))
         if name == "end":
             self.is_over = True
             return JobEnded(read(Job, source))
         trial = read(Trial, source)
-        if trial.number <= self._after:
+        if trial.number <= self.after:
             return None
-        self._after = trial.number
+        self.after = trial.number
         return TrialEnded(trial)
+
+    def _field(self, name: str) -> str:
+        """The lines of a field; a space before its value is not part of it."""
+        pairs = (line.partition(":") for line in self._lines)
+        return "\n".join(value.removeprefix(" ") for key, _, value in pairs if key == name)
 
 
 def _object(data: str) -> dict[str, object]:

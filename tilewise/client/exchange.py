@@ -1,8 +1,8 @@
 """What is sent, and when it is sent again: told as steps, so that it is said once for both clients.
 
-An exchange is a generator. It yields `Ask` and gets the response, or the loss of the connection
-as an exception; it yields `Pause`, and `Follow`, and goes on when they are done. `blocking` and
-`asynchronous` carry the steps out, each in its way (sans-io.readthedocs.io).
+An exchange is a generator. It yields `Ask` and gets the response, `Follow` and gets the job, or
+the loss of the connection as an exception; it yields `Pause`, and goes on when that is over.
+`blocking` and `asynchronous` carry the steps out, each in its way (sans-io.readthedocs.io).
 """
 
 import random
@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from kernels.quoting import one_line, without_password
-from tilewise.client.events import Event
+from kernels.quoting import one_line, quoted, without_password
+from tilewise.client.events import Event, Follower
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 Json = dict[str, Any]
@@ -33,8 +33,8 @@ _ERRORS: dict[int, type[TilewiseError]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: BadInputError,
 }
 _HINTS = {
-    HTTPStatus.UNAUTHORIZED: "; set TILEWISE_TOKEN to a token of this service",
-    HTTPStatus.FORBIDDEN: "; a token of a larger scope may",
+    HTTPStatus.UNAUTHORIZED.value: "; set TILEWISE_TOKEN to a token of this service",
+    HTTPStatus.FORBIDDEN.value: "; a token of a larger scope may",
 }
 
 
@@ -63,9 +63,9 @@ class Pause:
 
 @dataclass(frozen=True)
 class Follow:
-    """Follow a job to its end; `on_event` is told of what happens."""
+    """Follow the events of a job to its end; `on_event` is told of what happens."""
 
-    job_id: int
+    follower: Follower
     on_event: Callable[[Event], None] | None
 
 
@@ -82,6 +82,8 @@ def ask(request: Ask, url: str) -> Exchange[httpx.Response]:
     Raises:
         BadInputError, MissingError, TilewiseError: the service refused it, or is not there.
     """
+    if not request.path.startswith("/"):  # whatever lies elsewhere is not to see the token
+        raise TilewiseError(f"{quoted(request.path)} is no path of {url}")
     for number in range(MOST_TRIES):
         is_last = number == MOST_TRIES - 1 or not request.is_safe
         try:
@@ -107,8 +109,7 @@ def accepted(response: httpx.Response) -> httpx.Response:
     if response.is_success or response.status_code == HTTPStatus.NOT_MODIFIED:
         return response
     kind = _ERRORS.get(response.status_code, TilewiseError)
-    hint = _HINTS.get(HTTPStatus(response.status_code), "") if response.status_code < 600 else ""
-    raise kind(_detail(response) + hint)
+    raise kind(_detail(response) + _HINTS.get(response.status_code, ""))
 
 
 def pause_s(response: httpx.Response, number: int) -> float | None:

@@ -26,6 +26,7 @@ class Reply:
 
 
 Kind = TypeVar("Kind", bound=Reply)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -304,8 +305,17 @@ def read(kind: type[Kind], source: Json) -> Kind:
     Raises:
         TilewiseError: it is none; the message names the field.
     """
+    return read_part(kind, {**source, "document": source})
+
+
+def read_part(kind: type[Value], source: Json) -> Value:
+    """The value that a part of an object stands for, which keeps no `document`.
+
+    Raises:
+        TilewiseError: it is none; the message names the field.
+    """
     try:
-        return from_json(kind, {**source, "document": source}, tolerant=True)
+        return from_json(kind, source, tolerant=True)
     except ValueError as error:
         raise TilewiseError(f"the service's answer is of another form: {error}") from error
 

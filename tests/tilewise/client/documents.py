@@ -38,7 +38,7 @@ def job(**changes: Any) -> Json:
         "cache": "hot", "toolchain": "t", "trials": COUNTS, "elapsed_s": 0.5,
         "phase": {"name": "search", "done": 1, "total": 4}, "best": None, "error": None,
         "complete": None, "created": MOMENT, "started": MOMENT, "finished": None,
-        "links": {"self": "/v1/jobs/1"},
+        "links": {"self": "/v1/jobs/1", "events": "/v1/jobs/1/events"},
     } | changes  # fmt: skip
 
 

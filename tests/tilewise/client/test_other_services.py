@@ -1,0 +1,229 @@
+"""The client at a service that is older, newer, behind a proxy, or hostile."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.tilewise.client import documents
+from tests.tilewise.client.documents import PROBLEM, Json
+from tilewise import AsyncClient, Client, TilewiseError
+from tilewise.client import Event, JobEnded, PhaseReached, TrialEnded, events
+
+Answer = Callable[[httpx.Request], httpx.Response]
+TRIALS = 7
+
+
+class Polled:
+    """Runs job 1, of which each look finds more trials; has no events that work.
+
+    Args:
+        job: of its job; without `links.events` it is of an older service.
+        streamed: what a stream brings until it breaks off.
+    """
+
+    def __init__(self, job: Json, streamed: str = "") -> None:
+        self.job, self.streamed = job, streamed
+        self.looks, self.streams = 0, 0
+        self.pages: list[str] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path == "/v1/jobs":
+            return httpx.Response(202, json=self.seen("queued"))
+        if path == "/v1/schedules":
+            return httpx.Response(200, json=documents.result())
+        if path.endswith("/events"):
+            self.streams += 1
+            return httpx.Response(200, text=self.streamed)
+        if path.endswith("/trials"):
+            return self.page(request)
+        self.looks += 1
+        return httpx.Response(200, json=self.seen("done" if self.ended == TRIALS else "running"))
+
+    @property
+    def ended(self) -> int:
+        return min(2 * self.looks, TRIALS)
+
+    def seen(self, state: str) -> Json:
+        phase = {"name": "search", "done": self.ended, "total": TRIALS}
+        counts = {"asked": TRIALS, "timed": self.ended, "pruned": 0, "failed": 0}
+        return {**self.job, "state": state, "phase": phase, "trials": counts}
+
+    def page(self, request: httpx.Request) -> httpx.Response:
+        """Three trials at most; the last page grows."""
+        self.pages.append(request.url.query.decode())
+        first = int(request.url.params.get("cursor", 0))
+        rows = [documents.trial(n) for n in range(first, min(first + 3, self.ended))]
+        following = f"/v1/jobs/1/trials?cursor={first + 3}" if self.ended > first + 3 else None
+        return httpx.Response(200, json={"trials": rows, "next": following})
+
+
+def tuned(service: Answer, *, is_async: bool) -> list[Event]:
+    transport, seen = httpx.MockTransport(service), list[Event]()
+    if not is_async:
+        with Client("http://fake", transport, sleep=lambda _: None) as client:
+            client.tune(PROBLEM, seen.append)
+        return seen
+
+    async def steps() -> None:
+        async def sleep(_seconds: float) -> None: ...
+
+        async with AsyncClient("http://fake", transport, sleep=sleep) as client:
+            await client.tune(PROBLEM, seen.append)
+
+    asyncio.run(steps())
+    return seen
+
+
+def numbers(seen: list[Event]) -> list[int]:
+    return [one.trial.number for one in seen if isinstance(one, TrialEnded)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_service_without_events_is_polled(is_async: bool) -> None:
+    service = Polled(documents.job(links={"self": "/v1/jobs/1"}))
+    seen = tuned(service, is_async=is_async)
+    assert service.streams == 0
+    assert numbers(seen) == list(range(TRIALS)) and isinstance(seen[-1], JobEnded)
+    phases = [one.phase.done for one in seen if isinstance(one, PhaseReached)]
+    assert phases == [2, 4, 6, 7]
+    assert len(service.pages) < 4 + 3, "a page that was full is asked for once more at most"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_search_goes_on_where_streams_bring_nothing_more(is_async: bool) -> None:
+    service = Polled(documents.job(), documents.stream(0, 1, 2))
+    seen = tuned(service, is_async=is_async)
+    assert service.streams > events.MOST_LOSSES
+    assert numbers(seen) == list(range(TRIALS)), "also those that a stream had brought, once"
+
+
+def test_a_service_that_has_gone_is_given_up() -> None:
+    first = httpx.Response(202, json=documents.job())
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return first
+        raise httpx.ConnectError("refused")
+
+    with pytest.raises(TilewiseError, match="no answer from http://fake: refused"):
+        tuned(answer, is_async=False)
+
+
+ASKED: dict[str, Callable[[Client], Any]] = {
+    "jobs": lambda client: list(client.jobs()),
+    "trials": lambda client: list(client.trials(1)),
+    "look_up": lambda client: client.look_up([PROBLEM]),
+    "tokens": lambda client: client.tokens(),
+    "events": lambda client: list(client.events(1)),
+}
+
+
+def refused(answer: Answer, ask: Callable[[Client], Any]) -> str:
+    with (
+        Client(
+            "http://fake", httpx.MockTransport(answer), token="t", sleep=lambda _: None
+        ) as client,
+        pytest.raises(TilewiseError) as caught,
+    ):
+        ask(client)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["jobs", "trials", "look_up", "tokens"])
+@pytest.mark.parametrize("listed", [None, {}, "x", [5], [None]], ids=repr)
+def test_a_list_of_another_form_is_an_error_that_names_it(name: str, listed: Any) -> None:
+    field = "schedules" if name == "look_up" else name
+    answer = {field: listed, "next": None}
+    said = refused(lambda _: httpx.Response(200, json=answer), ASKED[name])
+    assert f"another form: {field}" in said
+
+
+@pytest.mark.parametrize("name", ["jobs", "trials", "look_up", "tokens"])
+def test_a_list_that_is_not_there_is_an_error_that_names_it(name: str) -> None:
+    said = refused(lambda _: httpx.Response(200, json={}), ASKED[name])
+    assert ("schedules" if name == "look_up" else name) in said
+
+
+@pytest.mark.parametrize("following", ["http://elsewhere/v1/jobs", "//elsewhere/", "x", "", 5])
+def test_no_page_leads_to_another_host(following: Any) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(200, json={"jobs": [], "next": following})
+
+    assert "next" in refused(answer, ASKED["jobs"])
+    assert asked == ["fake"], "a token is shown to its own service alone"
+
+
+def test_no_file_leads_to_another_host() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(200, text="it")
+
+    assert "elsewhere" in refused(answer, lambda client: client.text("http://elsewhere/script"))
+    assert asked == []
+
+
+@pytest.mark.parametrize("status", [420, 499, 520, 599, 600, 999])
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_a_status_that_nobody_has_heard_of_is_an_error(
+    ask: Callable[[Client], Any], status: int
+) -> None:
+    assert refused(lambda _: httpx.Response(status), ask).startswith(f"{status} from http://fake/")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("phase", {}), ("phase", {"name": 5, "done": 1, "total": 2}), ("end", {}), ("trial", {})],
+)
+def test_an_event_of_another_form_is_an_error(name: str, data: Json) -> None:
+    said = refused(lambda _: httpx.Response(200, text=documents.event(name, data)), ASKED["events"])
+    assert "another form" in said
+
+
+def test_a_stream_that_cannot_be_decoded_is_an_error() -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "text/event-stream"}
+    body = httpx.ByteStream(b"no gzip at all")
+    said = refused(lambda _: httpx.Response(200, headers=headers, stream=body), ASKED["events"])
+    assert said.startswith("no answer from http://fake")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("space", ["", " "])
+def test_events_are_read_as_the_standard_writes_them(end: str, space: str) -> None:
+    first, *rest = json.dumps(documents.job(state="done"), indent=1).splitlines()
+    lines = [":note", f"data:{space}{first}", *(f"data:{space}{one}" for one in rest),
+             f"event:{space}end", "retry", "", ""]  # fmt: skip
+    text = end.join(lines)
+    with Client("http://fake", httpx.MockTransport(lambda _: httpx.Response(200, text=text))) as c:
+        (ended,) = c.events(1)
+    assert isinstance(ended, JobEnded) and ended.job.id == 1
+
+
+def test_who_is_put_off_waits_once_and_as_long_as_the_service_says() -> None:
+    pauses: list[float] = []
+    end = documents.stream(end=documents.job(state="done"))
+    answers = [httpx.Response(503, headers={"Retry-After": "4"}), httpx.Response(200, text=end)]
+    transport = httpx.MockTransport(lambda _: answers.pop(0))
+    with Client("http://fake", transport, sleep=pauses.append) as client:
+        list(client.events(1))
+    assert pauses == [4.0]
+
+
+def test_a_name_of_a_token_is_no_path() -> None:
+    asked: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path)
+        return httpx.Response(404, json={"detail": "no"})
+
+    refused(answer, lambda client: client.revoke_token("../jobs/5?x#y"))
+    assert asked == [b"/v1/tokens/..%2Fjobs%2F5%3Fx%23y"]
