@@ -47,10 +47,13 @@ def get_schedule(
     with services.reading() as session:
         row = nearest.find(session, [wanted.key], asked, services.machine).get(wanted.key)
         if row is None:
+            services.metrics.count_answer(None)
             raise NotFoundError(
                 f"no schedule of {wanted} is stored for {asked.target}; POST it to /v1/jobs"
             )
-        return result_json(session, row, services.toolchain, target=asked.target, with_space=True)
+        found = result_json(session, row, services.toolchain, target=asked.target, with_space=True)
+    services.metrics.count_answer(found["match"]["kind"])
+    return found
 
 
 @router.get("/{key}/script", response_class=Response, responses=text_responses("text/x-mlir"))
@@ -139,6 +142,7 @@ def _find_result(services: Services, key: str, asked: Asked) -> dict[str, Any]:
 def _stored(session: Session, services: Services, key: str, asked: Asked) -> models.Schedule:
     row = nearest.find(session, [key], asked, services.machine).get(key)
     if row is None:
+        services.metrics.count_answer(None)
         raise _missing(key, asked.target)
     return row
 
