@@ -34,7 +34,7 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.requests import Observed
 from service.telemetry.stored import StoredMetrics, add_to
-from service.telemetry.traces import start_tracing
+from service.telemetry.traces import Tracing, start_tracing
 from service.workers.pool import Pool, Work
 
 NAME = "tilewise"
@@ -111,6 +111,12 @@ def create_app(
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
+    _build(app, settings, metrics, tracing)
+    return app
+
+
+def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
+    """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (jobs, events, trials, schedules, lookup, tokens, status, metrics_route):
         app.include_router(part.router)
     problem_details.install(app)
@@ -122,7 +128,6 @@ def create_app(
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, rules=_rules(settings))
     app.add_middleware(Observed, metrics=metrics, tracing=tracing)
-    return app
 
 
 def _rules(settings: Settings) -> Rules:

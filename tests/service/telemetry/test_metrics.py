@@ -1,6 +1,8 @@
 """`/metrics`: what is counted, under which names, and that nobody can make labels."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -161,3 +163,17 @@ def test_a_service_whose_workers_are_gone_says_which_part_is_not_ready(client):
     state.services = replace(state.services, pool=Gone())
     answer = client.get("/readyz")
     assert answer.status_code == 503 and "workers have stopped" in answer.json()["detail"]
+
+
+def test_the_docs_name_every_metric(client, tuned):
+    client.get("/v1/jobs")
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    found = {
+        sample.name for family in families for sample in family.samples
+        if family.name.startswith("tilewise_") and not family.name.startswith("tilewise_process_")
+    }  # fmt: skip
+    text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    told = set(re.findall(r"^\| `(tilewise_[a-z_]+)`", text, re.MULTILINE))
+    counted = {name for name in found if not name.endswith("_created")}
+    names = {re.sub("(_bucket|_count|_sum)$", "", name) for name in counted}
+    assert names == told
