@@ -102,4 +102,4 @@ def test_the_example_of_the_docs_runs(served: str, capsys: pytest.CaptureFixture
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(example.replace("http://localhost:8000", served), "service.md", "exec"), {})
     said = capsys.readouterr().out
-    assert ("exact" in said and "@__transform_main" in said) or "register" in said
+    assert "13.0 (12.87, 13.13) exact" in said and "module" in said
