@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Engine, delete, exists, func, select, update
 from sqlalchemy.orm import Session
 
 from service.db import models
@@ -70,6 +70,18 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
         last = rows[-1][0]
     keys, workers = _forget(sessions, dry_run=dry_run)
     return Pruned(trials, dropped, dropped * BYTES, keys, workers)
+
+
+def give_back(engine: Engine) -> None:
+    """Give the space of dropped rows back to the disk; it takes a while, and on SQLite a lock."""
+    connection = engine.raw_connection()
+    try:
+        if engine.dialect.name == "postgresql":
+            connection.driver_connection.autocommit = True  # type: ignore[union-attr]
+        connection.cursor().execute("VACUUM")
+    finally:
+        connection.invalidate()
+        connection.close()
 
 
 def thin(samples: Sequence[float], keep: int) -> tuple[float, ...]:

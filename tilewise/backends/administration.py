@@ -46,9 +46,7 @@ def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool, va
     with _sessions(database_url) as sessions:
         found = retention.prune(sessions, timedelta(days=days), keep, dry_run=dry_run)
         if vacuum and not dry_run:
-            engine = sessions.kw["bind"]
-            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.exec_driver_sql("VACUUM")
+            retention.give_back(sessions.kw["bind"])
     return {"dry_run": dry_run, **asdict(found)}
 
 

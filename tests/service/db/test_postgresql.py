@@ -126,6 +126,7 @@ def test_tokens_workers_and_old_samples(sessions, machine, submit):
         session.query(models.Trial).update({"samples": b"\0" * 8 * 50})
     would = retention.prune(sessions, timedelta(0), 9, dry_run=True)
     assert would == retention.prune(sessions, timedelta(0), 9) and would.trials == 4
+    retention.give_back(sessions.kw["bind"])
 
 
 ASKED = {
