@@ -11,11 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.service.conftest import PROBLEM
 
-FOLDER = Path(__file__).parents[2] / "examples" / "prometheus"
+FOLDER = Path(__file__).parents[3] / "examples" / "prometheus"
 RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0]["rules"]
 METRIC = re.compile(r"\b(tilewise_[a-z_]+)(\{[^}]*\})?")
 LABEL = re.compile(r"([a-z_]+)\s*=~?\s*\"([^\"]*)\"")
-pytest_plugins = ("tests.service.conftest",)
 
 
 @pytest.fixture
