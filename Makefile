@@ -5,7 +5,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run test check format serve fuzz bench results clean
+.PHONY: run test check format serve fuzz soak bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -32,6 +32,10 @@ format: .venv/installed-dev
 # 3000 random requests and sequences of requests, other ones each time.
 fuzz: .venv/installed-dev
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile fuzz tests/service/api/test_fuzz.py
+
+# Twenty minutes of mixed load on a service, on loopback; `make test` runs a few seconds of it.
+soak: .venv/installed-dev
+	$(BIN)/python -m benchmarks.serving.soak
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.peers.main_job

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 
 from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
@@ -21,6 +22,7 @@ from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
 from service.api.middleware import BodyLimit, HeadAsGet
 from service.api.routes import events, jobs, lookup, schedules, status, tokens, trials
+from service.api.routes import metrics as metrics_route
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.db import schema
 from service.db.changes import Changes
@@ -29,8 +31,13 @@ from service.errors import DatabaseError
 from service.host.machine import MachineInfo, examine
 from service.jobs.waiting import Endings, ended_jobs
 from service.settings import Settings
+from service.telemetry.metrics import Metrics
+from service.telemetry.requests import Observed
+from service.telemetry.stored import StoredMetrics, add_to
+from service.telemetry.traces import Tracing, start_tracing
 from service.workers.pool import Pool, Work
 
+NAME = "tilewise"
 PROBE_PATIENCE_S = 2.0
 PRINTERS, PROVERS = 2, 1  # children at once: each takes a core from what is being timed
 
@@ -75,6 +82,8 @@ def create_app(
         worker_arguments: further arguments of `python -m service.workers`.
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
+    present = toolchain or identity()
+    metrics, tracing = Metrics(version(NAME), present), start_tracing("service")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -82,7 +91,8 @@ def create_app(
             _open,
             settings,
             machine or examine(),
-            Wanted(workers, toolchain or identity(), worker_arguments, measures_peaks),
+            Wanted(workers, present, worker_arguments, measures_peaks),
+            metrics,
         )
         app.state.services = services
         if services.pool is not None:
@@ -91,6 +101,8 @@ def create_app(
             yield
         finally:
             await _close(services)
+            if tracing is not None:
+                await run_in_threadpool(tracing.stop)
 
     app = FastAPI(
         title="Tilewise",
@@ -99,7 +111,13 @@ def create_app(
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    for part in (jobs, events, trials, schedules, lookup, tokens, status):
+    _build(app, settings, metrics, tracing)
+    return app
+
+
+def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
+    """Put routes, errors and what stands before them in place; the last is the outermost."""
+    for part in (jobs, events, trials, schedules, lookup, tokens, status, metrics_route):
         app.include_router(part.router)
     problem_details.install(app)
     openapi.install(app)
@@ -109,7 +127,7 @@ def create_app(
     app.add_middleware(AnswerCache)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, rules=_rules(settings))
-    return app
+    app.add_middleware(Observed, metrics=metrics, tracing=tracing)
 
 
 def _rules(settings: Settings) -> Rules:
@@ -130,7 +148,7 @@ def stop_waiting(app: FastAPI) -> None:
         services.proofs.let_go()
 
 
-def _open(settings: Settings, here: MachineInfo, wanted: Wanted) -> Services:
+def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metrics) -> Services:
     schema.prepare(settings.db)
     engine = make_engine(settings.db, connections=READERS + WRITERS + OTHERS, patience_s=PATIENCE_S)
     sessions = make_sessions(engine)
@@ -138,6 +156,10 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted) -> Services:
     if wanted.workers and _is_writable(engine):
         pool = Pool(sessions, settings.db, wanted.work(here))
     lanes, changes = Lanes(), Changes(settings.db)
+    stored_metrics = StoredMetrics()
+    with reading(sessions) as session:
+        stored_metrics.begin(session)
+    add_to(metrics.registry, stored_metrics)
     return Services(
         engine=engine,
         prober=make_engine(settings.db, connections=1, patience_s=PROBE_PATIENCE_S),
@@ -154,6 +176,8 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted) -> Services:
         ),
         changes=changes,
         tokens=token_book(lanes.reads, lanes.writes, sessions),
+        metrics=metrics,
+        stored_metrics=stored_metrics,
         jobs_in_flight=settings.jobs_in_flight,
     )
 

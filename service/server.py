@@ -18,6 +18,7 @@ from service.errors import ServiceError
 from service.host.machine import examine
 from service.listening import listen
 from service.settings import Settings
+from service.telemetry.logs import configure_logs
 
 SHUTDOWN_S = 5
 
@@ -39,6 +40,8 @@ class Server(uvicorn.Server):
         given: dict[str, Any] = {
             "timeout_graceful_shutdown": SHUTDOWN_S,
             "server_header": False,
+            "access_log": False,  # `service.telemetry.requests` tells of requests
+            "log_config": None,
             **options,
         }
         super().__init__(uvicorn.Config(app, **given))
@@ -65,9 +68,7 @@ def serve(
         ServiceError: a part could not be started; the log says which.
     """
     settings = settings or Settings()
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(levelname)s %(name)s: %(message)s"
-    )
+    configure_logs(settings.log_level, settings.log_format)
     with ExitStack() as stack:
         sockets = [stack.enter_context(one) for one in listen(host, port)]
         schema.prepare(settings.db)

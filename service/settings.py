@@ -49,6 +49,8 @@ class Settings(BaseSettings):
         stream_seconds: after which a stream of events ends, for its client to open another
             (`TILEWISE_STREAM_SECONDS`).
         log_level: least severe level that is logged (`TILEWISE_LOG_LEVEL`).
+        log_format: of the log: `json`, `text`, or text on a terminal and else JSON
+            (`TILEWISE_LOG_FORMAT`).
     """
 
     model_config = SettingsConfigDict(env_prefix="TILEWISE_", env_ignore_empty=True)
@@ -62,6 +64,7 @@ class Settings(BaseSettings):
     jobs_in_flight: int = Field(default=100, ge=0)
     stream_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "json", "text"] = "auto"
 
     @property
     def host_names(self) -> frozenset[str]:

@@ -12,8 +12,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.report import conditions
 from kernels.problem import Problem, parse_problem
@@ -28,6 +29,19 @@ from search.space.space import Space
 
 PROBLEMS = ("matmul:m=1024,n=1024,k=1024,dtype=f32", "matmul:m=256,n=256,k=256,dtype=f32")
 SCHEDULES = 4
+
+
+class Disturbing(Protocol):
+    """What runs on the other processors, and can be held."""
+
+    def hold(self) -> None:
+        """Be still."""
+
+    def go_on(self) -> None:
+        """Disturb."""
+
+    def close(self) -> None:
+        """End."""
 
 
 class Neighbour:
@@ -70,7 +84,11 @@ def compile_for_ever(text: str) -> None:
             compile_module(module, emit_all(module, kernel))
 
 
-def compare(problem: Problem, rounds: int) -> list[tuple[float, int, int]]:
+def compare(
+    problem: Problem,
+    rounds: int,
+    neighbour_of: Callable[[Problem, set[int]], Disturbing] = Neighbour,
+) -> list[tuple[float, int, int]]:
     """Per schedule: the ratio of medians, with over without, and the rejected samples of both."""
     target = detect()
     space = Space(problem, target)
@@ -84,7 +102,7 @@ def compare(problem: Problem, rounds: int) -> list[tuple[float, int, int]]:
             raise SystemExit("there is no second processor to compile on")
         for each in steps:
             runner.trial(each, None)
-        neighbour = Neighbour(problem, runner.processors.others)
+        neighbour = neighbour_of(problem, runner.processors.others)
         try:
             for turn in range(2 * rounds):
                 beside = turn % 2 == 1

@@ -1,4 +1,9 @@
-"""A service in a process of its own, for benchmarks that ask it over a socket."""
+"""A service in a process of its own, for benchmarks that ask it over a socket.
+
+    python -m benchmarks.serving.service_process URL HANDLE WORKERS TOOLCHAIN
+
+serves on a listening socket that it inherits under that number; `ServiceProcess` starts it.
+"""
 
 import os
 import socket
@@ -44,6 +49,10 @@ class ServiceProcess:
             except httpx.TransportError:
                 time.sleep(0.05)
         raise TimeoutError("the service did not get ready")
+
+    def require_alive(self) -> None:
+        """AssertionError unless the process still runs."""
+        assert self.process.poll() is None, "the service ended"
 
     def __exit__(
         self,

@@ -12,6 +12,8 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.telemetry.requests import ROUTE
+
 Headers = tuple[tuple[bytes, bytes], ...]
 Key = tuple[str, bytes]
 
@@ -91,6 +93,7 @@ class AnswerCache:
         answer = self._kept.get(key)
         if answer is not None and answer.state == state:
             self._kept.move_to_end(key)
+            scope[ROUTE] = f"{PATHS}{{key}}/{scope['path'].rpartition('/')[2]}"
             if await answer.send(send, _header(scope["headers"], b"if-none-match")):
                 return
         keep = None if state is None else _Listener(state, send)

@@ -195,6 +195,7 @@ def trial_json(row: models.Trial) -> Json:
         "interval": _interval(row.low, row.high),
         "time_us": row.time_us,
         "samples_us": [seconds * 1e6 for seconds in unpack_samples(row.samples)],
+        "samples_taken": row.samples_taken,
         "pace": row.pace,
         "cache": row.job.cache,
         "rejected": row.rejected,

@@ -114,7 +114,9 @@ class TrialView(FiniteView):
     """One finished trial.
 
     `pace` is how many times longer than in the job's first trial everything took meanwhile, null
-    where nothing told it; `time_us` is the median of `samples_us` over it.
+    where nothing told it; `time_us` is the median of `samples_us` over it. `samples_taken` is how
+    many samples there were before `tilewise db prune` has left some of them, null where all are
+    there.
     """
 
     number: int
@@ -129,6 +131,7 @@ class TrialView(FiniteView):
     interval: tuple[float, float] | None
     time_us: float | None
     samples_us: list[float]
+    samples_taken: int | None = None
     pace: float | None
     cache: CacheMode
     rejected: int
@@ -315,6 +318,13 @@ class StatusView(BaseModel):
     """Whether the service is there."""
 
     status: Literal["ok"] = "ok"
+
+
+class ReadyView(BaseModel):
+    """The service is fit to work; each part that was looked at is named."""
+
+    status: Literal["ok"] = "ok"
+    checks: dict[str, str]
 
 
 class UnfinishedView(BaseModel):

@@ -1,6 +1,7 @@
 """What the routes share: sessions, this machine, the toolchain, the workers."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, cast
 
@@ -17,6 +18,8 @@ from service.db.changes import Changes
 from service.db.session import Sessions
 from service.host.machine import MachineInfo
 from service.jobs.waiting import Endings
+from service.telemetry.metrics import Metrics
+from service.telemetry.stored import StoredMetrics
 from service.workers.pool import Pool
 
 READERS, WRITERS = 16, 4
@@ -45,6 +48,8 @@ class Services:
         feeds: tells them of what happens in jobs.
         changes: tells whether what was answered still holds.
         tokens: tells who shows which token.
+        metrics: counts what this process does.
+        stored_metrics: what the database tells.
         jobs_in_flight: most jobs of one token that wait or run; 0 for any number.
     """
 
@@ -61,15 +66,21 @@ class Services:
     feeds: Feeds
     changes: Changes
     tokens: TokenBook
+    metrics: Metrics
+    stored_metrics: StoredMetrics
     jobs_in_flight: int
 
-    def reading(self) -> AbstractContextManager[Session]:
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
         """A session that reads a database of the right schema; raises DatabaseError."""
-        return checked.reading(self.sessions)
+        with self.metrics.timed_database("read"), checked.reading(self.sessions) as session:
+            yield session
 
-    def writing(self) -> AbstractContextManager[Session]:
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
         """A transaction on a database of the right schema; raises DatabaseError."""
-        return checked.writing(self.sessions)
+        with self.metrics.timed_database("write"), checked.writing(self.sessions) as session:
+            yield session
 
     def wake(self) -> None:
         """Tell the workers that there is something to do."""

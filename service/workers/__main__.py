@@ -7,14 +7,19 @@ import argparse
 import logging
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from kernels.system.children import die_with_parent
 from service.db import schema
-from service.db.session import make_engine, make_sessions
+from service.db.models import Job
+from service.db.session import Sessions, make_engine, make_sessions, reading
 from service.errors import ServiceError
 from service.jobs.lease import Lease
 from service.settings import Settings
+from service.telemetry.logs import bind, configure_logs
+from service.telemetry.traces import start_tracing
 from service.workers.entry_points import PROVER, TUNER, load
 from service.workers.job_run import run_job
 
@@ -29,23 +34,22 @@ def main(arguments: list[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     settings = Settings(db=options.db) if options.db else Settings()
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format=f"%(levelname)s job {options.job}: %(message)s",
-        stream=sys.stderr,
-    )
+    configure_logs(settings.log_level, settings.log_format)
+    bind(job=options.job, epoch=options.epoch)
     signal.signal(signal.SIGTERM, _exit)
     if options.parent is not None:
         die_with_parent(options.parent)
     engine = make_engine(settings.db)
     try:
         schema.check(engine)
-        outcome = run_job(
-            make_sessions(engine),
-            Lease(options.job, options.owner, options.epoch),
-            tuner=load(options.tuner),
-            prover=load(options.prover),
-        )
+        sessions = make_sessions(engine)
+        with _traced(sessions, options.job, options.epoch):
+            outcome = run_job(
+                sessions,
+                Lease(options.job, options.owner, options.epoch),
+                tuner=load(options.tuner),
+                prover=load(options.prover),
+            )
     except ServiceError as error:
         log.error("%s", error)
         return 1
@@ -53,6 +57,22 @@ def main(arguments: list[str] | None = None) -> int:
         engine.dispose()
     log.info("%s %s", outcome.state, outcome.message)
     return 0
+
+
+@contextmanager
+def _traced(sessions: Sessions, job_id: int, epoch: int) -> Iterator[None]:
+    """One run of a job, under the id of the request that asked for it."""
+    with reading(sessions) as session:
+        job = session.get(Job, job_id)
+    request_id = "" if job is None or job.request_id is None else job.request_id
+    bind(request_id=request_id)
+    tracing = start_tracing("worker")
+    if tracing is None:
+        yield
+        return
+    with tracing.job(job=job_id, epoch=epoch, request_id=request_id):
+        yield
+    tracing.stop()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -18,8 +18,8 @@ from service.host.machine import MachineInfo
 from service.host.process_identity import me
 from service.jobs import lease
 from service.jobs.lease import Lease
+from service.jobs.registry import Entry
 from service.workers.presence import Presence
-from service.workers.registry import Entry
 
 POLL_S = 1.0
 GRACE_S = 10.0

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from service.db.session import Sessions, reading, writing
 from service.errors import WorkerError
-from service.workers import registry
+from service.jobs import registry
+from service.jobs.registry import Entry
 from service.workers.peaks import PeakMeasurement
-from service.workers.registry import Entry
 
 PEAKS_KEPT = timedelta(days=7)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
 
 from pydantic import ValidationError
@@ -12,6 +13,7 @@ from service.db import schema
 from service.db import tokens as token_store
 from service.db.base import now
 from service.db.session import Sessions, make_engine, make_sessions, reading, writing
+from service.jobs import retention
 from tilewise.backends.base import Json
 from tilewise.backends.service_errors import settings, told
 from tilewise.errors import BadInputError
@@ -37,6 +39,15 @@ def database(action: str, database_url: str | None) -> Json:
         finally:
             engine.dispose()
         return {"database": engine.url.render_as_string(), "schema": schema.HEAD}
+
+
+def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool, vacuum: bool) -> Json:
+    """Thin the samples of old trials; what was, or would be, done."""
+    with _sessions(database_url) as sessions:
+        found = retention.prune(sessions, timedelta(days=days), keep, dry_run=dry_run)
+        if vacuum and not dry_run:
+            retention.give_back(sessions.kw["bind"])
+    return {"dry_run": dry_run, **asdict(found)}
 
 
 def create_token(name: str, scope: str, days: float | None, database_url: str | None) -> Json:

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from service.db.models import Scope
+from service.telemetry.requests import REQUEST_ID
 
 CALLER = "tilewise.caller"
 """Where an ASGI scope carries its `Caller`."""
-
-REQUEST_ID = "tilewise.request_id"
-"""Where an ASGI scope carries the request's name in logs."""
 
 
 @dataclass(frozen=True)

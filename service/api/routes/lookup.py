@@ -8,6 +8,7 @@ from pydantic_core import to_json
 from kernels.errors import ProblemError
 from kernels.problem import Problem, parse_problem
 from service.api import files
+from service.api.documents import Json
 from service.api.lanes import in_lane
 from service.api.requests import LookupRequest
 from service.api.schemas import LookupView
@@ -30,8 +31,19 @@ def look_up(body: LookupRequest, services: ServicesDep) -> Response:
     asked = Asked(target, services.toolchain, body.cache, body.match)
     with services.reading() as session:
         found = files.look_up(session, wanted, asked, services.machine, body.files, body.known)
+    for one in found["schedules"]:
+        services.metrics.count_answer(_kind(one))
     # To validate a thousand results would take as long as all else, on the thread of all requests.
     return Response(to_json(found, inf_nan_mode="null"), media_type="application/json")
+
+
+def _kind(found: Json) -> str | None:
+    """How near an answer is; what a client has already is what it was given."""
+    if found["unchanged"]:
+        return "exact"
+    schedule = found["schedule"]
+    kind: str | None = schedule and schedule["match"]["kind"]
+    return kind
 
 
 def _parse(index: int, source: str | dict[str, Any]) -> Problem:

@@ -4,7 +4,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Header, Query, Response
 from sqlalchemy.orm import Session
 
 from kernels.problem import parse_problem
@@ -22,15 +22,18 @@ from service.results.kernel_modules import kept_module, kernel_module, kernel_so
 from service.results.nearest import Asked, Match
 from service.results.stored import StoredScript, Work
 
+ProblemText = Annotated[str, Query(examples=["matmul:m=1024,n=512,k=2048,dtype=f32"])]
+TargetText = Annotated[str, Query(examples=["host", "cpu:znver5,threads=2"])]
+
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
 
 @router.get("", response_model=ResultView, responses=responses(HTTPStatus.NOT_FOUND))
 @in_lane("reads")
 def get_schedule(
-    problem: str,
+    problem: ProblemText,
     services: ServicesDep,
-    target: str = "host",
+    target: TargetText = "host",
     cache: CacheMode | None = None,
     match: Match = "exact",
 ) -> dict[str, Any]:
@@ -47,17 +50,20 @@ def get_schedule(
     with services.reading() as session:
         row = nearest.find(session, [wanted.key], asked, services.machine).get(wanted.key)
         if row is None:
+            services.metrics.count_answer(None)
             raise NotFoundError(
                 f"no schedule of {wanted} is stored for {asked.target}; POST it to /v1/jobs"
             )
-        return result_json(session, row, services.toolchain, target=asked.target, with_space=True)
+        found = result_json(session, row, services.toolchain, target=asked.target, with_space=True)
+    services.metrics.count_answer(found["match"]["kind"])
+    return found
 
 
 @router.get("/{key}/script", response_class=Response, responses=text_responses("text/x-mlir"))
 async def get_script(
     key: ProblemKey,
     services: ServicesDep,
-    target: str = "host",
+    target: TargetText = "host",
     flavor: Flavor = "cpu",
     match: Match = "exact",
     if_none_match: Annotated[str | None, Header()] = None,
@@ -84,7 +90,7 @@ async def get_script(
 async def get_kernel(
     key: ProblemKey,
     services: ServicesDep,
-    target: str = "host",
+    target: TargetText = "host",
     match: Match = "exact",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
@@ -139,6 +145,7 @@ def _find_result(services: Services, key: str, asked: Asked) -> dict[str, Any]:
 def _stored(session: Session, services: Services, key: str, asked: Asked) -> models.Schedule:
     row = nearest.find(session, [key], asked, services.machine).get(key)
     if row is None:
+        services.metrics.count_answer(None)
         raise _missing(key, asked.target)
     return row
 

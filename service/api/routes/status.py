@@ -1,5 +1,6 @@
 """Whether the service is there and fit to work, and what it can time."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -7,11 +8,11 @@ from fastapi import APIRouter
 
 from service.api.lanes import in_lane
 from service.api.problem_details import responses
-from service.api.schemas import StatusView, TargetsView
-from service.api.services import ServicesDep
+from service.api.schemas import ReadyView, StatusView, TargetsView
+from service.api.services import Services, ServicesDep
 from service.db import models, schema
-from service.errors import DatabaseError
-from service.workers import registry
+from service.errors import BusyError, DatabaseError
+from service.jobs import registry
 
 router = APIRouter(tags=["status"])
 
@@ -23,17 +24,42 @@ async def healthz() -> StatusView:
 
 
 @router.get(
-    "/readyz", response_model=StatusView, responses=responses(HTTPStatus.SERVICE_UNAVAILABLE)
+    "/readyz", response_model=ReadyView, responses=responses(HTTPStatus.SERVICE_UNAVAILABLE)
 )
 @in_lane("probes")
-def readyz(services: ServicesDep) -> StatusView:
-    """The database has the right schema, takes writes and has room; the workers are there."""
-    schema.check(services.prober)
-    schema.check_room(services.prober)
-    schema.check_writable(services.prober)
+def readyz(services: ServicesDep) -> dict[str, Any]:
+    """The database has the right schema, takes writes and has room; the workers are there.
+
+    503 names each part that is not ready.
+    """
+    found = {name: _fault(check, services) for name, check in CHECKS.items()}
+    faults = [fault for fault in found.values() if fault is not None]
+    if faults:
+        busy = all(isinstance(fault, BusyError) for fault in faults)
+        kind = BusyError if busy else DatabaseError
+        raise kind("; ".join(dict.fromkeys(map(str, faults))))
+    return {"status": "ok", "checks": dict.fromkeys(found, "ok")}
+
+
+def _fault(check: Callable[[Services], None], services: Services) -> DatabaseError | None:
+    try:
+        check(services)
+    except DatabaseError as error:
+        return error
+    return None
+
+
+def _require_workers(services: Services) -> None:
     if services.pool is not None and not services.pool.is_alive:
         raise DatabaseError("the embedded workers have stopped; restart the service")
-    return StatusView()
+
+
+CHECKS: dict[str, Callable[[Services], None]] = {
+    "schema": lambda services: schema.check(services.prober),
+    "room": lambda services: schema.check_room(services.prober),
+    "database": lambda services: schema.check_writable(services.prober),
+    "workers": _require_workers,
+}
 
 
 @router.get("/v1/targets", response_model=TargetsView)

@@ -151,7 +151,8 @@ def test_a_target_of_several_threads_is_a_job_of_its_own(client, machine):
 
 def test_status_and_documentation(client, machine):
     assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"status": "ok"}
+    parts = ("schema", "room", "database", "workers")
+    assert client.get("/readyz").json() == {"status": "ok", "checks": dict.fromkeys(parts, "ok")}
     assert client.get("/v1/targets").json() == {"targets": [], "workers": []}  # no workers
     assert client.get("/docs").status_code == 200
     assert "/v1/jobs/{job_id}" in client.get("/openapi.json").json()["paths"]

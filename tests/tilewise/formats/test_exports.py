@@ -26,6 +26,7 @@ def trial(number: int = 0, **parts: Any) -> Json:
         "params": params, "state": "timed", "origin": "tpe", "failure": None, "message": "",
         "gflops": 100.0 + number, "interval": [99.0, 101.0 + number], "time_us": 1500.0 - number,
         "samples_us": [1500.0 - number, 1490.0, 1510.5], "rejected": 2, "pace": 1.0,
+        "samples_taken": None,
         "compile_s": 0.25, "max_error": 0.125, "cache": "hot",
         "created": f"2026-11-20T18:25:{number:02}.118309+00:00",
     }  # fmt: skip

@@ -9,6 +9,7 @@ from tilewise.errors import BadInputError
 from tilewise.requirements import needed
 
 LARGEST_PORT, MOST_WORKERS = 65535, 64
+MOST_DAYS, LEAST_SAMPLES, MOST_SAMPLES = 36500, 3, 1000
 OTHERWISE = ", or give --server URL"
 
 
@@ -24,11 +25,30 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def database(options: argparse.Namespace) -> None:
-    """Bring the database to this version's schema, or check that it is."""
+    """Bring the database to this version's schema, check that it is, or thin what is old."""
     with needed("this command", "service", OTHERWISE):
         from tilewise.backends import administration
-    state = administration.database(options.action, options.db)
+    if options.action != "prune":
+        state = administration.database(options.action, options.db)
+    else:
+        _check_pruning(options)
+        state = administration.prune(
+            options.older_than, options.keep_samples, options.db,
+            dry_run=options.dry_run, vacuum=options.vacuum,
+        )  # fmt: skip
     print_mapping(state, as_json=options.json)
+
+
+def _check_pruning(options: argparse.Namespace) -> None:
+    if not 0 <= options.older_than <= MOST_DAYS:
+        raise BadInputError(
+            f"older-than={options.older_than} is out of range; give 0 to {MOST_DAYS} days"
+        )
+    if not LEAST_SAMPLES <= options.keep_samples <= MOST_SAMPLES:
+        raise BadInputError(
+            f"keep-samples={options.keep_samples} is out of range; "
+            f"give {LEAST_SAMPLES} to {MOST_SAMPLES}"
+        )
 
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +61,20 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
 
 def add_database_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise db`."""
-    parser.add_argument("action", choices=("upgrade", "check"))
+    parser.add_argument("action", choices=("upgrade", "check", "prune"))
     add_db(parser)
+    group = parser.add_argument_group("prune")
+    group.add_argument(
+        "--older-than", type=float, default=90.0, metavar="DAYS",
+        help="thin the samples of trials that are older; default: 90",
+    )  # fmt: skip
+    group.add_argument(
+        "--keep-samples", type=int, default=9, metavar="N", help="of each trial; default: 9"
+    )
+    group.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    group.add_argument(
+        "--vacuum", action="store_true", help="give the space back to the disk; takes a while"
+    )
 
 
 COMMANDS = (

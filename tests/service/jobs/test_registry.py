@@ -9,12 +9,12 @@ from service.db import models, reading, writing
 from service.db.base import now
 from service.errors import WorkerError
 from service.host.process_identity import me
+from service.jobs import registry
+from service.jobs.registry import Entry
 from service.workers import presence as module
-from service.workers import registry
 from service.workers.peaks import PeakMeasurement
 from service.workers.pool import Pool, Work
 from service.workers.presence import Presence
-from service.workers.registry import Entry
 from tests.service.conftest import TOOLCHAIN
 from tests.service.processes import wait_until
 

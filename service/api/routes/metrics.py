@@ -1,0 +1,30 @@
+"""`/metrics`: what the service tells Prometheus."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
+from prometheus_client.exposition import choose_encoder
+
+from service.api.lanes import in_lane
+from service.api.services import ServicesDep
+
+router = APIRouter(tags=["status"])
+
+TEXT = "text/plain"
+OPEN_METRICS = "application/openmetrics-text"
+FORMS = {
+    200: {
+        "content": {kind: {"schema": {"type": "string"}} for kind in (TEXT, OPEN_METRICS)},
+        "description": "The metrics",
+    }
+}
+
+
+@router.get("/metrics", response_class=Response, responses=FORMS)  # type: ignore[arg-type]
+@in_lane("probes")
+def get_metrics(services: ServicesDep, accept: Annotated[str, Header()] = "") -> Response:
+    """The metrics of this process, and those that the database tells."""
+    with services.reading() as session:
+        services.stored_metrics.look(session)
+    encode, kind = choose_encoder(accept)
+    return Response(encode(services.metrics.registry), media_type=kind)

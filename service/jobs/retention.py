@@ -1,0 +1,143 @@
+"""Retention: the samples of old trials are thinned, and what nobody needs any more goes.
+
+Best schedules, their proofs and scripts, and the trials of the jobs that found them stay as they
+are. Of every other trial that is old enough some samples stay, evenly by rank, with the smallest
+and the largest: its median and its spread can be seen as before. All else of a trial stays.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Engine, delete, exists, func, select, update
+from sqlalchemy.orm import Session
+
+from service.db import models
+from service.db.base import now
+from service.db.session import Sessions, reading, writing
+from service.db.trials import pack_samples, unpack_samples
+from service.jobs import registry
+from service.jobs.idempotency import KEPT
+
+ROWS_AT_ONCE = 500
+BYTES = 8  # of a sample
+LEAST_KEPT = 3
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was thinned, or would be.
+
+    Attributes:
+        trials: whose samples were too many.
+        samples: that were dropped.
+        bytes: that they took.
+        keys, workers: rows of requests and of processes that were forgotten.
+    """
+
+    trials: int
+    samples: int
+    bytes: int
+    keys: int
+    workers: int
+
+
+def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool = False) -> Pruned:
+    """Thin the samples of trials that are older than so long.
+
+    It runs beside a service: each transaction sees to a few hundred rows. One that is broken off
+    can be run again; what is thinned already stays as it is.
+
+    Args:
+        sessions: of the database.
+        older_than: the age of a trial from which on it is thinned.
+        keep: samples that each keeps, `LEAST_KEPT` at least.
+        dry_run: only count.
+    """
+    before, kept = now() - older_than, max(keep, LEAST_KEPT)
+    trials = dropped = last = 0
+    while True:
+        with (reading if dry_run else writing)(sessions) as session:
+            rows = _old(session, before, kept, last)
+            for number, samples in rows:
+                thinned = thin(unpack_samples(samples), kept)
+                trials, dropped = trials + 1, dropped + len(samples) // BYTES - len(thinned)
+                if not dry_run:
+                    _store(session, number, thinned, len(samples) // BYTES)
+        if not rows:
+            break
+        last = rows[-1][0]
+    keys, workers = _forget(sessions, dry_run=dry_run)
+    return Pruned(trials, dropped, dropped * BYTES, keys, workers)
+
+
+def give_back(engine: Engine) -> None:
+    """Give the space of dropped rows back to the disk; it takes a while, and on SQLite a lock."""
+    connection = engine.raw_connection()
+    try:
+        if engine.dialect.name == "postgresql":
+            connection.driver_connection.autocommit = True  # type: ignore[union-attr]
+        connection.cursor().execute("VACUUM")
+    finally:
+        connection.invalidate()
+        connection.close()
+
+
+def thin(samples: Sequence[float], keep: int) -> tuple[float, ...]:
+    """So many of the samples, evenly by rank, with the least, the median and the most.
+
+    Args:
+        samples: at least as many as are kept.
+        keep: how many; an even number keeps one more, for the median.
+    """
+    ranked = sorted(samples)
+    kept = keep if keep % 2 else keep + 1
+    if len(ranked) <= kept:
+        return tuple(samples)
+    last = len(ranked) - 1
+    middle = last / 2
+    ranks = {round(index * last / (kept - 1)) for index in range(kept)}
+    # The median of an even number of samples lies between the two in the middle.
+    ranks |= {int(middle), int(middle + 0.5)}
+    return tuple(ranked[rank] for rank in sorted(ranks))
+
+
+def _old(session: Session, before: datetime, keep: int, after: int) -> list[tuple[int, bytes]]:
+    trial = models.Trial
+    query = (
+        select(trial.id, trial.samples)
+        .where(
+            trial.id > after,
+            trial.created_at < before,
+            trial.samples_taken.is_(None),
+            func.length(trial.samples) > BYTES * (keep + LEAST_KEPT),
+            ~_is_evidence(),
+        )
+        .order_by(trial.id)
+        .limit(ROWS_AT_ONCE)
+    )
+    found: list[tuple[int, bytes]] = [(row.id, row.samples) for row in session.execute(query)]
+    return found
+
+
+def _is_evidence() -> ColumnElement[bool]:
+    """Whether a trial is of a job that has found a stored schedule."""
+    return exists().where(models.Schedule.job_id == models.Trial.job_id)
+
+
+def _store(session: Session, number: int, samples: tuple[float, ...], taken: int) -> None:
+    values: dict[str, Any] = {"samples": pack_samples(samples), "samples_taken": taken}
+    session.execute(update(models.Trial).where(models.Trial.id == number).values(**values))
+
+
+def _forget(sessions: Sessions, *, dry_run: bool) -> tuple[int, int]:
+    """Idempotency keys that are too old, and processes that are gone; how many of each."""
+    old = models.IdempotencyKey.created_at < now() - KEPT
+    if dry_run:
+        with reading(sessions) as session:
+            keys = session.scalar(select(func.count()).where(old)) or 0
+            return keys, registry.count_dead(session)
+    with writing(sessions) as session:
+        gone = session.execute(delete(models.IdempotencyKey).where(old).returning(1)).all()
+        return len(gone), registry.drop_dead(session)

@@ -1,0 +1,121 @@
+"""Each request observed: named, counted, timed, and told of in the log."""
+
+import logging
+import re
+import time
+import uuid
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.telemetry.metrics import Metrics
+from service.telemetry.traces import Tracing
+
+REQUEST_ID = "tilewise.request_id"
+"""Where an ASGI scope carries the request's name in logs."""
+
+ROUTE = "tilewise.route"
+"""Where an ASGI scope names the route that has made a kept answer."""
+
+SLOW_S = 1.0
+FAILED = 500
+REFUSED = 400
+_HEADER = b"x-request-id"
+_MATCH = b"tilewise-match"
+_SANE = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+log = logging.getLogger(__name__)
+
+
+class Observed:
+    """Observes what the application behind it does with each request; the outermost of all.
+
+    Args:
+        app: what answers.
+        metrics: counts requests.
+        tracing: traces them; None where nobody has asked for traces.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing | None) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._tracing = tracing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        name = _name_of(scope)
+        scope[REQUEST_ID] = name
+        watched = _Watched(send, name)
+        with structlog.contextvars.bound_contextvars(request_id=name):
+            begin = time.perf_counter()
+            self._metrics.in_flight.inc()
+            try:
+                await self._serve(scope, receive, watched)
+            finally:
+                self._metrics.in_flight.dec()
+                self._tell(scope, watched.status, time.perf_counter() - begin)
+                if watched.match is not None:
+                    self._metrics.count_answer(watched.match)
+
+    async def _serve(self, scope: Scope, receive: Receive, watched: "_Watched") -> None:
+        if self._tracing is None:
+            await self._app(scope, receive, watched.send)
+            return
+        with self._tracing.request(scope) as span:
+            try:
+                await self._app(scope, receive, watched.send)
+            finally:
+                span.end(_route(scope), watched.status)
+
+    def _tell(self, scope: Scope, status: int, seconds: float) -> None:
+        method, route = scope["method"], _route(scope)
+        self._metrics.count_request(method, route, status, seconds)
+        is_news = method not in ("GET", "HEAD") or status >= REFUSED or seconds > SLOW_S
+        level = logging.ERROR if status >= FAILED else logging.INFO if is_news else logging.DEBUG
+        if log.isEnabledFor(level):
+            fields = {
+                "method": method, "path": scope["path"], "route": route, "status": status,
+                "ms": round(1e3 * seconds, 1),
+            }  # fmt: skip
+            log.log(level, "request", extra=fields)
+
+
+class _Watched:
+    """Notes what an answer says of itself, and names the request in its headers."""
+
+    def __init__(self, send: Send, name: str) -> None:
+        self._send = send
+        self._name = name
+        self.status = FAILED
+        self.match: str | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = list(message.get("headers", ()))
+            for header, value in headers:
+                if header.lower() == _MATCH:
+                    self.match = value.decode()
+            message = {**message, "headers": [*headers, (_HEADER, self._name.encode())]}
+        await self._send(message)
+
+
+def _name_of(scope: Scope) -> str:
+    """The client's name for the request if it is sane, else a new one."""
+    for header, value in scope["headers"]:
+        if header == _HEADER and _SANE.fullmatch(value):
+            name: str = value.decode()
+            return name
+    return uuid.uuid4().hex
+
+
+def _route(scope: Scope) -> str | None:
+    """The template of the route that was taken; None where none was."""
+    kept: str | None = scope.get(ROUTE)
+    if kept is not None:
+        return kept
+    path: str | None = getattr(scope.get("route"), "path", None)
+    return path

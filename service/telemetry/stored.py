@@ -1,0 +1,121 @@
+"""Metrics that the database tells: the same from every process that serves it.
+
+To add them up over processes would count everything as often as there are processes; take the
+largest. Trials are counted from when this process began to look, a row once.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector, CollectorRegistry
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from search.records import TrialState
+from service.db import models
+from service.db.base import now
+from service.db.trials import unpack_samples
+from service.jobs import registry
+from service.results import integrity
+
+ROWS_AT_ONCE = 5000
+STATES: tuple[models.JobState, ...] = get_args(models.JobState)
+OUTCOMES: tuple[TrialState, ...] = get_args(TrialState)
+TABLES = ("problems", "schedules", "proofs")
+
+
+@dataclass(eq=False)
+class StoredMetrics(Collector):
+    """What the last look at the database has found; `look` looks, Prometheus collects.
+
+    Attributes:
+        last: number of the last trial's row that was counted; None before the first look.
+    """
+
+    last: int | None = None
+    jobs: dict[str, int] = field(default_factory=dict)
+    queue_age_s: float = 0.0
+    workers: int = 0
+    trials: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, session: Session) -> None:
+        """Take the trials that are there as known."""
+        self.last = session.scalar(select(func.max(models.Trial.id))) or 0
+
+    def look(self, session: Session) -> None:
+        """Bring everything up to date; what it costs depends on what is new alone."""
+        with self.lock:
+            counts = select(models.Job.state, func.count()).group_by(models.Job.state)
+            self.jobs = {str(state): number for state, number in session.execute(counts)}
+            oldest = session.scalar(
+                select(func.min(models.Job.created_at)).where(models.Job.state == "queued")
+            )
+            self.queue_age_s = 0.0 if oldest is None else (now() - oldest).total_seconds()
+            self.workers = len(registry.live(session))
+            self._count_trials(session)
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """The metrics, as Prometheus asks for them."""
+        jobs = GaugeMetricFamily("tilewise_jobs", "Jobs by state.", labels=["state"])
+        for state in STATES:
+            jobs.add_metric([state], self.jobs.get(state, 0))
+        yield jobs
+        yield GaugeMetricFamily(
+            "tilewise_queue_age_seconds", "Since the oldest queued job was asked for.",
+            value=self.queue_age_s,
+        )  # fmt: skip
+        yield GaugeMetricFamily("tilewise_workers", "Live worker processes.", value=self.workers)
+        trials = CounterMetricFamily("tilewise_trials", "Trials by outcome.", labels=["outcome"])
+        for outcome in OUTCOMES:
+            trials.add_metric([outcome], self.trials[outcome])
+        yield trials
+        seconds = CounterMetricFamily(
+            "tilewise_trial_seconds", "Seconds of trials by phase.", labels=["phase"]
+        )
+        for phase in ("compile", "timing"):
+            seconds.add_metric([phase], self.seconds[phase])
+        yield seconds
+        refused = CounterMetricFamily(
+            "tilewise_refused_rows", "Rows refused by this process as not what was stored.",
+            labels=["table"],
+        )  # fmt: skip
+        found = integrity.refused()
+        for table in TABLES:
+            refused.add_metric([table], found.get(table, 0))
+        yield refused
+
+    def _count_trials(self, session: Session) -> None:
+        if self.last is None:
+            self.begin(session)
+        row = models.Trial
+        # What a job took over from an earlier one is older than the job itself.
+        query = (
+            select(row.id, row.state, row.compile_s, row.samples, row.rejected)
+            .join(models.Job, models.Job.id == row.job_id)
+            .where(row.created_at >= models.Job.created_at)
+            .order_by(row.id)
+            .limit(ROWS_AT_ONCE)
+        )
+        while found := session.execute(query.where(row.id > self.last)).all():
+            for number, state, compile_s, samples, _ in found:
+                self.last = number
+                self.trials[str(state)] += 1
+                self._add_seconds(compile_s, samples)
+
+    def _add_seconds(self, compile_s: object, samples: object) -> None:
+        """Add what a row says; a damaged one says nothing."""
+        if isinstance(compile_s, float) and compile_s >= 0:
+            self.seconds["compile"] += compile_s  # type: ignore[assignment]
+        if isinstance(samples, bytes) and len(samples) % 8 == 0:
+            self.seconds["timing"] += sum(unpack_samples(samples))  # type: ignore[assignment]
+
+
+def add_to(chosen: CollectorRegistry, metrics: StoredMetrics) -> None:
+    """Have a registry collect them."""
+    chosen.register(metrics)

@@ -1,0 +1,105 @@
+"""Traces of OpenTelemetry, where its environment variables ask for them; loaded only then.
+
+Requests go on with the trace that their `traceparent` names. A job is a trace of its own, which
+has the id of the request that asked for it.
+"""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.types import Scope
+
+ASKED_BY = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_TRACES_EXPORTER",
+)
+NAME = "tilewise"
+FAILED = 500
+
+log = logging.getLogger(__name__)
+
+
+class Span:
+    """A request's span, whose name is known when it ends."""
+
+    def __init__(self, span: Any, method: str) -> None:
+        self._span, self._method = span, method
+
+    def end(self, route: str | None, status: int) -> None:
+        """Say where the request went, and how it was answered."""
+        self._span.update_name(f"{self._method} {route}" if route else self._method)
+        if route:
+            self._span.set_attribute("http.route", route)
+        self._span.set_attribute("http.response.status_code", status)
+        if status >= FAILED:
+            from opentelemetry.trace import StatusCode
+
+            self._span.set_status(StatusCode.ERROR)
+
+
+class Tracing:
+    """Makes spans and sends them.
+
+    Args:
+        provider: OpenTelemetry's, with what sends spans.
+    """
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer(NAME)
+
+    @contextmanager
+    def request(self, scope: Scope) -> Iterator[Span]:
+        """The span of a request."""
+        from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind
+
+        headers = {name.decode("latin-1"): value.decode("latin-1")
+                   for name, value in scope["headers"]}  # fmt: skip
+        attributes = {
+            "http.request.method": scope["method"],
+            "url.path": scope["path"],
+            "tilewise.request_id": scope["tilewise.request_id"],
+        }
+        with self._tracer.start_as_current_span(
+            scope["method"], extract(headers), SpanKind.SERVER, attributes
+        ) as span:
+            yield Span(span, scope["method"])
+
+    @contextmanager
+    def job(self, **attributes: str | int) -> Iterator[None]:
+        """The span of one run of a job."""
+        named = {f"tilewise.{name}": value for name, value in attributes.items()}
+        with self._tracer.start_as_current_span("job", attributes=named):
+            yield
+
+    def stop(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
+
+
+def start_tracing(process: str) -> Tracing | None:
+    """What traces, if the environment asks for it.
+
+    Args:
+        process: what this process does: `service` or `worker`.
+    """
+    asked = [name for name in ASKED_BY if os.environ.get(name)]
+    if not asked or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as error:
+        log.warning("%s is set, and %s is absent; install tilewise[telemetry]",
+                    asked[0], error.name)  # fmt: skip
+        return None
+    provider = TracerProvider(resource=Resource.create({"service.name": f"{NAME}-{process}"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Tracing(provider)

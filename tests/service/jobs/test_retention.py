@@ -1,0 +1,139 @@
+"""Old samples are thinned; nothing else changes, and evidence least of all."""
+
+import random
+import statistics
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.db import models, reading, writing
+from service.db.base import now
+from service.db.trials import pack_samples, unpack_samples
+from service.jobs import idempotency, registry, retention
+from tests.service.conftest import PROBLEM
+
+OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
+SAMPLES = st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=200)
+
+
+@given(SAMPLES, st.integers(3, 40))
+def test_thinned_samples_tell_the_same(samples, keep):
+    thinned = retention.thin(samples, keep)
+    assert set(thinned) <= set(samples) and len(thinned) <= max(keep + 3, 1)
+    assert (min(thinned), max(thinned)) == (min(samples), max(samples))
+    if len(thinned) < len(samples):
+        low, high = sorted(samples)[(len(samples) - 1) // 2], sorted(samples)[len(samples) // 2]
+        assert low in thinned and high in thinned
+        assert low <= statistics.median(thinned) <= high or len(thinned) % 2 == 0
+    assert retention.thin(thinned, len(thinned)) == tuple(thinned)
+
+
+@pytest.fixture
+def trials(sessions, tuned, submit, run):
+    """A job that a schedule names, one that found nothing better, both old and full of samples."""
+    rng = random.Random(0)
+    other = submit(OTHER)
+    run(other)
+    with writing(sessions) as session:
+        session.query(models.Schedule).filter_by(job_id=other).delete()
+        for row in session.query(models.Trial):
+            row.samples = pack_samples(tuple(rng.uniform(1e-5, 2e-5) for _ in range(60)))
+            row.created_at = now() - timedelta(days=100)
+    return tuned, other
+
+
+def rows(sessions):
+    with reading(sessions) as session:
+        return {
+            (row.job_id, row.number): {
+                column.name: getattr(row, column.name) for column in models.Trial.__table__.columns
+            }
+            for row in session.query(models.Trial)
+        }
+
+
+@pytest.fixture
+def stored(sessions):
+    def read():
+        with reading(sessions) as session:
+            return [
+                [
+                    tuple(row)
+                    for row in session.connection().exec_driver_sql(f"SELECT * FROM {name}")
+                ]
+                for name in ("schedules", "scripts", "proofs", "jobs", "problems")
+            ]
+
+    return read
+
+
+def test_old_samples_are_thinned_and_nothing_else_changes(sessions, trials, stored):
+    evidence, other = trials
+    before, others = rows(sessions), stored()
+    done = retention.prune(sessions, timedelta(days=90), 9)
+    after = rows(sessions)
+    assert stored() == others
+    assert done.trials == 4 and done.bytes == 8 * done.samples > 0
+    for key, row in before.items():
+        if key[0] == evidence:
+            assert after[key] == row, "the evidence of a schedule stays"
+            continue
+        kept = unpack_samples(after[key]["samples"])
+        assert 9 <= len(kept) <= 11 and after[key]["samples_taken"] == 60
+        assert set(kept) <= set(unpack_samples(row["samples"]))
+        changed = {name for name in row if row[name] != after[key][name]}
+        assert changed == {"samples", "samples_taken"}
+    assert sum(60 - len(unpack_samples(after[k]["samples"])) for k in after) == done.samples
+    assert other in {job for job, _ in after}
+
+
+def test_twice_is_as_good_as_once(sessions, trials):
+    retention.prune(sessions, timedelta(days=90), 9)
+    once = rows(sessions)
+    again = retention.prune(sessions, timedelta(days=90), 9)
+    assert (again.trials, again.samples) == (0, 0) and rows(sessions) == once
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would(sessions, trials):
+    before = rows(sessions)
+    would = retention.prune(sessions, timedelta(days=90), 9, dry_run=True)
+    assert rows(sessions) == before
+    assert would == retention.prune(sessions, timedelta(days=90), 9)
+
+
+def test_young_trials_and_short_ones_stay(sessions, trials):
+    before = rows(sessions)
+    assert retention.prune(sessions, timedelta(days=101), 9).trials == 0
+    assert retention.prune(sessions, timedelta(days=1), 60).trials == 0
+    assert rows(sessions) == before
+
+
+def test_many_rows_are_seen_to_in_parts(sessions, trials, monkeypatch):
+    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 1)
+    assert retention.prune(sessions, timedelta(days=90), 9).trials == 4
+
+
+def test_old_keys_and_dead_workers_are_forgotten(sessions, trials, machine):
+    with writing(sessions) as session:
+        for key, age in (("old", 25), ("new", 1)):
+            made = now() - timedelta(hours=age)
+            session.add(models.IdempotencyKey(subject="", key=key, request="", created_at=made))
+        entry = registry.Entry("elsewhere:1:1", machine, (), "t", 1)
+        registry.show(session, entry)
+        session.query(models.Worker).one().seen_at = now() - timedelta(days=1)
+    would = retention.prune(sessions, timedelta(days=90), 9, dry_run=True)
+    done = retention.prune(sessions, timedelta(days=90), 9)
+    assert (done.keys, done.workers) == (would.keys, would.workers) == (1, 1)
+    with reading(sessions) as session:
+        assert [row.key for row in session.query(models.IdempotencyKey)] == ["new"]
+    assert timedelta(hours=24) == idempotency.KEPT
+
+
+def test_a_thinned_trial_is_shown_with_what_it_was(client, sessions, trials):
+    retention.prune(sessions, timedelta(days=90), 9)
+    shown = client.get(f"/v1/jobs/{trials[1]}/trials").json()["trials"]
+    assert {one["samples_taken"] for one in shown} == {60}
+    assert all(9 <= len(one["samples_us"]) <= 11 for one in shown)
+    assert client.get("/v1/schedules", params={"problem": PROBLEM}).status_code == 200

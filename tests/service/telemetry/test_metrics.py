@@ -1,0 +1,179 @@
+"""`/metrics`: what is counted, under which names, and that nobody can make labels."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from kernels.problem import parse_problem
+from service.app import create_app
+from service.db import models, writing
+from service.jobs import registry
+from service.jobs.trial_store import SqlTrialStore
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+
+KEY = parse_problem(PROBLEM).key
+SCRIPT = f"/v1/schedules/{KEY}/script"
+
+
+def scraped(client):
+    """Values by name and labels."""
+    answer = client.get("/metrics")
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_requests_are_counted_by_route_and_status(client, tuned):
+    for _ in range(3):
+        client.get(SCRIPT)
+    client.get("/v1/jobs/1")
+    client.get("/v1/jobs/77")
+    client.post("/v1/schedules/lookup", json={"problems": [PROBLEM]})
+    found = scraped(client)
+    name = "tilewise_http_requests_total"
+    assert found[name, "/v1/schedules/{key}/script", "200", "GET"] == 3, "kept answers too"
+    assert found[name, "/v1/jobs/{job_id}", "200", "GET"] == 1
+    assert found[name, "/v1/jobs/{job_id}", "404", "GET"] == 1
+    assert found[name, "/v1/schedules/lookup", "200", "POST"] == 1
+    seconds = "tilewise_http_request_duration_seconds"
+    assert found[f"{seconds}_count", "/v1/schedules/{key}/script", "GET"] == 3
+    assert found[f"{seconds}_sum", "/v1/schedules/{key}/script", "GET"] > 0
+    assert found["tilewise_http_requests_in_flight",] == 1, "this one"
+
+
+def test_what_clients_choose_makes_no_labels(client):
+    for number in range(30):
+        client.get(f"/nothing/{number}")
+        client.get(f"/v1/jobs/{number + 100}")
+        client.request(f"METHOD{number}", "/v1/jobs")
+        client.get("/v1/jobs", headers={"Host": f"h{number}.example"})
+    names = [key for key in scraped(client) if key[0] == "tilewise_http_requests_total"]
+    assert len(names) <= 6, names
+
+
+def test_answers_are_counted_by_how_near_they_are(client, client_factory, tuned):
+    client.get("/v1/schedules", params={"problem": PROBLEM})
+    client.get("/v1/schedules", params={"problem": PROBLEM + ",bias"})
+    client.get(SCRIPT)
+    client.get(SCRIPT)
+    client.post("/v1/schedules/lookup", json={"problems": [PROBLEM, PROBLEM + ",bias"]})
+    found = scraped(client)
+    assert found["tilewise_answers_total", "exact"] == 4
+    assert found["tilewise_answers_total", "none"] == 2
+    newer = client_factory(toolchain="a newer one")
+    newer.get(SCRIPT)
+    assert scraped(newer)["tilewise_answers_total", "toolchain"] == 1
+
+
+def test_jobs_trials_and_workers_are_those_of_the_database(
+    client, client_factory, sessions, submit, run, machine
+):
+    second = client_factory()
+    run(submit())
+    waiting = submit("matmul:m=8,n=8,k=8,dtype=f32")
+    with writing(sessions) as session:
+        registry.show(session, registry.Entry("elsewhere:1:1", machine, (), "t", 1))
+    SqlTrialStore(sessions, waiting).add(fakes.failed_trial(0))
+    for one in (client, second):
+        found = scraped(one)
+        assert found["tilewise_jobs", "done"] == found["tilewise_jobs", "queued"] == 1
+        assert found["tilewise_jobs", "running"] == 0
+        assert found["tilewise_queue_age_seconds",] > 0
+        assert found["tilewise_workers",] == 1
+        assert found["tilewise_trials_total", "timed"] == 4
+        assert found["tilewise_trials_total", "failed"] == 1
+        assert found["tilewise_trial_seconds_total", "compile"] == pytest.approx(4 * 0.25)
+        assert found["tilewise_trial_seconds_total", "timing"] == pytest.approx(
+            4 * (0.1 + 1 / 3 + 1.5e-05)
+        )
+    assert scraped(client)["tilewise_trials_total", "timed"] == 4, "each row is counted once"
+
+
+def test_trials_that_a_job_takes_over_are_not_counted_again(client, submit, run):
+    run(submit())
+    run(submit(trials=6))
+    assert scraped(client)["tilewise_trials_total", "timed"] == 6
+
+
+def test_refused_rows_are_counted(client, sessions, tuned):
+    before = scraped(client)["tilewise_refused_rows_total", "schedules"]
+    with writing(sessions) as session:
+        session.query(models.Schedule).update({"gflops": 1e6})
+    assert client.get("/v1/schedules", params={"problem": PROBLEM}).status_code == 500
+    assert scraped(client)["tilewise_refused_rows_total", "schedules"] == before + 1
+
+
+def test_sessions_with_the_database_are_timed(client, tuned):
+    before = scraped(client)
+    client.get("/v1/jobs")
+    client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4})
+    after = scraped(client)
+    for mode in ("read", "write"):
+        name = "tilewise_database_seconds_count", mode
+        assert after[name] > before.get(name, 0)
+
+
+def test_open_metrics_are_given_to_who_asks_for_them(client):
+    kind = "application/openmetrics-text; version=1.0.0"
+    answer = client.get("/metrics", headers={"Accept": kind})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    names = {family.name for family in open_metrics(answer.text)}
+    assert {"tilewise_http_requests", "tilewise_jobs", "tilewise_build"} <= names
+
+
+def test_two_applications_count_apart(client, client_factory):
+    other = client_factory()
+    for _ in range(5):
+        client.get("/v1/jobs")
+    name = "tilewise_http_requests_total", "/v1/jobs", "200", "GET"
+    assert scraped(client)[name] == 5 and name not in scraped(other)
+
+
+def test_metrics_take_a_token_where_one_is_needed(url, machine):
+    settings = settings_for(url, require_tokens=True)
+    with TestClient(create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)) as closed:
+        assert closed.get("/metrics").status_code == 401
+
+
+def test_a_damaged_trial_is_counted_and_adds_no_seconds(client, sessions, submit, run):
+    run(submit())
+    with writing(sessions) as session:
+        session.connection().exec_driver_sql(
+            "UPDATE trials SET samples = 'x', compile_s = 'y' WHERE number = 1"
+        )
+    found = scraped(client)
+    assert found["tilewise_trials_total", "timed"] == 4
+    assert found["tilewise_trial_seconds_total", "compile"] == pytest.approx(3 * 0.25)
+
+
+def test_a_service_whose_workers_are_gone_says_which_part_is_not_ready(client):
+    class Gone:
+        is_alive = False
+
+    state = client.app.state
+    state.services = replace(state.services, pool=Gone())
+    answer = client.get("/readyz")
+    assert answer.status_code == 503 and "workers have stopped" in answer.json()["detail"]
+
+
+def test_the_docs_name_every_metric(client, tuned):
+    client.get("/v1/jobs")
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    found = {
+        sample.name for family in families for sample in family.samples
+        if family.name.startswith("tilewise_") and not family.name.startswith("tilewise_process_")
+    }  # fmt: skip
+    text = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    told = set(re.findall(r"^\| `(tilewise_[a-z_]+)`", text, re.MULTILINE))
+    counted = {name for name in found if not name.endswith("_created")}
+    names = {re.sub("(_bucket|_count|_sum)$", "", name) for name in counted}
+    assert names == told
