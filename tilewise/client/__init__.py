@@ -22,15 +22,14 @@ from tilewise.client.results import (
     Proof,
     Result,
     StoredTrial,
-    Targets,
     Text,
     Trial,
     TrialCounts,
-    Worker,
 )
+from tilewise.client.service_facts import NewToken, Readiness, Targets, Token, Worker
 
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "Job", "JobEnded",
-    "Match", "Peer", "Phase", "PhaseReached", "Proof", "Result", "StoredTrial", "Targets", "Text",
-    "Trial", "TrialCounts", "TrialEnded", "Worker",
+    "Match", "NewToken", "Peer", "Phase", "PhaseReached", "Proof", "Readiness", "Result",
+    "StoredTrial", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded", "Worker",
 ]  # fmt: skip

@@ -1,134 +1,24 @@
 """`AsyncClient`: the calls of `Client`, each awaited."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
-from typing import Any, TypeVar, Unpack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Unpack
 
 import httpx
 
 from tilewise.client import calls
 from tilewise.client.calls import Calls, JobOptions, Match, OnEvent, OnWait
+from tilewise.client.carriers import AsyncCarrier
 from tilewise.client.connection import (
-    SILENCE_S,
     TIMEOUT_S,
     checked_url,
     headers_of,
-    sendable,
 )
-from tilewise.client.events import BrokenStreamError, Event, Follower, JobEnded
-from tilewise.client.exchange import (
-    Ask,
-    Exchange,
-    Follow,
-    Pause,
-    Step,
-    accepted,
-    backoff_s,
-    pause_s,
-)
-from tilewise.client.pages import PagePath, first_page
-from tilewise.client.results import Found, Job, Json, Result, StoredTrial, Targets, Text, Trial
-
-Value = TypeVar("Value")
-
-
-class AsyncCarrier:
-    """Carries out the steps of exchanges.
-
-    Args:
-        calls: of the service.
-        http: sends requests.
-        sleep: waits for some seconds.
-    """
-
-    def __init__(
-        self, calls: Calls, http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]]
-    ) -> None:
-        self._calls, self._http, self._sleep = calls, http, sleep
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def events(self, follower: Follower) -> AsyncGenerator[Event, None]:
-        """The events of a job, over as many streams as it takes."""
-        while not follower.is_over:
-            with suppress(httpx.TransportError):  # counted below, as one that ends too early
-                async with aclosing(self._stream(follower)) as stream:
-                    async for event in stream:
-                        yield event
-            if not follower.is_over:
-                follower.lose()
-                await self._sleep(follower.put_off_s or backoff_s(follower.losses))
-
-    async def pages(self, first: PagePath) -> AsyncIterator[Json]:
-        """Every item of all pages of a list."""
-        at: PagePath | None = first
-        while at is not None:
-            page = await self.run(self._calls.page(at))
-            for one in page.items:
-                yield one
-            at = page.following
-
-    async def run(self, exchange: Exchange[Value]) -> Value:
-        """Carry out the steps of an exchange."""
-        given: Any = None
-        error: Exception | None = None
-        while True:
-            try:
-                step = exchange.send(given) if error is None else exchange.throw(error)
-            except StopIteration as ended:
-                value: Value = ended.value
-                return value
-            given = error = None
-            try:
-                given = await self._step(step)
-            except (httpx.TransportError, BrokenStreamError) as lost:
-                error = lost
-
-    async def _step(self, step: Step) -> object:
-        if isinstance(step, Ask):
-            return await self._send(step)
-        if isinstance(step, Pause):
-            await self._sleep(step.seconds)
-            return None
-        return await self.follow(step)
-
-    async def _send(self, asked: Ask) -> httpx.Response:
-        with sendable(self._calls.url):
-            return await self._http.request(
-                asked.method,
-                asked.path,
-                params=asked.params or None,
-                json=asked.json,
-                headers=asked.headers,
-            )
-
-    async def follow(self, step: Follow) -> Job:
-        """Follow a job to its end."""
-        async with aclosing(self.events(step.follower)) as events:
-            async for event in events:
-                if step.on_event is not None:
-                    step.on_event(event)
-                if isinstance(event, JobEnded):
-                    return event.job
-        raise AssertionError("events end with that of the job")
-
-    async def _stream(self, follower: Follower) -> AsyncGenerator[Event, None]:
-        headers, timeout = follower.headers, httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
-        stream = self._http.stream("GET", follower.path, headers=headers, timeout=timeout)
-        with sendable(self._calls.url):
-            async with stream as response:
-                follower.put_off_s = pause_s(response, follower.losses)
-                if follower.put_off_s is not None:
-                    return
-                if not response.is_success:
-                    await response.aread()
-                    accepted(response)
-                async for text in response.aiter_text():
-                    for event in follower.feed(text):
-                        yield event
+from tilewise.client.events import Event, Follower
+from tilewise.client.pages import first_page
+from tilewise.client.results import Found, Job, Result, StoredTrial, Text, Trial
+from tilewise.client.service_facts import NewToken, Readiness, Targets, Token
 
 
 class AsyncClient:
@@ -288,18 +178,18 @@ class AsyncClient:
         """The targets that live workers serve, and their machines' measured peaks."""
         return await self._carrier.run(self._calls.targets())
 
-    async def ready(self) -> Json:
+    async def ready(self) -> Readiness:
         """What the service says of its fitness to work; TilewiseError where it is not."""
         return await self._carrier.run(self._calls.ready())
 
-    async def tokens(self) -> list[Json]:
+    async def tokens(self) -> list[Token]:
         """The tokens of the service; it takes one of scope admin to see them."""
         return await self._carrier.run(self._calls.tokens())
 
-    async def create_token(self, name: str, scope: str, days: float | None = None) -> Json:
+    async def create_token(self, name: str, scope: str, days: float | None = None) -> NewToken:
         """A new token, which is told this once; it takes one of scope admin."""
         return await self._carrier.run(self._calls.create_token(name, scope, days))
 
-    async def revoke_token(self, name: str) -> Json:
+    async def revoke_token(self, name: str) -> Token:
         """Make a token worth nothing; it takes one of scope admin."""
         return await self._carrier.run(self._calls.revoke_token(name))

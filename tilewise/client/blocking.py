@@ -2,127 +2,22 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar, Unpack
+from typing import Unpack
 
 import httpx
 
 from tilewise.client import calls
 from tilewise.client.calls import Calls, JobOptions, Match, OnEvent, OnWait
+from tilewise.client.carriers import Carrier
 from tilewise.client.connection import (
-    SILENCE_S,
     TIMEOUT_S,
     checked_url,
     headers_of,
-    sendable,
 )
-from tilewise.client.events import BrokenStreamError, Event, Follower, JobEnded
-from tilewise.client.exchange import (
-    Ask,
-    Exchange,
-    Follow,
-    Pause,
-    Step,
-    accepted,
-    backoff_s,
-    pause_s,
-)
-from tilewise.client.pages import PagePath, first_page
-from tilewise.client.results import Found, Job, Json, Result, StoredTrial, Targets, Text, Trial
-
-Value = TypeVar("Value")
-
-
-class Carrier:
-    """Carries out the steps of exchanges.
-
-    Args:
-        calls: of the service.
-        http: sends requests.
-        sleep: waits for some seconds.
-    """
-
-    def __init__(self, calls: Calls, http: httpx.Client, sleep: Callable[[float], None]) -> None:
-        self._calls, self._http, self._sleep = calls, http, sleep
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def events(self, follower: Follower) -> Iterator[Event]:
-        """The events of a job, over as many streams as it takes."""
-        while not follower.is_over:
-            with suppress(httpx.TransportError):  # counted below, as one that ends too early
-                yield from self._stream(follower)
-            if not follower.is_over:
-                follower.lose()
-                self._sleep(follower.put_off_s or backoff_s(follower.losses))
-
-    def pages(self, first: PagePath) -> Iterator[Json]:
-        """Every item of all pages of a list."""
-        at: PagePath | None = first
-        while at is not None:
-            page = self.run(self._calls.page(at))
-            yield from page.items
-            at = page.following
-
-    def run(self, exchange: Exchange[Value]) -> Value:
-        """Carry out the steps of an exchange."""
-        given: Any = None
-        error: Exception | None = None
-        while True:
-            try:
-                step = exchange.send(given) if error is None else exchange.throw(error)
-            except StopIteration as ended:
-                value: Value = ended.value
-                return value
-            given = error = None
-            try:
-                given = self._step(step)
-            except (httpx.TransportError, BrokenStreamError) as lost:
-                error = lost
-
-    def _step(self, step: Step) -> object:
-        if isinstance(step, Ask):
-            return self._send(step)
-        if isinstance(step, Pause):
-            self._sleep(step.seconds)
-            return None
-        return self.follow(step)
-
-    def _send(self, asked: Ask) -> httpx.Response:
-        with sendable(self._calls.url):
-            return self._http.request(
-                asked.method,
-                asked.path,
-                params=asked.params or None,
-                json=asked.json,
-                headers=asked.headers,
-            )
-
-    def follow(self, step: Follow) -> Job:
-        """Follow a job to its end."""
-        for event in self.events(step.follower):
-            if step.on_event is not None:
-                step.on_event(event)
-            if isinstance(event, JobEnded):
-                return event.job
-        raise AssertionError("events end with that of the job")
-
-    def _stream(self, follower: Follower) -> Iterator[Event]:
-        headers, timeout = follower.headers, httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
-        with (
-            sendable(self._calls.url),
-            self._http.stream("GET", follower.path, headers=headers, timeout=timeout) as response,
-        ):
-            follower.put_off_s = pause_s(response, follower.losses)
-            if follower.put_off_s is not None:
-                return
-            if not response.is_success:
-                response.read()
-                accepted(response)
-            for text in response.iter_text():
-                yield from follower.feed(text)
+from tilewise.client.events import Event, Follower
+from tilewise.client.pages import first_page
+from tilewise.client.results import Found, Job, Result, StoredTrial, Text, Trial
+from tilewise.client.service_facts import NewToken, Readiness, Targets, Token
 
 
 class Client:
@@ -277,18 +172,18 @@ class Client:
         """The targets that live workers serve, and their machines' measured peaks."""
         return self._carrier.run(self._calls.targets())
 
-    def ready(self) -> Json:
+    def ready(self) -> Readiness:
         """What the service says of its fitness to work; TilewiseError where it is not."""
         return self._carrier.run(self._calls.ready())
 
-    def tokens(self) -> list[Json]:
+    def tokens(self) -> list[Token]:
         """The tokens of the service; it takes one of scope admin to see them."""
         return self._carrier.run(self._calls.tokens())
 
-    def create_token(self, name: str, scope: str, days: float | None = None) -> Json:
+    def create_token(self, name: str, scope: str, days: float | None = None) -> NewToken:
         """A new token, which is told this once; it takes one of scope admin."""
         return self._carrier.run(self._calls.create_token(name, scope, days))
 
-    def revoke_token(self, name: str) -> Json:
+    def revoke_token(self, name: str) -> Token:
         """Make a token worth nothing; it takes one of scope admin."""
         return self._carrier.run(self._calls.revoke_token(name))

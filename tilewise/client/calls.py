@@ -19,12 +19,12 @@ from tilewise.client.results import (
     Job,
     Result,
     StoredTrial,
-    Targets,
     Text,
     Trial,
     read,
     read_found,
 )
+from tilewise.client.service_facts import NewToken, Readiness, Targets, Token
 from tilewise.errors import BadInputError, TilewiseError
 
 Json = dict[str, Any]
@@ -170,23 +170,25 @@ class Calls:
         """The targets that live workers serve."""
         return read(Targets, (yield from self._json(Ask("GET", "/v1/targets"))))
 
-    def ready(self) -> Exchange[Json]:
+    def ready(self) -> Exchange[Readiness]:
         """Whether the service is fit to work, as `/readyz` says."""
-        return (yield from self._json(Ask("GET", "/readyz", is_safe=False)))
+        return read(Readiness, (yield from self._json(Ask("GET", "/readyz", is_safe=False))))
 
-    def tokens(self) -> Exchange[list[Json]]:
+    def tokens(self) -> Exchange[list[Token]]:
         """The tokens of the service, without themselves."""
         answer = yield from self._json(Ask("GET", "/v1/tokens"))
-        return objects_of(answer, "tokens")
+        return [read(Token, one) for one in objects_of(answer, "tokens")]
 
-    def create_token(self, name: str, scope: str, days: float | None) -> Exchange[Json]:
+    def create_token(self, name: str, scope: str, days: float | None) -> Exchange[NewToken]:
         """A new token, which is told this once."""
         body = {"name": name, "scope": scope, "days": days}
-        return (yield from self._json(Ask("POST", "/v1/tokens", json=body, is_safe=False)))
+        request = Ask("POST", "/v1/tokens", json=body, is_safe=False)
+        return read(NewToken, (yield from self._json(request)))
 
-    def revoke_token(self, name: str) -> Exchange[Json]:
+    def revoke_token(self, name: str) -> Exchange[Token]:
         """Make a token worth nothing."""
-        return (yield from self._json(Ask("DELETE", f"/v1/tokens/{quote(name, safe='')}")))
+        path = f"/v1/tokens/{quote(name, safe='')}"
+        return read(Token, (yield from self._json(Ask("DELETE", path))))
 
     def page(self, at: PagePath) -> Exchange[Page]:
         """One page of a list."""

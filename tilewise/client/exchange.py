@@ -2,7 +2,7 @@
 
 An exchange is a generator. It yields `Ask` and gets the response, `Follow` and gets the job, or
 the loss of the connection as an exception; it yields `Pause`, and goes on when that is over.
-`blocking` and `asynchronous` carry the steps out, each in its way (sans-io.readthedocs.io).
+`carriers` has what carries the steps out, with and without `async` (sans-io.readthedocs.io).
 """
 
 import random

@@ -219,34 +219,6 @@ class StoredTrial(Trial):
 
 
 @dataclass(frozen=True)
-class Worker:
-    """A process that takes jobs, and its machine.
-
-    Attributes:
-        peaks: multiply-add peaks of one thread in GFLOP/s by dtype, as far as they are known.
-    """
-
-    host: str
-    cpu: str
-    cores: int
-    targets: tuple[str, ...]
-    toolchain: str
-    capacity: int
-    features: tuple[str, ...] | None = None
-    peaks: dict[str, float] = field(default_factory=dict)
-    peaks_at: datetime | None = None
-    seen: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Targets(Reply):
-    """The targets that live workers serve, and the workers."""
-
-    targets: tuple[str, ...]
-    workers: tuple[Worker, ...] = ()
-
-
-@dataclass(frozen=True)
 class File:
     """Where a script or a kernel is; `etag` is None for one that is made when it is asked for."""
 

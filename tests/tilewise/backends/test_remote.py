@@ -12,7 +12,7 @@ from tests.tilewise.client import documents
 from tests.tilewise.conftest import Cli
 from tilewise import Client
 from tilewise.backends import remote as remote_module
-from tilewise.client import calls
+from tilewise.client import pages
 
 PROBLEM = "matmul:m=4,n=4,k=4,dtype=f32"
 TARGET = "cpu:znver4,threads=2"
@@ -102,7 +102,7 @@ def test_what_is_stored_is_asked_for_by_target_and_cache_mode(cli: Cli, service:
     assert path.endswith("/kernel") and query == {"target": TARGET}
     assert cli("trials", *given, "--json").code == 0
     assert service.last("/v1/trials") == {
-        "problem": PROBLEM, "target": TARGET, "limit": str(calls.PAGE)
+        "problem": PROBLEM, "target": TARGET, "limit": str(pages.PAGE)
     }  # fmt: skip
 
 

@@ -58,6 +58,19 @@ def stored_trial(number: int = 0, **changes: Any) -> Json:
     return {**of, **trial(number), **changes}
 
 
+def token(**changes: Any) -> Json:
+    """A token as a list shows it."""
+    return {
+        "name": "ci", "scope": "read", "created": MOMENT, "expires": None, "revoked": None,
+        "used": MOMENT,
+    } | changes  # fmt: skip
+
+
+def new_token(**changes: Any) -> Json:
+    """A token as it is told once."""
+    return {"name": "ci", "scope": "read", "expires": MOMENT, "token": "tw_secret"} | changes
+
+
 def event(name: str, data: Json, number: int | None = None) -> str:
     """An event as the service writes it."""
     last = "" if number is None else f"id: {number}\n"

@@ -71,7 +71,11 @@ class Service:
             return {"schedules": []}
         if path.startswith("/v1/jobs"):
             return documents.job()
-        return {"targets": ["t"], "tokens": [{"name": "ci"}], "status": "ok"}
+        if path.startswith("/v1/tokens/"):
+            return documents.token()
+        if method == "POST":
+            return documents.new_token()
+        return {"targets": ["t"], "tokens": [documents.token()], "status": "ok"}
 
 
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [

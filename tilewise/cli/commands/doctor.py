@@ -30,10 +30,9 @@ def examine_service(url: str) -> dict[str, Any]:
 
     with Client(url) as client:
         state, found = client.ready(), client.targets()
-    checks = state.get("checks", {})
     return {
-        "server": state["status"],
-        **checks,
+        "server": state.status,
+        **state.checks,
         "targets": list(found.targets),
         "workers": [_worker_text(worker) for worker in found.workers],
     }

@@ -48,10 +48,10 @@ def _at_service(url: str, options: argparse.Namespace) -> Json:
 
     with Client(url) as client:
         if options.action == "create":
-            return client.create_token(options.name, options.scope, options.days)
+            return client.create_token(options.name, options.scope, options.days).document
         if options.action == "revoke":
-            return client.revoke_token(options.name)
-        return {"tokens": client.tokens()}
+            return client.revoke_token(options.name).document
+        return {"tokens": [one.document for one in client.tokens()]}
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
