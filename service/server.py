@@ -1,5 +1,6 @@
 """The HTTP server: uvicorn, which tells the application of its end in time."""
 
+import gc
 import logging
 import signal
 import socket
@@ -45,6 +46,12 @@ class Server(uvicorn.Server):
             **options,
         }
         super().__init__(uvicorn.Config(app, **given))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to serve; what is loaded by then stays, and is not looked at for garbage again."""
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take note of a signal to end."""

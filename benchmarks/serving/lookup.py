@@ -60,18 +60,16 @@ def bodies(sizes: Sizes) -> list[str]:
     return [str(problem(n)) for n in range(1, sizes.scripts + 1, step)][:ASKED]
 
 
-def asker(client: httpx.Client, body: Json) -> Callable[[], Json]:
-    """Sends one look-up."""
+def asker(client: httpx.Client, body: Json) -> Callable[[], httpx.Response]:
+    """Sends one look-up, and takes the whole answer."""
 
-    def ask() -> Json:
-        answer = client.post("/v1/schedules/lookup", json=body)
-        found: Json = answer.raise_for_status().json()
-        return found
+    def ask() -> httpx.Response:
+        return client.post("/v1/schedules/lookup", json=body).raise_for_status()
 
     return ask
 
 
-def milliseconds(ask: Callable[[], Json]) -> float:
+def milliseconds(ask: Callable[[], httpx.Response]) -> float:
     """Of one call."""
     begin = time.perf_counter()
     ask()
@@ -82,7 +80,7 @@ def measure(name: str, url: str, sizes: Sizes, rounds: int) -> None:
     """Print the rows of one database."""
     wanted = {"problems": bodies(sizes), "target": examine().target}
     with ServiceProcess(url) as service, httpx.Client(base_url=service.url, timeout=60) as client:
-        found = asker(client, wanted | {"files": ["cpu"]})()["schedules"]
+        found = asker(client, wanted | {"files": ["cpu"]})().json()["schedules"]
         assert all(one["schedule"]["proof"] and one["files"]["cpu"] for one in found)
         tags = {one["key"]: {"cpu": one["files"]["cpu"]["etag"]} for one in found}
         turns = {
@@ -90,7 +88,7 @@ def measure(name: str, url: str, sizes: Sizes, rounds: int) -> None:
             "results and files": asker(client, wanted | {"files": ["cpu"]}),
             "known": asker(client, wanted | {"files": ["cpu"], "known": tags}),
         }
-        assert all(one["unchanged"] for one in turns["known"]()["schedules"])
+        assert all(one["unchanged"] for one in turns["known"]().json()["schedules"])
         times: dict[str, list[float]] = {kind: [] for kind in turns}
         for _ in range(rounds):
             for kind, ask in turns.items():

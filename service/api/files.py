@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlencode
 
 from sqlalchemy.orm import Session
@@ -63,13 +64,8 @@ class FilesOf:
         tag = self._tag(kind, row, result)
         if tag is None and kind != air_scripts.FLAVOR:
             return None
-        query = {"target": self.asked.target}
-        if kind != KERNEL:
-            query["flavor"] = kind
-        if self.asked.match != "exact":
-            query["match"] = self.asked.match
-        name = "kernel" if kind == KERNEL else "script"
-        return {"etag": tag, "path": f"/v1/schedules/{row.problem.key}/{name}?{urlencode(query)}"}
+        name = f"{'kernel' if kind == KERNEL else 'script'}?{_query(self.asked, kind)}"
+        return {"etag": tag, "path": f"/v1/schedules/{row.problem.key}/{name}"}
 
     def _tag(self, kind: FileKind, row: models.Schedule, result: Json) -> str | None:
         if kind == KERNEL:
@@ -81,6 +77,16 @@ class FilesOf:
             return None
         tag: str | None = proof["sha256"]
         return tag
+
+
+@lru_cache(maxsize=64)
+def _query(asked: Asked, kind: FileKind) -> str:
+    query = {"target": asked.target}
+    if kind != KERNEL:
+        query["flavor"] = kind
+    if asked.match != "exact":
+        query["match"] = asked.match
+    return urlencode(query)
 
 
 DEFAULTS: Json = {"error": None, "unchanged": False, "files": {}}
@@ -107,8 +113,8 @@ def look_up(
         kinds: the files whose tags and places to tell.
         known: the tags of the files that whoever asks has.
     """
-    keys = {problem.key for problem in problems}
-    rows = nearest.find(session, keys, asked, here)
+    wanted = [(problem.key, problem.canonical) for problem in problems]
+    rows = nearest.find(session, {key for key, _ in wanted}, asked, here)
     found = results_json(session, list(rows.values()), asked.toolchain, asked.target)
     files = FilesOf.look_up(session, list(rows.values()), kinds, asked)
     tags = known or {}
@@ -120,8 +126,8 @@ def look_up(
         "target": asked.target,
         "toolchain": asked.toolchain,
         "schedules": [
-            {"problem": one.canonical, "key": one.key, **DEFAULTS, **answers.get(one.key, nothing)}
-            for one in problems
+            {"problem": text, "key": key, **DEFAULTS, **answers.get(key, nothing)}
+            for key, text in wanted
         ],
     }
 

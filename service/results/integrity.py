@@ -213,7 +213,9 @@ def _digest(kind: str, work: Work, values: dict[str, Any]) -> str:
 
 
 def _values(row: object, names: Iterable[str]) -> dict[str, Any]:
-    found = {name: getattr(row, name) for name in names}
+    # Past SQLAlchemy's descriptors, which take longer than all else where rows are many.
+    loaded = vars(row)
+    found = {name: loaded[name] if name in loaded else getattr(row, name) for name in names}
     return {name: _plain(v) if name in _FLOATS else v for name, v in found.items()}
 
 

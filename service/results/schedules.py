@@ -9,7 +9,7 @@ from kernels.problem import Problem
 from kernels.system.toolchain import identity
 from search.records import CacheMode
 from service.db import models
-from service.results.stored import best_first, in_parts
+from service.results.stored import among, best_first, in_parts
 
 # Made once: to put one together takes longer than SQLite takes to answer it.
 _SCHEDULES = (
@@ -78,7 +78,7 @@ def find_schedules(
     found: dict[str, models.Schedule] = {}
     for asked in in_parts(set(keys)):
         query = _SCHEDULES.where(
-            models.Problem.key.in_(asked),
+            among(session, models.Problem.__table__.c.key, asked),
             models.Schedule.target == target,
         ).order_by(*best_first(toolchain or identity()))
         if cache is not None:

@@ -9,7 +9,7 @@ from kernels.problem import Problem
 from search.records import CacheMode
 from service.db import models
 from service.results.schedules import key_of
-from service.results.stored import in_parts
+from service.results.stored import among, in_parts
 
 TrialOfJob = tuple[models.Trial, models.Job]
 
@@ -18,11 +18,13 @@ def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[s
     """For each of some jobs, how many trials were asked for, and how those that ended did."""
     found: dict[int, dict[str, int]] = {}
     for ids in in_parts(job_ids):
-        asked = select(models.Job.id, models.Job.trials).where(models.Job.id.in_(ids))
+        asked = select(models.Job.id, models.Job.trials).where(
+            among(session, models.Job.__table__.c.id, ids)
+        )
         ended = (
             select(models.Trial.job_id, models.Trial.state, func.count())
             .join(models.Job, models.Job.id == models.Trial.job_id)
-            .where(models.Trial.job_id.in_(ids))
+            .where(among(session, models.Trial.__table__.c.job_id, ids))
             .group_by(models.Trial.job_id, models.Trial.state)
         )
         for job_id, number in session.execute(asked):
