@@ -15,7 +15,7 @@ from service.db.base import now
 from service.db.session import Sessions, make_engine, make_sessions, reading, writing
 from service.jobs import retention
 from tilewise.backends.base import Json
-from tilewise.backends.service_errors import settings, told
+from tilewise.backends.service_errors import database_of, settings, told
 from tilewise.errors import BadInputError
 
 
@@ -30,7 +30,7 @@ def serve(host: str, port: int, workers: int, database_url: str | None) -> None:
 def database(action: str, database_url: str | None) -> Json:
     """Upgrade or check; BadInputError when the database is not as it must be."""
     with told():
-        url = settings(database_url).db
+        url = database_of(database_url)
         if action == "upgrade":
             schema.upgrade(url)
         engine = make_engine(url)
@@ -79,7 +79,7 @@ def revoke_token(name: str, database_url: str | None) -> Json:
 @contextmanager
 def _sessions(database_url: str | None) -> Iterator[Sessions]:
     with told():
-        url = settings(database_url).db
+        url = database_of(database_url)
         schema.prepare(url)
         engine = make_engine(url)
         try:

@@ -15,7 +15,7 @@ from service.db.session import Sessions, make_engine, make_sessions, reading
 from service.host.machine import examine_here
 from service.results import integrity, schedules, scripts, trials
 from tilewise.backends.base import Backend, Json, Known, Report, ignore_phase
-from tilewise.backends.service_errors import settings, told
+from tilewise.backends.service_errors import database_of, told
 from tilewise.errors import MissingError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class LocalBackend(Backend):
         from tilewise.backends.local_files import look_up, nothing
 
         with told():
-            if schema.is_absent(settings(self._url).db):
+            if schema.is_absent(database_of(self._url)):
                 return nothing(problems, files)
         with self._stored() as sessions:
             return look_up(sessions, self._machine, problems, target, files, known)
@@ -129,7 +129,7 @@ class LocalBackend(Backend):
         # A refused row is logged too; here the error, in one line, is all that a user needs.
         logging.getLogger(integrity.__name__).addHandler(logging.NullHandler())
         with told():
-            url = settings(self._url).db
+            url = database_of(self._url)
             if schema.is_absent(url):
                 name = make_engine(url).url.render_as_string()
                 raise MissingError(
@@ -141,7 +141,7 @@ class LocalBackend(Backend):
     @contextmanager
     def _sessions(self) -> Iterator[Sessions]:
         with told():
-            url = settings(self._url).db
+            url = database_of(self._url)
             schema.prepare(url)
             engine = make_engine(url)
             try:

@@ -1,13 +1,20 @@
 """The service's settings and errors, as the command line has them."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
+from service.default_database import default_database
 from service.errors import DatabaseError, HostError, NotFoundError, ServiceError
-from service.settings import Settings
 from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+PREFIX = "TILEWISE_"
+DATABASE = "TILEWISE_DB"
+NO_SETTINGS = ("TILEWISE_CACHE_DIR", "TILEWISE_SERVER", "TILEWISE_TOKEN", "TILEWISE_SCHEDULER")
 
 
 @contextmanager
@@ -17,16 +24,44 @@ def told() -> Iterator[None]:
         yield
     except (DatabaseError, HostError) as error:
         raise BadInputError(str(error)) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        variable = "TILEWISE_" + "_".join(map(str, first["loc"])).upper()
-        raise BadInputError(f"{variable}={first['input']!r}: {first['msg']}") from error
     except NotFoundError as error:
         raise MissingError(str(error)) from error
     except ServiceError as error:
         raise TilewiseError(str(error)) from error
 
 
-def settings(database_url: str | None) -> Settings:
-    """The environment's settings, with `--db` winning."""
-    return Settings(db=database_url) if database_url else Settings()
+def settings(database_url: str | None) -> "Settings":
+    """The environment's settings, with `--db` winning.
+
+    Raises:
+        BadInputError: a variable makes no sense.
+    """
+    from pydantic import ValidationError
+
+    from service.settings import Settings
+
+    try:
+        return Settings(db=database_url) if database_url else Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        variable = PREFIX + "_".join(map(str, first["loc"])).upper()
+        raise BadInputError(f"{variable}={first['input']!r}: {first['msg']}") from error
+
+
+def database_of(database_url: str | None) -> str:
+    """URL of this machine's database, as `settings` has it.
+
+    Where no other setting is made there is nothing to check, and a command that looks something
+    up does not load pydantic, which takes a tenth of its time.
+
+    Raises:
+        BadInputError: a variable makes no sense.
+    """
+    if any(_is_checked(name) for name, value in os.environ.items() if value):
+        return settings(database_url).db
+    return database_url or os.environ.get(DATABASE) or default_database()
+
+
+def _is_checked(name: str) -> bool:
+    """Whether a variable is a setting that has to be checked; their case does not matter."""
+    return name.upper().startswith(PREFIX) and name not in (DATABASE, *NO_SETTINGS)

@@ -13,8 +13,9 @@ from service.app import create_app
 from service.db import make_engine, models, reading, schema, writing
 from service.db.driver_errors import translate
 from service.db.session import make_sessions, shown
+from service.default_database import default_database
 from service.errors import BusyError, DatabaseError
-from service.settings import Settings, default_database
+from service.settings import Settings
 from tests.service.conftest import TOOLCHAIN, settings_for
 
 

@@ -8,8 +8,9 @@ import pytest
 from kernels.system.cache_folder import cache_dir
 from service.db import schema
 from service.db.session import make_engine
+from service.default_database import default_database
 from service.errors import DatabaseError
-from service.settings import Settings, default_database
+from service.settings import Settings
 
 
 @pytest.mark.parametrize(
