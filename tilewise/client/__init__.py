@@ -10,11 +10,10 @@ with Client("http://localhost:8000") as client:
 from tilewise.client.asynchronous import AsyncClient
 from tilewise.client.blocking import Client
 from tilewise.client.events import Event, JobEnded, PhaseReached, TrialEnded
+from tilewise.client.found import File, Found, Targets, Text, Worker
 from tilewise.client.results import (
     Best,
     Difference,
-    File,
-    Found,
     Job,
     Match,
     Peer,
@@ -22,11 +21,8 @@ from tilewise.client.results import (
     Proof,
     Result,
     StoredTrial,
-    Targets,
-    Text,
     Trial,
     TrialCounts,
-    Worker,
 )
 
 __all__ = [

@@ -27,7 +27,8 @@ from tilewise.client.exchange import (
     backoff_s,
     pause_s,
 )
-from tilewise.client.results import Found, Job, Json, Result, StoredTrial, Targets, Text, Trial
+from tilewise.client.found import Found, Targets, Text
+from tilewise.client.results import Job, Json, Result, StoredTrial, Trial
 
 Value = TypeVar("Value")
 

@@ -11,17 +11,8 @@ from kernels.errors import KernelsError
 from kernels.problem import parse_problem
 from tilewise.client.events import Event
 from tilewise.client.exchange import Ask, Exchange, Follow, ask, json_of, made
-from tilewise.client.results import (
-    Found,
-    Job,
-    Result,
-    StoredTrial,
-    Targets,
-    Text,
-    Trial,
-    read,
-    read_found,
-)
+from tilewise.client.found import Found, Targets, Text, read_found
+from tilewise.client.results import Job, Result, StoredTrial, Trial, read
 from tilewise.errors import BadInputError, TilewiseError
 
 Json = dict[str, Any]
