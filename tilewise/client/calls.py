@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, TypedDict
+from urllib.parse import quote
 
 import httpx
 
@@ -164,7 +165,7 @@ class Calls:
 
     def revoke_token(self, name: str) -> Exchange[Json]:
         """Make a token worth nothing."""
-        return (yield from self._json(Ask("DELETE", f"/v1/tokens/{name}")))
+        return (yield from self._json(Ask("DELETE", f"/v1/tokens/{quote(name, safe='')}")))
 
     def page(self, path: str, params: Json) -> Exchange[Json]:
         """One page of a list; the path of a page after the first has its filters in it."""
