@@ -1,6 +1,6 @@
 """Whether requests disturb what is being timed, and how long requests wait meanwhile.
 
-    python -m benchmarks.serving.beside_timing [--rate 50] [--rounds 12] [--problem PROBLEM]
+    python -m benchmarks.serving.beside_timing [--rate 50] [--rounds 100] [--problem PROBLEM]
 
 The same schedules are timed by one process, in turns with and without a service that answers so
 many requests a second on the other processors: scripts with and without their tags, look-ups of 20
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from statistics import fmean, median, quantiles, stdev
@@ -30,6 +31,7 @@ from kernels.problem import Problem, parse_problem
 from kernels.system.children import child_command, child_environment
 
 SCRIPTS = 100
+SETTLE_S = 0.05
 PROBLEM = "matmul:m=256,n=256,k=256,dtype=f32"
 
 
@@ -45,14 +47,19 @@ class Load:
             env=child_environment(),
         )  # fmt: skip
         os.sched_setaffinity(self._process.pid, processors)
+        while not (times.exists() and times.stat().st_size):
+            assert self._process.poll() is None, "the client ended"
+            time.sleep(0.05)
 
     def hold(self) -> None:
-        """Ask nothing."""
-        os.kill(self._process.pid, signal.SIGSTOP)
+        """Ask nothing, once the present request is answered."""
+        self._process.send_signal(signal.SIGUSR1)
+        time.sleep(SETTLE_S)
 
     def go_on(self) -> None:
         """Ask."""
-        os.kill(self._process.pid, signal.SIGCONT)
+        self._process.send_signal(signal.SIGUSR2)
+        time.sleep(SETTLE_S)
 
     def close(self) -> None:
         """End."""
@@ -62,11 +69,16 @@ class Load:
 
 def ask_for_ever(url: str, rate: float, times: Path) -> None:
     """What the client does; each request's milliseconds go to a file."""
-    rng, tags = random.Random(0), dict[str, str]()
+    rng, tags, asking = random.Random(0), dict[str, str](), threading.Event()
+    asking.set()
+    signal.signal(signal.SIGUSR1, lambda *_: asking.clear())
+    signal.signal(signal.SIGUSR2, lambda *_: asking.set())
     with httpx.Client(base_url=url, timeout=30) as http, times.open("a", buffering=1) as file:
         due = time.perf_counter()
         while True:
-            due = max(due + 1 / rate, time.perf_counter() - 1.0)
+            while not asking.is_set():
+                time.sleep(SETTLE_S / 10)
+            due = max(due + 1 / rate, time.perf_counter())
             time.sleep(max(0.0, due - time.perf_counter()))
             begin = time.perf_counter()
             ask(http, rng, tags).raise_for_status()
@@ -116,7 +128,7 @@ def main() -> None:
     """Measure, or be the client."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=float, default=50.0)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--problem", default=PROBLEM)
     parser.add_argument("--load", help=argparse.SUPPRESS)
     parser.add_argument("--times", type=Path, help=argparse.SUPPRESS)

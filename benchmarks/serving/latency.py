@@ -6,7 +6,8 @@ One process on one processor serves Tilewise and, beside it, an application of t
 with nothing but a route that returns the script from memory. Clients on the other processor
 fetch one after the other, in turns: the bare route, the script, and the script by a client that
 has it (304). A row gives the rate, what the serving process spent on a request, and the ratio of
-the rates of the same round, as medians with their least and largest.
+the rates of the same round, as medians with their least and largest. The last line has the times of
+answers at half the script's rate, each from the moment at which its question was due.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 import httpx
 import psutil
@@ -87,13 +88,42 @@ class Loader:
             thread.join()
         return sum(done) / (time.perf_counter() - begin)
 
+    def paced(self, rate: float, seconds: float) -> list[float]:
+        """Milliseconds of answers, from the moment at which each question was due."""
+        taken: list[float] = []
+        begin = time.perf_counter() + 0.1
+        threads = [
+            threading.Thread(
+                target=self._at_pace,
+                args=(taken, begin + index / rate, CONNECTIONS / rate, seconds),
+            )
+            for index in range(CONNECTIONS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return taken
+
+    def _at_pace(self, taken: list[float], due: float, pause: float, seconds: float) -> None:
+        end = due + seconds
+        with socket.create_connection(("127.0.0.1", self._port)) as connection:
+            while due < end:
+                time.sleep(max(0.0, due - time.perf_counter()))
+                self._ask(connection)
+                taken.append(1e3 * (time.perf_counter() - due))
+                due += pause
+
+    def _ask(self, connection: socket.socket) -> None:
+        connection.sendall(self._request)
+        left = self._size
+        while left:
+            left -= len(connection.recv(left))
+
     def _repeat(self, done: list[int], index: int, end: float) -> None:
         with socket.create_connection(("127.0.0.1", self._port)) as connection:
             while time.perf_counter() < end:
-                connection.sendall(self._request)
-                left = self._size
-                while left:
-                    left -= len(connection.recv(left))
+                self._ask(connection)
                 done[index] += 1
 
     def _fetch_one(self) -> tuple[int, bytes]:
@@ -153,6 +183,10 @@ def measure(port: int, server: psutil.Process, rounds: int, seconds: float) -> N
         ratios = [a / b for a, b in zip(rates[name], rates["bare route"], strict=True)]
         spread = f"{median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
         print(f"{name:14}{median(rates[name]):12.0f}{median(costs[name]):14.0f}{spread:>26}")
+    half = median(rates["script, 200"]) / 2
+    ms = loaders["script, 200"].paced(half, 5 * seconds)
+    print(f"at half that rate, {half:.0f} a second: median {median(ms):.2f} ms, "
+          f"p99 {quantiles(ms, n=100)[-1]:.2f} ms, most {max(ms):.2f} ms")  # fmt: skip
 
 
 def free_port() -> int:

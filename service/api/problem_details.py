@@ -189,9 +189,13 @@ def _allowed(request: Request) -> list[str]:
 
 
 async def _fault(request: Request, _error: Exception) -> JSONResponse:
+    return fault_response(request.url.path)
+
+
+def fault_response(path: str) -> JSONResponse:
     """A fault of ours; the server logs it, and the client learns no more."""
     detail = "the service failed; its log says more"
-    return _answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+    return problem_response(path, HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
 
 def _unprocessable(request: Request, errors: Sequence[FieldError]) -> JSONResponse:

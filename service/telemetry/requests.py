@@ -19,6 +19,7 @@ ROUTE = "tilewise.route"
 
 SLOW_S = 1.0
 FAILED = 500
+GONE = 499  # as nginx has it: the client went before it was answered
 REFUSED = 400
 _HEADER = b"x-request-id"
 _MATCH = b"tilewise-match"
@@ -54,6 +55,9 @@ class Observed:
             self._metrics.in_flight.inc()
             try:
                 await self._serve(scope, receive, watched)
+            except Exception:
+                watched.status = FAILED
+                raise
             finally:
                 self._metrics.in_flight.dec()
                 self._tell(scope, watched.status, time.perf_counter() - begin)
@@ -89,7 +93,7 @@ class _Watched:
     def __init__(self, send: Send, name: str) -> None:
         self._send = send
         self._name = name
-        self.status = FAILED
+        self.status = GONE
         self.match: str | None = None
 
     async def send(self, message: Message) -> None:

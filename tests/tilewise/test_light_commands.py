@@ -3,14 +3,8 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from search.records import TuneRequest
-from service.workers.job_run import run_job
-from tests.service import fakes
-from tilewise.backends import local, local_search
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 HEAVY = ("alembic", "fastapi", "httpx", "iree", "numba", "numpy", "optuna", "rich", "uvicorn")
@@ -21,18 +15,6 @@ code = main(sys.argv[1:])
 print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 sys.exit(code)
 """
-
-
-@pytest.fixture
-def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A database with a result, which nobody timed."""
-
-    def run(sessions: Any, held: Any, **options: Any) -> Any:
-        return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, **options)
-
-    monkeypatch.setattr(local_search, "run_job", run)
-    local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)
-    return database
 
 
 @pytest.mark.parametrize("command", ["show", "trials", "script"])

@@ -8,7 +8,7 @@ from search.progress import OnPhase, Phase
 from search.records import CacheMode, TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx, which commands here do without
-    from tilewise.client.results import Found, Text
+    from tilewise.client.found import Found, Text
 
 Json = dict[str, Any]
 Known = Mapping[str, Mapping[str, str]]

@@ -19,7 +19,7 @@ from tilewise.backends.service_errors import database_of, told
 from tilewise.errors import MissingError
 
 if TYPE_CHECKING:
-    from tilewise.client.results import Found, Text
+    from tilewise.client.found import Found, Text
 
 
 def _require_flavor(flavor: str) -> None:

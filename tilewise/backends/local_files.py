@@ -15,7 +15,7 @@ from service.results import air_scripts, scripts
 from service.results.kernel_modules import kernel_source, kernel_tag
 from service.results.nearest import Asked
 from tilewise.backends.base import Known
-from tilewise.client.results import Found, Text, read_found
+from tilewise.client.found import Found, Text, read_found
 from tilewise.errors import BadInputError, MissingError
 
 

@@ -10,23 +10,23 @@ with Client("http://localhost:8000") as client:
 from tilewise.client.asynchronous import AsyncClient
 from tilewise.client.blocking import Client
 from tilewise.client.events import Event, JobEnded, PhaseReached, TrialEnded
+from tilewise.client.found import File, Found, Targets, Text, Worker
 from tilewise.client.results import (
     Best,
     Difference,
-    File,
-    Found,
     Job,
     Match,
+    NewToken,
     Peer,
     Phase,
     Proof,
+    Readiness,
     Result,
     StoredTrial,
-    Text,
+    Token,
     Trial,
     TrialCounts,
 )
-from tilewise.client.service_facts import NewToken, Readiness, Targets, Token, Worker
 
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "Job", "JobEnded",

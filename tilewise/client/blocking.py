@@ -15,9 +15,9 @@ from tilewise.client.connection import (
     headers_of,
 )
 from tilewise.client.events import Event, Follower
+from tilewise.client.found import Found, Targets, Text
 from tilewise.client.pages import first_page
-from tilewise.client.results import Found, Job, Result, StoredTrial, Text, Trial
-from tilewise.client.service_facts import NewToken, Readiness, Targets, Token
+from tilewise.client.results import Job, NewToken, Readiness, Result, StoredTrial, Token, Trial
 
 
 class Client:

@@ -12,19 +12,19 @@ from kernels.errors import KernelsError
 from kernels.problem import parse_problem
 from tilewise.client.events import BrokenStreamError, Event, Follower
 from tilewise.client.exchange import Ask, Exchange, Follow, ask, json_of, made
+from tilewise.client.found import Found, Targets, Text, read_found
 from tilewise.client.pages import Page, PagePath, objects_of, read_page
 from tilewise.client.polling import poll
 from tilewise.client.results import (
-    Found,
     Job,
+    NewToken,
+    Readiness,
     Result,
     StoredTrial,
-    Text,
+    Token,
     Trial,
     read,
-    read_found,
 )
-from tilewise.client.service_facts import NewToken, Readiness, Targets, Token
 from tilewise.errors import BadInputError, TilewiseError
 
 Json = dict[str, Any]

@@ -219,56 +219,38 @@ class StoredTrial(Trial):
 
 
 @dataclass(frozen=True)
-class File:
-    """Where a script or a kernel is; `etag` is None for one that is made when it is asked for."""
+class Readiness(Reply):
+    """That a service is fit to work; `checks` has what was looked at."""
 
-    etag: str | None
-    path: str
-
-
-@dataclass(frozen=True)
-class Refused:
-    """Why what is stored is not served."""
-
-    type: str
-    detail: str
+    status: str
+    checks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Found(Reply):
-    """What a look-up says of one problem.
+class Token(Reply):
+    """Somebody's access to a service, without the token itself.
 
     Attributes:
-        problem: as it is normalised.
-        result: None where nothing is stored, where it is refused, and where it is `unchanged`.
-        unchanged: whether each file that was asked for is the one that was known.
-        files: by kind; None for one that is not stored or was not proven.
+        scope: read, submit or admin; each includes the former.
+        expires, revoked, used: None for never.
     """
 
-    problem: str
-    key: str
-    result: Result | None
-    error: Refused | None = None
-    unchanged: bool = False
-    files: dict[str, File | None] = field(default_factory=dict)
+    name: str
+    scope: str
+    created: datetime
+    expires: datetime | None
+    revoked: datetime | None
+    used: datetime | None
 
 
 @dataclass(frozen=True)
-class Text:
-    """A script or a kernel.
+class NewToken(Reply):
+    """A token, which a service tells this once; `repr` leaves it out."""
 
-    Attributes:
-        text: None where the service says that the client has it.
-        etag: its strong entity tag, without quotes.
-        match: how near it is to what was asked for.
-        target, toolchain: what it belongs to.
-    """
-
-    text: str | None
-    etag: str
-    match: str = "exact"
-    target: str = ""
-    toolchain: str = ""
+    name: str
+    scope: str
+    expires: datetime | None
+    token: str = field(repr=False)
 
 
 def read(kind: type[Kind], source: Json) -> Kind:
@@ -290,19 +272,3 @@ def read_part(kind: type[Value], source: Json) -> Value:
         return from_json(kind, source, tolerant=True)
     except ValueError as error:
         raise TilewiseError(f"the service's answer is of another form: {error}") from error
-
-
-def read_found(source: Json) -> Found:
-    """One answer of a look-up."""
-    stored = source.get("schedule")
-    result = read(Result, stored) if isinstance(stored, dict) else None
-    found = read(Found, {**source, "result": None})
-    return Found(
-        found.problem,
-        found.key,
-        result,
-        found.error,
-        found.unchanged,
-        found.files,
-        document=source,
-    )

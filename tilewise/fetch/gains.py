@@ -10,7 +10,7 @@ from tilewise.fetch.names import KERNEL
 from tilewise.fetch.update import Wanted
 
 if TYPE_CHECKING:  # it loads httpx
-    from tilewise.client.results import Found
+    from tilewise.client.found import Found
 
 Interval = tuple[float, ...]
 

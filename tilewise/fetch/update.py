@@ -12,7 +12,7 @@ from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.names import KERNEL, file_name
 
 if TYPE_CHECKING:  # it loads httpx
-    from tilewise.client.results import Found, Text
+    from tilewise.client.found import Found, Text
 
 State = Literal["unchanged", "written", "removed", "left", "missing"]
 

@@ -12,7 +12,7 @@ from service.api.access import browsers
 from service.api.access.caller import ANYONE, CALLER, Caller
 from service.api.access.limits import RequestLimit
 from service.api.access.tokens import TokenBook
-from service.api.problem_details import problem_response
+from service.api.problem_details import fault_response, problem_response
 from service.db.models import Scope as TokenScope
 
 OPEN = ("/healthz", "/readyz")
@@ -78,10 +78,15 @@ class Gate:
             return
         marked = _Marking(send, is_docs=scope["path"].startswith(DOCS))
         refusal = await self._refusal(scope)
-        if refusal is None:
-            await self._app(scope, receive, marked.send)
-        else:
+        if refusal is not None:
             await refusal(scope, receive, marked.send)
+            return
+        try:
+            await self._app(scope, receive, marked.send)
+        except Exception:
+            if not marked.has_begun:  # the framework's own answer would have no marks
+                await fault_response(scope["path"])(scope, receive, marked.send)
+            raise
 
     async def _refusal(self, scope: Scope) -> Response | None:
         sent = _Sent.of(scope["headers"])
@@ -170,9 +175,11 @@ class _Marking:
     def __init__(self, send: Send, *, is_docs: bool) -> None:
         self._send = send
         self._marks = _OF_DOCS if is_docs else _OF_API
+        self.has_begun = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.has_begun = True
             headers = [*message.get("headers", ()), *self._marks]
             if not any(name == b"cache-control" for name, _ in headers):
                 headers.append(_UNKEPT)

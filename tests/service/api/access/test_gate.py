@@ -370,6 +370,15 @@ def test_every_answer_is_no_page(client, tuned, path):
     assert len(headers.get_list("Content-Security-Policy")) == 1
 
 
+def test_an_answer_to_a_fault_of_ours_is_no_page_either(url, machine, monkeypatch):
+    monkeypatch.setattr("service.jobs.queue.list_jobs", lambda *_, **__: 1 / 0)
+    app = create_app(settings_for(url), 0, machine=machine, toolchain=TOOLCHAIN)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.get("/v1/jobs")
+    assert refused(answer, 500, "its log says more")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["X-Request-ID"]
+
+
 def test_tokens_stand_in_no_log(guarded, make_token, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     client, token = guarded(), make_token()

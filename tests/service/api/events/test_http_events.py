@@ -80,10 +80,15 @@ def test_streams_of_two_services_and_of_their_ends(url, tmp_path):
     shows = ServiceProcess(url, "tests.service.fakes:slow_tune")
     job = runs.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 30}).json()["id"]
     texts: dict[str, str] = {}
+    begun: set[str] = set()
 
     def follow(name, service, after):
         address = f"{service.client.base_url}/v1/jobs/{job}/events?after={after}"
-        texts[name] = httpx.get(address, timeout=60).text
+        texts[name] = ""
+        with httpx.stream("GET", address, timeout=60) as response:
+            for text in response.iter_text():
+                begun.add(name)
+                texts[name] += text
 
     clients = [threading.Thread(target=follow, args=(str(s.port), s, -1)) for s in (runs, shows)]
     for thread in clients:
@@ -98,8 +103,9 @@ def test_streams_of_two_services_and_of_their_ends(url, tmp_path):
     job = waiting
     last = threading.Thread(target=follow, args=("last", shows, 29))
     last.start()
-    wait_until(lambda: shows.client.get(f"/v1/jobs/{job}").json()["state"] == "running")
+    wait_until(lambda: "last" in begun)
     shows.stop()
     last.join(60)
+    assert not last.is_alive() and texts["last"].startswith("retry: ")
     assert "event: end" not in texts["last"]
     runs.stop()

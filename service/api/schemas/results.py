@@ -1,0 +1,153 @@
+"""The HTTP API's responses, as OpenAPI shows them: stored schedules, their proofs and files."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from search.records import CacheMode
+from service.api.schemas.errors import RefusedView
+from service.results.nearest import Kind
+
+Flavor = Literal["cpu", "air", "iree"]
+ProblemKey = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z]*$", max_length=64)]
+"""A problem's SHA-256 in a path; other letters and digits are the key of no problem."""
+
+
+class TrialCounts(BaseModel):
+    """How many trials were asked for, and how those that ended did."""
+
+    asked: int
+    timed: int
+    pruned: int
+    failed: int
+
+
+class MeasuredView(BaseModel):
+    """How a speed was had: samples kept and thrown away, placements of the buffers.
+
+    `disturbed` rounds count for no median, for everything was slow in them. `cold` says what
+    emptied the caches before each sample, null when they were hot.
+    """
+
+    samples: int
+    placements: int
+    rejected: int
+    disturbed: int = 0
+    cold: str | None
+
+
+class FiniteView(BaseModel):
+    """What holds numbers of the database; JSON has no infinite ones."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class BestView(FiniteView):
+    """A schedule with its speed; `peak_fraction` is null while the search runs.
+
+    `scratch_bytes` are those of the panels of A and of B, of all threads together.
+    """
+
+    hash: str
+    steps: list[dict[str, Any]]
+    gflops: float
+    interval: tuple[float, float] | None
+    time_us: float | None
+    peak_fraction: float | None
+    scratch_bytes: dict[str, int] | None = None
+    measured: MeasuredView | None = None
+
+
+class ProofView(BaseModel):
+    """What the transform script did on real MLIR."""
+
+    applied: bool
+    executed: bool
+    max_error: float | None
+    tolerance: float | None
+    gflops: float | None
+    interval: tuple[float, float] | None
+    time_us: float | None
+    mlir: str
+    failure: str | None
+    message: str
+    hash: str | None
+    sha256: str | None
+
+
+class SpaceView(BaseModel):
+    """How many different legal schedules there are; `exact` when they were counted."""
+
+    schedules: int
+    exact: bool
+
+
+class DifferenceView(BaseModel):
+    """What was asked for, and what is given in its place."""
+
+    asked: str
+    given: str
+
+
+class MatchView(BaseModel):
+    """How near a result is to what was asked for.
+
+    `exact`: of the target and of the present toolchain; `toolchain`: of another toolchain;
+    `processor`: of a processor whose kernels the asked one can run. `differs` names target and
+    toolchain where they are not those asked for.
+    """
+
+    kind: Kind
+    differs: dict[Literal["target", "toolchain"], DifferenceView]
+
+
+class ResultView(BaseModel):
+    """The best schedule of a problem; `stale` when it belongs to another toolchain."""
+
+    problem: str
+    key: str
+    target: str
+    cache: CacheMode
+    toolchain: str
+    trials: TrialCounts
+    space: SpaceView | None = None
+    elapsed_s: float
+    best: BestView
+    peers: dict[str, dict[str, Any]]
+    proof: ProofView | None
+    complete: bool
+    stale: bool
+    match: MatchView
+    created: datetime
+
+
+class FileView(BaseModel):
+    """A script or a kernel; `etag` is null for one that is made when it is first asked for."""
+
+    etag: str | None
+    path: str
+
+
+class FoundView(BaseModel):
+    """A problem as it is normalised, and its best schedule.
+
+    `schedule` is null when none is stored, when what is stored is refused, as `error` says, and
+    when each of the `files` that were asked for is `unchanged`. A file is null that is not
+    stored, or was not proven.
+    """
+
+    problem: str
+    key: str
+    schedule: ResultView | None
+    error: RefusedView | None = None
+    unchanged: bool = False
+    files: dict[str, FileView | None] = {}
+
+
+class LookupView(BaseModel):
+    """The answers of a look-up, in the order in which they were asked for."""
+
+    target: str
+    toolchain: str
+    schedules: list[FoundView]
