@@ -82,7 +82,7 @@ def ask(request: Ask, url: str) -> Exchange[httpx.Response]:
     Raises:
         BadInputError, MissingError, TilewiseError: the service refused it, or is not there.
     """
-    if not request.path.startswith("/"):  # whatever lies elsewhere is not to see the token
+    if not is_path(request.path):  # whatever lies elsewhere is not to see the token
         raise TilewiseError(f"{quoted(request.path)} is no path of {url}")
     for number in range(MOST_TRIES):
         is_last = number == MOST_TRIES - 1 or not request.is_safe
@@ -98,6 +98,11 @@ def ask(request: Ask, url: str) -> Exchange[httpx.Response]:
             return accepted(response)
         yield Pause(pause)
     raise AssertionError("the last try returns or raises")
+
+
+def is_path(text: str) -> bool:
+    """Whether a text is a path of the service that is asked, and names no other host."""
+    return text.startswith("/") and text[1:2] not in ("/", "\\")
 
 
 def accepted(response: httpx.Response) -> httpx.Response:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.client.exchange import Ask, Exchange, ask, json_of
+from tilewise.client.exchange import Ask, Exchange, ask, is_path, json_of
 from tilewise.errors import TilewiseError
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ def read_page(at: PagePath, url: str) -> Exchange[Page]:
     following = answer.get("next", "")
     if following is None:
         return Page(items, None)
-    if not isinstance(following, str) or not following.startswith("/") or following[1:2] == "/":
+    if not isinstance(following, str) or not is_path(following):
         raise _of_another_form("next", following, "a path or null")
     return Page(items, PagePath(at.name, following, {}))
 

@@ -149,7 +149,9 @@ def test_a_list_that_is_not_there_is_an_error_that_names_it(name: str) -> None:
     assert ("schedules" if name == "look_up" else name) in said
 
 
-@pytest.mark.parametrize("following", ["http://elsewhere/v1/jobs", "//elsewhere/", "x", "", 5])
+@pytest.mark.parametrize(
+    "following", ["http://elsewhere/v1/jobs", "//elsewhere/", "/\\elsewhere/", "x", "", 5]
+)
 def test_no_page_leads_to_another_host(following: Any) -> None:
     asked: list[str] = []
 
@@ -168,7 +170,8 @@ def test_no_file_leads_to_another_host() -> None:
         asked.append(request.url.host)
         return httpx.Response(200, text="it")
 
-    assert "elsewhere" in refused(answer, lambda client: client.text("http://elsewhere/script"))
+    for place in ("http://elsewhere/script", "//elsewhere/script", "elsewhere/script"):
+        assert "elsewhere" in refused(answer, lambda client, at=place: client.text(at))
     assert asked == []
 
 
