@@ -5,7 +5,6 @@
 serves on a listening socket that it inherits under that number; `ServiceProcess` starts it.
 """
 
-import os
 import socket
 import subprocess
 import sys
@@ -23,21 +22,17 @@ class ServiceProcess:
 
     Args:
         url: of the database.
-        core: the processor that it runs on; None leaves that to the system.
         workers: jobs at once.
         toolchain: what counts as present; empty is the real one.
     """
 
-    def __init__(
-        self, url: str, core: int | None = None, workers: int = 0, toolchain: str = TOOLCHAIN
-    ) -> None:
+    def __init__(self, url: str, workers: int = 0, toolchain: str = TOOLCHAIN) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         handle = self._listening.fileno()
         command = [sys.executable, "-m", "benchmarks.serving.service_process", url, str(handle),
                    str(workers), toolchain]  # fmt: skip
-        pin = None if core is None else (lambda: os.sched_setaffinity(0, {core}))
-        self.process = subprocess.Popen(command, pass_fds=[handle], preexec_fn=pin)  # noqa: PLW1509
+        self.process = subprocess.Popen(command, pass_fds=[handle])
 
     def __enter__(self) -> "ServiceProcess":
         end = time.monotonic() + STARTUP_S

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 
 import httpx
 import psutil
@@ -81,12 +82,12 @@ class Load:
                 self._seen.faults.append(f"{ask.__name__}: {error!r}")
             time.sleep(self._rng.random() * 0.02)
 
-    def _get(self, kind: str, path: str, **options: object) -> httpx.Response:
+    def _get(self, kind: str, path: str, **options: Any) -> httpx.Response:
         return self._send(kind, "GET", path, **options)
 
-    def _send(self, kind: str, method: str, path: str, **options: object) -> httpx.Response:
+    def _send(self, kind: str, method: str, path: str, **options: Any) -> httpx.Response:
         begin = time.perf_counter()
-        answer = self._http.request(method, path, **options)  # type: ignore[arg-type]
+        answer = self._http.request(method, path, **options)
         self._seen.note(kind, answer, time.perf_counter() - begin)
         return answer
 

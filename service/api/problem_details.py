@@ -94,17 +94,6 @@ def text_responses(media_type: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def _answer(
-    request: Request,
-    status: HTTPStatus,
-    detail: str,
-    errors: Sequence[FieldError] | None = None,
-    headers: dict[str, str] | None = None,
-    kind: str | None = None,
-) -> JSONResponse:
-    return problem_response(request.url.path, status, detail, errors, headers, kind)
-
-
 def problem_response(
     path: str,
     status: HTTPStatus,
@@ -140,7 +129,9 @@ async def _service_error(request: Request, error: Exception) -> JSONResponse:
     wait_s = _RETRY_AFTER_S.get(type(error))
     headers = None if wait_s is None else {"Retry-After": str(wait_s)}
     kind = _TYPE.get(type(error))
-    return _answer(request, _STATUS[type(error)], str(error), kind=kind, headers=headers)
+    return problem_response(
+        request.url.path, _STATUS[type(error)], str(error), kind=kind, headers=headers
+    )
 
 
 async def _unfinished(request: Request, error: Exception) -> JSONResponse:
@@ -174,7 +165,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
     headers = dict(error.headers) if error.headers else {}
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = ", ".join(_allowed(request))
-    return _answer(request, status, error.detail, headers=headers)
+    return problem_response(request.url.path, status, error.detail, headers=headers)
 
 
 def _allowed(request: Request) -> list[str]:
@@ -199,8 +190,14 @@ def fault_response(path: str) -> JSONResponse:
 
 
 def _unprocessable(request: Request, errors: Sequence[FieldError]) -> JSONResponse:
-    detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
-    return _answer(request, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
+    detail = "; ".join(map(_told, errors))
+    return problem_response(request.url.path, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
+
+
+def _told(error: FieldError) -> str:
+    """An error with its field, which is not named twice."""
+    is_named = error.message.startswith(f"{error.field} ")
+    return error.message if is_named else f"{error.field}: {error.message}"
 
 
 def _field_error(found: dict[str, Any]) -> FieldError:

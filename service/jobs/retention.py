@@ -77,7 +77,8 @@ def give_back(engine: Engine) -> None:
     connection = engine.raw_connection()
     try:
         if engine.dialect.name == "postgresql":
-            connection.driver_connection.autocommit = True  # type: ignore[union-attr]
+            driver: Any = connection.driver_connection
+            driver.autocommit = True
         connection.cursor().execute("VACUUM")
     finally:
         connection.invalidate()

@@ -15,11 +15,19 @@ from structlog.types import EventDict, Processor
 
 Form = Literal["auto", "json", "text"]
 
+
+def _without_colors(_logger: Any, _name: str, event: EventDict) -> EventDict:
+    """An event without the copy of its message that uvicorn has for terminals."""
+    event.pop("color_message", None)
+    return event
+
+
 _SHARED: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.ExtraAdder(),
+    _without_colors,
 ]
 
 
@@ -44,6 +52,8 @@ def configure_logs(level: str, form: Form = "auto") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # A client that goes while it is written to would make a warning of each piece.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 
 def bind(**fields: object) -> None:

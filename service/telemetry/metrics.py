@@ -6,7 +6,6 @@ client chooses: routes are templates, and what is unknown has one value.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from time import perf_counter
 from typing import get_args
 
@@ -39,6 +38,7 @@ class Metrics:
 
     def __init__(self, version: str, toolchain: str) -> None:
         self.registry = CollectorRegistry()
+        self._known: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._requests = Counter(
             "tilewise_http_requests", "Requests answered, by route template.",
             ("method", "route", "status"), registry=self.registry,
@@ -88,9 +88,12 @@ class Metrics:
         finally:
             self._database.labels(mode).observe(perf_counter() - begin)
 
-    @lru_cache(maxsize=1024)  # noqa: B019 (as many as there are routes, and as long as this lives)
     def _children(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
-        return (
-            self._requests.labels(method, route, str(status)),
-            self._seconds.labels(method, route),
-        )
+        """What counts such requests; to find it anew would take longer than to count."""
+        key = method, route, status
+        if key not in self._known:
+            self._known[key] = (
+                self._requests.labels(method, route, str(status)),
+                self._seconds.labels(method, route),
+            )
+        return self._known[key]

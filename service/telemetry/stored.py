@@ -25,6 +25,7 @@ from service.results import integrity
 ROWS_AT_ONCE = 5000
 STATES: tuple[models.JobState, ...] = get_args(models.JobState)
 OUTCOMES: tuple[TrialState, ...] = get_args(TrialState)
+PHASES = ("compile", "timing")
 TABLES = ("problems", "schedules", "proofs")
 
 
@@ -41,7 +42,7 @@ class StoredMetrics(Collector):
     queue_age_s: float = 0.0
     workers: int = 0
     trials: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, session: Session) -> None:
@@ -78,7 +79,7 @@ class StoredMetrics(Collector):
         seconds = CounterMetricFamily(
             "tilewise_trial_seconds", "Seconds of trials by phase.", labels=["phase"]
         )
-        for phase in ("compile", "timing"):
+        for phase in PHASES:
             seconds.add_metric([phase], self.seconds[phase])
         yield seconds
         refused = CounterMetricFamily(
@@ -96,14 +97,14 @@ class StoredMetrics(Collector):
         row = models.Trial
         # What a job took over from an earlier one is older than the job itself.
         query = (
-            select(row.id, row.state, row.compile_s, row.samples, row.rejected)
+            select(row.id, row.state, row.compile_s, row.samples)
             .join(models.Job, models.Job.id == row.job_id)
             .where(row.created_at >= models.Job.created_at)
             .order_by(row.id)
             .limit(ROWS_AT_ONCE)
         )
         while found := session.execute(query.where(row.id > self.last)).all():
-            for number, state, compile_s, samples, _ in found:
+            for number, state, compile_s, samples in found:
                 self.last = number
                 self.trials[str(state)] += 1
                 self._add_seconds(compile_s, samples)
@@ -111,9 +112,9 @@ class StoredMetrics(Collector):
     def _add_seconds(self, compile_s: object, samples: object) -> None:
         """Add what a row says; a damaged one says nothing."""
         if isinstance(compile_s, float) and compile_s >= 0:
-            self.seconds["compile"] += compile_s  # type: ignore[assignment]
+            self.seconds["compile"] += compile_s
         if isinstance(samples, bytes) and len(samples) % 8 == 0:
-            self.seconds["timing"] += sum(unpack_samples(samples))  # type: ignore[assignment]
+            self.seconds["timing"] += sum(unpack_samples(samples))
 
 
 def add_to(chosen: CollectorRegistry, metrics: StoredMetrics) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import cast
 
 from kernels.problem import parse_problem
+from kernels.target import parse_target
 from search.progress import PHASES, OnPhase, Phase
 from search.records import CacheMode, TuneRequest
 from tilewise.backends.base import Backend, Json, Known, Report, ignore_phase
@@ -33,16 +34,22 @@ class RemoteBackend(Backend):
         on_phase: OnPhase = ignore_phase,
     ) -> Json:
         """Post a job, wait for it, and fetch the result."""
+        _require_sense(problem, target)
         watched = _Watched(report, on_phase)
         options = _options(target, request)
-        return self._client.tune(problem, watched.tell, **options).document
+        found = self._client.tune(problem, watched.tell, **options).document
+        if not watched.has_seen:
+            sys.stderr.write("tilewise: answered from the store\n")
+        return found
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """Fetch the stored result."""
+        _require_sense(problem, target)
         return self._client.schedule(problem, target, cache).document
 
     def script(self, problem: str, target: str, flavor: str, with_payload: bool) -> str:
         """Fetch the script, and put the payload beside it here if asked."""
+        _require_sense(problem, target)
         on_wait = _say_waiting("proves the script")
         text = self._client.script(problem, target, flavor, on_wait).text or ""
         if not with_payload:
@@ -55,10 +62,12 @@ class RemoteBackend(Backend):
 
     def kernel(self, problem: str, target: str) -> str:
         """Fetch the module."""
+        _require_sense(problem, target)
         return self._client.kernel(problem, target, _say_waiting("prints the kernel")).text or ""
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Fetch the trials."""
+        _require_sense(problem, target)
         found = [trial.document for trial in self._client.stored_trials(problem, target)]
         if not found:
             raise MissingError(f"no trials of {problem} are stored for {target}")
@@ -82,6 +91,12 @@ class RemoteBackend(Backend):
         self._client.submit(problem, **_options(target, request))
 
 
+def _require_sense(problem: str, target: str) -> None:
+    """Refuse what makes no sense anywhere, in the words in which it is refused here."""
+    parse_problem(problem)
+    parse_target(target)
+
+
 def _options(target: str, request: TuneRequest) -> JobOptions:
     return cast("JobOptions", {"target": target, **asdict(request)})
 
@@ -98,9 +113,11 @@ class _Watched:
         self._report, self._on_phase = report, on_phase
         self._ended = 0
         self._best: float | None = None
+        self.has_seen = False
 
     def tell(self, event: Event) -> None:
         """Pass on what happens in the job."""
+        self.has_seen = True
         if isinstance(event, TrialEnded):
             self._ended += 1
             speed = event.trial.gflops

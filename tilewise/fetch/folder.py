@@ -33,6 +33,11 @@ class Folder:
 
     path: Path
 
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.path.absolute().name
+
     @contextmanager
     def taken(self) -> Iterator[None]:
         """The folder, made if need be, to this process alone, and without what a kill has left.
@@ -87,7 +92,7 @@ class Folder:
         write_whole(path, text, self.path if is_near else None)
 
     def keep(self, name: str, digest: str) -> None:
-        """Keep a file's text in the cache folder, if it is not kept yet."""
+        """Keep a file's text in the cache folder, unless that has it."""
         if not is_kept(digest):
             with suppress(OSError, UnicodeDecodeError):
                 keep((self.path / name).read_text(encoding="utf-8"))

@@ -60,15 +60,17 @@ class Lock:
 
     Attributes:
         entries: by the names of the files, sorted.
+        folder: the folder's name, without those above it; empty in a file that does not say.
     """
 
     entries: dict[str, Entry]
+    folder: str = ""
 
     @classmethod
-    def of(cls, entries: Iterable[Entry]) -> "Lock":
+    def of(cls, entries: Iterable[Entry], folder: str = "") -> "Lock":
         """The lock of some files."""
         found = {entry.path: entry for entry in entries}
-        return cls({path: found[path] for path in sorted(found)})
+        return cls({path: found[path] for path in sorted(found)}, folder)
 
     @classmethod
     def parse(cls, text: str, name: str) -> "Lock":
@@ -101,11 +103,17 @@ class Lock:
                 raise BadInputError(
                     f"{name} is no lock file: path {entry.path!r} is no file's name"
                 )
-        return cls.of(entries)
+        folder = found.get("folder", "")
+        if not isinstance(folder, str):
+            raise BadInputError(f"{name} is no lock file: folder={folder!r} is no name")
+        return cls.of(entries, folder)
 
     def render(self) -> str:
         """The text of the lock file."""
-        blocks = [HEAD, f"version = {VERSION}\n", *map(_block, self.entries.values())]
+        facts = f"version = {VERSION}\n"
+        if self.folder:
+            facts += f"folder = {_value(self.folder)}\n"
+        blocks = [HEAD, facts, *map(_block, self.entries.values())]
         return "\n".join(blocks)
 
 

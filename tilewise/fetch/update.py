@@ -103,7 +103,7 @@ class Update:
             for kind in self.wanted.kinds:
                 self._see_to(problem, kind, found)
         self._take_away()
-        return Lock.of(self.entries.values())
+        return Lock.of(self.entries.values(), self.folder.name)
 
     def _known(self) -> dict[str, dict[str, str]]:
         """The tags of the files that are there as the lock says."""

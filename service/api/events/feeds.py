@@ -29,7 +29,7 @@ class _Feed:
     """The newest events of one job.
 
     Attributes:
-        base: number of the last trial that is not kept; None before the first poll.
+        base: number of the trial before the kept ones; None before the first poll.
         numbers, events: of the trials after it.
         last: number of the last trial that was looked at.
         is_settled: whether only a change of the database can bring more.

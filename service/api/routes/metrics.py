@@ -1,6 +1,6 @@
 """`/metrics`: what the service tells Prometheus."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 from prometheus_client.exposition import choose_encoder
@@ -12,7 +12,7 @@ router = APIRouter(tags=["status"])
 
 TEXT = "text/plain"
 OPEN_METRICS = "application/openmetrics-text"
-FORMS = {
+FORMS: dict[int | str, dict[str, Any]] = {
     200: {
         "content": {kind: {"schema": {"type": "string"}} for kind in (TEXT, OPEN_METRICS)},
         "description": "The metrics",
@@ -20,7 +20,7 @@ FORMS = {
 }
 
 
-@router.get("/metrics", response_class=Response, responses=FORMS)  # type: ignore[arg-type]
+@router.get("/metrics", response_class=Response, responses=FORMS)
 @in_lane("probes")
 def get_metrics(services: ServicesDep, accept: Annotated[str, Header()] = "") -> Response:
     """The metrics of this process, and those that the database tells."""

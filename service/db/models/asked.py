@@ -17,7 +17,6 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from search.records import LONGEST_SAMPLER, CacheMode
 from service.db.base import Base, now
-from service.db.models.access import Token  # noqa: F401 (the table that `token_id` names)
 from service.db.models.places import Toolchain
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]

@@ -306,6 +306,19 @@ def test_what_makes_no_sense_is_refused(place: Place, options: tuple[str, ...], 
     assert ran.code == 2 and said in ran.err and len(ran.err.splitlines()) <= 2
 
 
+def test_a_lock_file_belongs_to_one_folder(place: Place) -> None:
+    place.fetch()
+    before = place.lock.read_text()
+    other = place.path / "other"
+    for options in ((), ("--frozen",), ("--check",)):
+        ran = place.cli("fetch", str(place.list), "-o", str(other), *place.where, *options)
+        assert ran.code == 2 and "is the lock file of the folder 'scripts'" in ran.err
+    assert place.lock.read_text() == before and not list(other.glob("*"))
+    own = place.path / "other.lock"
+    ran = place.cli("fetch", str(place.list), "-o", str(other), "--lock", str(own), *place.where)
+    assert ran.code == 0 and own.exists() and place.lock.read_text() == before
+
+
 def test_a_list_that_cannot_be_read_is_refused(place: Place) -> None:
     place.list.write_text("gemm\n")
     ran = place.fetch()

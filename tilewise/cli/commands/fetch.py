@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernels.errors import KernelsError
 from kernels.problem import Problem
+from kernels.quoting import quoted
 from search.records import TuneRequest
 from tilewise.backends.base import Backend
 from tilewise.cli.command import Command
@@ -32,7 +33,7 @@ def fetch(options: argparse.Namespace) -> None:
     wanted = _wanted(options)
     folder = Folder(Path(options.output))
     place = _lock_place(options, folder)
-    lock = _read_lock(place)
+    lock = _read_lock(place, folder)
     if options.frozen:
         _hold(options, folder, lock, wanted)
     elif options.check:
@@ -46,12 +47,12 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
         raise BadInputError(f"cannot write {place}: there is no folder {place.parent}")
     with backend_of(options, options.began) as backend:
         if options.tune_missing:
-            update = Update.of(backend, folder, _read_lock(place), wanted)
+            update = Update.of(backend, folder, _read_lock(place, folder), wanted)
             _tune(backend, update.missing(), wanted.target, TuneRequest(options.trials))
-        update = Update.of(backend, folder, _read_lock(place), wanted)
+        update = Update.of(backend, folder, _read_lock(place, folder), wanted)
         update.ask()
         with folder.taken():
-            update.lock = _read_lock(place)  # as whoever had the folder before has left it
+            update.lock = _read_lock(place, folder)  # as whoever had the folder before has left it
             text = update.run().render()
             if not place.exists() or place.read_text(encoding="utf-8") != text:
                 folder.write_beside(place, text)
@@ -126,10 +127,16 @@ def _lock_place(options: argparse.Namespace, folder: Folder) -> Path:
     return Path(options.lock) if options.lock else folder.path.absolute().parent / LOCK_NAME
 
 
-def _read_lock(place: Path) -> Lock:
+def _read_lock(place: Path, folder: Folder) -> Lock:
     if not place.exists():
         return Lock.of(())
-    return Lock.parse(read_text(str(place)), str(place))
+    lock = Lock.parse(read_text(str(place)), str(place))
+    if lock.folder not in ("", folder.name):
+        raise BadInputError(
+            f"{place} is the lock file of the folder {quoted(lock.folder)}, not of "
+            f"{quoted(folder.name)}; give each folder one of its own, with --lock"
+        )
+    return lock
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
