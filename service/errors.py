@@ -84,3 +84,7 @@ class HostError(ServiceError):
 
 class AddressError(ServiceError):
     """A port to serve on that cannot be had: another has it, or only root may."""
+
+
+class DrawingError(ServiceError):
+    """A plot could not be drawn; the message says what is missing or wrong."""

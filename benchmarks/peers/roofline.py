@@ -5,21 +5,8 @@
 `tilewise bench --plot` draws the same while it measures.
 """
 
-import argparse
-import json
-from pathlib import Path
-
-from tilewise.bench.roofline import draw
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("picture", type=Path)
-    options = parser.parse_args()
-    options.picture.parent.mkdir(parents=True, exist_ok=True)
-    options.picture.write_text(draw(json.loads(options.results.read_text())))
-
+from benchmarks.pictures import picture
+from tilewise.plots import roofline_of_report
 
 if __name__ == "__main__":
-    main()
+    picture(__doc__, roofline_of_report)

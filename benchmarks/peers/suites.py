@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from benchmarks.places import DOCS, RESULTS, SUITES
-from tilewise.bench.roofline import draw
+from tilewise.plots import roofline_of_report
 
 PICTURE = DOCS / "roofline.svg"
 
@@ -29,7 +29,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.names or names:
         measure(name, options)
-    PICTURE.write_text(draw(together(names)))
+    roofline_of_report(together(names)).save(PICTURE)
 
 
 def measure(name: str, options: argparse.Namespace) -> None:

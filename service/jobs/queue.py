@@ -271,9 +271,12 @@ def trials_page(
     *,
     state: str | None = None,
     after: int | None = None,
-    limit: int = 100,
+    limit: int | None = None,
 ) -> list[models.Trial]:
-    """Trials of the job by number; `after` continues from the last one of the page before."""
+    """Trials of the job by number; `after` continues from the last one of the page before.
+
+    `limit` is the most rows; None gives all.
+    """
     query = select(models.Trial).where(models.Trial.job_id == job_id)
     if state is not None:
         query = query.where(models.Trial.state == state)

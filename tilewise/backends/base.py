@@ -61,6 +61,14 @@ class Backend(ABC):
         """Every stored trial of the problem; MissingError when there is none."""
 
     @abstractmethod
+    def job(self, number: int) -> Json:
+        """A job as it is now; an error when there is none of this number."""
+
+    @abstractmethod
+    def job_trials(self, number: int) -> list[Json]:
+        """The finished trials of a job, by number."""
+
+    @abstractmethod
     def look_up(
         self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
     ) -> "list[Found]":

@@ -9,10 +9,11 @@ from kernels.footprint import check_memory
 from kernels.problem import Problem, parse_problem
 from search.progress import OnPhase
 from search.records import CacheMode, TuneRequest
-from service.api.documents import result_json, stored_trial_json
+from service.api.documents import job_json, result_json, stored_trial_json, trial_json
 from service.db import schema
 from service.db.session import Sessions, make_engine, make_sessions, reading
 from service.host.machine import examine_here
+from service.jobs import queue
 from service.results import integrity, schedules, scripts, trials
 from tilewise.backends.base import Backend, Json, Known, Report, ignore_phase
 from tilewise.backends.service_errors import database_of, told
@@ -100,6 +101,17 @@ class LocalBackend(Backend):
         if not rows:
             raise MissingError(f"no trials of {wanted} are stored for {canonical}")
         return rows
+
+    def job(self, number: int) -> Json:
+        """The job as the database has it."""
+        with self._stored() as sessions, reading(sessions) as session, told():
+            return job_json(session, queue.get(session, number))
+
+    def job_trials(self, number: int) -> list[Json]:
+        """Its trials."""
+        with self._stored() as sessions, reading(sessions) as session, told():
+            queue.get(session, number)
+            return list(map(trial_json, queue.trials_page(session, number)))
 
     def look_up(
         self, problems: Sequence[str], target: str, files: Sequence[str], known: Known

@@ -73,6 +73,14 @@ class RemoteBackend(Backend):
             raise MissingError(f"no trials of {problem} are stored for {target}")
         return found
 
+    def job(self, number: int) -> Json:
+        """Fetch the job."""
+        return self._client.job(number).document
+
+    def job_trials(self, number: int) -> list[Json]:
+        """Fetch its trials."""
+        return [trial.document for trial in self._client.trials(number)]
+
     def look_up(
         self, problems: Sequence[str], target: str, files: Sequence[str], known: Known
     ) -> list[Found]:

@@ -2,6 +2,7 @@
 
 import errno
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISCHR, S_ISDIR
 
@@ -48,8 +49,17 @@ def write_text(path: str | None, text: str) -> None:
     if path is None:
         sys.stdout.write(text)
         return
+    _write(path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Write a file; the errors are those of `write_text`."""
+    _write(path, lambda file: file.write_bytes(data))
+
+
+def _write(path: str, write: Callable[[Path], int]) -> None:
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        write(Path(path))
     except OSError as error:
         kind = BadInputError if error.errno in _OF_THE_PATH else TilewiseError
         raise kind(f"cannot write {_shown(path)}: {error.strerror}") from error

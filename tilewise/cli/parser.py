@@ -11,6 +11,7 @@ from tilewise.cli.commands import (
     doctor,
     fetch,
     kernel,
+    plot,
     script,
     serve,
     token,
@@ -19,7 +20,7 @@ from tilewise.cli.commands import (
     verify,
 )
 
-MODULES = (tune, script, kernel, verify, fetch, trials, bench, serve, token, doctor)
+MODULES = (tune, script, kernel, verify, fetch, trials, plot, bench, serve, token, doctor)
 
 
 class OneLineParser(argparse.ArgumentParser):

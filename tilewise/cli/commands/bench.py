@@ -26,18 +26,27 @@ def bench(options: argparse.Namespace) -> None:
     """Measure a suite of problems beside other libraries."""
     suite = _suite(options.suite)
     request = TuneRequest(options.trials, seed=options.seed)
-    for given in (options.out, options.plot):
-        require_folder(given)
+    _require_places(options)
     with open_backend(options.server, options.db) as backend:
         report = _Bench(backend, suite, request, options.target, _peers(options.peers)).run()
     found = report.to_json()
     if options.out:
         write_text(options.out, json.dumps(found, indent=1) + "\n")
     if options.plot:
-        from tilewise.bench.roofline import draw
+        from tilewise.plots import roofline_of_report
 
-        write_text(options.plot, draw(found))
+        roofline_of_report(found).save(options.plot)
     sys.stdout.write(json.dumps(found, indent=2) + "\n" if options.json else table.table(found))
+
+
+def _require_places(options: argparse.Namespace) -> None:
+    """Refuse what cannot be written before hours are spent on it."""
+    for given in (options.out, options.plot):
+        require_folder(given)
+    if options.plot:
+        from tilewise.plots import format_of
+
+        format_of(options.plot)
 
 
 class _Bench:
@@ -152,7 +161,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
     parser.add_argument("--out", metavar="FILE", help="also write the JSON there")
-    parser.add_argument("--plot", metavar="FILE.svg", help="also draw a roofline there")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="also draw a roofline there: .svg, .png, .html"
+    )
     add_db(parser)
     add_server(parser)
 

@@ -1,0 +1,118 @@
+"""How a search went: each trial and the best so far, the machine's pace, and who proposed what."""
+
+from collections.abc import Sequence
+
+from service.plots.rows import shown_of, thinned
+from service.plots.style import SPEED, TRIALS, Row, Spec, plot, state_scale, tooltip
+
+PACE_HEIGHT = 60
+ORIGIN_HEIGHT = 26  # for each origin
+
+_NUMBER = {"field": "number", "type": "quantitative", "title": "trial", "axis": {"tickMinStep": 1}}
+_SPEED = {"field": "gflops", "type": "quantitative", "title": SPEED, "scale": {"zero": False}}
+_TOLD = ("number", "state", "gflops", "low", "high", "origin", "failure", "pace", "hash")
+
+
+def convergence(problem: str, trials: Sequence[Row]) -> Spec:
+    """Speed of each trial with its interval, failures at the bottom, and the best so far.
+
+    Args:
+        problem: whose search it is.
+        trials: rows of `trial_row`, by number.
+    """
+    shown = thinned(trials)
+    return plot(
+        [problem, *shown_of(len(shown), len(trials))],
+        f"Speed of {len(trials)} trials of {problem} by their number, and the best so far",
+        data={"name": TRIALS, "values": shown},
+        encoding={"x": _NUMBER},
+        layer=[_intervals(), _points(), _failures(), _best_so_far()],
+    )
+
+
+def pace(trials: Sequence[Row]) -> Spec:
+    """How many times longer than in the first trial everything took; 1 is an undisturbed machine."""
+    return plot(
+        "pace of the machine; above 1 it was slower than in the first trial",
+        "The machine's pace by trial",
+        height=PACE_HEIGHT,
+        data={"name": TRIALS, "values": thinned(trials)},
+        transform=[{"filter": "isValid(datum.pace)"}],
+        mark={"type": "line", "interpolate": "step-after", "strokeWidth": 1.2},
+        encoding={
+            "x": _NUMBER,
+            "y": {"field": "pace", "type": "quantitative", "title": "pace", "scale": {"zero": False},
+                  "axis": {"tickCount": 3}},
+        },
+    )  # fmt: skip
+
+
+def origins(trials: Sequence[Row]) -> Spec:
+    """Speeds by who proposed the trial: the model's prior, near problems, or the sampler."""
+    names = sorted({row["origin"] for row in trials})
+    return plot(
+        "where trials came from",
+        f"Speeds of trials by origin: {', '.join(names)}",
+        height=ORIGIN_HEIGHT * max(1, len(names)),
+        data={"name": TRIALS, "values": thinned(trials)},
+        transform=[{"filter": "isValid(datum.gflops)"}],
+        mark={"type": "tick", "thickness": 1.5},
+        encoding={
+            "x": _SPEED,
+            "y": {"field": "origin", "type": "nominal", "title": None},
+            "color": state_scale()["color"],
+            "tooltip": tooltip("number", "origin", "state", "gflops", "hash"),
+        },
+    )
+
+
+def search(problem: str, trials: Sequence[Row]) -> Spec:
+    """All three below each other, for a file."""
+    parts = [convergence(problem, trials), pace(trials), origins(trials)]
+    title = parts[0].pop("title")
+    for part in parts:
+        part.pop("$schema")
+    return {**plot(problem, parts[0]["description"]), "title": title, "vconcat": parts}
+
+
+def _intervals() -> Spec:
+    return {
+        "transform": [{"filter": "isValid(datum.low)"}],
+        "mark": {"type": "rule", "opacity": 0.45},
+        "encoding": {"y": {**_SPEED, "field": "low"}, "y2": {"field": "high"}},
+    }
+
+
+def _points() -> Spec:
+    return {
+        "transform": [{"filter": "isValid(datum.gflops)"}],
+        "mark": {"type": "point", "filled": True},
+        "encoding": {"y": _SPEED, **state_scale(), "tooltip": tooltip(*_TOLD)},
+    }
+
+
+def _failures() -> Spec:
+    """A trial without a speed is marked at the lower edge."""
+    return {
+        "transform": [{"filter": "!isValid(datum.gflops)"}],
+        "mark": {"type": "point", "filled": True, "size": 50, "yOffset": -5},
+        "encoding": {
+            "y": {"value": "height"},
+            **state_scale(),
+            "tooltip": tooltip("number", "state", "failure", "origin", "hash"),
+        },
+    }
+
+
+def _best_so_far() -> Spec:
+    return {
+        "transform": [
+            {"filter": "datum.state === 'timed'"},
+            {
+                "window": [{"op": "max", "field": "gflops", "as": "best"}],
+                "sort": [{"field": "number"}],
+            },
+        ],
+        "mark": {"type": "line", "interpolate": "step-after"},
+        "encoding": {"y": {**_SPEED, "field": "best"}},
+    }

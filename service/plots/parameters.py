@@ -1,0 +1,169 @@
+"""Which parameters matter: their importances, and parallel coordinates of the trials."""
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from service.plots.rows import shown_of, thinned
+from service.plots.style import SPEED, Row, Spec, plot, tooltip
+
+if TYPE_CHECKING:
+    import optuna
+
+FEWEST = 8  # trials that an importance is read from
+BAR = 22  # height of one
+MOST_LINES = 150
+
+
+def importances(trials: Sequence[Row]) -> dict[str, float]:
+    """Share of each parameter in what the time depends on, largest first; empty for few trials.
+
+    PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) as Optuna has it; loads Optuna.
+
+    Args:
+        trials: of the API, with `params` and `time_us`.
+    """
+    timed = [trial for trial in trials if trial["state"] == "timed" and trial["params"]]
+    if len(timed) < FEWEST:
+        return {}
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+    from optuna.trial import create_trial
+
+    choices = _choices(timed)
+    study = _quiet_study()
+    study.add_trials(
+        create_trial(params=trial["params"], value=trial["time_us"],
+                     distributions={name: choices[name] for name in trial["params"]})
+        for trial in timed
+    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the evaluator is called experimental
+        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _quiet_study() -> "optuna.Study":
+    import optuna
+
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a study in memory is no news
+    try:
+        return optuna.create_study()
+    finally:
+        optuna.logging.set_verbosity(level)
+
+
+def importance(found: dict[str, float], count: int) -> Spec:
+    """The importances as bars.
+
+    Args:
+        found: of `importances`.
+        count: of the trials that they were read from.
+    """
+    rows = [{"parameter": name, "importance": round(share, 4)} for name, share in found.items()]
+    return plot(
+        f"importance of the parameters, of {count} trials",
+        "Importance of each parameter of the search: "
+        + ", ".join(f"{name} {share:.2f}" for name, share in found.items()),
+        height=BAR * max(1, len(rows)),
+        data={"values": rows},
+        mark="bar",
+        encoding={
+            "x": {"field": "importance", "type": "quantitative", "axis": {"format": "%"}},
+            "y": {"field": "parameter", "type": "nominal", "title": None, "sort": None},
+            "tooltip": tooltip("parameter", "importance"),
+        },
+    )
+
+
+def parallel(trials: Sequence[Row], order: Sequence[str] = ()) -> Spec:
+    """A line through the values of each timed trial; the fast ones are strong.
+
+    Args:
+        trials: of the API, by number.
+        order: of the parameters, from left to right; others follow by name.
+    """
+    timed = [trial for trial in trials if trial["state"] == "timed" and trial["params"]]
+    shown = thinned(timed, MOST_LINES)
+    names = [*order, *sorted({name for trial in shown for name in trial["params"]} - set(order))]
+    values = {name: _sorted({trial["params"].get(name) for trial in shown}) for name in names}
+    lines = [row for trial in shown for row in _line(trial, names, values)]
+    ticks = [
+        {"axis": name, "at": _place(values[name], value), "value": _said(value)}
+        for name in names
+        for value in values[name]
+    ]
+    x = {"field": "axis", "type": "nominal", "sort": names, "title": None,
+         "axis": {"labelAngle": 0, "grid": True, "domain": False, "ticks": False}}  # fmt: skip
+    y: Spec = {"field": "at", "type": "quantitative", "axis": None}
+    return plot(
+        ["parameters of the timed trials", *shown_of(len(shown), len(timed))],
+        f"Parallel coordinates of {len(shown)} timed trials over {', '.join(names)}",
+        layer=[
+            {
+                "data": {"values": lines},
+                "mark": {"type": "line", "opacity": 0.6, "strokeWidth": 1.2},
+                "encoding": {
+                    "x": x, "y": y, "detail": {"field": "number"},
+                    "color": {"field": "gflops", "type": "quantitative", "title": SPEED},
+                },
+            },
+            {
+                "data": {"values": ticks},
+                "mark": {"type": "text", "align": "left", "dx": 4},
+                "encoding": {"x": x, "y": y, "text": {"field": "value"}},
+            },
+        ],
+    )  # fmt: skip
+
+
+def _line(trial: Row, names: Sequence[str], values: dict[str, list[Any]]) -> list[Row]:
+    speed, number = trial["gflops"], trial["number"]
+    return [
+        {
+            "number": number,
+            "gflops": float(f"{speed:.4g}"),
+            "axis": name,
+            "at": _place(values[name], trial["params"].get(name)),
+        }
+        for name in names
+    ]
+
+
+def _place(values: Sequence[Any], value: Any) -> float:
+    """Where on its axis a value lies, from 0 to 1."""
+    return round(values.index(value) / max(1, len(values) - 1), 4)
+
+
+def _choices(trials: Sequence[Row]) -> dict[str, Any]:
+    from optuna.distributions import CategoricalDistribution
+
+    names = {name for trial in trials for name in trial["params"]}
+    return {
+        name: CategoricalDistribution(
+            _sorted({trial["params"][name] for trial in trials if name in trial["params"]})
+        )
+        for name in names
+    }
+
+
+def _sorted(values: set[Any]) -> list[Any]:
+    """Values in their natural order: numbers by size, `4x2` before `12x1`, the absent first."""
+    return sorted(values, key=_natural)
+
+
+def _natural(value: Any) -> tuple[Any, ...]:
+    parts = str(value).split("x")
+    is_size = all(part.isdigit() for part in parts)
+    return (
+        value is not None,
+        is_size,
+        [int(part) for part in parts] if is_size else [],
+        str(value),
+    )
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "-"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,184 @@
+"""Speed over arithmetic intensity, both logarithmic, under what the machine can do.
+
+Williams, Waterman and Patterson, Roofline: an insightful visual performance model (CACM
+52(4), 2009). Intensity counts every operand once; problems that live in a cache are read
+from there, so small ones may lie above the slope of the memory.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.problem import parse_problem
+from service.plots.style import DTYPES, SPEED, Row, Spec, plot, tooltip
+
+HEADROOM = 1.3  # of each axis beyond the last thing on it
+INTENSITY = "flops per byte of operands"
+OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a machine can do.
+
+    Attributes:
+        peaks: multiply-add peak in GFLOP/s by dtype.
+        bandwidth_gbs: of the memory; None where nobody has measured it.
+    """
+
+    peaks: Mapping[str, float]
+    bandwidth_gbs: float | None
+
+
+def of_report(found: dict[str, Any]) -> Spec:
+    """The roofline of what `tilewise bench --json` prints: ours, and the best peer of each."""
+    machine = found["machine"]
+    limits = Limits(machine["peak_gflops"], machine["bandwidth_gbs"])
+    rows = [row for entry in found["problems"] for row in _rows_of_entry(entry)]
+    title = [f"{found['suite']}: {machine['processor']} ({machine['target']})"]
+    if found["geomean_ratio"] is not None:
+        title.append(f"geometric mean {found['geomean_ratio']:.2f}x the best peer")
+    return roofline(title, rows, limits)
+
+
+def of_problem(
+    problem: str, result: dict[str, Any] | None, trials: Sequence[Row], limits: Limits
+) -> Spec:
+    """One problem: its trials, its best, its peers, and its script, under the machine's limits.
+
+    Args:
+        problem: its canonical string.
+        result: the result of the API, if there is one.
+        trials: rows of `trial_row`.
+        limits: of the machine that has timed it.
+    """
+    asked = parse_problem(problem)
+    place = {
+        "intensity": asked.flops / asked.bytes,
+        "dtype": asked.element.name,
+        "problem": problem,
+    }
+    rows = [
+        {**place, "who": "trials", "gflops": row["gflops"]}
+        for row in trials
+        if row["state"] == "timed"
+    ]
+    if result is not None:
+        rows += [
+            {**place, "who": name, "gflops": peer["gflops"]}
+            for name, peer in sorted(result["peers"].items())
+        ]
+        rows.append({**place, "who": OURS, "gflops": result["best"]["gflops"]})
+        if result["proof"] and result["proof"]["gflops"]:
+            rows.append({**place, "who": "script", "gflops": result["proof"]["gflops"]})
+    return roofline([problem], rows, limits)
+
+
+def roofline(title: Sequence[str], rows: Sequence[Row], limits: Limits) -> Spec:
+    """Points under roofs.
+
+    Args:
+        title: lines of it.
+        rows: each with `problem`, `dtype`, `intensity`, `who` and `gflops`.
+        limits: of the machine.
+    """
+    roofs = _roofs(rows, limits)
+    dtypes = [name for name in DTYPES if any(row["dtype"] == name for row in (*rows, *roofs))]
+    colour: Spec = {"field": "dtype", "type": "nominal", "scale": {"domain": dtypes}}
+    whos = sorted({row["who"] for row in rows}, key=lambda name: (name != OURS, name))
+    x, y = _axes([*rows, *roofs])
+    told = tooltip("problem", "who", "gflops", "intensity")
+    return plot(
+        [*title, *_slope_text(limits)],
+        f"Roofline of {title[0]}: {len(rows)} speeds under the machine's limits",
+        encoding={"x": x, "y": y, "color": colour},
+        layer=[
+            {
+                "data": {"values": roofs},
+                "mark": {"type": "line", "strokeWidth": 1.5},
+                "encoding": {"detail": {"field": "roof"}, "strokeDash": _dash(),
+                             "tooltip": tooltip("roof", "gflops")},
+            },
+            {
+                "data": {"values": rows},
+                "mark": {"type": "rule", "opacity": 0.4},
+                "transform": [{"filter": "datum.who !== 'trials'"},
+                              {"aggregate": [{"op": "min", "field": "gflops", "as": "low"},
+                                             {"op": "max", "field": "gflops", "as": "high"}],
+                               "groupby": ["problem", "dtype", "intensity"]}],
+                "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
+            },
+            {
+                "data": {"values": rows},
+                "mark": {"type": "point", "filled": False, "strokeWidth": 1.5},
+                "encoding": {
+                    "shape": {"field": "who", "type": "nominal", "scale": {"domain": whos}},
+                    "size": {"condition": {"test": "datum.who === 'trials'", "value": 14}, "value": 60},
+                    "opacity": {"condition": {"test": "datum.who === 'trials'", "value": 0.4}, "value": 1},
+                    "fillOpacity": {"condition": {"test": f"datum.who === '{OURS}'", "value": 1}, "value": 0},
+                    "fill": colour,
+                    "tooltip": told,
+                },
+            },
+        ],
+    )  # fmt: skip
+
+
+def _rows_of_entry(entry: dict[str, Any]) -> Iterable[Row]:
+    problem = parse_problem(entry["problem"])
+    place = {
+        "problem": entry["problem"],
+        "dtype": problem.element.name,
+        "intensity": problem.flops / problem.bytes,
+    }
+    if entry["oracle"] is not None:
+        yield {**place, "who": entry["oracle"]["peer"], "gflops": entry["oracle"]["gflops"]}
+    if entry["ours"] is not None:
+        yield {**place, "who": OURS, "gflops": entry["ours"]["gflops"]}
+
+
+def _roofs(rows: Sequence[Row], limits: Limits) -> list[Row]:
+    """Two ends of each dtype's peak, and of the slope of the memory below the highest."""
+    places = [row["intensity"] for row in rows] or [1.0]
+    slope = limits.bandwidth_gbs
+    if slope is not None:
+        places += [peak / slope for peak in limits.peaks.values()]
+    low, high = min(places) / HEADROOM, max(places) * HEADROOM
+    found = []
+    for dtype, peak in limits.peaks.items():
+        start = low if slope is None else min(max(peak / slope, low), high)
+        found += [_end(f"peak of {dtype}", dtype, at, peak) for at in (start, high)]
+    if slope is not None and limits.peaks:
+        dtype = max(limits.peaks, key=lambda name: limits.peaks[name])
+        ends = (low, min(limits.peaks[dtype] / slope, high))
+        found += [_end("memory", dtype, at, at * slope) for at in ends]
+    return found
+
+
+def _end(roof: str, dtype: str, intensity: float, gflops: float) -> Row:
+    return {"roof": roof, "dtype": dtype, "intensity": intensity, "gflops": gflops}
+
+
+def _axes(rows: Sequence[Row]) -> tuple[Spec, Spec]:
+    """Logarithmic axes that hold every point and every roof."""
+    axes = []
+    for field, title in (("intensity", INTENSITY), ("gflops", SPEED)):
+        values = [row[field] for row in rows if row[field]] or [1.0]
+        domain = [min(values) / HEADROOM, max(values) * HEADROOM]
+        scale = {"type": "log", "domain": domain, "nice": False}
+        axes.append({"field": field, "type": "quantitative", "title": title, "scale": scale,
+                     "axis": {"tickCount": 6, "format": "~g"}})  # fmt: skip
+    return axes[0], axes[1]
+
+
+def _dash() -> Spec:
+    return {
+        "condition": {"test": "datum.roof === 'memory'", "value": [4, 3]},
+        "value": [1, 0],
+    }
+
+
+def _slope_text(limits: Limits) -> list[str]:
+    if limits.bandwidth_gbs is None:
+        return []
+    return [f"dashed: memory, {limits.bandwidth_gbs:.1f} GB/s; filled: ours"]

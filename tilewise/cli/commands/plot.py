@@ -1,0 +1,93 @@
+"""`tilewise plot`: a search or a schedule as a picture."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tilewise.backends.base import Backend, Json
+from tilewise.cli.command import Command
+from tilewise.cli.files import require_folder, write_bytes
+from tilewise.cli.options import add_cache_filter, add_stored, backend_of
+from tilewise.cli.output import print_mapping
+from tilewise.errors import BadInputError, MissingError
+
+if TYPE_CHECKING:
+    from tilewise.plots import Picture
+
+KINDS = ("convergence", "roofline", "importance", "parallel", "nest")
+LARGEST_JOB = 2**31 - 1
+
+
+def plot(options: argparse.Namespace) -> None:
+    """Draw a search or a schedule into a file."""
+    from tilewise.plots import format_of
+
+    kind = format_of(options.output)
+    require_folder(options.output)
+    with backend_of(options) as backend:
+        picture = _picture(backend, options)
+    write_bytes(options.output, picture.draw(kind, options.theme))
+    if options.json:
+        print_mapping({"file": options.output, "kind": options.kind}, as_json=True)
+
+
+def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
+    from tilewise import plots
+
+    job = _job_number(options.problem)
+    if options.kind == "nest":
+        return plots.loop_nest(_result(backend, options, job))
+    if options.kind == "roofline":
+        return plots.roofline_of(_result(backend, options, job), _trials(backend, options, job))
+    draw = {
+        "convergence": plots.convergence,
+        "importance": plots.importance,
+        "parallel": plots.parallel,
+    }[options.kind]
+    return draw(_trials(backend, options, job))
+
+
+def _result(backend: Backend, options: argparse.Namespace, job: int | None) -> Json:
+    """The stored result of a problem, or the best so far of a job in the same shape."""
+    if job is None:
+        return backend.show(options.problem, options.target, options.cache)
+    found = backend.job(job)
+    if found["best"] is None:
+        raise MissingError(f"job {job} has no schedule yet; it is {found['state']}")
+    return {"problem": found["problem"], "best": found["best"], "peers": {}, "proof": None}
+
+
+def _trials(backend: Backend, options: argparse.Namespace, job: int | None) -> list[Json]:
+    """Of one cache mode: those of a job, or all of a problem, renumbered as they were stored."""
+    if job is not None:
+        problem = backend.job(job)["problem"]
+        return [{**trial, "problem": problem} for trial in backend.job_trials(job)]
+    wanted = options.cache or "hot"
+    rows = backend.trials(options.problem, options.target)
+    found = [row for row in rows if row["cache"] == wanted]
+    if not found:
+        raise MissingError(f"no {wanted} trials of {options.problem} are stored; see --cache")
+    return [{**row, "number": number} for number, row in enumerate(found)]
+
+
+def _job_number(text: str) -> int | None:
+    """The number of a job, where that is what was given; else it is a problem."""
+    if not text.isdecimal() or not text.isascii():
+        return None
+    number = int(text) if len(text) <= len(str(LARGEST_JOB)) else LARGEST_JOB + 1
+    if not 1 <= number <= LARGEST_JOB:
+        raise BadInputError(f"job {text} is not from 1 to {LARGEST_JOB}")
+    return number
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What can be typed after `tilewise plot`."""
+    add_stored(parser)
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="ends in .svg, .png or .html"
+    )
+    parser.add_argument("--kind", choices=KINDS, default=KINDS[0], help=f"default: {KINDS[0]}")
+    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    add_cache_filter(parser, "hot")
+
+
+COMMANDS = (Command("plot", plot, add_options),)
