@@ -24,6 +24,9 @@ from service.api.middleware import BodyLimit, HeadAsGet
 from service.api.routes import events, jobs, lookup, schedules, status, tokens, trials
 from service.api.routes import metrics as metrics_route
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
+from service.dashboard import live
+from service.dashboard.routes import files, forms, pages, plots
+from service.dashboard.routes import live as live_route
 from service.db import schema
 from service.db.changes import Changes
 from service.db.session import Sessions, make_engine, make_sessions, reading
@@ -95,11 +98,17 @@ def create_app(
             metrics,
         )
         app.state.services = services
+        app.state.overviews = live.Overviews(
+            live.reader(services.lanes.reads, services.sessions),
+            services.changes.number,
+            longest_s=settings.stream_seconds,
+        )
         if services.pool is not None:
             services.pool.start()
         try:
             yield
         finally:
+            app.state.overviews.close()
             await _close(services)
             if tracing is not None:
                 await run_in_threadpool(tracing.stop)
@@ -119,6 +128,8 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (jobs, events, trials, schedules, lookup, tokens, status, metrics_route):
         app.include_router(part.router)
+    for seen in (pages, forms, plots, live_route, files):
+        app.include_router(seen.router)
     problem_details.install(app)
     openapi.install(app)
     app.add_middleware(
@@ -142,6 +153,7 @@ def stop_waiting(app: FastAPI) -> None:
     """Answer the requests that wait, for a job or a text, since the service is about to end."""
     services: Services | None = getattr(app.state, "services", None)
     if services is not None:
+        app.state.overviews.close()
         services.endings.close()
         services.feeds.close()
         services.kernels.let_go()

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from service.errors import DrawingError
-from service.plots import nest, parameters, roofline, speeds
 from service.plots import convergence as searches
+from service.plots import nest, parameters, roofline, speeds
 from service.plots.drawing import FORMATS, Format, draw, draw_svg
 from service.plots.rows import trial_row
 from service.plots.style import Spec, Theme

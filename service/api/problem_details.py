@@ -67,6 +67,18 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _fault)
 
 
+def status_and_text(error: Exception) -> tuple[HTTPStatus, str]:
+    """What a refusal is answered with, for those who are not told by a problem document."""
+    for known, status in _STATUS.items():
+        if isinstance(error, known):
+            return status, str(error)
+    if isinstance(error, RequestValidationError):
+        return HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(
+            _told(_field_error(found)) for found in error.errors()
+        )
+    return HTTPStatus.UNPROCESSABLE_ENTITY, str(error)
+
+
 def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI entry of a route that can answer with these errors."""
     return {

@@ -31,7 +31,7 @@ def convergence(problem: str, trials: Sequence[Row]) -> Spec:
 
 
 def pace(trials: Sequence[Row]) -> Spec:
-    """How many times longer than in the first trial everything took; 1 is an undisturbed machine."""
+    """How many times longer than in the first trial everything took; 1 is as fast."""
     return plot(
         "pace of the machine; above 1 it was slower than in the first trial",
         "The machine's pace by trial",
@@ -41,8 +41,10 @@ def pace(trials: Sequence[Row]) -> Spec:
         mark={"type": "line", "interpolate": "step-after", "strokeWidth": 1.2},
         encoding={
             "x": _NUMBER,
-            "y": {"field": "pace", "type": "quantitative", "title": "pace", "scale": {"zero": False},
-                  "axis": {"tickCount": 3}},
+            "y": {
+                "field": "pace", "type": "quantitative", "title": "pace",
+                "scale": {"zero": False}, "axis": {"tickCount": 3},
+            },
         },
     )  # fmt: skip
 

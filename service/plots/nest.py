@@ -1,4 +1,4 @@
-"""A schedule drawn as the loop nest that it makes: loops as boxes in each other, packs at their level.
+"""A schedule drawn as the loop nest that it makes: boxes in each other, packs at their level.
 
 This is the one drawing that no plotting library has; all other pictures are specifications.
 """
@@ -74,7 +74,8 @@ def _told(nest: Nest) -> Iterator[str]:
 
 def _entries(page: _Page) -> int:
     """Draw the entries from the top; each loop's box holds all that follows it. The height."""
-    y, opened = PAD, []
+    y = PAD
+    opened: list[tuple[int, int, int, Loop]] = []
     for entry in page.nest.entries:
         x = PAD + INDENT * len(opened)
         if isinstance(entry, Loop):

@@ -113,9 +113,9 @@ def roofline(title: Sequence[str], rows: Sequence[Row], limits: Limits) -> Spec:
                 "mark": {"type": "point", "filled": False, "strokeWidth": 1.5},
                 "encoding": {
                     "shape": {"field": "who", "type": "nominal", "scale": {"domain": whos}},
-                    "size": {"condition": {"test": "datum.who === 'trials'", "value": 14}, "value": 60},
-                    "opacity": {"condition": {"test": "datum.who === 'trials'", "value": 0.4}, "value": 1},
-                    "fillOpacity": {"condition": {"test": f"datum.who === '{OURS}'", "value": 1}, "value": 0},
+                    "size": _where("trials", 14, 60),
+                    "opacity": _where("trials", 0.4, 1),
+                    "fillOpacity": _where(OURS, 1, 0),
                     "fill": colour,
                     "tooltip": told,
                 },
@@ -169,6 +169,11 @@ def _axes(rows: Sequence[Row]) -> tuple[Spec, Spec]:
         axes.append({"field": field, "type": "quantitative", "title": title, "scale": scale,
                      "axis": {"tickCount": 6, "format": "~g"}})  # fmt: skip
     return axes[0], axes[1]
+
+
+def _where(who: str, then: float, other: float) -> Spec:
+    """A number for one kind of point, and another for the rest."""
+    return {"condition": {"test": f"datum.who === '{who}'", "value": then}, "value": other}
 
 
 def _dash() -> Spec:

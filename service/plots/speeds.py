@@ -8,6 +8,7 @@ from service.plots.style import SPEED, Row, Spec, plot, tooltip
 KINDS = ("OpenBLAS", "script", "native")
 LONGEST = 44  # characters of a problem on a line of an axis
 STEP = 14  # height of a bar
+NAMED = 28  # height of a speed with its name
 
 
 def shares_of_peak(found: dict[str, Any]) -> Spec:
@@ -23,7 +24,8 @@ def shares_of_peak(found: dict[str, Any]) -> Spec:
                   "axis": {"labelLimit": 0, "labelExpr": "split(datum.label, '|')"},
                   "scale": {"paddingInner": 0.35}},
             "yOffset": {"field": "who", "sort": list(KINDS)},
-            "x": {"field": "share", "type": "quantitative", "title": f"{found['processor']}, one core",
+            "x": {"field": "share", "type": "quantitative",
+                  "title": f"{found['processor']}, one core",
                   "axis": {"format": "%"}, "scale": {"domain": [0, 1.05]}},
         },
         layer=[
@@ -51,7 +53,7 @@ def intervals(title: str, rows: Sequence[Row]) -> Spec:
     return plot(
         title,
         title + ": " + ", ".join(f"{row['name']} {row['gflops']:.1f}" for row in rows),
-        height={"step": 28},
+        height=NAMED * max(1, len(rows)),
         data={"values": list(rows)},
         encoding={"y": {"field": "name", "type": "nominal", "title": None, "sort": None,
                         "axis": {"labelLimit": 220}}},
@@ -63,7 +65,9 @@ def intervals(title: str, rows: Sequence[Row]) -> Spec:
             },
             {
                 "mark": {"type": "point", "filled": True, "size": 60},
-                "encoding": {"x": _speed("gflops"), "tooltip": tooltip("name", "gflops", "low", "high")},
+                "encoding": {
+                    "x": _speed("gflops"), "tooltip": tooltip("name", "gflops", "low", "high"),
+                },
             },
         ],
     )  # fmt: skip

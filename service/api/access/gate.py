@@ -4,18 +4,25 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from urllib.parse import quote
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.access import browsers
 from service.api.access.caller import ANYONE, CALLER, Caller
+from service.api.access.cookie import token_in
 from service.api.access.limits import RequestLimit
 from service.api.access.tokens import TokenBook
 from service.api.problem_details import fault_response, problem_response
 from service.db.models import Scope as TokenScope
 
 OPEN = ("/healthz", "/readyz")
+SIGN_IN = "/sign-in"
+OPEN_PAGES = (SIGN_IN, "/sign-out", "/assets/")
+"""What a browser needs before anybody has signed in; nothing there is of the database."""
+
+OF_PROGRAMS = ("/v1/", "/openapi.json", "/docs", "/metrics", *OPEN)
 ADMINISTRATION = "/v1/tokens"
 READING_POSTS = ("/v1/schedules/lookup",)
 SCOPES: tuple[TokenScope, ...] = ("read", "submit", "admin")
@@ -108,6 +115,10 @@ class Gate:
             return problem_response(
                 path, HTTPStatus.FORBIDDEN, "a page of another origin may not ask this"
             )
+        is_proven = sent.origin is not None or sent.site is not None
+        if sent.has_cookie and scope["method"] not in browsers.SAFE and not is_proven:
+            detail = "a request with a cookie has to say of which page it is; send a token instead"
+            return problem_response(path, HTTPStatus.FORBIDDEN, detail)
         return None
 
     async def _unknown(self, scope: Scope, sent: "_Sent") -> Response | None:
@@ -116,12 +127,15 @@ class Gate:
         if path in OPEN:
             return None
         address = (scope.get("client") or ("",))[0]
-        if sent.authorization is None:
+        if path.startswith(OPEN_PAGES):
+            # Each token that is typed in costs a look at the database.
+            return self._too_often(path, address) if scope["method"] == "POST" else None
+        token = sent.token
+        if token is None:
             if self._rules.needs_token:
-                return self._too_often(path, address) or _unauthorized(path, "show a token")
+                return self._too_often(path, address) or _ask_for_token(scope, sent)
             scope[CALLER] = ANYONE
             return _too_small(scope, ANYONE)
-        token = _bearer(sent.authorization)
         book: TokenBook = scope["app"].state.services.tokens
         if not book.is_known(token):
             # Guesses are counted by where they come from: each costs a look at the database.
@@ -129,6 +143,8 @@ class Gate:
             if slow is not None:
                 return slow
         caller = await book.caller(token) if token else None
+        if caller is None and sent.has_cookie:
+            return _ask_for_token(scope, sent)
         if caller is None:
             return _unauthorized(path, "the token is unknown, expired or revoked", is_wrong=True)
         scope[CALLER] = caller
@@ -152,6 +168,20 @@ class _Sent:
     site: str | None = None
     mode: str | None = None
     authorization: str | None = None
+    cookie: str = ""
+    accept: str = ""
+
+    @property
+    def has_cookie(self) -> bool:
+        """Whether a browser shows a token by itself."""
+        return self.authorization is None and token_in(self.cookie) is not None
+
+    @property
+    def token(self) -> str | None:
+        """The token that is shown, empty where it is of another kind; None where none is."""
+        if self.authorization is not None:
+            return _bearer(self.authorization)
+        return token_in(self.cookie) if self.cookie else None
 
     @classmethod
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> "_Sent":
@@ -166,6 +196,8 @@ _DECIDING = {
     b"sec-fetch-site": "site",
     b"sec-fetch-mode": "mode",
     b"authorization": "authorization",
+    b"cookie": "cookie",
+    b"accept": "accept",
 }
 
 
@@ -180,9 +212,9 @@ class _Marking:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_begun = True
-            headers = [*message.get("headers", ()), *self._marks]
-            if not any(name == b"cache-control" for name, _ in headers):
-                headers.append(_UNKEPT)
+            headers = list(message.get("headers", ()))
+            said = {name for name, _ in headers}  # a page of the dashboard has a policy of its own
+            headers += [mark for mark in (*self._marks, _UNKEPT) if mark[0] not in said]
             message = {**message, "headers": headers}
         await self._send(message)
 
@@ -203,6 +235,18 @@ def _too_small(scope: Scope, caller: Caller) -> Response | None:
     if caller.token_id is None:
         return _unauthorized(scope["path"], detail)
     return problem_response(scope["path"], HTTPStatus.FORBIDDEN, f"{detail}, not {caller.scope}")
+
+
+def _ask_for_token(scope: Scope, sent: _Sent) -> Response:
+    """Send somebody who looks at a page to where they sign in; tell a program what it lacks."""
+    path = scope["path"]
+    if scope["method"] not in browsers.SAFE or path.startswith(OF_PROGRAMS):
+        return _unauthorized(path, "show a token")
+    if "text/html" not in sent.accept:
+        return _unauthorized(path, "show a token")
+    query = scope["query_string"].decode("latin-1")
+    place = quote(f"{path}?{query}" if query else path, safe="")
+    return RedirectResponse(f"{SIGN_IN}?next={place}", HTTPStatus.SEE_OTHER.value)
 
 
 def _bearer(authorization: str) -> str:

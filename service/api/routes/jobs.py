@@ -60,8 +60,8 @@ async def post_job(
     with the job that failed or was cancelled. A service that is being stopped does not
     wait: 202 with the job as it is.
     """
-    sender = _Sender(caller_of(request), idempotency_key, request_id_of(request))
-    job_id, answer = await services.lanes.writes.run(partial(_submit, services, body, sender))
+    sender = Sender(caller_of(request), idempotency_key, request_id_of(request))
+    job_id, answer = await services.lanes.writes.run(partial(submit, services, body, sender))
     if body.wait and job_id is not None:
         await services.endings.wait(job_id, request.is_disconnected)
         answer = await services.lanes.reads.run(partial(_ending, services, job_id))
@@ -136,7 +136,7 @@ def list_trials(
 
 
 @dataclass(frozen=True)
-class _Sender:
+class Sender:
     """Who sends a request, and by what names."""
 
     caller: Caller
@@ -144,9 +144,7 @@ class _Sender:
     request_id: str | None
 
 
-def _submit(
-    services: Services, body: JobRequest, sender: _Sender
-) -> tuple[int | None, JSONResponse]:
+def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | None, JSONResponse]:
     """Validate and store a request; the job's number when there is one to wait for."""
     problem = parse_problem(body.problem)
     target = services.machine.require_served(body.target)
@@ -174,7 +172,7 @@ def _submit(
 def _made(
     session: Session,
     services: Services,
-    sender: _Sender,
+    sender: Sender,
     problem: Problem,
     target: str,
     request: TuneRequest,

@@ -1,0 +1,119 @@
+"""Style sheet, scripts, and the bundle that draws plots, under names that never change content."""
+
+import gzip
+import hashlib
+import os
+import subprocess
+import tempfile
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from importlib.resources import files
+from pathlib import Path
+
+from kernels.errors import CacheError
+from kernels.system.cache_folder import require_cache_dir
+from kernels.system.children import child_command, child_environment
+from service.errors import DrawingError, NotFoundError
+from service.plots.style import COLOURS, VEGA_LITE, config
+
+FOLDER = "service.dashboard"
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+THEMES, BUNDLE = "themes.js", "vega.js"
+BUNDLE_LIMIT_S = 60.0
+
+
+@cache
+def version() -> str:
+    """Names the present content of all assets."""
+    digest = hashlib.sha256(f"{_renderer()} {VEGA_LITE}".encode())
+    for name, data in sorted(_files().items()):
+        digest.update(name.encode() + data)
+    return digest.hexdigest()[:16]
+
+
+@cache
+def asset(name: str) -> tuple[str, bytes]:
+    """The media type of an asset and its content, compressed by gzip.
+
+    Raises:
+        NotFoundError: there is none of this name; the bundle is `bundle`'s.
+    """
+    data = _files().get(name)
+    if data is None:
+        raise NotFoundError(f"there is no asset {name!r}")
+    return TYPES[Path(name).suffix], gzip.compress(data, mtime=0)
+
+
+@cache
+def _files() -> dict[str, bytes]:
+    folder = files(FOLDER) / "static"
+    found = {one.name: one.read_bytes() for one in folder.iterdir() if _suffix(one.name) in TYPES}
+    return {**found, THEMES: _themes()}
+
+
+def _themes() -> bytes:
+    """The colours of plots, as pages take them."""
+    import json
+
+    made = {theme: config(theme) for theme in COLOURS}
+    return f"export default {json.dumps(made)};\n".encode()
+
+
+def bundle() -> bytes:
+    """What draws plots, compressed: kept in the cache folder, made in a second by a child process.
+
+    Raises:
+        DrawingError: it cannot be made.
+    """
+    path = _kept()
+    if path is not None:
+        with suppress(OSError):
+            return path.read_bytes()
+    try:
+        done = subprocess.run(
+            child_command("service.plots.drawing"),
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=BUNDLE_LIMIT_S,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise DrawingError(f"what draws plots cannot be made: {last}") from error
+    except subprocess.TimeoutExpired as error:
+        raise DrawingError(f"making what draws plots took over {BUNDLE_LIMIT_S:.0f} s") from error
+    data = gzip.compress(done.stdout, mtime=0)
+    if path is not None:
+        with suppress(OSError):  # without the file it is made again
+            _write(path, data)
+    return data
+
+
+def _kept() -> Path | None:
+    try:
+        folder = require_cache_dir() / "assets"
+        folder.mkdir(exist_ok=True)
+    except (CacheError, OSError):
+        return None
+    return folder / f"vega-{_renderer()}-{VEGA_LITE}.js.gz"
+
+
+def _write(path: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    Path(name).replace(path)
+
+
+def _renderer() -> str:
+    try:
+        return version_of("vl-convert-python")
+    except PackageNotFoundError:
+        return "none"
+
+
+def _suffix(name: str) -> str:
+    return Path(name).suffix

@@ -1,0 +1,148 @@
+"""What goes on now, pushed to every open overview: read once, however many look at it."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+
+from fastapi.sse import format_sse_event
+
+from service.api.events.encoding import HEARTBEAT, RETRY
+from service.api.lanes import Lane
+from service.dashboard import stored
+from service.dashboard.rendering import share, speed
+from service.db.checked import reading
+from service.db.session import Sessions
+from service.errors import BusyError, ServiceError
+
+POLL_S = 1.0
+LOOK_S = 0.5  # between two looks at whether the service is about to end
+HEARTBEAT_S = 15.0
+MOST_STREAMS = 1000
+
+log = logging.getLogger(__name__)
+
+Read = Callable[[], Awaitable[bytes]]
+
+
+class Overviews:
+    """Streams of the overview; used on one event loop.
+
+    Args:
+        read: the present overview as an event.
+        state: a number that differs after every change of the database; None if nobody can tell.
+        longest_s: after which a stream ends, for its page to open another.
+        poll_s: between two looks at the database.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        state: Callable[[], int | None],
+        *,
+        longest_s: float = 3600.0,
+        poll_s: float = POLL_S,
+    ) -> None:
+        self._read, self._state = read, state
+        self._longest_s, self._poll_s = longest_s, poll_s
+        self._streams = 0
+        self._event = b""
+        self._changed = asyncio.Event()
+        self._poller: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    def close(self) -> None:
+        """Let every page go; may be called from a signal handler."""
+        self._is_closing = True
+
+    def require_room(self) -> None:
+        """Raise BusyError where no more streams are opened."""
+        if self._is_closing or self._streams >= MOST_STREAMS:
+            raise BusyError(f"{self._streams} overviews are open; try again")
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """The overview, and again whenever it has changed."""
+        yield RETRY
+        self._streams += 1
+        try:
+            async for event in self._follow():
+                yield event
+        finally:
+            self._streams -= 1
+
+    async def _follow(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        ends_at, spoke_at, told = loop.time() + self._longest_s, loop.time(), b""
+        while not self._is_closing and loop.time() < ends_at:
+            changed = self._changed
+            if self._event and self._event != told:
+                told, spoke_at = self._event, loop.time()
+                yield told
+            if self._poller is None or self._poller.done():
+                self._poller = asyncio.create_task(self._poll())
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await changed.wait()
+            except TimeoutError:
+                if loop.time() - spoke_at >= HEARTBEAT_S:
+                    spoke_at = loop.time()
+                    yield HEARTBEAT
+
+    async def _poll(self) -> None:
+        """Read for as long as anybody looks; only a commit can change what a quiet store says."""
+        seen: int | None = None
+        while self._streams and not self._is_closing:
+            now = self._state()
+            if now is None or now != seen:
+                await self._poll_once()
+                seen = now
+            await asyncio.sleep(self._poll_s)
+
+    async def _poll_once(self) -> None:
+        try:
+            found = await self._read()
+        except ServiceError as error:
+            log.debug("overview: %s", error)
+            return
+        if found != self._event:
+            self._event = found
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+
+def reader(lane: Lane, sessions: Sessions) -> Read:
+    """Reads the overview in a lane."""
+
+    def event() -> bytes:
+        with reading(sessions) as session:
+            found = stored.live(session)
+        rows = [_job_row(job) for job in found["jobs"]]
+        data = json.dumps({"jobs": rows, "machines": found["machines"]})
+        return format_sse_event(event="overview", data_str=data)
+
+    return partial(lane.run, event)
+
+
+def _job_row(job: stored.Json) -> stored.Json:
+    """A job as a row of text, as the template has it too."""
+    phase, best, trials = job["phase"], job["best"], job["trials"]
+    ended = trials["timed"] + trials["pruned"] + trials["failed"]
+    return {
+        "id": job["id"],
+        "problem": job["problem"],
+        "target": job["target"],
+        "state": job["state"],
+        "phase": phase_text(phase),
+        "trials": f"{ended}/{trials['asked']}",
+        "done": ended / max(1, trials["asked"]),
+        "best": speed(best["gflops"]) if best else "",
+        "share": share(best["peak_fraction"]) if best else "",
+    }
+
+
+def phase_text(phase: stored.Json | None) -> str:
+    """What a run does, and how much of it is done."""
+    if phase is None:
+        return ""
+    return f"{phase['name']} {phase['done']}/{phase['total']}" if phase["total"] else phase["name"]

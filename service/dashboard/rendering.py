@@ -1,0 +1,148 @@
+"""Pages from templates, with their policy; an error on a page is a page."""
+
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from functools import cache
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from kernels.errors import KernelsError
+from search.errors import SearchError
+from service.api.access import caller_of
+from service.api.problem_details import status_and_text
+from service.dashboard.assets import version
+from service.db.base import now
+from service.errors import ServiceError, UnfinishedError
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    # Without a referrer a browser says of a form that it comes from nowhere.
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+REFUSED = (ServiceError, KernelsError, SearchError, RequestValidationError)
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PageRoute(APIRoute):
+    """A route whose refusals are pages; faults of ours are left to the framework."""
+
+    def get_route_handler(self) -> Handler:
+        """The handler, with its errors caught."""
+        handler = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except UnfinishedError:
+                raise
+            except REFUSED as error:
+                return refusal(request, *status_and_text(error))
+
+        return handled
+
+
+def refusal(request: Request, status: HTTPStatus, text: str) -> HTMLResponse:
+    """A page that says what is wrong, and the way out."""
+    return page(request, "error.html", status, title=status.phrase, text=text)
+
+
+def page(
+    request: Request, template: str, status: HTTPStatus = HTTPStatus.OK, **values: Any
+) -> HTMLResponse:
+    """A page, or a part of one.
+
+    Args:
+        request: that it answers.
+        template: its file in `templates`.
+        status: of the answer.
+        values: what the template names.
+    """
+    caller = caller_of(request)
+    text = (
+        environment()
+        .get_template(template)
+        .render(
+            values,
+            path=request.url.path,
+            assets=f"/assets/{version()}",
+            may_submit=caller.scope != "read",
+            is_signed_in=caller.token_id is not None,
+        )
+    )
+    return HTMLResponse(text, status, headers=HEADERS)
+
+
+@cache
+def environment() -> Environment:
+    """The templates; every value is escaped, and one that is missing is an error."""
+    made = Environment(
+        loader=PackageLoader("service.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        speed=speed, share=share, times=times, seconds=seconds, ago=ago, short=short, value=value
+    )
+    return made
+
+
+def speed(value: float | None) -> str:
+    """GFLOP/s, with as many digits as mean something."""
+    return "" if value is None else f"{value:.1f}"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage."""
+    return "" if value is None else f"{100 * value:.1f}%"
+
+
+def times(value: float | None) -> str:
+    """A ratio."""
+    return "" if value is None else f"{value:.2f}x"
+
+
+def seconds(value: float | None) -> str:
+    """A duration as people read it: `1 h 4 min`."""
+    if value is None:
+        return ""
+    if value < 60:
+        return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+    minutes = int(value // 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def ago(when: str | datetime | None) -> str:
+    """How long ago a moment was."""
+    if when is None:
+        return ""
+    moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+    past = (now() - moment.astimezone(UTC)).total_seconds()
+    days = int(past // 86400)
+    if days:
+        return "1 day ago" if days == 1 else f"{days} days ago"
+    return f"{seconds(max(0.0, past))} ago"
+
+
+def value(given: object) -> str:
+    """A parameter's value as JSON and the tables of the command line have it."""
+    return str(given).lower() if isinstance(given, bool) else str(given)
+
+
+def short(toolchain: str) -> str:
+    """A toolchain by its generator alone, which differs most often."""
+    return toolchain.rpartition("generator ")[2] or toolchain

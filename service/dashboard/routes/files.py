@@ -1,0 +1,32 @@
+"""Style sheet, scripts and the bundle, under a path that names their content."""
+
+from fastapi import APIRouter, Response
+
+from service.api.lanes import in_lane
+from service.api.services import ServicesDep
+from service.dashboard import assets
+from service.dashboard.rendering import POLICY
+from service.errors import DrawingError, NotFoundError
+
+FOREVER = {
+    "Cache-Control": "public, max-age=31536000, immutable",
+    "Content-Encoding": "gzip",
+    "Content-Security-Policy": POLICY,
+}
+
+router = APIRouter(prefix="/assets", include_in_schema=False)
+
+
+@router.get("/{version}/{name}")
+@in_lane("reads")
+def get_asset(version: str, name: str, services: ServicesDep) -> Response:
+    """An asset; every browser that runs modules takes gzip."""
+    if version != assets.version():
+        raise NotFoundError("the dashboard has changed; load the page again")
+    if name == assets.BUNDLE:
+        try:
+            return Response(assets.bundle(), media_type="text/javascript", headers=FOREVER)
+        except DrawingError as error:
+            raise NotFoundError(str(error)) from error
+    kind, data = assets.asset(name)
+    return Response(data, media_type=kind, headers=FOREVER)

@@ -1,0 +1,184 @@
+"""What pages send: a problem to tune, a job to call off, a token to sign in with."""
+
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import quote, urlsplit
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
+
+from kernels.errors import KernelsError
+from kernels.footprint import check_memory
+from kernels.problem import parse_problem
+from search.errors import SearchError
+from service.api.access import caller_of, request_id_of
+from service.api.access.cookie import TOKEN_COOKIE
+from service.api.lanes import in_lane
+from service.api.requests import JobRequest
+from service.api.routes.jobs import JobId, Sender, submit
+from service.api.services import ServicesDep
+from service.dashboard.rendering import PageRoute, page
+from service.jobs import queue
+
+LONGEST = 4000  # characters of a problem
+LONGEST_TOKEN = 200
+SEE_OTHER = HTTPStatus.SEE_OTHER.value
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+Text = Annotated[str, Form(max_length=LONGEST)]
+Next = Annotated[str, Query(max_length=LONGEST)]
+
+
+@router.get("/submit")
+async def show_form(request: Request, problem: str = "", target: str = "host") -> Response:
+    """The form for a new search."""
+    given = {"problem": problem[:LONGEST], "target": target[:LONGEST]}
+    return _form(request, {**EMPTY, **given}, {})
+
+
+EMPTY = {
+    "problem": "",
+    "target": "host",
+    "trials": "64",
+    "seconds": "",
+    "cache": "hot",
+    "peers": "",
+}
+
+
+@router.post("/submit")
+async def send_form(
+    request: Request,
+    services: ServicesDep,
+    problem: Text = "",
+    target: Text = "host",
+    trials: Text = "64",
+    seconds: Text = "",
+    cache: Text = "hot",
+    peers: Text = "",
+) -> Response:
+    """Ask for the search, and go to its page, or to the stored result; else say what is wrong."""
+    given = {
+        "problem": problem.strip(), "target": target.strip(), "trials": trials.strip(),
+        "seconds": seconds.strip(), "cache": cache, "peers": peers,
+    }  # fmt: skip
+    body, wrong = _read(given)
+    if body is None:
+        return _form(request, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
+    sender = Sender(caller_of(request), None, request_id_of(request))
+    try:
+        job_id, _ = await services.lanes.writes.run(partial(submit, services, body, sender))
+    except (KernelsError, SearchError) as error:
+        field = getattr(error, "field", None) or "problem"
+        field = "target" if "target" in type(error).__name__.lower() else field
+        wrong = {field if field in given else "problem": str(error)}
+        return _form(request, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
+    place = f"/problems/{parse_problem(problem).key}" if job_id is None else f"/jobs/{job_id}"
+    return RedirectResponse(place, SEE_OTHER)
+
+
+@router.get("/submit/check")
+async def check(
+    services: ServicesDep, problem: Annotated[str, Query(max_length=LONGEST)] = ""
+) -> dict[str, Any]:
+    """What a problem string means, or what is wrong with it, as it is typed."""
+    try:
+        found = parse_problem(problem.strip())
+        check_memory(found)
+    except KernelsError as error:
+        return {"error": str(error)}
+    return {
+        "problem": found.canonical,
+        "gflop": found.flops / 1e9,
+        "mib": found.bytes / 1024**2,
+        "intensity": found.flops / found.bytes,
+    }
+
+
+@router.post("/jobs/{job_id}/cancel")
+@in_lane("writes")
+def cancel(job_id: JobId, request: Request, services: ServicesDep) -> Response:
+    """Call a job off, as `DELETE /v1/jobs/{id}` does."""
+    caller = caller_of(request)
+    only_of = None if caller.scope == "admin" else caller.token_id
+    with services.writing() as session:
+        queue.cancel(session, job_id, only_of)
+    services.wake()
+    return RedirectResponse(f"/jobs/{job_id}", SEE_OTHER)
+
+
+@router.get("/sign-in")
+async def show_sign_in(request: Request, next: Next = "/") -> Response:  # noqa: A002
+    """The form for a token."""
+    return page(request, "sign_in.html", next=_local(next), wrong="")
+
+
+@router.post("/sign-in")
+async def sign_in(
+    request: Request,
+    services: ServicesDep,
+    token: Annotated[str, Form(max_length=LONGEST_TOKEN)] = "",
+    next: Annotated[str, Form(max_length=LONGEST)] = "/",  # noqa: A002
+) -> Response:
+    """Keep a token in a cookie that no script reads, and that no other site's page sends."""
+    caller = await services.tokens.caller(token.strip()) if token.strip().isascii() else None
+    if caller is None:
+        wrong = "the token is unknown, expired or revoked"
+        return page(
+            request, "sign_in.html", HTTPStatus.UNAUTHORIZED, next=_local(next), wrong=wrong
+        )
+    answer = RedirectResponse(_local(next), SEE_OTHER)
+    answer.set_cookie(
+        TOKEN_COOKIE,
+        token.strip(),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+@router.post("/sign-out")
+async def sign_out() -> Response:
+    """Forget the token in this browser."""
+    answer = RedirectResponse("/", SEE_OTHER)
+    answer.delete_cookie(TOKEN_COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+def _local(place: str) -> str:
+    """A path of this service; the overview in place of what leads elsewhere."""
+    parts = urlsplit(place)
+    is_path = place.startswith("/") and not place.startswith(("//", "/\\"))
+    if parts.scheme or parts.netloc or not is_path or not place.isprintable():
+        return "/"
+    return quote(place, safe="/?&=%,:;+-._~")
+
+
+def _read(given: dict[str, str]) -> tuple[JobRequest | None, dict[str, str]]:
+    """What the form asks for, or what is wrong with each of its fields."""
+    wrong, values = {}, dict[str, Any](given)
+    for name, kind, empty in (("trials", int, 64), ("seconds", float, None)):
+        try:
+            values[name] = kind(given[name]) if given[name] else empty
+        except ValueError:
+            wrong[name] = f"{name} {given[name]!r} is not a number"
+    values["peers"] = bool(given["peers"])
+    if wrong:
+        return None, wrong
+    try:
+        return JobRequest(**values), {}
+    except ValidationError as error:
+        return None, {str(one["loc"][0]): one["msg"] for one in error.errors()}
+
+
+def _form(
+    request: Request,
+    given: dict[str, str],
+    wrong: dict[str, str],
+    status: HTTPStatus = HTTPStatus.OK,
+) -> Response:
+    return page(request, "submit.html", status, given=given, wrong=wrong)

@@ -1,0 +1,237 @@
+"""Pages that show what is stored."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.orm import Session
+
+from service.api.documents import job_json, result_json, results_json
+from service.api.lanes import in_lane
+from service.api.routes.jobs import JobId
+from service.api.schemas import ProblemKey
+from service.api.services import Services, ServicesDep
+from service.dashboard import highlight, stored
+from service.dashboard.rendering import PageRoute, page
+from service.dashboard.stored import Order, Standing
+from service.db import models
+from service.db.base import is_sound
+from service.errors import NotFoundError, TamperedError
+from service.jobs import queue
+from service.plots import nest
+from service.results import integrity, scripts
+
+MOST_PAGES = 10_000
+LONGEST_FILTER = 200
+TRIALS = 100  # in a table
+LARGEST_ID = 2**31 - 1
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+PageNumber = Annotated[int, Query(ge=1, le=MOST_PAGES)]
+Filter = Annotated[str, Query(max_length=LONGEST_FILTER)]
+ScheduleId = Annotated[int, Query(ge=1, le=LARGEST_ID)]
+
+
+@router.get("/")
+@in_lane("reads")
+def overview(
+    request: Request,
+    services: ServicesDep,
+    order: Order = "created",
+    contains: Filter = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)] = 1,
+) -> Response:
+    """What runs, the machines, and every problem with how far it is from its limits."""
+    with services.reading() as session:
+        rows = stored.ordered(stored.standings(session, services.toolchain), order, contains)
+        start = (number - 1) * stored.PAGE
+        shown = rows[start : start + stored.PAGE]
+        values = {
+            **stored.live(session),
+            "rows": _whole(session, shown),
+            "total": len(rows),
+            "order": order,
+            "contains": contains,
+            "number": number,
+            "pages": max(1, -(-len(rows) // stored.PAGE)),
+        }
+    return page(request, "overview.html", **values)
+
+
+def _whole(session: Session, rows: list[Standing]) -> list[tuple[Standing, bool]]:
+    """Each row, and whether it is what was stored."""
+    ids = [row.id for row in rows]
+    found = session.query(models.Schedule).filter(models.Schedule.id.in_(ids))
+    whole = {row.id for row in found if is_sound(row) and integrity.is_whole(row)}
+    return [(row, row.id in whole) for row in rows]
+
+
+@router.get("/jobs")
+@in_lane("reads")
+def jobs(
+    request: Request,
+    services: ServicesDep,
+    state: models.JobState | None = None,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
+) -> Response:
+    """Jobs, newest first."""
+    with services.reading() as session:
+        found = queue.list_jobs(session, state=state, before=before, limit=stored.PAGE + 1)
+        shown = [job_json(session, job) for job in found[: stored.PAGE] if is_sound(job)]
+        more = found[stored.PAGE - 1].id if len(found) > stored.PAGE else None
+    return page(request, "jobs.html", jobs=shown, more=more, state=state)
+
+
+@router.get("/jobs/{job_id}")
+@in_lane("reads")
+def job(
+    job_id: JobId,
+    request: Request,
+    services: ServicesDep,
+    order: str = "number",
+    state: str = "",
+    number: Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)] = 1,
+) -> Response:
+    """A search: how it goes, which parameters matter, and its trials."""
+    with services.reading() as session:
+        row = queue.get(session, job_id)
+        found = job_json(session, row)
+        trials = stored.trials_of(session, job_id)
+        budget = {"seconds": row.seconds, "sampler": row.sampler, "seed": row.seed}
+    origins: dict[str, int] = {}
+    for trial in trials:
+        origins[trial["origin"]] = origins.get(trial["origin"], 0) + 1
+    rows = _sorted([one for one in trials if state in ("", one["state"])], order)
+    return page(
+        request,
+        "job.html",
+        job=found,
+        budget=budget,
+        origins=origins,
+        trials=rows[(number - 1) * TRIALS : number * TRIALS],
+        last=trials[-1]["number"] if trials else -1,
+        total=len(rows),
+        order=order,
+        state=state,
+        number=number,
+        pages=max(1, -(-len(rows) // TRIALS)),
+    )
+
+
+def _sorted(trials: list[dict[str, Any]], order: str) -> list[dict[str, Any]]:
+    if order == "speed":
+        return sorted(trials, key=lambda trial: -(trial["gflops"] or 0.0))
+    if order in ("state", "origin"):
+        return sorted(trials, key=lambda trial: trial[order])
+    return trials
+
+
+@router.get("/problems/{key}")
+@in_lane("reads")
+def problem(
+    key: ProblemKey,
+    request: Request,
+    services: ServicesDep,
+    schedule: ScheduleId | None = None,
+) -> Response:
+    """A problem: its best schedule as a loop nest, its script, its proof, its history."""
+    with services.reading() as session:
+        canonical = stored.problem_named(session, key)
+        rows = [row for row in stored.rows_of(session, key) if is_sound(row)]
+        if not rows:
+            return page(request, "unsolved.html", problem=canonical, jobs=_jobs(session, key))
+        chosen = _chosen(rows, schedule, services)
+        result = result_json(session, chosen, services.toolchain, target=chosen.target)
+        script = scripts.proven_script(session, chosen)
+        machine = session.get(models.Machine, chosen.machine_id)
+        caches = dict(machine.caches) if machine is not None else {}
+        host = "" if machine is None else machine.host
+        links = [_link(row, services) for row in rows]
+    return page(
+        request,
+        "problem.html",
+        problem=canonical,
+        key=key,
+        result=result,
+        chosen=chosen.id,
+        host=host,
+        peak=result["best"]["gflops"] / result["best"]["peak_fraction"],
+        steps=stored.steps_text(result["best"]["steps"]),
+        nest=nest.draw(canonical, result["best"]["steps"], caches),
+        script=None if script is None else highlight.mlir(script.text),
+        links=links,
+    )
+
+
+def _chosen(rows: list[models.Schedule], number: int | None, services: Services) -> models.Schedule:
+    """The schedule that was asked for, else that of the present toolchain, else the newest."""
+    if number is not None:
+        found = next((row for row in rows if row.id == number), None)
+        if found is None:
+            raise NotFoundError(f"schedule {number} is of another problem, or of none")
+        return found
+    here = services.machine.target
+    return min(
+        rows,
+        key=lambda row: (row.toolchain.identity != services.toolchain, row.target != here,
+                         row.cache != "hot"),
+    )  # fmt: skip
+
+
+def _link(row: models.Schedule, services: Services) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "target": row.target,
+        "cache": row.cache,
+        "toolchain": row.toolchain.identity,
+        "gflops": row.gflops,
+        "low": row.low,
+        "high": row.high,
+        "hash": row.hash,
+        "created": row.created_at,
+        "is_stale": row.toolchain.identity != services.toolchain,
+    }
+
+
+def _jobs(session: Session, key: str) -> list[dict[str, Any]]:
+    query = session.query(models.Job).join(models.Job.problem).filter(models.Problem.key == key)
+    found = query.order_by(models.Job.id.desc()).limit(stored.PAGE)
+    return [job_json(session, row) for row in found if is_sound(row)]
+
+
+@router.get("/compare")
+@in_lane("reads")
+def compare(
+    request: Request,
+    services: ServicesDep,
+    left: ScheduleId,
+    right: ScheduleId,
+) -> Response:
+    """Two schedules side by side: what differs in the steps, in the nest, and in speed."""
+    with services.reading() as session:
+        rows = [stored.schedule_row(session, one) for one in (left, right)]
+        results = results_json(session, rows, services.toolchain)
+        sides = []
+        for row in rows:
+            result = results[row.id]
+            if isinstance(result, TamperedError):
+                raise result
+            sides.append({
+                **_link(row, services),
+                "problem": result["problem"],
+                "key": result["key"],
+                "best": result["best"],
+                "elapsed": result["elapsed_s"],
+                "steps": stored.steps_text(result["best"]["steps"]),
+                "nest": nest.draw(result["problem"], result["best"]["steps"]),
+            })  # fmt: skip
+    first, second = sides
+    ratio = second["gflops"] / first["gflops"]
+    return page(
+        request,
+        "compare.html",
+        sides=sides,
+        ratio=ratio,
+        tells_apart=first["low"] > second["high"] or second["low"] > first["high"],
+        lines=highlight.differences(first["steps"], second["steps"]),
+    )

@@ -1,0 +1,100 @@
+"""Plots of pages, as specifications with their data."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from sqlalchemy.orm import Session
+
+from service.api.documents import result_json
+from service.api.lanes import in_lane
+from service.api.routes.jobs import LARGEST_ID, JobId
+from service.api.schemas import ProblemKey
+from service.api.services import Services, ServicesDep
+from service.dashboard import stored
+from service.db import models
+from service.errors import NotFoundError
+from service.jobs import queue
+from service.plots import convergence, parameters, roofline, speeds
+from service.plots.rows import trial_row
+from service.plots.style import Spec
+
+router = APIRouter(prefix="/plots", include_in_schema=False)
+
+OfJob = Literal["convergence", "pace", "origins", "importance", "parallel"]
+
+
+@router.get("/jobs/{job_id}/{kind}")
+@in_lane("reads")
+def of_job(job_id: JobId, kind: OfJob, services: ServicesDep) -> Spec:
+    """A plot of a search."""
+    with services.reading() as session:
+        name = queue.get(session, job_id).problem.canonical
+        trials = stored.trials_of(session, job_id)
+    if kind == "convergence":
+        return convergence.convergence(name, _rows(trials))
+    if kind == "pace":
+        return convergence.pace(_rows(trials))
+    if kind == "origins":
+        return convergence.origins(_rows(trials))
+    found = parameters.importances(trials)
+    if kind == "parallel":
+        return parameters.parallel(trials, list(found))
+    if not found:
+        raise NotFoundError(f"{parameters.FEWEST} timed trials tell first which parameters matter")
+    return parameters.importance(found, len(trials))
+
+
+@router.get("/schedules/{number}/roofline")
+@in_lane("reads")
+def of_schedule(number: int, services: ServicesDep) -> Spec:
+    """A schedule under its machine's peak, with the trials of its search and its peers."""
+    with services.reading() as session:
+        row = _row(session, number)
+        result = result_json(session, row, services.toolchain)
+        trials = _rows(stored.trials_of(session, row.job_id))
+        limits = _limits(row)
+    return roofline.of_problem(result["problem"], result, trials, limits)
+
+
+@router.get("/problems/{key}/history")
+@in_lane("reads")
+def of_problem(key: ProblemKey, services: ServicesDep) -> Spec:
+    """A problem's speed as its toolchains and machines went by."""
+    with services.reading() as session:
+        name = stored.problem_named(session, key)
+        rows = stored.history_rows(stored.rows_of(session, key))
+    return speeds.history(f"GFLOP/s of {name}", rows)
+
+
+@router.get("/compare/{left}/{right}")
+@in_lane("reads")
+def of_two(left: int, right: int, services: ServicesDep) -> Spec:
+    """The speeds of two schedules with their intervals."""
+    with services.reading() as session:
+        rows = [_interval(session, services, one) for one in (left, right)]
+    return speeds.intervals("GFLOP/s, 95% intervals", rows)
+
+
+def _interval(session: Session, services: Services, number: int) -> dict[str, Any]:
+    row = _row(session, number)
+    result = result_json(session, row, services.toolchain)
+    low, high = result["best"]["interval"]
+    name = f"{row.hash[:8]}, {row.target}"
+    return {"name": name, "gflops": result["best"]["gflops"], "low": low, "high": high}
+
+
+def _row(session: Session, number: int) -> models.Schedule:
+    if not 1 <= number <= LARGEST_ID:
+        raise NotFoundError(f"there is no schedule {number}")
+    return stored.schedule_row(session, number)
+
+
+def _limits(row: models.Schedule) -> roofline.Limits:
+    from kernels.problem import parse_problem
+
+    dtype = parse_problem(row.problem.canonical).element.name
+    return roofline.Limits({dtype: row.peak_gflops}, None)
+
+
+def _rows(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [trial_row(trial) for trial in trials]

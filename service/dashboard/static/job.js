@@ -1,0 +1,75 @@
+// A job while it runs: its numbers, its plots and its table grow.
+import { tell, watch } from "./page.js";
+import { insert } from "./plots.js";
+
+const facts = document.querySelector("#job");
+const goesOn = ["queued", "running"].includes(facts.dataset.state);
+const table = document.querySelector("#trial-rows");
+let last = Number(facts.dataset.last);
+let best = 0;
+
+function field(name) {
+  return facts.querySelector(`[data-field=${name}]`);
+}
+
+function count(name) {
+  tell(field(name), Number(field(name).textContent) + 1);
+}
+
+function addRow(trial) {
+  const row = table.tBodies[0].insertRow();
+  const told = trial.failure
+    ? `${trial.failure}: ${trial.message}`
+    : Object.entries(trial.params).map(([name, value]) => `${name}=${value}`).join(" ");
+  const speed = trial.gflops == null ? "" : trial.gflops.toFixed(1);
+  const interval = trial.interval ? trial.interval.map((one) => one.toFixed(1)).join(" to ") : "";
+  for (const [text, kind] of [[trial.number, "number"], [trial.state, ""], [speed, "number"],
+    [interval, "number"], [trial.origin, ""], [told, "told"]]) {
+    const cell = row.insertCell();
+    cell.className = kind;
+    cell.textContent = text;
+  }
+}
+
+function onTrial(event) {
+  const trial = JSON.parse(event.data);
+  if (trial.number <= last) {
+    return;
+  }
+  last = trial.number;
+  count("ended");
+  count(trial.state);
+  document.querySelector("#progress").value += 1;
+  if (trial.state === "timed" && trial.gflops > best) {
+    best = trial.gflops;
+    const told = Number.parseFloat(field("best").textContent);
+    if (!(told > best)) {
+      tell(field("best"), best.toFixed(1));
+    }
+  }
+  const [low, high] = trial.interval ?? [null, null];
+  const { number, state, origin, failure, gflops, pace, hash } = trial;
+  insert("trials", [{ number, state, origin, failure, gflops, low, high, pace, hash }]);
+  if (table.dataset.grows) {
+    addRow(trial);
+  }
+}
+
+function onPhase(event) {
+  const phase = JSON.parse(event.data);
+  tell(field("phase"), phase.total ? `${phase.name} ${phase.done}/${phase.total}` : phase.name);
+  tell(field("state"), "running");
+}
+
+if (goesOn) {
+  const stop = watch(() => {
+    const source = new EventSource(`/v1/jobs/${Number(facts.dataset.job)}/events?after=${last}`);
+    source.addEventListener("trial", onTrial);
+    source.addEventListener("phase", onPhase);
+    source.addEventListener("end", () => {
+      stop();
+      location.reload();
+    });
+    return source;
+  });
+}

@@ -1,0 +1,200 @@
+"""What pages show of the database, as plain values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from kernels.schedule import Schedule
+from service.api.documents import job_json, moment
+from service.db import models
+from service.db.base import is_sound
+from service.errors import NotFoundError
+from service.host.process_identity import Owner
+from service.jobs import queue, registry
+
+Json = dict[str, Any]
+Order = Literal["problem", "speed", "share", "ratio", "created"]
+
+PAGE = 50  # rows of a table
+RECENT = 8
+MOST_LIVE = 30  # jobs on the overview
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A stored schedule in the table of problems.
+
+    Attributes:
+        share: of the measured peak.
+        ratio: ours over the fastest peer of the same rounds; None without peers.
+        peer: which that is.
+        is_stale: of another toolchain than the present one.
+    """
+
+    id: int
+    problem: str
+    key: str
+    target: str
+    cache: str
+    toolchain: str
+    gflops: float
+    low: float
+    high: float
+    share: float
+    ratio: float | None
+    peer: str | None
+    job: int
+    created: datetime
+    is_stale: bool
+
+
+def standings(session: Session, present: str) -> list[Standing]:
+    """Of each problem, target and cache mode the schedule that answers; newest first."""
+    query = (
+        select(*_COLUMNS)
+        .select_from(models.Schedule)
+        .join(models.Problem, models.Problem.id == models.Schedule.problem_id)
+        .join(models.Toolchain, models.Toolchain.id == models.Schedule.toolchain_id)
+        .order_by(models.Schedule.created_at.desc(), models.Schedule.id.desc())
+    )
+    found: dict[tuple[str, str, str], Standing] = {}
+    for row in session.execute(query):
+        one = _standing(row, present)
+        place = (one.key, one.target, one.cache)
+        if place not in found or (found[place].is_stale and not one.is_stale):
+            found[place] = one
+    return list(found.values())
+
+
+_COLUMNS = (
+    models.Schedule.id, models.Problem.canonical, models.Problem.key, models.Schedule.target,
+    models.Schedule.cache, models.Toolchain.identity, models.Schedule.gflops,
+    models.Schedule.low, models.Schedule.high, models.Schedule.peak_gflops,
+    models.Schedule.peers, models.Schedule.job_id, models.Schedule.created_at,
+)  # fmt: skip
+
+
+def _standing(row: Any, present: str) -> Standing:
+    peers = {name: peer["gflops"] for name, peer in (row.peers or {}).items() if "gflops" in peer}
+    peer = max(peers, key=lambda name: peers[name], default=None)
+    return Standing(
+        id=row.id,
+        problem=row.canonical,
+        key=row.key,
+        target=row.target,
+        cache=row.cache,
+        toolchain=row.identity,
+        gflops=row.gflops,
+        low=row.low,
+        high=row.high,
+        share=row.gflops / row.peak_gflops if row.peak_gflops else 0.0,
+        ratio=row.gflops / peers[peer] if peer and peers[peer] else None,
+        peer=peer,
+        job=row.job_id,
+        created=row.created_at,
+        is_stale=row.identity != present,
+    )
+
+
+def ordered(rows: Sequence[Standing], order: Order, contains: str) -> list[Standing]:
+    """The rows that contain a text, worst first where that is a question of speed."""
+    words = contains.lower().split()
+    kept = [
+        row for row in rows if all(word in f"{row.problem} {row.target}".lower() for word in words)
+    ]
+    if order == "created":
+        return kept
+    if order == "ratio":
+        return sorted(kept, key=lambda row: (row.ratio is None, row.ratio or 0.0))
+    if order == "problem":
+        return sorted(kept, key=lambda row: (row.problem, row.target))
+    return sorted(kept, key=lambda row: row.share if order == "share" else row.gflops)
+
+
+def live(session: Session) -> Json:
+    """What goes on now: jobs that run or wait, and machines with what they do."""
+    running = queue.list_jobs(session, state="running", limit=MOST_LIVE)
+    queued = queue.list_jobs(session, state="queued", limit=MOST_LIVE)
+    jobs = [job_json(session, job) for job in (*running, *queued) if is_sound(job)]
+    machines = [
+        {
+            "owner": worker.owner,
+            "host": worker.machine.host,
+            "cpu": worker.machine.cpu,
+            "targets": ", ".join(map(str, worker.targets)),
+            "capacity": worker.capacity,
+            "running": sum(1 for job in running if _host(job.owner) == worker.machine.host),
+        }
+        for worker in registry.live(session)
+    ]
+    return {"jobs": jobs, "machines": machines}
+
+
+def _host(owner: str | None) -> str | None:
+    named = None if owner is None else Owner.parse(owner)
+    return None if named is None else named.host
+
+
+def problem_named(session: Session, key: str) -> str:
+    """The canonical string of a stored problem; NotFoundError where there is none."""
+    found = session.scalar(select(models.Problem.canonical).where(models.Problem.key == key))
+    if found is None:
+        raise NotFoundError(f"no problem with the key {key} is stored")
+    return found
+
+
+def rows_of(session: Session, key: str) -> list[models.Schedule]:
+    """All stored schedules of a problem, newest first."""
+    query = (
+        select(models.Schedule)
+        .join(models.Schedule.problem)
+        .where(models.Problem.key == key)
+        .order_by(models.Schedule.created_at.desc(), models.Schedule.id.desc())
+    )
+    return list(session.scalars(query))
+
+
+def schedule_row(session: Session, number: int) -> models.Schedule:
+    """A stored schedule by its number; NotFoundError where there is none."""
+    row = session.get(models.Schedule, number)
+    if row is None:
+        raise NotFoundError(f"there is no schedule {number}")
+    return row
+
+
+def steps_text(steps: list[Json]) -> list[str]:
+    """A schedule's steps, a line each."""
+    return str(Schedule.from_json(steps)).splitlines()
+
+
+def history_rows(rows: Sequence[models.Schedule]) -> list[Json]:
+    """Speeds over time, for the plot of a problem's history."""
+    return [
+        {
+            "when": moment(row.created_at),
+            "value": round(row.gflops, 2),
+            "series": f"{row.target}, {row.cache}",
+            "toolchain": row.toolchain.identity,
+        }
+        for row in reversed(rows)
+    ]
+
+
+_TRIAL = (
+    models.Trial.number, models.Trial.state, models.Trial.origin, models.Trial.failure,
+    models.Trial.message, models.Trial.gflops, models.Trial.low, models.Trial.high,
+    models.Trial.time_us, models.Trial.pace, models.Trial.hash, models.Trial.params,
+)  # fmt: skip
+
+
+def trials_of(session: Session, job_id: int) -> list[Json]:
+    """The trials of a job with what tables and plots show, without their samples."""
+    query = select(*_TRIAL).where(models.Trial.job_id == job_id).order_by(models.Trial.number)
+    return [
+        {**row._mapping, "interval": None if row.low is None else [row.low, row.high]}
+        for row in session.execute(query)
+    ]

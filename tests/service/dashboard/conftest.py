@@ -1,0 +1,92 @@
+"""A browser, and a service with fakes for a search that it looks at."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.service.processes import ServiceProcess
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+REQUIRED = "TILEWISE_TEST_BROWSER"  # a missing browser fails where this is set, as in CI
+
+VIOLATIONS = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
+"""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium as the system has it."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        why = f"no browser: none of {', '.join(NAMES)} is installed; `make browser` installs one"
+        if os.environ.get(REQUIRED):
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@dataclass
+class Seen:
+    """What pages did that nobody should see."""
+
+    base: str
+    faults: list[str] = field(default_factory=list)
+
+    def watch(self, page: Page) -> None:
+        """Take note of errors, of requests to elsewhere, and of what the policy forbids."""
+        page.add_init_script(VIOLATIONS)
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("console", lambda said: self._say(said.type, said.text))
+        page.on("request", lambda request: self._asked(request.url))
+
+    def _say(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.faults.append(f"{kind}: {text}")
+
+    def _asked(self, url: str) -> None:
+        if urlsplit(url).scheme in ("http", "https") and not url.startswith(self.base):
+            self.faults.append(f"asked elsewhere: {url}")
+
+
+@pytest.fixture
+def service(url: str) -> Iterator[ServiceProcess]:
+    """A service whose searches take some tenths of a second."""
+    process = ServiceProcess(url, "tests.service.fakes:slow_tune")
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def seen(service: ServiceProcess) -> Iterator[Seen]:
+    """What went wrong in the test's pages; it must be nothing."""
+    made = Seen(f"http://127.0.0.1:{service.port}")
+    yield made
+    assert not made.faults
+
+
+@pytest.fixture
+def context(browser: Browser, seen: Seen) -> Iterator[BrowserContext]:
+    """A browser's profile of its own."""
+    made = browser.new_context(base_url=seen.base)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, seen: Seen) -> Page:
+    """A page that is watched."""
+    made = context.new_page()
+    seen.watch(made)
+    return made

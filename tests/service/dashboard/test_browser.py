@@ -1,0 +1,131 @@
+"""The dashboard in a browser: it lives, it obeys its policy, and everybody can use it."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.service.conftest import PROBLEM
+from tests.service.dashboard.conftest import Seen
+from tests.service.processes import ServiceProcess, wait_until
+
+LOOKS = [("light", 1920), ("dark", 1280), ("light", 390)]
+SEEN_BY_ALL = ("minor", "moderate", "serious", "critical")
+TRIALS = 24
+
+
+@pytest.fixture
+def ended(service: ServiceProcess) -> int:
+    """The number of a job that is done."""
+    asked = {"problem": PROBLEM, "trials": TRIALS, "wait": True}
+    service.client.post("/v1/jobs", json=asked, timeout=60).raise_for_status()
+    return int(service.client.get("/v1/jobs").json()["jobs"][0]["id"])
+
+
+def pages(service: ServiceProcess) -> list[str]:
+    key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
+    return ["/", "/jobs", "/jobs/1", f"/problems/{key}", "/compare?left=1&right=1", "/submit",
+            "/sign-in"]  # fmt: skip
+
+
+def walk(page: Page) -> None:
+    """Look at all of a page, so that each plot is drawn."""
+    for figure in page.locator("[data-plot]").all():
+        figure.scroll_into_view_if_needed()
+        expect(figure).to_have_attribute("data-drawn", "yes", timeout=20_000)
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_every_page_works_for_everybody(
+    browser: Browser, service: ServiceProcess, ended: int, seen: Seen, scheme: str, width: int
+) -> None:
+    context = browser.new_context(
+        base_url=seen.base, color_scheme=scheme, viewport={"width": width, "height": 900}
+    )
+    page = context.new_page()
+    seen.watch(page)
+    for path in pages(service):
+        page.goto(path)
+        walk(page)
+        assert page.evaluate("window.violations") == []
+        # Tables and code scroll by themselves; the page is never wider than the screen.
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        found = Axe().run(page)
+        faults = [one for one in found.response["violations"] if one["impact"] in SEEN_BY_ALL]
+        assert not faults, (path, [(one["id"], one["nodes"][0]["html"]) for one in faults])
+    context.close()
+
+
+def test_a_search_is_seen_as_it_runs(page: Page, service: ServiceProcess) -> None:
+    page.goto("/")
+    expect(page.get_by_text("Nothing runs.")).to_be_visible()
+    asked = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": TRIALS})
+    job = asked.json()["id"]
+    row = page.locator(f'#live-jobs [data-row="{job}"]')
+    expect(row).to_contain_text(PROBLEM)
+    row.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"Job {job}")
+    wait_until(lambda: int(page.locator("[data-field=ended]").inner_text()) >= 5)
+    # The end loads the page anew; every trial is there once.
+    expect(page.locator("[data-field=state]")).to_have_text("done", timeout=60_000)
+    expect(page.locator("#trial-rows tbody tr")).to_have_count(TRIALS)
+    numbers = page.locator("#trial-rows tbody td:first-child").all_inner_texts()
+    assert numbers == [str(number) for number in range(TRIALS)]
+
+
+def test_a_live_table_has_every_trial_once(page: Page, service: ServiceProcess) -> None:
+    asked = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": TRIALS})
+    page.goto(f"/jobs/{asked.json()['id']}")
+    walk(page)
+    wait_until(lambda: page.locator("#trial-rows tbody tr").count() >= 8)
+    numbers = page.locator("#trial-rows tbody td:first-child").all_inner_texts()
+    assert numbers == [str(number) for number in range(len(numbers))]
+
+
+def test_the_keyboard_alone_submits_and_cancels(page: Page, service: ServiceProcess) -> None:
+    page.goto("/submit")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "problem"
+    page.keyboard.type("matmul:m=0,n=48,k=32,dtype=f32")
+    expect(page.locator("#problem-told")).to_contain_text("m=0")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type(PROBLEM)
+    expect(page.locator("#problem-told")).to_contain_text("flops per byte")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("500")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs/*")
+    button = page.get_by_role("button", name="Cancel the job")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-field=state]")).to_have_text("cancelled")
+    assert service.client.get("/v1/jobs").json()["jobs"][0]["state"] == "cancelled"
+
+
+def test_downloads_are_what_the_api_serves(
+    page: Page, service: ServiceProcess, ended: int
+) -> None:
+    page.goto(f"/jobs/{ended}")
+    page.get_by_role("link", name=PROBLEM).click()
+    link = page.get_by_role("link", name="Download the script")
+    with page.expect_download() as waiting:
+        link.click()
+    served = service.client.get(str(link.get_attribute("href"))).content
+    assert waiting.value.path().read_bytes() == served
+    assert waiting.value.suggested_filename.endswith(".mlir")
+
+
+def test_no_page_may_frame_this_one(page: Page, service: ServiceProcess, seen: Seen) -> None:
+    answer = page.goto("/")
+    assert answer is not None and "frame-ancestors 'none'" in answer.headers[
+        "content-security-policy"
+    ]  # fmt: skip
+    page.goto("about:blank")
+    page.set_content(f'<iframe src="{seen.base}/"></iframe>')
+    page.wait_for_timeout(500)
+    assert all("Overview" not in frame.content() for frame in page.frames[1:])
+    seen.faults.clear()  # the browser says that it has refused

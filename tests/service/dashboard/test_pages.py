@@ -1,0 +1,296 @@
+"""Pages over HTTP: what they show, what they refuse, and that nothing a client sets is markup."""
+
+import gzip
+import re
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import select
+
+from kernels.problem import parse_problem
+from service.app import create_app
+from service.dashboard import assets
+from service.dashboard.rendering import POLICY
+from service.db import Sessions, models, tokens, writing
+from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+
+KEY = parse_problem(PROBLEM).key
+HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
+
+
+@pytest.fixture
+def schedule_id(tuned: int, sessions: Sessions) -> int:
+    with sessions() as session:
+        return session.scalars(select(models.Schedule.id)).one()
+
+
+def paths(job: int, schedule: int) -> list[str]:
+    return [
+        "/", "/?order=share&contains=matmul", "/?order=ratio&page=2", "/jobs", "/jobs?state=done",
+        f"/jobs/{job}", f"/jobs/{job}?order=speed&state=timed&page=1", f"/problems/{KEY}",
+        f"/problems/{KEY}?schedule={schedule}", f"/compare?left={schedule}&right={schedule}",
+        "/submit", "/sign-in",
+    ]  # fmt: skip
+
+
+def test_every_page_is_whole_and_keeps_the_policy(
+    client: TestClient, tuned: int, schedule_id: int
+) -> None:
+    for path in paths(tuned, schedule_id):
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert answer.headers["content-type"].startswith("text/html")
+        assert answer.headers["content-security-policy"] == POLICY
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["referrer-policy"] == "same-origin"
+        assert answer.text.count("<h1>") == 1 and "</html>" in answer.text
+        # Everything is of this service, and nothing is inline.
+        for source in re.findall(r'(?:src|href|action)="([^"]+)"', answer.text):
+            assert source.startswith(("/", "#")) and not source.startswith("//"), source
+        assert not re.search(r"<script(?![^>]*\bsrc=)|\bon\w+=|\bstyle=", answer.text), path
+
+
+def test_pages_show_what_was_measured(client: TestClient, tuned: int) -> None:
+    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    speed = f"{result['best']['gflops']:.1f}"
+    assert PROBLEM in client.get("/").text and speed in client.get("/").text
+    page = client.get(f"/problems/{KEY}").text
+    assert speed in page and result["best"]["hash"] in page and "micro-kernel" in page
+    assert f"{result['best']['peak_fraction']:.1%}" in page
+    job = client.get(f"/jobs/{tuned}").text
+    for trial in client.get(f"/v1/jobs/{tuned}/trials").json()["trials"]:
+        assert f'<td class="number">{trial["number"]}</td>' in job
+
+
+def test_the_script_of_a_page_is_the_one_that_is_served(client: TestClient, tuned: int) -> None:
+    page = client.get(f"/problems/{KEY}").text
+    link = re.search(r'href="(/v1/schedules/[^"]+/script[^"]*)"', page)
+    assert link
+    served = client.get(link[1].replace("&amp;", "&"))
+    assert served.headers["content-type"].startswith("text/x-mlir")
+    first = served.text.splitlines()[0]
+    assert first in re.sub(r"<[^>]+>", "", page).replace("&#39;", "'")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/jobs/99", 404, "there is no job 99"),
+        ("/jobs/0", 422, "job_id"),
+        ("/jobs/x", 422, "job_id"),
+        ("/problems/" + "0" * 64, 404, "no problem with the key"),
+        ("/problems/nothing", 404, "no problem with the key"),
+        ("/compare?left=1", 422, "right"),
+        ("/compare?left=98&right=99", 404, "there is no schedule 98"),
+        ("/?order=sideways", 422, "order"),
+        ("/?page=0", 422, "page"),
+        ("/?contains=" + "x" * 201, 422, "contains"),
+    ],
+)
+def test_what_is_not_there_is_a_page_or_a_document(
+    client: TestClient, path: str, status: int, said: str
+) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status and said in answer.text
+    if said:
+        assert answer.headers["content-security-policy"] == POLICY and "<h1>" in answer.text
+
+
+def test_nothing_that_a_client_sets_is_markup(
+    client: TestClient, tuned: int, schedule_id: int, sessions: Sessions
+) -> None:
+    with writing(sessions) as session:
+        job = session.get(models.Job, tuned)
+        assert job is not None
+        job.error, job.target, job.sampler = HOSTILE, HOSTILE[:90], HOSTILE[:30]
+        for trial in session.scalars(select(models.Trial)):
+            trial.message, trial.failure, trial.state = HOSTILE, "crash", "failed"
+            trial.origin, trial.params = HOSTILE[:30], {HOSTILE: HOSTILE}
+        session.add(models.Problem(key="f" * 64, canonical=HOSTILE))
+        session.scalars(select(models.Machine)).one().host = HOSTILE
+    asked = [*paths(tuned, schedule_id), "/problems/" + "f" * 64]
+    asked += [f"/?contains={HOSTILE}", f"/submit?problem={HOSTILE}&target={HOSTILE}",
+              f"/sign-in?next={HOSTILE}", f"/jobs/{tuned}?order={HOSTILE}&state={HOSTILE}"]  # fmt: skip
+    for path in asked:
+        text = client.get(path).text
+        assert "<script>" not in text and "<img" not in text, path
+    assert "&lt;script&gt;" in client.get(f"/jobs/{tuned}").text
+    form = client.post("/submit", data={"problem": HOSTILE, "target": HOSTILE, "trials": HOSTILE})
+    assert form.status_code == 422 and "<script>" not in form.text and "<img" not in form.text
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "said"),
+    [
+        ({"problem": "matmul:m=0,n=1,k=1,dtype=f32"}, "problem", "m=0"),
+        ({"problem": ""}, "problem", "problem"),
+        ({"problem": PROBLEM, "trials": "many"}, "trials", "not a number"),
+        ({"problem": PROBLEM, "trials": "0"}, "trials", "trials"),
+        ({"problem": PROBLEM, "seconds": "-1"}, "seconds", "seconds"),
+        ({"problem": PROBLEM, "seconds": "nan"}, "seconds", "seconds"),
+        ({"problem": PROBLEM, "target": "gpu:x"}, "target", "gpu"),
+        ({"problem": PROBLEM, "cache": "lukewarm"}, "cache", "hot"),
+        ({"problem": "matmul:m=1000000,n=1000000,k=1000000,dtype=f64"}, "problem", "GiB"),
+    ],
+)
+def test_the_form_says_what_is_wrong_beside_its_field(
+    client: TestClient, given: dict[str, str], field: str, said: str
+) -> None:
+    answer = client.post("/submit", data=given, follow_redirects=False)
+    assert answer.status_code == 422
+    wrong = re.search(rf'id="{field}-wrong">([^<]+)<', answer.text)
+    assert wrong and said in wrong[1], answer.text
+    assert client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_the_form_starts_a_search_or_leads_to_the_stored_result(
+    client: TestClient, tuned: int
+) -> None:
+    asked = client.post(
+        "/submit", data={"problem": "matmul:m=8,n=8,k=8,dtype=f32", "trials": "4"},
+        follow_redirects=False,
+    )  # fmt: skip
+    assert (asked.status_code, asked.headers["location"]) == (303, f"/jobs/{tuned + 1}")
+    page = client.get(asked.headers["location"]).text
+    assert "waits for a worker" in page and "Cancel the job" in page
+    gone = client.post(f"/jobs/{tuned + 1}/cancel")
+    assert gone.status_code == 200 and "cancelled" in gone.text
+    known = client.post("/submit", data={"problem": PROBLEM, "trials": "4"}, follow_redirects=False)
+    assert (known.status_code, known.headers["location"]) == (303, f"/problems/{KEY}")
+
+
+def test_a_problem_is_checked_as_it_is_typed(client: TestClient) -> None:
+    good = client.get("/submit/check", params={"problem": " matmul:n=6,m=4,k=8,dtype=f32"}).json()
+    assert good["problem"] == "matmul:m=4,n=6,k=8,dtype=f32"
+    assert good["gflop"] == pytest.approx(2 * 4 * 6 * 8 / 1e9)
+    assert "m=0" in client.get(
+        "/submit/check", params={"problem": "matmul:m=0,n=6,k=8,dtype=f32"}
+    ).json()["error"]  # fmt: skip
+
+
+def test_assets_are_kept_for_ever_under_a_name_of_their_content(client: TestClient) -> None:
+    for name in ("style.css", "page.js", "plots.js", "themes.js", "icon.svg"):
+        answer = client.get(f"/assets/{assets.version()}/{name}")
+        assert answer.status_code == 200 and "immutable" in answer.headers["cache-control"]
+        assert answer.headers["content-encoding"] == "gzip"
+    assert client.get(f"/assets/{'0' * 16}/style.css").status_code == 404
+    assert client.get(f"/assets/{assets.version()}/..%2frendering.py").status_code == 404
+
+
+def test_the_bundle_is_made_once_and_small(client: TestClient) -> None:
+    first = client.get(f"/assets/{assets.version()}/vega.js")
+    assert first.status_code == 200 and "vegaEmbed" in first.text
+    assert len(gzip.compress(first.content)) < 1_500_000 and len(assets.bundle()) < 400_000
+
+
+def test_plots_are_specifications_of_what_is_stored(
+    client: TestClient, tuned: int, schedule_id: int
+) -> None:
+    trials = client.get(f"/v1/jobs/{tuned}/trials").json()["trials"]
+    spec = client.get(f"/plots/jobs/{tuned}/convergence").json()
+    assert len(spec["data"]["values"]) == len(trials)
+    assert client.get(f"/plots/jobs/{tuned}/importance").status_code == 404  # of four trials
+    for path in (
+        f"/plots/jobs/{tuned}/pace", f"/plots/jobs/{tuned}/origins", f"/plots/jobs/{tuned}/parallel",
+        f"/plots/schedules/{schedule_id}/roofline", f"/plots/problems/{KEY}/history",
+        f"/plots/compare/{schedule_id}/{schedule_id}",
+    ):  # fmt: skip
+        assert "vega-lite" in client.get(path).json()["$schema"], path
+    assert client.get("/plots/schedules/99/roofline").status_code == 404
+    assert client.get("/plots/schedules/-1/roofline").status_code == 404
+
+
+def test_a_row_that_is_not_what_was_stored_is_refused(
+    client: TestClient, tuned: int, sessions: Sessions
+) -> None:
+    with writing(sessions) as session:
+        session.scalars(select(models.Schedule)).one().gflops = 1e9
+    assert "refused: the row is not what was stored" in client.get("/").text
+    page = client.get(f"/problems/{KEY}")
+    assert page.status_code == 500 and "1000000000" not in page.text
+
+
+@pytest.fixture
+def guarded(
+    url: str, machine: object, sessions: Sessions, tuned: int
+) -> tuple[TestClient, str]:
+    """A service that asks for tokens, and one of scope read."""
+    app = create_app(
+        settings_for(url, require_tokens=True), 0, machine=machine, toolchain=TOOLCHAIN
+    )
+    with writing(sessions) as session:
+        token = tokens.create(session, "reader", "read", None)
+    return TestClient(app), token
+
+
+def test_a_browser_signs_in_and_out(guarded: tuple[TestClient, str]) -> None:
+    made, token = guarded
+    browser = {"Accept": "text/html", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "none"}
+    own = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
+    with made as client:
+        asked = client.get("/jobs?state=done", headers=browser, follow_redirects=False)
+        assert asked.status_code == 303
+        assert asked.headers["location"] == "/sign-in?next=%2Fjobs%3Fstate%3Ddone"
+        assert client.get("/v1/jobs", headers=browser).status_code == 401
+        assert client.get("/jobs").status_code == 401  # a program
+        assert client.get(f"/assets/{assets.version()}/style.css").status_code == 200
+
+        wrong = client.post("/sign-in", data={"token": "tw_no"}, headers=own)
+        assert wrong.status_code == 401 and "unknown, expired or revoked" in wrong.text
+        right = client.post(
+            "/sign-in", data={"token": token, "next": "/jobs?state=done"}, headers=own,
+            follow_redirects=False,
+        )  # fmt: skip
+        assert (right.status_code, right.headers["location"]) == (303, "/jobs?state=done")
+        cookie = right.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+
+        assert client.get("/jobs", headers=browser).status_code == 200
+        assert client.get("/v1/jobs").status_code == 200
+        assert "Sign out" in client.get("/").text and 'href="/submit"' not in client.get("/").text
+        refused = client.post("/submit", data={"problem": PROBLEM}, headers=own)
+        assert refused.status_code == 403  # the token reads
+        client.post("/sign-out", headers=own)
+        assert client.get("/v1/jobs").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({}, 403),  # says not where it is from
+        ({"Origin": "http://elsewhere"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 303),
+        ({"Origin": "http://testserver"}, 303),
+    ],
+)
+def test_a_form_of_another_page_gets_nowhere(
+    url: str, machine: object, sessions: Sessions, sent: dict[str, str], status: int
+) -> None:
+    with writing(sessions) as session:
+        token = tokens.create(session, "writer", "submit", None)
+    app = create_app(
+        settings_for(url, require_tokens=True), 0, machine=machine, toolchain=TOOLCHAIN
+    )
+    with TestClient(app, cookies={"tilewise_token": token}) as client:
+        answer = client.post(
+            "/submit", data={"problem": PROBLEM}, headers=sent, follow_redirects=False
+        )
+        assert answer.status_code == status
+        jobs = client.get("/v1/jobs").json()["jobs"]
+    assert len(jobs) == (status == 303)
+
+
+@pytest.mark.parametrize(
+    "place", ["//elsewhere", "http://elsewhere/", "/\\elsewhere", "javascript:alert(1)", "\n/", ""]
+)
+def test_signing_in_leads_nowhere_else(guarded: tuple[TestClient, str], place: str) -> None:
+    made, token = guarded
+    with made as client:
+        answer = client.post(
+            "/sign-in", data={"token": token, "next": place}, follow_redirects=False,
+            headers={"Origin": "http://testserver"},
+        )  # fmt: skip
+    assert answer.headers["location"] == "/"
