@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from kernels.schedule import Schedule
+from search.records import TrialState
 from service.api.documents import job_json, moment
 from service.db import models
 from service.db.base import is_sound
@@ -17,10 +18,11 @@ from service.host.process_identity import Owner
 from service.jobs import queue, registry
 
 Json = dict[str, Any]
+TrialOrder = Literal["number", "speed", "state", "origin"]
 Order = Literal["problem", "speed", "share", "ratio", "created"]
 
 PAGE = 50  # rows of a table
-RECENT = 8
+TRIALS = 100  # rows of a table of trials
 MOST_LIVE = 30  # jobs on the overview
 
 
@@ -184,6 +186,12 @@ def history_rows(rows: Sequence[models.Schedule]) -> list[Json]:
     ]
 
 
+_TRIAL_ORDERS: dict[str, tuple[Any, ...]] = {
+    "number": (),
+    "speed": (models.Trial.gflops.desc().nulls_last(),),
+    "state": (models.Trial.state,),
+    "origin": (models.Trial.origin,),
+}
 _TRIAL = (
     models.Trial.number, models.Trial.state, models.Trial.origin, models.Trial.failure,
     models.Trial.message, models.Trial.gflops, models.Trial.low, models.Trial.high,
@@ -192,8 +200,47 @@ _TRIAL = (
 
 
 def trials_of(session: Session, job_id: int) -> list[Json]:
-    """The trials of a job with what tables and plots show, without their samples."""
+    """The trials of a job with what plots show, without their samples, by number."""
     query = select(*_TRIAL).where(models.Trial.job_id == job_id).order_by(models.Trial.number)
+    return _told(session, query)
+
+
+@dataclass(frozen=True)
+class TrialsAsked:
+    """Which trials of a job a table shows.
+
+    Attributes:
+        order: by what, then by number.
+        state: only those that ended so; empty for all.
+        page: of them, from 1.
+    """
+
+    order: TrialOrder = "number"
+    state: TrialState | Literal[""] = ""
+    page: int = 1
+
+
+def trials_shown(session: Session, job_id: int, asked: TrialsAsked) -> list[Json]:
+    """One page of a job's trials."""
+    query = select(*_TRIAL).where(models.Trial.job_id == job_id)
+    if asked.state:
+        query = query.where(models.Trial.state == asked.state)
+    query = query.order_by(*_TRIAL_ORDERS[asked.order], models.Trial.number)
+    return _told(session, query.limit(TRIALS).offset((asked.page - 1) * TRIALS))
+
+
+def origins_of(session: Session, job_id: int) -> dict[str, int]:
+    """How many of a job's trials each proposer has proposed, the most first."""
+    query = (
+        select(models.Trial.origin, func.count().label("many"))
+        .where(models.Trial.job_id == job_id)
+        .group_by(models.Trial.origin)
+        .order_by(func.count().desc(), models.Trial.origin)
+    )
+    return {row.origin: row.many for row in session.execute(query)}
+
+
+def _told(session: Session, query: Select[Any]) -> list[Json]:
     return [
         {**row._mapping, "interval": None if row.low is None else [row.low, row.high]}
         for row in session.execute(query)

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.problem import parse_problem
+from service.plots.rows import thinned
 from service.plots.style import DTYPES, SPEED, Row, Spec, plot, tooltip
 
 HEADROOM = 1.3  # of each axis beyond the last thing on it
 INTENSITY = "flops per byte of operands"
-OURS = "ours"
+OURS, TRIALS = "ours", "trials"
+MOST_TRIALS = 400  # points of one problem
 
 
 @dataclass(frozen=True)
@@ -53,16 +55,13 @@ def of_problem(
         limits: of the machine that has timed it.
     """
     asked = parse_problem(problem)
-    place = {
-        "intensity": asked.flops / asked.bytes,
-        "dtype": asked.element.name,
-        "problem": problem,
-    }
+    place = {"intensity": asked.flops / asked.bytes, "dtype": asked.element.name}
     rows = [
-        {**place, "who": "trials", "gflops": row["gflops"]}
-        for row in trials
+        {**place, "who": TRIALS, "gflops": row["gflops"]}
+        for row in thinned(trials, MOST_TRIALS)
         if row["state"] == "timed"
     ]
+    place["problem"] = problem
     if result is not None:
         rows += [
             {**place, "who": name, "gflops": peer["gflops"]}
@@ -100,10 +99,9 @@ def roofline(title: Sequence[str], rows: Sequence[Row], limits: Limits) -> Spec:
                              "tooltip": tooltip("roof", "gflops")},
             },
             {
-                "data": {"values": rows},
+                "data": {"values": [row for row in rows if row["who"] != TRIALS]},
                 "mark": {"type": "rule", "opacity": 0.4},
-                "transform": [{"filter": "datum.who !== 'trials'"},
-                              {"aggregate": [{"op": "min", "field": "gflops", "as": "low"},
+                "transform": [{"aggregate": [{"op": "min", "field": "gflops", "as": "low"},
                                              {"op": "max", "field": "gflops", "as": "high"}],
                                "groupby": ["problem", "dtype", "intensity"]}],
                 "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
@@ -113,8 +111,8 @@ def roofline(title: Sequence[str], rows: Sequence[Row], limits: Limits) -> Spec:
                 "mark": {"type": "point", "filled": False, "strokeWidth": 1.5},
                 "encoding": {
                     "shape": {"field": "who", "type": "nominal", "scale": {"domain": whos}},
-                    "size": _where("trials", 14, 60),
-                    "opacity": _where("trials", 0.4, 1),
+                    "size": _where(TRIALS, 14, 60),
+                    "opacity": _where(TRIALS, 0.4, 1),
                     "fillOpacity": _where(OURS, 1, 0),
                     "fill": colour,
                     "tooltip": told,

@@ -68,6 +68,19 @@ def test_a_study_is_exported_from_a_service(
     assert ran["here"].code == ran["there"].code == 0, ran["there"].err
 
 
+@pytest.mark.parametrize("kind", ["convergence", "roofline", "parallel", "nest"])
+@pytest.mark.parametrize("what", [PROBLEM, "1"])
+def test_a_plot_is_the_same_at_a_service(
+    cli: Cli, served: str, tuned: str, tmp_path: Path, kind: str, what: str
+) -> None:
+    here, there = tmp_path / "here.svg", tmp_path / "there.svg"
+    for file, where in ((here, ("--db", tuned)), (there, ("--server", served))):
+        ran = cli("plot", what, "--kind", kind, "-o", str(file), *where)
+        assert (ran.code, ran.err) == (0, "")
+    drawn = [re.sub(r"gradient_\d+", "gradient", file.read_text()) for file in (here, there)]
+    assert drawn[0] == drawn[1] and drawn[0].startswith("<svg")
+
+
 def test_a_service_and_its_machines_are_examined(cli: Cli, served: str) -> None:
     found = json.loads(cli("doctor", "--server", served, "--json").out)
     assert found["server"] == "ok" and found["targets"] and len(found["workers"]) == 1

@@ -1,10 +1,11 @@
 """Pages that show what is stored."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.orm import Session
 
+from search.records import TrialState
 from service.api.documents import job_json, result_json, results_json
 from service.api.lanes import in_lane
 from service.api.routes.jobs import JobId
@@ -12,17 +13,16 @@ from service.api.schemas import ProblemKey
 from service.api.services import Services, ServicesDep
 from service.dashboard import highlight, stored
 from service.dashboard.rendering import PageRoute, page
-from service.dashboard.stored import Order, Standing
+from service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
 from service.db import models
 from service.db.base import is_sound
 from service.errors import NotFoundError, TamperedError
-from service.jobs import queue
+from service.jobs import events, queue
 from service.plots import nest
 from service.results import integrity, scripts
 
 MOST_PAGES = 10_000
 LONGEST_FILTER = 200
-TRIALS = 100  # in a table
 LARGEST_ID = 2**31 - 1
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -88,42 +88,34 @@ def job(
     job_id: JobId,
     request: Request,
     services: ServicesDep,
-    order: str = "number",
-    state: str = "",
+    order: TrialOrder = "number",
+    state: TrialState | Literal[""] = "",
     number: Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)] = 1,
 ) -> Response:
     """A search: how it goes, which parameters matter, and its trials."""
     with services.reading() as session:
         row = queue.get(session, job_id)
         found = job_json(session, row)
-        trials = stored.trials_of(session, job_id)
+        trials = stored.trials_shown(session, job_id, TrialsAsked(order, state, number))
+        origins = stored.origins_of(session, job_id)
+        last = events.last_number(session, job_id)
         budget = {"seconds": row.seconds, "sampler": row.sampler, "seed": row.seed}
-    origins: dict[str, int] = {}
-    for trial in trials:
-        origins[trial["origin"]] = origins.get(trial["origin"], 0) + 1
-    rows = _sorted([one for one in trials if state in ("", one["state"])], order)
+    counts = {name: found["trials"][name] for name in ("timed", "pruned", "failed")}
+    total = counts[state] if state else sum(counts.values())
     return page(
         request,
         "job.html",
         job=found,
         budget=budget,
         origins=origins,
-        trials=rows[(number - 1) * TRIALS : number * TRIALS],
-        last=trials[-1]["number"] if trials else -1,
-        total=len(rows),
+        trials=trials,
+        last=last,
+        total=total,
         order=order,
         state=state,
         number=number,
-        pages=max(1, -(-len(rows) // TRIALS)),
+        pages=max(1, -(-total // stored.TRIALS)),
     )
-
-
-def _sorted(trials: list[dict[str, Any]], order: str) -> list[dict[str, Any]]:
-    if order == "speed":
-        return sorted(trials, key=lambda trial: -(trial["gflops"] or 0.0))
-    if order in ("state", "origin"):
-        return sorted(trials, key=lambda trial: trial[order])
-    return trials
 
 
 @router.get("/problems/{key}")

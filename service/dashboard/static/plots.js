@@ -81,9 +81,12 @@ const seen = new IntersectionObserver((entries) => {
   }
 }, { rootMargin: "200px" });
 
-for (const figure of document.querySelectorAll("[data-plot]")) {
-  seen.observe(figure);
-}
+// The page is shown first: compiling a plot takes longer than everything else here.
+requestAnimationFrame(() => setTimeout(() => {
+  for (const figure of document.querySelectorAll("[data-plot]")) {
+    seen.observe(figure);
+  }
+}));
 
 dark.addEventListener("change", () => {
   for (const figure of views.keys()) {

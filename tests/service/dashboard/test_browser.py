@@ -106,9 +106,7 @@ def test_the_keyboard_alone_submits_and_cancels(page: Page, service: ServiceProc
     assert service.client.get("/v1/jobs").json()["jobs"][0]["state"] == "cancelled"
 
 
-def test_downloads_are_what_the_api_serves(
-    page: Page, service: ServiceProcess, ended: int
-) -> None:
+def test_downloads_are_what_the_api_serves(page: Page, service: ServiceProcess, ended: int) -> None:
     page.goto(f"/jobs/{ended}")
     page.get_by_role("link", name=PROBLEM).click()
     link = page.get_by_role("link", name="Download the script")

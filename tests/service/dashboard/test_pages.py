@@ -110,7 +110,8 @@ def test_nothing_that_a_client_sets_is_markup(
         session.scalars(select(models.Machine)).one().host = HOSTILE
     asked = [*paths(tuned, schedule_id), "/problems/" + "f" * 64]
     asked += [f"/?contains={HOSTILE}", f"/submit?problem={HOSTILE}&target={HOSTILE}",
-              f"/sign-in?next={HOSTILE}", f"/jobs/{tuned}?order={HOSTILE}&state={HOSTILE}"]  # fmt: skip
+              f"/sign-in?next={HOSTILE}", f"/jobs/{tuned}?order={HOSTILE}",
+              f"/jobs/{tuned}?state={HOSTILE}"]  # fmt: skip
     for path in asked:
         text = client.get(path).text
         assert "<script>" not in text and "<img" not in text, path
@@ -191,7 +192,8 @@ def test_plots_are_specifications_of_what_is_stored(
     assert len(spec["data"]["values"]) == len(trials)
     assert client.get(f"/plots/jobs/{tuned}/importance").status_code == 404  # of four trials
     for path in (
-        f"/plots/jobs/{tuned}/pace", f"/plots/jobs/{tuned}/origins", f"/plots/jobs/{tuned}/parallel",
+        f"/plots/jobs/{tuned}/pace", f"/plots/jobs/{tuned}/origins",
+        f"/plots/jobs/{tuned}/parallel",
         f"/plots/schedules/{schedule_id}/roofline", f"/plots/problems/{KEY}/history",
         f"/plots/compare/{schedule_id}/{schedule_id}",
     ):  # fmt: skip
@@ -211,9 +213,7 @@ def test_a_row_that_is_not_what_was_stored_is_refused(
 
 
 @pytest.fixture
-def guarded(
-    url: str, machine: object, sessions: Sessions, tuned: int
-) -> tuple[TestClient, str]:
+def guarded(url: str, machine: object, sessions: Sessions, tuned: int) -> tuple[TestClient, str]:
     """A service that asks for tokens, and one of scope read."""
     app = create_app(
         settings_for(url, require_tokens=True), 0, machine=machine, toolchain=TOOLCHAIN

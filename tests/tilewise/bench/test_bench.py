@@ -12,8 +12,8 @@ from search.records import TuneRequest
 from tests.tilewise.conftest import Cli
 from tilewise.backends import local, local_search
 from tilewise.bench import compare, table
-from tilewise.bench.roofline import Axis, draw
 from tilewise.errors import TilewiseError
+from tilewise.plots import Plot, roofline_of_report
 
 SMALL = "matmul:m=24,n=40,k=16,dtype=f32"
 INTEGERS = "matmul:m=24,n=40,k=16,dtype=i32"
@@ -58,8 +58,9 @@ def test_json_table_and_plot_of_a_small_suite(
     assert (found["counted"], found["left_out"]) == (1, 2)
     assert {"processor", "cores", "toolchain", "bandwidth_gbs"} <= found["machine"].keys()
     assert "OpenBLAS" in found["machine"]["peers"]["openblas"]
-    assert len(circles(plot.read_text(), "ours")) == 2
-    assert len(circles(plot.read_text(), "peer")) == 1
+    drawn = marks(roofline_of_report(found))
+    assert [one["who"] for one in drawn] == ["openblas", "ours", "ours"]
+    ElementTree.fromstring(plot.read_text())
 
     def searched(*_: object) -> None:
         raise AssertionError("what is stored must not be searched for again")
@@ -141,37 +142,33 @@ def found(*rows: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def circles(svg: str, kind: str) -> list[ElementTree.Element]:
-    root = ElementTree.fromstring(svg)
-    every = root.iter("{http://www.w3.org/2000/svg}circle")
-    return [one for one in every if one.get("class") == kind]
+def marks(plot: Plot) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = plot.spec["layer"][-1]["data"]["values"]
+    return rows
 
 
-def test_an_axis_is_logarithmic() -> None:
-    axis = Axis(low=1.0, high=100.0, start=50.0, length=200.0)
-    assert [axis.at(value) for value in (1.0, 10.0, 100.0)] == [50.0, 150.0, 250.0]
-    assert axis.ticks() == [1, 2, 5, 10, 20, 50, 100]
-
-
-def test_a_faster_dot_is_higher_and_a_denser_one_further_right() -> None:
+def test_a_denser_problem_lies_further_right_and_each_has_ours_and_its_best_peer() -> None:
     small = row("matmul:m=8,n=8,k=8,dtype=f32", 20.0, 10.0)
     large = row("matmul:m=800,n=800,k=800,dtype=f32", 90.0, 40.0)
-    svg = draw(found(small, large, row(SMALL, None, None)))
-    ours, peer = circles(svg, "ours"), circles(svg, "peer")
-    assert (len(ours), len(peer)) == (2, 2)
-    for mine, theirs in zip(ours, peer, strict=True):
-        assert float(mine.get("cy", 0)) < float(theirs.get("cy", 0))
-        assert mine.get("cx") == theirs.get("cx")
-    assert float(ours[0].get("cx", 0)) < float(ours[1].get("cx", 0))
-    assert "s &amp; t" in svg
-    assert "memory 10.0 GB/s" in svg
-    assert "f32, peak 100" in svg
+    plot = roofline_of_report(found(small, large, row(SMALL, None, None)))
+    points = {(one["problem"], one["who"]): one for one in marks(plot)}
+    assert {key: one["gflops"] for key, one in points.items()} == {
+        (small["problem"], "ours"): 20.0, (small["problem"], "iree"): 10.0,
+        (large["problem"], "ours"): 90.0, (large["problem"], "iree"): 40.0,
+    }  # fmt: skip
+    assert (
+        points[small["problem"], "ours"]["intensity"]
+        < points[large["problem"], "ours"]["intensity"]
+    )
+    svg = plot.draw("svg").decode()
+    ElementTree.fromstring(svg)
+    assert "s &amp; t" in svg and "memory, 10.0 GB/s" in svg
 
 
 def test_a_plot_of_nothing_is_still_a_picture() -> None:
     nothing = found(row(SMALL, None, None))
     nothing["machine"]["peak_gflops"] = {}
-    ElementTree.fromstring(draw(nothing))
+    ElementTree.fromstring(roofline_of_report(nothing).draw("svg"))
 
 
 def test_the_table_stars_narrow_outputs_and_joins_equal_reasons() -> None:
