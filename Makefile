@@ -3,9 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends
+
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run test check format serve fuzz soak bench results clean
+.PHONY: run test browser check format serve fuzz soak bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -15,8 +17,17 @@ run: .venv/installed-service
 serve: .venv/installed-service
 	$(BIN)/tilewise serve
 
-test: .venv/installed-dev
+test: .venv/installed-dev browser
 	$(BIN)/python -m pytest -n 2
+
+# The tests of the dashboard look at it with Chromium; without one they are skipped and say so.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  command -v google-chrome >/dev/null || \
+	  { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
+	    { $(APT_INSTALL) chromium || { apt-get update -qq && $(APT_INSTALL) chromium; }; } \
+	    >/dev/null 2>&1; } || \
+	  echo "no Chromium, and none could be installed: tests of the dashboard in a browser are skipped"
 
 check: .venv/installed-dev
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ from service.api.routes.jobs import JobId
 from service.api.schemas import ProblemKey
 from service.api.services import Services, ServicesDep
 from service.dashboard import highlight, stored
+from service.dashboard.calls import calls_of
 from service.dashboard.rendering import PageRoute, page
 from service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
 from service.db import models
@@ -56,6 +57,12 @@ def overview(
             "pages": max(1, -(-len(rows) // stored.PAGE)),
         }
     return page(request, "overview.html", **values)
+
+
+@router.get("/api")
+async def api(request: Request) -> Response:
+    """The calls of the HTTP API."""
+    return page(request, "api.html", tags=calls_of(request.app.openapi()))
 
 
 def _whole(session: Session, rows: list[Standing]) -> list[tuple[Standing, bool]]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+TRIALS = 24
 REQUIRED = "TILEWISE_TEST_BROWSER"  # a missing browser fails where this is set, as in CI
 
 VIOLATIONS = """
@@ -90,3 +92,18 @@ def page(context: BrowserContext, seen: Seen) -> Page:
     made = context.new_page()
     seen.watch(made)
     return made
+
+
+@pytest.fixture
+def ended(service: ServiceProcess) -> int:
+    """The number of a job that is done."""
+    asked = {"problem": PROBLEM, "trials": TRIALS, "wait": True}
+    service.client.post("/v1/jobs", json=asked, timeout=60).raise_for_status()
+    return int(service.client.get("/v1/jobs").json()["jobs"][0]["id"])
+
+
+def walk(page: Page) -> None:
+    """Look at all of a page, so that each plot is drawn."""
+    for figure in page.locator("[data-plot]").all():
+        figure.scroll_into_view_if_needed()
+        expect(figure).to_have_attribute("data-drawn", "yes", timeout=20_000)

@@ -5,33 +5,17 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.service.conftest import PROBLEM
-from tests.service.dashboard.conftest import Seen
+from tests.service.dashboard.conftest import TRIALS, Seen, walk
 from tests.service.processes import ServiceProcess, wait_until
 
 LOOKS = [("light", 1920), ("dark", 1280), ("light", 390)]
 SEEN_BY_ALL = ("minor", "moderate", "serious", "critical")
-TRIALS = 24
-
-
-@pytest.fixture
-def ended(service: ServiceProcess) -> int:
-    """The number of a job that is done."""
-    asked = {"problem": PROBLEM, "trials": TRIALS, "wait": True}
-    service.client.post("/v1/jobs", json=asked, timeout=60).raise_for_status()
-    return int(service.client.get("/v1/jobs").json()["jobs"][0]["id"])
 
 
 def pages(service: ServiceProcess) -> list[str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return ["/", "/jobs", "/jobs/1", f"/problems/{key}", "/compare?left=1&right=1", "/submit",
-            "/sign-in"]  # fmt: skip
-
-
-def walk(page: Page) -> None:
-    """Look at all of a page, so that each plot is drawn."""
-    for figure in page.locator("[data-plot]").all():
-        figure.scroll_into_view_if_needed()
-        expect(figure).to_have_attribute("data-drawn", "yes", timeout=20_000)
+            "/sign-in", "/api"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
