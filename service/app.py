@@ -25,7 +25,7 @@ from service.api.routes import events, jobs, lookup, schedules, status, tokens, 
 from service.api.routes import metrics as metrics_route
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.dashboard import live
-from service.dashboard.routes import files, forms, pages, plots
+from service.dashboard.routes import code, files, forms, pages, plots
 from service.dashboard.routes import live as live_route
 from service.db import schema
 from service.db.changes import Changes
@@ -128,7 +128,7 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (jobs, events, trials, schedules, lookup, tokens, status, metrics_route):
         app.include_router(part.router)
-    for seen in (pages, forms, plots, live_route, files):
+    for seen in (pages, code, forms, plots, live_route, files):
         app.include_router(seen.router)
     problem_details.install(app)
     openapi.install(app)

@@ -52,9 +52,14 @@ def python(text: str) -> Markup:
     return _marked(text, PythonLexer())
 
 
+def plain(text: str) -> Markup:
+    """Anything else."""
+    return Markup("<pre>{}</pre>").format(text)
+
+
 def _marked(text: str, lexer: RegexLexer) -> Markup:
     if len(text) > MOST_HIGHLIGHTED:
-        return Markup("<pre>{}</pre>").format(text)
+        return plain(text)
     made = highlight(text, lexer, HtmlFormatter(cssclass="code", classprefix=PREFIX))
     return Markup(made)  # the formatter has escaped it
 

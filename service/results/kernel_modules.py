@@ -48,17 +48,28 @@ def kernel_module(tag: str, source: str) -> str:
         ConflictError: this machine or this toolchain cannot print it.
     """
     folder = _folder_if_any()
-    text = _print(source)
+    text = _print("kernels.native.export", "the kernel", source)
     if folder is not None:
         with suppress(OSError):  # without the file it is printed again
             _write(folder / tag, text)
     return text
 
 
-def _print(source: str) -> str:
+def inner_loop_text(source: str) -> str:
+    """The inner loop of `kernel_source`'s kernel as machine code, with counts and their bound.
+
+    It takes a second, and is called in a flight of `Services.kernels`.
+
+    Raises:
+        ConflictError: this machine or this toolchain cannot compile it.
+    """
+    return _print("kernels.native.assembly", "the inner loop", source)
+
+
+def _print(module: str, what: str, source: str) -> str:
     try:
         done = subprocess.run(
-            child_command("kernels.native.export"),
+            child_command(module),
             env=child_environment(),
             input=source,
             capture_output=True,
@@ -68,9 +79,9 @@ def _print(source: str) -> str:
         )
     except subprocess.CalledProcessError as error:
         last = error.stderr.strip().rpartition("\n")[2]
-        raise ConflictError(f"the kernel cannot be printed here: {last}") from error
+        raise ConflictError(f"{what} cannot be printed here: {last}") from error
     except subprocess.TimeoutExpired as error:
-        raise ConflictError(f"printing the kernel took over {PRINT_LIMIT_S} s") from error
+        raise ConflictError(f"printing {what} took over {PRINT_LIMIT_S} s") from error
     return done.stdout
 
 

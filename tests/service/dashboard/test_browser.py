@@ -15,7 +15,7 @@ SEEN_BY_ALL = ("minor", "moderate", "serious", "critical")
 def pages(service: ServiceProcess) -> list[str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return ["/", "/jobs", "/jobs/1", f"/problems/{key}", "/compare?left=1&right=1", "/submit",
-            "/sign-in", "/api"]  # fmt: skip
+            "/sign-in", "/api", "/schedules/1/kernel", "/schedules/1/assembly"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)

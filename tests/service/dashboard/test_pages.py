@@ -1,6 +1,7 @@
 """Pages over HTTP: what they show, what they refuse, and that nothing a client sets is markup."""
 
 import gzip
+import html
 import re
 
 import pytest
@@ -174,6 +175,16 @@ def test_a_problem_is_checked_as_it_is_typed(client: TestClient) -> None:
     assert "m=0" in client.get(
         "/submit/check", params={"problem": "matmul:m=0,n=6,k=8,dtype=f32"}
     ).json()["error"]  # fmt: skip
+
+
+def test_the_kernel_and_its_inner_loop_can_be_read(client: TestClient, schedule_id: int) -> None:
+    kernel = client.get(f"/schedules/{schedule_id}/kernel")
+    served = client.get(f"/v1/schedules/{KEY}/kernel").text
+    plain = re.sub(r"<[^>]+>", "", kernel.text)
+    assert kernel.status_code == 200 and served.splitlines()[0].strip('"') in html.unescape(plain)
+    loop = client.get(f"/schedules/{schedule_id}/assembly").text
+    assert "multiply-adds, fma" in loop and "spills: none" in loop
+    assert client.get("/schedules/99/assembly").status_code == 404
 
 
 def test_assets_are_kept_for_ever_under_a_name_of_their_content(client: TestClient) -> None:
