@@ -1,20 +1,16 @@
 """A browser, and a service with fakes for a search that it looks at."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 TRIALS = 24
-REQUIRED = "TILEWISE_TEST_BROWSER"  # a missing browser fails where this is set, as in CI
 
 VIOLATIONS = """
 window.violations = [];
@@ -22,21 +18,6 @@ document.addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
 });
 """
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium as the system has it."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        why = f"no browser: none of {', '.join(NAMES)} is installed; `make browser` installs one"
-        if os.environ.get(REQUIRED):
-            pytest.fail(why)
-        pytest.skip(why)
-    with sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield made
-        made.close()
 
 
 @dataclass
