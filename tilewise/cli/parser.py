@@ -15,12 +15,13 @@ from tilewise.cli.commands import (
     script,
     serve,
     token,
+    top,
     trials,
     tune,
     verify,
 )
 
-MODULES = (tune, script, kernel, verify, fetch, trials, plot, bench, serve, token, doctor)
+MODULES = (tune, script, kernel, verify, fetch, trials, plot, bench, serve, top, token, doctor)
 
 
 class OneLineParser(argparse.ArgumentParser):

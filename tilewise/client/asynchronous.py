@@ -81,9 +81,10 @@ class AsyncClient:
         """One job."""
         return await self._carrier.run(self._calls.job(job_id))
 
-    async def jobs(self) -> AsyncIterator[Job]:
-        """Every job, newest first."""
-        async for source in self._carrier.pages(first_page("jobs", "/v1/jobs")):
+    async def jobs(self, state: str | None = None) -> AsyncIterator[Job]:
+        """Every job, or those of a state, newest first."""
+        first = first_page("jobs", "/v1/jobs", state=state)
+        async for source in self._carrier.pages(first):
             yield calls.job_of(source)
 
     async def cancel(self, job_id: int) -> Job:

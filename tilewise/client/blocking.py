@@ -78,9 +78,10 @@ class Client:
         """One job."""
         return self._carrier.run(self._calls.job(job_id))
 
-    def jobs(self) -> Iterator[Job]:
-        """Every job, newest first."""
-        return map(calls.job_of, self._carrier.pages(first_page("jobs", "/v1/jobs")))
+    def jobs(self, state: str | None = None) -> Iterator[Job]:
+        """Every job, or those of a state, newest first."""
+        first = first_page("jobs", "/v1/jobs", state=state)
+        return map(calls.job_of, self._carrier.pages(first))
 
     def cancel(self, job_id: int) -> Job:
         """Call a job off; what it has timed stays stored."""

@@ -83,6 +83,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("tune", (PROBLEM,), {"trials": 3}),
     ("job", (1,), {}),
     ("jobs", (), {}),
+    ("jobs", (), {"state": "running"}),
     ("cancel", (1,), {}),
     ("schedule", (PROBLEM,), {"match": "nearest"}),
     ("script", (PROBLEM,), {"flavor": "air"}),
