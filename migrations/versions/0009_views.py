@@ -30,7 +30,6 @@ def upgrade() -> None:
         op.execute(HOST_OF_ALL)
         index_ended([*ENDED, "number"])
         op.create_index("ix_trials_created_at_job_id", "trials", ["created_at", "job_id"])
-        op.create_index("ix_trials_job_id_hash", "trials", ["job_id", "hash"])
         op.create_index(
             "ix_trials_failed", "trials", ["created_at"],
             sqlite_where=FAILED, postgresql_where=FAILED,
@@ -40,7 +39,6 @@ def upgrade() -> None:
 def downgrade() -> None:
     with replaced(v0009.views, None):
         op.drop_index("ix_trials_failed", table_name="trials")
-        op.drop_index("ix_trials_job_id_hash", table_name="trials")
         op.drop_index("ix_trials_created_at_job_id", table_name="trials")
         index_ended(ENDED)
         with op.batch_alter_table("jobs") as jobs:

@@ -39,9 +39,8 @@ class Trial(Base):
         CheckConstraint("state IN ('timed', 'pruned', 'failed')", name="state"),
         # How the trials of a job ended, and its fastest, without a look at their rows.
         Index("ix_trials_ended", "job_id", "state", "gflops", "time_us", "number"),
-        # What happened lately, which schedule won, what failed: the views ask.
+        # What happened lately, and what failed: the views ask.
         Index("ix_trials_created_at_job_id", "created_at", "job_id"),
-        Index("ix_trials_job_id_hash", "job_id", "hash"),
         Index(
             "ix_trials_failed",
             "created_at",

@@ -68,7 +68,9 @@ OF_THE_SCRIPT = {
     "far off within a tolerance": (
         "UPDATE script_proofs SET max_error = 1e9, tolerance = 1e10 WHERE id = 1"
     ),
-    "infinitely far off": "UPDATE script_proofs SET max_error = 9e999, tolerance = 9e999 WHERE id = 1",
+    "infinitely far off": (
+        "UPDATE script_proofs SET max_error = 9e999, tolerance = 9e999 WHERE id = 1"
+    ),
     "no error known": "UPDATE script_proofs SET max_error = NULL WHERE id = 1",
     "error is a word": "UPDATE script_proofs SET max_error = 'small' WHERE id = 1",
     "faster": "UPDATE script_proofs SET gflops = 1e6 WHERE id = 1",
@@ -79,7 +81,8 @@ OF_THE_SCRIPT = {
     ),
     "proofs of two schedules swapped": "UPDATE script_proofs SET schedule_id = 3 - schedule_id",
     "digest of another": (
-        "UPDATE script_proofs SET digest = (SELECT digest FROM script_proofs p WHERE p.id <> script_proofs.id)"
+        "UPDATE script_proofs SET digest = "
+        "(SELECT digest FROM script_proofs p WHERE p.id <> script_proofs.id)"
     ),
     "no digest": "UPDATE script_proofs SET digest = NULL WHERE id = 1",
 }
@@ -331,7 +334,8 @@ def test_a_failure_that_was_none_is_refused(client, stored_rows, url, caplog):
     assert client.get(AIR).status_code == 200
     edit(
         url,
-        "UPDATE script_proofs SET ok = 0 WHERE script_id = (SELECT id FROM scripts WHERE flavor = 'air')",
+        "UPDATE script_proofs SET ok = 0 "
+        "WHERE script_id = (SELECT id FROM scripts WHERE flavor = 'air')",
     )
     caplog.clear()
     assert_refused(client.get(AIR), caplog)
