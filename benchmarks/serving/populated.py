@@ -6,9 +6,9 @@ which count back from now. The service serves what it makes: rows have their dig
 | of the jobs | is |
 |---|---|
 | one in 4 | for the older toolchain, of which the newer one's result is up to 8% faster or slower |
-| one in 20 | goes on from another's trials: it begins with copies of half of them |
+| one in 30 or so | goes on from another's trials: it begins with copies of half of them |
 | one in 50 | failed, every other one by three crashes |
-| the last 20 and the 4 before | queued; running, with half of their trials |
+| the last 20 and the 4 before | queued; running, with half of their trials (fewer of few jobs) |
 """
 
 import hashlib
@@ -101,9 +101,11 @@ def problem(number: int) -> Problem:
 
 def plan(sizes: Sizes, end: datetime) -> list[Planned]:
     """The jobs, in the order in which they were asked for."""
+    early = sizes.problems * 3 // 4
     wanted = [(number, 1, False) for number in range(4, sizes.problems + 1, 4)]
-    wanted += [(number, 2, False) for number in range(1, sizes.problems + 1)]
-    wanted += [(number, 2, True) for number in range(20, sizes.problems + 1, 20)]
+    wanted += [(number, 2, False) for number in range(1, early + 1)]
+    wanted += [(number, 2, True) for number in range(20, early + 1, 20)]
+    wanted += [(number, 2, False) for number in range(early + 1, sizes.problems + 1)]
     each = max(4, sizes.trials // len(wanted))
     apart = SPAN / (len(wanted) + 1)
     made: dict[tuple[int, int], Planned] = {}
@@ -122,9 +124,10 @@ def plan(sizes: Sizes, end: datetime) -> list[Planned]:
 
 
 def _state(index: int, of: int, *, goes_on: bool) -> str:
-    if of - index <= min(QUEUED, of // 4):
+    queued, running = min(QUEUED, of // 10), min(RUNNING, of // 20)
+    if of - index <= queued:
         return "queued"
-    if of - index <= min(QUEUED + RUNNING, of // 2):
+    if of - index <= queued + running:
         return "running"
     return "failed" if index % 50 == 7 and not goes_on else "done"
 
@@ -140,7 +143,7 @@ def populate(connection: Connection, sizes: Sizes, end: datetime | None = None) 
     last = end or now()
     jobs = plan(sizes, last)
     known = {"created_at": last - SPAN}
-    put(connection, models.Toolchain, _numbered(({"identity": t, **known} for t in TOOLCHAINS)))
+    put(connection, models.Toolchain, _numbered({"identity": t, **known} for t in TOOLCHAINS))
     put(connection, models.Machine, _numbered(_machine(host, last) for host in HOSTS))
     put(connection, models.Worker, _numbered(_worker(n, last) for n in range(len(HOSTS))))
     named = map(problem, range(1, sizes.problems + 1))

