@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import sqlalchemy as sa
-from alembic import context, op
+from alembic import op
 
 from migrations.views.spelling import Spelling, of
 
@@ -12,8 +12,8 @@ Views = Callable[[Spelling], dict[str, str]]
 """Gives the SELECT of each view, by name, in the spelling of a database."""
 
 GRANTS = """
-SELECT c.relname, quote_ident(g.rolname)
-FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a JOIN pg_roles g ON g.oid = a.grantee
+SELECT c.relname, COALESCE(quote_ident(g.rolname), 'PUBLIC')
+FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a LEFT JOIN pg_roles g ON g.oid = a.grantee
 WHERE c.relkind = 'v' AND c.relnamespace = CAST(current_schema() AS regnamespace)
   AND a.privilege_type = 'SELECT' AND a.grantee <> c.relowner
 """
@@ -46,6 +46,7 @@ def replaced(old: Views | None, new: Views | None) -> Iterator[None]:
 
 def granted() -> list[tuple[str, str]]:
     """Each view that a role may read, with the role, quoted; none on SQLite, nor in print."""
-    if context.is_offline_mode() or op.get_context().dialect.name != "postgresql":
+    migration = op.get_context()
+    if migration.as_sql or migration.dialect.name != "postgresql":
         return []
     return [(view, role) for view, role in op.get_bind().exec_driver_sql(GRANTS)]

@@ -7,10 +7,13 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from sqlalchemy import CheckConstraint, inspect, select
+from sqlalchemy import CheckConstraint, String, inspect, select
 
 from kernels.problem import parse_problem
+from migrations.views import v0009
+from migrations.views.replacing import replaced
 from service.db import make_engine, models, reading, schema, writing
 from service.db.base import Base
 from service.db.session import write_connection
@@ -243,6 +246,37 @@ def test_an_upgrade_says_of_jobs_that_ended_early_that_they_are_not_complete(url
     with make_engine(url).begin() as connection:
         found = dict(connection.exec_driver_sql("SELECT id, complete FROM jobs").all())
     assert found == {tuned: 1, cancelled: 0}
+
+
+def test_a_batch_that_rebuilds_a_table_under_the_views_leaves_them_as_they_were(url, tuned):
+    def shown(connection):
+        names = inspect(connection).get_view_names()
+        return {n: connection.exec_driver_sql(f"SELECT count(*) FROM {n}").scalar() for n in names}
+
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        before = shown(connection)
+        with (
+            Operations.context(MigrationContext.configure(connection)) as operations,
+            replaced(v0009.views, v0009.views),
+            operations.batch_alter_table("trials", recreate="always") as trials,
+        ):
+            trials.alter_column("hash", type_=String(20))
+        assert shown(connection) == before and len(before) == 6
+
+
+def test_a_job_of_before_0009_gets_its_machine_where_that_is_known(tmp_path, populated, machine):
+    old = copy_as_of(populated, tmp_path / "old.db", "0008")
+    with sqlite3.connect(tmp_path / "old.db") as connection:
+        connection.execute(
+            "INSERT INTO machines (host, cpu, cores, memory_bytes, caches, seen_at) "
+            "SELECT 'another', cpu, cores, memory_bytes, caches, seen_at FROM machines"
+        )
+        (count,) = connection.execute("SELECT count(*) FROM jobs WHERE started_at IS NOT NULL")
+    schema.upgrade(old)
+    found = rows_of(old)["jobs"]
+    assert {row["host"] for row in found if row["state"] == "done"} == {machine.host}
+    assert {row["host"] for row in found if row["state"] == "queued"} == {None}
+    assert count[0] == 2
 
 
 def test_upgrading_twice_keeps_the_data(url, sessions, tuned):
