@@ -36,6 +36,13 @@ UPDATE problems SET canonical = 'matmul:n=64' WHERE id = 7;
 INSERT INTO script_proofs
   (id, schedule_id, ok, applied, executed, mlir, failure, message, created_at)
   VALUES (1000, 1, false, false, false, '', 'prover', 'it died', '2026-01-31 12:00:00.000001+00');
+INSERT INTO scripts (id, schedule_id, flavor, hash, steps, text, sha256, created_at)
+  SELECT id + 1000, 2, CASE WHEN id = 1 THEN 'air' ELSE 'cpu' END, hash, steps, text, sha256,
+    created_at FROM scripts WHERE id < 4;
+INSERT INTO script_proofs
+  (id, schedule_id, script_id, ok, applied, executed, mlir, message, gflops, created_at)
+  SELECT id + 1000, 2, id + 1000, true, true, true, mlir, '', CASE WHEN id = 2 THEN 1.0 END,
+    created_at FROM script_proofs WHERE id < 4;
 """
 
 
@@ -112,6 +119,8 @@ def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tm
     assert peers["c"] == 7.0 and None in peers
     assert None in {row["dtype"] for row in best.values()}
     assert None in {row["max_error"] for row in shown[0]["trial_history"]}
+    served = {row["proof"] for row in shown[0]["proofs"] if row["is_served"]}
+    assert served & {2, 1001, 1002, 1003} == {2, 1001}, "the fastest of each flavor"
     (lost,) = [row for row in shown[0]["proofs"] if row["proof"] == 1000]
     assert (lost["flavor"], lost["hash"], lost["ok"], lost["is_served"]) == ("cpu", None, 0, 0)
     assert lost["created_unix"] == 1769860800.000001
