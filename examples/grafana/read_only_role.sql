@@ -1,4 +1,5 @@
--- A role that reads Tilewise's views and nothing else. Run as the owner of the database, with psql:
+-- A role that reads Tilewise's views and nothing else. Run with psql, as the owner of the database,
+-- who needs the right to make roles:
 --   psql -d tilewise -v password=SECRET -f read_only_role.sql
 -- -v role=NAME makes a role of another name. Run it again after an upgrade that adds views.
 \set ON_ERROR_STOP on
