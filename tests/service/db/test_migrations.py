@@ -7,10 +7,13 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from sqlalchemy import CheckConstraint, inspect, select
+from sqlalchemy import CheckConstraint, String, inspect, select
 
 from kernels.problem import parse_problem
+from migrations.views import v0009
+from migrations.views.replacing import replaced
 from service.db import make_engine, models, reading, schema, writing
 from service.db.base import Base
 from service.db.session import write_connection
@@ -23,6 +26,7 @@ LATER = {"tokens", "workers", "idempotency_keys"}  # tables that revision 0008 b
 TABLES = sorted(set(Base.metadata.tables) - LATER)
 WORK = ("jobs", "schedules")
 SAME = object()
+PROOFS = {"proofs": "script_proofs"}  # the table's name before revision 0009, and since
 # What a step that goes down and up again leaves in its own columns.
 COLUMNS = {
     "0002": {("schedules", "scratch_bytes"): None},
@@ -33,13 +37,14 @@ COLUMNS = {
     },
     "0004": {("trials", "pace"): None},
     "0005": {("jobs", "epoch"): 0},
-    "0006": {("schedules", "digest"): SAME, ("proofs", "digest"): SAME},
+    "0006": {("schedules", "digest"): SAME, ("script_proofs", "digest"): SAME},
     "0008": {
         ("jobs", "phase"): None,
         ("jobs", "token_id"): None,
         ("machines", "peaks"): None,
         ("trials", "samples_taken"): None,
     },
+    "0009": {("jobs", "host"): SAME},
 }
 
 
@@ -115,7 +120,8 @@ def test_an_older_database_keeps_its_data_and_goes_on_serving(
     after = rows_of(old)
     for table in TABLES:
         shared = before[table][0].keys()
-        assert [{name: row[name] for name in shared} for row in after[table]] == before[table]
+        kept_rows = [{name: row[name] for name in shared} for row in after[table]]
+        assert kept_rows == before[table]
     with sqlite3.connect(file_of(old)) as connection:
         (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'uq_jobs_active'")
         assert "WHERE state IN ('queued', 'running')" in sql[0], "or ended jobs stand in the way"
@@ -154,7 +160,8 @@ def test_an_upgrade_vouches_for_no_row_that_disagrees_with_itself(
     schema.upgrade(old)
     with sqlite3.connect(tmp_path / "old.db") as connection:
         for name in ("schedules", "proofs"):
-            found = connection.execute(f"SELECT digest IS NULL FROM {name} ORDER BY id").fetchall()
+            since = PROOFS.get(name, name)
+            found = connection.execute(f"SELECT digest IS NULL FROM {since} ORDER BY id").fetchall()
             first, *others = (is_null for (is_null,) in found)
             assert bool(first) == (table in (name, "both"))
             assert others and not any(others)
@@ -171,13 +178,15 @@ def migrate(url, step, revision):
 
 
 def rows_of(url):
-    """Every table's rows as the database has them, in order."""
+    """Every table's rows as the database has them, in order; proofs by the name since 0009."""
     with sqlite3.connect(file_of(url)) as connection:
         connection.row_factory = sqlite3.Row
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         names = [name for (name,) in tables if name != schema.VERSION_TABLE]
         return {
-            name: [dict(row) for row in connection.execute(f"SELECT * FROM {name} ORDER BY id")]
+            PROOFS.get(name, name): [
+                dict(row) for row in connection.execute(f"SELECT * FROM {name} ORDER BY id")
+            ]
             for name in names
         }
 
@@ -214,7 +223,8 @@ def copy_as_of(url, file, revision):
     old = f"sqlite:///{file}"
     migrate(old, command.upgrade, revision)
     with sqlite3.connect(file) as connection:
-        for table, rows in rows_of(url).items():
+        for since, rows in rows_of(url).items():
+            table = next((old for old, new in PROOFS.items() if new == since), since)
             known = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             if not known:
                 continue
@@ -236,6 +246,37 @@ def test_an_upgrade_says_of_jobs_that_ended_early_that_they_are_not_complete(url
     with make_engine(url).begin() as connection:
         found = dict(connection.exec_driver_sql("SELECT id, complete FROM jobs").all())
     assert found == {tuned: 1, cancelled: 0}
+
+
+def test_a_batch_that_rebuilds_a_table_under_the_views_leaves_them_as_they_were(url, tuned):
+    def shown(connection):
+        names = inspect(connection).get_view_names()
+        return {n: connection.exec_driver_sql(f"SELECT count(*) FROM {n}").scalar() for n in names}
+
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        before = shown(connection)
+        with (
+            Operations.context(MigrationContext.configure(connection)) as operations,
+            replaced(v0009.views, v0009.views),
+            operations.batch_alter_table("trials", recreate="always") as trials,
+        ):
+            trials.alter_column("hash", type_=String(20))
+        assert shown(connection) == before and len(before) == 6
+
+
+def test_a_job_of_before_0009_gets_its_machine_where_that_is_known(tmp_path, populated, machine):
+    old = copy_as_of(populated, tmp_path / "old.db", "0008")
+    with sqlite3.connect(tmp_path / "old.db") as connection:
+        connection.execute(
+            "INSERT INTO machines (host, cpu, cores, memory_bytes, caches, seen_at) "
+            "SELECT 'another', cpu, cores, memory_bytes, caches, seen_at FROM machines"
+        )
+        (count,) = connection.execute("SELECT count(*) FROM jobs WHERE started_at IS NOT NULL")
+    schema.upgrade(old)
+    found = rows_of(old)["jobs"]
+    assert {row["host"] for row in found if row["state"] == "done"} == {machine.host}
+    assert {row["host"] for row in found if row["state"] == "queued"} == {None}
+    assert count[0] == 2
 
 
 def test_upgrading_twice_keeps_the_data(url, sessions, tuned):

