@@ -48,7 +48,7 @@ def kernel_module(tag: str, source: str) -> str:
         ConflictError: this machine or this toolchain cannot print it.
     """
     folder = _folder_if_any()
-    text = _print("kernels.native.export", "the kernel", source)
+    text = _print(source)
     if folder is not None:
         with suppress(OSError):  # without the file it is printed again
             _write(folder / tag, text)
@@ -63,10 +63,15 @@ def inner_loop_text(source: str) -> str:
     Raises:
         ConflictError: this machine or this toolchain cannot compile it.
     """
-    return _print("kernels.native.assembly", "the inner loop", source)
+    return _answer("kernels.native.assembly", "the inner loop", source)
 
 
-def _print(module: str, what: str, source: str) -> str:
+def _print(source: str) -> str:
+    return _answer("kernels.native.export", "the kernel", source)
+
+
+def _answer(module: str, what: str, source: str) -> str:
+    """What a child prints of a source."""
     try:
         done = subprocess.run(
             child_command(module),
