@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import json
 import os
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 
 from kernels.errors import CacheError
 from kernels.system.cache_folder import require_cache_dir
@@ -55,8 +57,6 @@ def _files() -> dict[str, bytes]:
 
 def _themes() -> bytes:
     """The colours of plots, as pages take them."""
-    import json
-
     made = {theme: config(theme) for theme in COLOURS}
     return f"export default {json.dumps(made)};\n".encode()
 
@@ -67,10 +67,27 @@ def bundle() -> bytes:
     Raises:
         DrawingError: it cannot be made.
     """
+    with _making:  # browsers ask at once, and one child is enough
+        return _bundle()
+
+
+_making = Lock()
+
+
+@cache
+def _bundle() -> bytes:
     path = _kept()
     if path is not None:
         with suppress(OSError):
             return path.read_bytes()
+    data = gzip.compress(_made(), mtime=0)
+    if path is not None:
+        with suppress(OSError):  # without the file it is made again by the next process
+            _write(path, data)
+    return data
+
+
+def _made() -> bytes:
     try:
         done = subprocess.run(
             child_command("service.plots.drawing"),
@@ -85,11 +102,7 @@ def bundle() -> bytes:
         raise DrawingError(f"what draws plots cannot be made: {last}") from error
     except subprocess.TimeoutExpired as error:
         raise DrawingError(f"making what draws plots took over {BUNDLE_LIMIT_S:.0f} s") from error
-    data = gzip.compress(done.stdout, mtime=0)
-    if path is not None:
-        with suppress(OSError):  # without the file it is made again
-            _write(path, data)
-    return data
+    return done.stdout
 
 
 def _kept() -> Path | None:

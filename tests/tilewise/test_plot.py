@@ -7,6 +7,8 @@ import pytest
 
 from tests.tilewise.conftest import PROBLEM, Cli
 from tilewise import plots
+from tilewise.client import Client
+from tilewise.client.results import Result, read
 from tilewise.errors import BadInputError, MissingError
 
 SIGNS = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!doctype html"}
@@ -65,6 +67,18 @@ def test_a_notebook_gets_the_specification_and_a_picture(cli: Cli, tuned: str) -
     shown = plots.convergence(trials)._repr_mimebundle_()
     assert shown[plots.VEGA_LITE_MIME]["title"]["text"] == PROBLEM
     assert shown["image/svg+xml"].startswith("<svg")
+
+
+def test_a_result_shows_itself_in_a_notebook(served: str, tuned: str) -> None:
+    with Client(served) as client:
+        result = client.schedule(PROBLEM)
+    card = result._repr_html_()
+    for part in (PROBLEM, f"{result.best.gflops:.1f} GFLOP/s", "script", "<svg", "micro-kernel"):
+        assert part in card
+    hostile = read(Result, {**result.document, "target": "<script>alert(1)</script>"})
+    assert "<script" not in hostile._repr_html_()
+    newer = {**result.document["best"], "steps": [{"step": "of a newer version"}]}
+    assert "<svg" not in read(Result, {**result.document, "best": newer})._repr_html_()
 
 
 def test_plots_of_nothing_say_so(tmp_path: Path) -> None:

@@ -150,6 +150,12 @@ class Result(Reply):
     match: Match | None = None
     created: datetime | None = None
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from service.plots.card import result_card
+
+        return result_card(self.document)
+
 
 @dataclass(frozen=True)
 class Job(Reply):

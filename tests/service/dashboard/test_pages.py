@@ -3,6 +3,9 @@
 import gzip
 import html
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -200,6 +203,27 @@ def test_the_bundle_is_made_once_and_small(client: TestClient) -> None:
     first = client.get(f"/assets/{assets.version()}/vega.js")
     assert first.status_code == 200 and "vegaEmbed" in first.text
     assert len(gzip.compress(first.content)) < 1_500_000 and len(assets.bundle()) < 400_000
+
+
+def test_many_browsers_at_once_cost_one_child(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[int] = []
+
+    def make() -> bytes:
+        made.append(1)
+        time.sleep(0.1)
+        return b"export {};"
+
+    assets._bundle.cache_clear()
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(assets, "_made", make)
+    with ThreadPoolExecutor(8) as pool:
+        found = {*pool.map(lambda _: assets.bundle(), range(8))}
+    assert len(made) == len(found) == 1
+    assets._bundle.cache_clear()
+    assert assets.bundle() in found and len(made) == 1  # another process finds the file
+    assets._bundle.cache_clear()
 
 
 def test_plots_are_specifications_of_what_is_stored(
