@@ -79,6 +79,11 @@ def status_and_text(error: Exception) -> tuple[HTTPStatus, str]:
     return HTTPStatus.UNPROCESSABLE_ENTITY, str(error)
 
 
+def field_of(error: Exception) -> str:
+    """The field of a request that a refused value stood in."""
+    return str(getattr(error, "field", None) or _FIELD.get(type(error), "problem"))
+
+
 def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI entry of a route that can answer with these errors."""
     return {
@@ -157,8 +162,7 @@ async def _unfinished(request: Request, error: Exception) -> JSONResponse:
 
 async def _bad_value(request: Request, error: Exception) -> JSONResponse:
     """A value that the domain refused; its error names the field."""
-    field = getattr(error, "field", None) or _FIELD[type(error)]
-    return _unprocessable(request, [FieldError(field=field, message=str(error))])
+    return _unprocessable(request, [FieldError(field=field_of(error), message=str(error))])
 
 
 async def _invalid_request(request: Request, error: Exception) -> JSONResponse:

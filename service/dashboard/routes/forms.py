@@ -16,6 +16,7 @@ from search.errors import SearchError
 from service.api.access import caller_of, request_id_of
 from service.api.access.cookie import TOKEN_COOKIE
 from service.api.lanes import in_lane
+from service.api.problem_details import field_of
 from service.api.requests import JobRequest
 from service.api.routes.jobs import JobId, Sender, submit
 from service.api.services import ServicesDep
@@ -72,8 +73,7 @@ async def send_form(
     try:
         job_id, _ = await services.lanes.writes.run(partial(submit, services, body, sender))
     except (KernelsError, SearchError) as error:
-        field = getattr(error, "field", None) or "problem"
-        field = "target" if "target" in type(error).__name__.lower() else field
+        field = field_of(error)
         wrong = {field if field in given else "problem": str(error)}
         return _form(request, given, wrong, HTTPStatus.UNPROCESSABLE_ENTITY)
     place = f"/problems/{parse_problem(problem).key}" if job_id is None else f"/jobs/{job_id}"
