@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from typing import Any, Literal
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
 from kernels.schedule import Schedule
 from search.records import TrialState
 from service.api.documents import job_json, moment
 from service.db import models
-from service.db.base import is_sound
+from service.db.base import Garbled, is_sound
 from service.errors import NotFoundError
 from service.host.process_identity import Owner
 from service.jobs import queue, registry
@@ -65,6 +66,8 @@ def standings(session: Session, present: str) -> list[Standing]:
     )
     found: dict[tuple[str, str, str], Standing] = {}
     for row in session.execute(query):
+        if _is_garbled(row):  # the page of its problem says how
+            continue
         one = _standing(row, present)
         place = (one.key, one.target, one.cache)
         if place not in found or (found[place].is_stale and not one.is_stale):
@@ -81,7 +84,11 @@ _COLUMNS = (
 
 
 def _standing(row: Any, present: str) -> Standing:
-    peers = {name: peer["gflops"] for name, peer in (row.peers or {}).items() if "gflops" in peer}
+    peers = {
+        name: peer["gflops"]
+        for name, peer in (row.peers or {}).items()
+        if isinstance(peer, dict) and isinstance(peer.get("gflops"), int | float)
+    }
     peer = max(peers, key=lambda name: peers[name], default=None)
     return Standing(
         id=row.id,
@@ -186,6 +193,7 @@ def history_rows(rows: Sequence[models.Schedule]) -> list[Json]:
     ]
 
 
+_NUMBERS = ("number", "gflops", "low", "high", "time_us", "pace", "peak_gflops")
 _TRIAL_ORDERS: dict[str, tuple[Any, ...]] = {
     "number": (),
     "speed": (models.Trial.gflops.desc().nulls_last(),),
@@ -244,4 +252,17 @@ def _told(session: Session, query: Select[Any]) -> list[Json]:
     return [
         {**row._mapping, "interval": None if row.low is None else [row.low, row.high]}
         for row in session.execute(query)
+        if not _is_garbled(row)
     ]
+
+
+def _is_garbled(row: Row[Any]) -> bool:
+    """Whether the database has given a value that its column cannot have."""
+    return any(
+        isinstance(value, Garbled) or (name in _NUMBERS and not _is_number(value))
+        for name, value in row._mapping.items()
+    )
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and isfinite(value))

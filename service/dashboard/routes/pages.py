@@ -143,7 +143,7 @@ def problem(
         result = result_json(session, chosen, services.toolchain, target=chosen.target)
         script = scripts.proven_script(session, chosen)
         machine = session.get(models.Machine, chosen.machine_id)
-        caches = dict(machine.caches) if machine is not None else {}
+        caches = dict(machine.caches) if machine is not None and is_sound(machine) else {}
         host = "" if machine is None else machine.host
         links = [_link(row, services) for row in rows]
     return page(

@@ -254,6 +254,38 @@ def test_a_row_that_is_not_what_was_stored_is_refused(
     assert page.status_code == 500 and "1000000000" not in page.text
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE schedules SET peers = 'no JSON'",
+        'UPDATE schedules SET peers = \'{"openblas": {"gflops": "fast"}, "iree": 3}\'',
+        "UPDATE schedules SET gflops = 'fast'",
+        "UPDATE schedules SET peak_gflops = 0",
+        "UPDATE schedules SET created_at = 'yesterday'",
+        "UPDATE schedules SET steps = '[]'",
+        "UPDATE trials SET gflops = 'fast', params = 'none' WHERE number = 0",
+        "UPDATE trials SET low = 1e999 WHERE number = 0",
+        "UPDATE jobs SET created_at = 'yesterday'",
+        "UPDATE machines SET caches = 'none'",
+        "UPDATE problems SET canonical = 'nonsense'",
+    ],
+)
+def test_a_damaged_row_costs_no_more_than_itself(
+    client: TestClient, tuned: int, schedule_id: int, sessions: Sessions, damage: str
+) -> None:
+    with writing(sessions) as session:
+        session.connection().exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+        session.connection().exec_driver_sql(damage)
+    faults = "the service failed"
+    for path in ("/", "/jobs", f"/plots/jobs/{tuned}/convergence", f"/plots/jobs/{tuned}/parallel"):
+        answer = client.get(path)
+        assert faults not in answer.text, path
+        assert answer.status_code == 200 or "jobs SET" in damage, path
+    for path in (f"/jobs/{tuned}", f"/problems/{KEY}", f"/compare?left={schedule_id}&right=1",
+                 f"/plots/schedules/{schedule_id}/roofline"):  # fmt: skip
+        assert faults not in client.get(path).text, path
+
+
 @pytest.fixture
 def guarded(url: str, machine: object, sessions: Sessions, tuned: int) -> tuple[TestClient, str]:
     """A service that asks for tokens, and one of scope read."""
