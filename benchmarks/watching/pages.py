@@ -1,6 +1,6 @@
 """How long pages of the dashboard take over a large store, and how large they are.
 
-    python -m benchmarks.serving.dashboard [--problems 2000] [--trials 100000] [--rounds 20]
+    python -m benchmarks.watching.pages [--problems 2000] [--trials 100000] [--rounds 20]
 
 Both databases are filled with the same rows by plain inserts; one job has a tenth of all trials.
 A service in a process of its own is asked over a socket, by one client, in turns. The columns are

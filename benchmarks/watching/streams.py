@@ -1,6 +1,6 @@
 """Whether open dashboards disturb what is being timed, and what they cost the service.
 
-    python -m benchmarks.serving.watched [--dashboards 200] [--rounds 60] [--problem PROBLEM]
+    python -m benchmarks.watching.streams [--dashboards 200] [--rounds 60] [--problem PROBLEM]
 
 The same schedules are timed by one process, in turns with and without a service on the other
 processors that so many dashboards look at: half of them hold the stream of the overview, half that
@@ -54,7 +54,7 @@ class Dashboards:
         store_of(self._url, SCHEDULES)
         self._service = ServiceProcess(self._url).__enter__()
         child = child_command(
-            "benchmarks.serving.watched", f"--look={self._service.url}", f"--dashboards={many}",
+            "benchmarks.watching.streams", f"--look={self._service.url}", f"--dashboards={many}",
             f"--store={self._url}", f"--events={self._events}",
         )  # fmt: skip
         self._clients = subprocess.Popen(child, env=child_environment())
