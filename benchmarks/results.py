@@ -47,12 +47,12 @@ def stamps() -> dict[str, Stamp]:
 
 
 def state(table: Table, known: dict[str, Stamp]) -> str:
-    """`present`, `of an earlier version`, or `missing`."""
+    """`present`, `stale` (of another generator), or `missing`."""
     if any(not (RESULTS / name).exists() for name in table.files):
         return "missing"
     stamp = known.get(table.name)
     is_present = stamp is not None and stamp.generator == generator_hash()
-    return "present" if is_present else "of an earlier version"
+    return "present" if is_present else "stale"
 
 
 def measure(table: Table) -> bool:

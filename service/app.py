@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy import Engine
 
 from kernels.system.toolchain import identity
-from service.api import openapi, problem_details
+from service.api import problem_details
 from service.api.access.gate import Gate, Rules
 from service.api.access.stored import token_book
 from service.api.answer_cache import AnswerCache
@@ -21,6 +21,7 @@ from service.api.events.reading import NewsReader
 from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
 from service.api.middleware import BodyLimit, HeadAsGet
+from service.api.openapi import DescribedApp
 from service.api.routes import events, jobs, lookup, schedules, status, tokens, trials
 from service.api.routes import metrics as metrics_route
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
@@ -113,7 +114,7 @@ def create_app(
             if tracing is not None:
                 await run_in_threadpool(tracing.stop)
 
-    app = FastAPI(
+    app = DescribedApp(
         title="Tilewise",
         summary="Tiling and packing schedules, tuned and proven on real MLIR",
         lifespan=lifespan,
@@ -131,7 +132,6 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     for seen in (pages, code, forms, plots, live_route, files):
         app.include_router(seen.router)
     problem_details.install(app)
-    openapi.install(app)
     app.add_middleware(
         BodyLimit, most_bytes=settings.body_bytes, most_seconds=settings.body_seconds
     )

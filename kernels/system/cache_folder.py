@@ -37,3 +37,15 @@ def cache_dir() -> Path:
     except (OSError, RuntimeError):  # a user may have no home
         return Path(tempfile.gettempdir()) / "tilewise"
     return folder
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put a file there, whole or not at all; whoever reads meanwhile sees what was there before.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    Path(name).replace(path)

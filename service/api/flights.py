@@ -113,22 +113,17 @@ async def in_daemon(work: Callable[[], Result], name: str) -> Result:
     loop = asyncio.get_running_loop()
     made: asyncio.Future[Result] = loop.create_future()
 
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if made.done():  # nobody waits any more
-            return
-        if error is not None:
-            made.set_exception(error)
-        else:
-            made.set_result(result)  # type: ignore[arg-type]
+    def settle(tell: Callable[[], None]) -> None:
+        if not made.done():  # else nobody waits any more
+            tell()
 
     def run() -> None:
-        outcome: tuple[Result | None, BaseException | None]
         try:
-            outcome = work(), None
+            tell = partial(made.set_result, work())
         except BaseException as error:
-            outcome = None, error
+            tell = partial(made.set_exception, error)
         if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, *outcome)
+            loop.call_soon_threadsafe(settle, tell)
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return await made

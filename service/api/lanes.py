@@ -72,7 +72,7 @@ def in_lane(
             return await chosen.run(partial(route, *args, **kwargs))
 
         run.__name__, run.__doc__ = route.__name__, route.__doc__
-        run.__signature__ = inspect.signature(route)  # type: ignore[attr-defined]
+        vars(run)["__signature__"] = inspect.signature(route)
         return run
 
     return decorate

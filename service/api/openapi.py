@@ -33,16 +33,14 @@ RETRY_AFTER = {
 Json = dict[str, Any]
 
 
-def install(app: FastAPI) -> None:
-    """Make `app` describe the answers that it gives."""
-    describe = app.openapi
+class DescribedApp(FastAPI):
+    """An application that describes the answers that it gives."""
 
-    def described() -> Json:
-        if app.openapi_schema is None:
-            app.openapi_schema = corrected(describe())
-        return app.openapi_schema
-
-    app.openapi = described  # type: ignore[method-assign]
+    def openapi(self) -> Json:
+        """The framework's document, corrected once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = corrected(super().openapi())
+        return self.openapi_schema
 
 
 def corrected(document: Json) -> Json:

@@ -3,9 +3,6 @@
 import gzip
 import hashlib
 import json
-import os
-import subprocess
-import tempfile
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError
@@ -15,15 +12,14 @@ from pathlib import Path
 from threading import Lock
 
 from kernels.errors import CacheError
-from kernels.system.cache_folder import require_cache_dir
-from kernels.system.children import child_command, child_environment
-from service.errors import DrawingError, NotFoundError
+from kernels.system.cache_folder import require_cache_dir, write_whole
+from service.errors import NotFoundError
 from service.plots.style import COLOURS, VEGA_LITE, config
+from service.results.child import answer_of
 
 FOLDER = "service.dashboard"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 THEMES, BUNDLE = "themes.js", "vega.js"
-BUNDLE_LIMIT_S = 60.0
 
 
 @cache
@@ -65,7 +61,7 @@ def bundle() -> bytes:
     """What draws plots, compressed: kept in the cache folder, made in a second by a child process.
 
     Raises:
-        DrawingError: it cannot be made.
+        ConflictError: it cannot be made.
     """
     with _making:  # browsers ask at once, and one child is enough
         return _bundle()
@@ -83,26 +79,12 @@ def _bundle() -> bytes:
     data = gzip.compress(_made(), mtime=0)
     if path is not None:
         with suppress(OSError):  # without the file it is made again by the next process
-            _write(path, data)
+            write_whole(path, data)
     return data
 
 
 def _made() -> bytes:
-    try:
-        done = subprocess.run(
-            child_command("service.plots.drawing"),
-            env=child_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=BUNDLE_LIMIT_S,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise DrawingError(f"what draws plots cannot be made: {last}") from error
-    except subprocess.TimeoutExpired as error:
-        raise DrawingError(f"making what draws plots took over {BUNDLE_LIMIT_S:.0f} s") from error
-    return done.stdout
+    return answer_of("service.plots.drawing", "what draws plots").encode()
 
 
 def _kept() -> Path | None:
@@ -112,13 +94,6 @@ def _kept() -> Path | None:
     except (CacheError, OSError):
         return None
     return folder / f"vega-{_renderer()}-{VEGA_LITE}.js.gz"
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    Path(name).replace(path)
 
 
 def _renderer() -> str:

@@ -11,7 +11,7 @@ from fastapi.sse import format_sse_event
 from service.api.events.encoding import HEARTBEAT, RETRY
 from service.api.lanes import Lane
 from service.dashboard import stored
-from service.dashboard.rendering import share, speed
+from service.dashboard.rendering import speed
 from service.db.checked import reading
 from service.db.session import Sessions
 from service.errors import BusyError, ServiceError
@@ -117,14 +117,14 @@ def reader(lane: Lane, sessions: Sessions) -> Read:
     def event() -> bytes:
         with reading(sessions) as session:
             found = stored.live(session)
-        rows = [_job_row(job) for job in found["jobs"]]
+        rows = [job_row(job) for job in found["jobs"]]
         data = json.dumps({"jobs": rows, "machines": found["machines"]})
         return format_sse_event(event="overview", data_str=data)
 
     return partial(lane.run, event)
 
 
-def _job_row(job: stored.Json) -> stored.Json:
+def job_row(job: stored.Json) -> stored.Json:
     """A job as a row of text, as the template has it too."""
     phase, best, trials = job["phase"], job["best"], job["trials"]
     ended = trials["timed"] + trials["pruned"] + trials["failed"]
@@ -135,9 +135,7 @@ def _job_row(job: stored.Json) -> stored.Json:
         "state": job["state"],
         "phase": phase_text(phase),
         "trials": f"{ended}/{trials['asked']}",
-        "done": ended / max(1, trials["asked"]),
         "best": speed(best["gflops"]) if best else "",
-        "share": share(best["peak_fraction"]) if best else "",
     }
 
 

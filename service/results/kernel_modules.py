@@ -7,19 +7,14 @@ the file that keeps it.
 
 import hashlib
 import json
-import os
-import subprocess
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kernels.errors import CacheError
-from kernels.system.cache_folder import require_cache_dir
-from kernels.system.children import child_command, child_environment
-from service.errors import ConflictError
+from kernels.system.cache_folder import require_cache_dir, write_whole
+from service.results.child import answer_of
 
-PRINT_LIMIT_S = 60
 MOST_KEPT = 1000  # modules, of about 50 kB
 _PARTS = ("problem", "target", "toolchain", "best")
 
@@ -55,39 +50,8 @@ def kernel_module(tag: str, source: str) -> str:
     return text
 
 
-def inner_loop_text(source: str) -> str:
-    """The inner loop of `kernel_source`'s kernel as machine code, with counts and their bound.
-
-    It takes a second, and is called in a flight of `Services.kernels`.
-
-    Raises:
-        ConflictError: this machine or this toolchain cannot compile it.
-    """
-    return _answer("kernels.native.assembly", "the inner loop", source)
-
-
 def _print(source: str) -> str:
-    return _answer("kernels.native.export", "the kernel", source)
-
-
-def _answer(module: str, what: str, source: str) -> str:
-    """What a child prints of a source."""
-    try:
-        done = subprocess.run(
-            child_command(module),
-            env=child_environment(),
-            input=source,
-            capture_output=True,
-            text=True,
-            timeout=PRINT_LIMIT_S,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.strip().rpartition("\n")[2]
-        raise ConflictError(f"{what} cannot be printed here: {last}") from error
-    except subprocess.TimeoutExpired as error:
-        raise ConflictError(f"printing {what} took over {PRINT_LIMIT_S} s") from error
-    return done.stdout
+    return answer_of("kernels.native.export", "the kernel", source)
 
 
 def _folder() -> Path:
@@ -115,10 +79,7 @@ def kept_module(tag: str) -> str | None:
 
 def _write(path: Path, text: str) -> None:
     """Keep a module, whole or not at all; the oldest beyond `MOST_KEPT` go."""
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(f"{_digest(text)}\n{text}")
-    Path(name).replace(path)
+    write_whole(path, f"{_digest(text)}\n{text}".encode())
     kept = sorted(path.parent.iterdir(), key=lambda path: path.stat().st_mtime)
     for old in kept[:-MOST_KEPT]:
         old.unlink(missing_ok=True)

@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from types import GenericAlias
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -58,4 +59,4 @@ def _tell(row: Base | tuple[Base, ...], why: str) -> None:
 
 @cache
 def _list_of(view: type[BaseModel]) -> TypeAdapter[list[Any]]:
-    return TypeAdapter(list[view])  # type: ignore[valid-type]
+    return TypeAdapter(cast("type[list[Any]]", GenericAlias(list, (view,))))

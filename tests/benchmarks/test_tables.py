@@ -105,7 +105,7 @@ def test_what_is_of_the_present_version_is_not_measured_again(
     assert "0 of 1 tables" in capsys.readouterr().out
     assert run(monkeypatch, elsewhere, [table], "--again") == 0 and "a table" in kept.read_text()
     monkeypatch.setattr(results, "generator_hash", lambda: "another")
-    assert results.state(table, results.stamps()) == "of an earlier version"
+    assert results.state(table, results.stamps()) == "stale"
 
 
 def test_a_table_that_fails_keeps_its_old_result_and_the_others_go_on(

@@ -9,19 +9,14 @@ from fastapi import APIRouter, Path, Request, Response
 from markupsafe import Markup
 
 from service.api.documents import result_json
+from service.api.routes.jobs import LARGEST_ID
 from service.api.services import Services, ServicesDep
 from service.dashboard import highlight, stored
 from service.dashboard.rendering import PageRoute, page
 from service.errors import UnfinishedError
-from service.results.kernel_modules import (
-    inner_loop_text,
-    kept_module,
-    kernel_module,
-    kernel_source,
-    kernel_tag,
-)
+from service.results.inner_loop import inner_loop_text
+from service.results.kernel_modules import kept_module, kernel_module, kernel_source, kernel_tag
 
-LARGEST_ID = 2**31 - 1
 AGAIN_S = 2
 
 router = APIRouter(prefix="/schedules", include_in_schema=False, route_class=PageRoute)

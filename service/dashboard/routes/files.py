@@ -6,7 +6,7 @@ from service.api.lanes import in_lane
 from service.api.services import ServicesDep
 from service.dashboard import assets
 from service.dashboard.rendering import POLICY
-from service.errors import DrawingError, NotFoundError
+from service.errors import NotFoundError
 
 FOREVER = {
     "Cache-Control": "public, max-age=31536000, immutable",
@@ -24,9 +24,6 @@ def get_asset(version: str, name: str, services: ServicesDep) -> Response:
     if version != assets.version():
         raise NotFoundError("the dashboard has changed; load the page again")
     if name == assets.BUNDLE:
-        try:
-            return Response(assets.bundle(), media_type="text/javascript", headers=FOREVER)
-        except DrawingError as error:
-            raise NotFoundError(str(error)) from error
+        return Response(assets.bundle(), media_type="text/javascript", headers=FOREVER)
     kind, data = assets.asset(name)
     return Response(data, media_type=kind, headers=FOREVER)

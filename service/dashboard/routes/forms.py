@@ -30,7 +30,7 @@ SEE_OTHER = HTTPStatus.SEE_OTHER.value
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 Text = Annotated[str, Form(max_length=LONGEST)]
-Next = Annotated[str, Query(max_length=LONGEST)]
+Next = Annotated[str, Query(alias="next", max_length=LONGEST)]
 
 
 @router.get("/submit")
@@ -111,9 +111,9 @@ def cancel(job_id: JobId, request: Request, services: ServicesDep) -> Response:
 
 
 @router.get("/sign-in")
-async def show_sign_in(request: Request, next: Next = "/") -> Response:  # noqa: A002
+async def show_sign_in(request: Request, place: Next = "/") -> Response:
     """The form for a token."""
-    return page(request, "sign_in.html", next=_local(next), wrong="")
+    return page(request, "sign_in.html", place=_local(place), wrong="")
 
 
 @router.post("/sign-in")
@@ -121,16 +121,16 @@ async def sign_in(
     request: Request,
     services: ServicesDep,
     token: Annotated[str, Form(max_length=LONGEST_TOKEN)] = "",
-    next: Annotated[str, Form(max_length=LONGEST)] = "/",  # noqa: A002
+    place: Annotated[str, Form(alias="next", max_length=LONGEST)] = "/",
 ) -> Response:
     """Keep a token in a cookie that no script reads, and that no other site's page sends."""
     caller = await services.tokens.caller(token.strip()) if token.strip().isascii() else None
     if caller is None:
         wrong = "the token is unknown, expired or revoked"
         return page(
-            request, "sign_in.html", HTTPStatus.UNAUTHORIZED, next=_local(next), wrong=wrong
+            request, "sign_in.html", HTTPStatus.UNAUTHORIZED, place=_local(place), wrong=wrong
         )
-    answer = RedirectResponse(_local(next), SEE_OTHER)
+    answer = RedirectResponse(_local(place), SEE_OTHER)
     answer.set_cookie(
         TOKEN_COOKIE,
         token.strip(),

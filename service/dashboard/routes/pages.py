@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 from search.records import TrialState
 from service.api.documents import job_json, result_json, results_json
 from service.api.lanes import in_lane
-from service.api.routes.jobs import JobId
+from service.api.routes.jobs import LARGEST_ID, JobId
 from service.api.schemas import ProblemKey
 from service.api.services import Services, ServicesDep
-from service.dashboard import highlight, stored
+from service.dashboard import highlight, live, stored
 from service.dashboard.calls import calls_of
 from service.dashboard.rendering import PageRoute, page
 from service.dashboard.stored import Order, Standing, TrialOrder, TrialsAsked
@@ -24,11 +24,10 @@ from service.results import integrity, scripts
 
 MOST_PAGES = 10_000
 LONGEST_FILTER = 200
-LARGEST_ID = 2**31 - 1
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-PageNumber = Annotated[int, Query(ge=1, le=MOST_PAGES)]
+PageNumber = Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)]
 Filter = Annotated[str, Query(max_length=LONGEST_FILTER)]
 ScheduleId = Annotated[int, Query(ge=1, le=LARGEST_ID)]
 
@@ -40,15 +39,17 @@ def overview(
     services: ServicesDep,
     order: Order = "created",
     contains: Filter = "",
-    number: Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)] = 1,
+    number: PageNumber = 1,
 ) -> Response:
     """What runs, the machines, and every problem with how far it is from its limits."""
     with services.reading() as session:
         rows = stored.ordered(stored.standings(session, services.toolchain), order, contains)
         start = (number - 1) * stored.PAGE
         shown = rows[start : start + stored.PAGE]
+        found = stored.live(session)
         values = {
-            **stored.live(session),
+            "jobs": [live.job_row(job) for job in found["jobs"]],
+            "machines": found["machines"],
             "rows": _whole(session, shown),
             "total": len(rows),
             "order": order,
@@ -97,7 +98,7 @@ def job(
     services: ServicesDep,
     order: TrialOrder = "number",
     state: TrialState | Literal[""] = "",
-    number: Annotated[int, Query(alias="page", ge=1, le=MOST_PAGES)] = 1,
+    number: PageNumber = 1,
 ) -> Response:
     """A search: how it goes, which parameters matter, and its trials."""
     with services.reading() as session:

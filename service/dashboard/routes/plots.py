@@ -5,6 +5,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
+from kernels.problem import parse_problem
 from service.api.documents import result_json
 from service.api.lanes import in_lane
 from service.api.routes.jobs import LARGEST_ID, JobId
@@ -90,8 +91,6 @@ def _row(session: Session, number: int) -> models.Schedule:
 
 
 def _limits(row: models.Schedule) -> roofline.Limits:
-    from kernels.problem import parse_problem
-
     dtype = parse_problem(row.problem.canonical).element.name
     return roofline.Limits({dtype: row.peak_gflops}, None)
 

@@ -1,0 +1,37 @@
+"""What a child process prints, for what the service must not carry in its own memory."""
+
+import subprocess
+
+from kernels.system.children import child_command, child_environment
+from service.errors import ConflictError
+
+LIMIT_S = 60
+
+
+def answer_of(module: str, what: str, given: str = "") -> str:
+    """What `python -m` a module prints when it is given a text on stdin.
+
+    Args:
+        module: that is run.
+        what: it prints, for messages: `the kernel`.
+        given: the text.
+
+    Raises:
+        ConflictError: it refused, in its last line on stderr, or took too long.
+    """
+    try:
+        done = subprocess.run(
+            child_command(module),
+            env=child_environment(),
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().rpartition("\n")[2]
+        raise ConflictError(f"{what} cannot be printed here: {last}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ConflictError(f"printing {what} took over {LIMIT_S} s") from error
+    return done.stdout

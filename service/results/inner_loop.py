@@ -1,0 +1,40 @@
+"""The inner loop of a stored result as machine code, printed by a child process.
+
+`python -m service.results.inner_loop` is the child. It stands here and not beside what it calls,
+since every file of code generation is part of the generator's hash, and would make results stale.
+"""
+
+import json
+import sys
+
+from kernels.errors import KernelsError
+from service.results.child import answer_of
+
+
+def inner_loop_text(source: str) -> str:
+    """The inner loop of a kernel with its counts and the bound that they imply; takes a second.
+
+    It is called in a flight of `Services.kernels`.
+
+    Args:
+        source: what `kernel_modules.kernel_source` gives.
+
+    Raises:
+        ConflictError: this machine or this toolchain cannot compile it.
+    """
+    return answer_of("service.results.inner_loop", "the inner loop", source)
+
+
+def main() -> None:
+    """Answer the result on stdin with its inner loop on stdout; a refusal is a line on stderr."""
+    from kernels.native.assembly.inner_loop import inspect_result, render
+
+    try:
+        text = render(inspect_result(json.load(sys.stdin)))
+    except KernelsError as error:
+        sys.exit(" ".join(str(error).split()))
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
