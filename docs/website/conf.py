@@ -17,6 +17,7 @@ myst_links_external_new_tab = False
 default_role = "literal"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 
 # Indented blocks are sessions: a prompt, then what was printed.

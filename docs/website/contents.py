@@ -62,8 +62,7 @@ def sections(text: str) -> list[tuple[str, str]]:
     ]
     ends = [line for _, line in begins[1:]] + [len(lines)]
     return [
-        (title, "".join(lines[begin:end]))
-        for (title, begin), end in zip(begins, ends, strict=True)
+        (title, "".join(lines[begin:end])) for (title, begin), end in zip(begins, ends, strict=True)
     ]
 
 

@@ -14,6 +14,7 @@ RENAMED = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "docs/README.md": "index.md",
+    "docs/search.md": "searches.md",  # Sphinx has a page of its own at search.html
     "kernels/schedule/steps": "reference/steps.md",
 }
 SHOWN_AS_TEXT = frozenset({

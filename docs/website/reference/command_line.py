@@ -36,26 +36,27 @@ def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 
 def _command(parser: argparse.ArgumentParser) -> str:
-    rows = [_argument(one) for one in parser._actions if one.dest != "help"]
-    about = table(["argument", "does", "default"], rows)
+    """Positional arguments first, then options, `--json` last."""
+    told = [one for one in parser._actions if one.dest != "help"]
+    told.sort(key=lambda one: (bool(one.option_strings), one.dest == "json"))
+    about = table(["argument", "does", "default"], map(_argument, told))
     return f"## {parser.prog}\n\n{parser.description or ''}\n\n{about}"
 
 
 def _argument(action: argparse.Action) -> list[str]:
-    value = action.metavar or "|".join(map(str, action.choices or [])) or action.dest.upper()
-    takes_value = action.nargs != 0
-    named = [f"{name} {value}" if takes_value else name for name in action.option_strings]
-    shown = ", ".join(map(code, named or [value]))
-    return [shown, one_line(_help(action)), _default(action)]
+    value = _value(action)
+    named = [name if action.nargs == 0 else f"{name} {value}" for name in action.option_strings]
+    does, _, default = _help(action).partition("default: ")
+    return [", ".join(map(code, named or [value])), does.rstrip("; "), default]
+
+
+def _value(action: argparse.Action) -> str:
+    metavar = action.metavar if isinstance(action.metavar, str) else None
+    return metavar or "|".join(map(str, action.choices or [])) or action.dest.upper()
 
 
 def _help(action: argparse.Action) -> str:
+    """What `--help` says; it names each default where there is one."""
     choices = ", ".join(map(str, action.choices or []))
     told = (action.help or "") % {**vars(action), "choices": choices}
-    return f"{told}; one of {choices}" if choices and action.metavar else told
-
-
-def _default(action: argparse.Action) -> str:
-    told = "default:" in (action.help or "")
-    is_plain = isinstance(action.default, str | int | float) and action.default is not False
-    return code(action.default) if is_plain and not told else ""
+    return one_line(f"one of {choices}; {told}" if choices and action.metavar else told)

@@ -60,7 +60,9 @@ def _call(method: str, path: str, call: Schema) -> str:
 
 def _parameter(parameter: Schema) -> list[str]:
     schema = object_of(parameter.get("schema"))
-    told = about({"description": parameter.get("description", ""), "default": schema.get("default")})
+    told = about(
+        {"description": parameter.get("description", ""), "default": schema.get("default")}
+    )
     needed = "needed" if parameter.get("required") else ""
     return [
         code(parameter["name"]), str(parameter["in"]), type_words(schema),

@@ -1,6 +1,7 @@
 """The keys of problem strings, from the operations and the element types."""
 
 import inspect
+import json
 from dataclasses import MISSING, Field, fields
 
 from docs.website.reference.markdown import code, one_line, table
@@ -22,30 +23,27 @@ string.
 def page() -> str:
     """One heading for each operation, and one for element types."""
     example = parse_problem(EXAMPLE)
-    shown = [
-        f"| as typed | `{EXAMPLE}` |",
-        "|---|---|",
-        f"| canonical | `{example.canonical}` |",
-        f"| JSON | `{example.to_json()}` |".replace("'", '"').replace("True", "true"),
-        f"| key | `{example.key}` |",
-    ]
-    return "\n".join([
-        INTRODUCTION, *shown, "", *map(_operation, OPERATIONS), _element_types()
-    ])  # fmt: skip
+    forms = {
+        "as typed": EXAMPLE,
+        "canonical": example.canonical,
+        "JSON": json.dumps(example.to_json()),
+        "key": example.key,
+    }
+    shown = table(["form", "of one problem"], [[name, code(text)] for name, text in forms.items()])
+    return "\n".join([INTRODUCTION, shown, *map(_operation, OPERATIONS), _element_types()])
 
 
 def _operation(operation: type[Problem]) -> str:
     first, _, rest = inspect.cleandoc(operation.__doc__ or "").partition("\n\n")
-    keys = table(["key", "values", "default"], map(_key(operation), fields(operation)))
+    rows = [_key(operation, field) for field in fields(operation)]
+    keys = table(["key", "values", "default"], rows)
     return f"## {operation.op}\n\n{one_line(first)}\n\n{rest}\n\n{keys}"
 
 
-def _key(operation: type[Problem]):
-    def row(field: Field[object]) -> list[str]:
-        default = "needed" if field.default is MISSING else code(field.default)
-        return [code(field.name), _values(operation, field), default]
-
-    return row
+def _key(operation: type[Problem], field: Field[object]) -> list[str]:
+    default = "needed" if field.default is MISSING else code(field.default)
+    told = "absent" if field.default is False else default
+    return [code(field.name), _values(operation, field), told]
 
 
 def _values(operation: type[Problem], field: Field[object]) -> str:
@@ -58,7 +56,12 @@ def _values(operation: type[Problem], field: Field[object]) -> str:
 
 def _element_types() -> str:
     rows = [
-        [code(one.name), str(one.bytes), code(one.accumulator), "rounds" if one.is_float else "wraps"]
+        [
+            code(one.name),
+            str(one.bytes),
+            code(one.accumulator),
+            "rounds" if one.is_float else "wraps",
+        ]
         for one in DTYPES.values()
     ]
     return "## Element types\n\n" + table(

@@ -1,6 +1,7 @@
 """The Python API of `tilewise`: directives by which Sphinx renders docstrings."""
 
 import inspect
+import sys
 
 import tilewise
 import tilewise.client
@@ -9,31 +10,26 @@ INTRODUCTION = """\
 `tilewise` needs httpx and rich alone. A client asks a service; [the service](../service.md) shows
 one at work.
 """
-OPTIONS = ":members:\n:show-inheritance:"
 
 
 def page() -> str:
     """Clients, errors, and what the clients give."""
-    top = [name for name in tilewise.__all__]
-    given = [name for name in tilewise.client.__all__ if name not in top]
-    errors = [name for name in top if _is_error(getattr(tilewise, name))]
+    top = sorted(tilewise.__all__, reverse=True)
+    errors = [name for name in top if issubclass(getattr(tilewise, name), Exception)]
     clients = [name for name in top if name not in errors]
+    given = [name for name in tilewise.client.__all__ if name not in top]
     return "\n".join([
         INTRODUCTION,
-        "## Clients\n", *(_object("tilewise", name) for name in sorted(clients, reverse=True)),
-        "## Errors\n", *(_object("tilewise", name) for name in errors),
+        "## Clients\n", *(_directive("tilewise", name) for name in clients),
+        "## Errors\n", *(_directive("tilewise", name, "show-inheritance") for name in errors),
         "## Results and events\n",
         "`tilewise.client` gives these. All are frozen.\n",
-        *(_object("tilewise.client", name) for name in given),
+        *(_directive("tilewise.client", name) for name in given),
     ])  # fmt: skip
 
 
-def _is_error(found: object) -> bool:
-    return inspect.isclass(found) and issubclass(found, Exception)
-
-
-def _object(module: str, name: str) -> str:
-    kind = "autoclass" if inspect.isclass(getattr(__import__(module, fromlist=[name]), name)) else "autodata"
-    body = [f".. {kind}:: {module}.{name}", *(f"   {line}" for line in OPTIONS.splitlines())]
-    lines = body if kind == "autoclass" else body[:1]
-    return "\n".join([f"### {name}\n", "```{eval-rst}", *lines, "```\n"])
+def _directive(module: str, name: str, *options: str) -> str:
+    is_class = inspect.isclass(getattr(sys.modules[module], name))
+    kind = f".. {'autoclass' if is_class else 'autodata'}:: {module}.{name}"
+    told = [f"   :{option}:" for option in ("members", *options)] if is_class else []
+    return "\n".join([f"### {name}\n", "```{eval-rst}", kind, *told, "```\n"])

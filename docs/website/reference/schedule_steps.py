@@ -5,7 +5,6 @@ from dataclasses import MISSING, Field, fields
 from typing import get_args
 
 from docs.website.reference.markdown import code, one_line, table
-from kernels.schedule import steps
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
@@ -41,5 +40,5 @@ def _paragraph(text: str) -> str:
 def _field(field: Field[object]) -> list[str]:
     values = ", ".join(map(code, get_args(field.type)))
     default = "needed" if field.default is MISSING else code(field.default)
-    kinds = {int: "a number of at least 1", str: "a dim of the problem"}
-    return [code(field.name), values or kinds[field.type], default]
+    kind = "a number of at least 1" if field.type is int else "a dim of the problem"
+    return [code(field.name), values or kind, default]
