@@ -1,6 +1,6 @@
 """The feed-forward block of a transformer in numpy: 128 tokens, 768 features, 3072 hidden.
 
-    python model.py
+python model.py
 """
 
 import time
