@@ -44,4 +44,5 @@ def _settings() -> list[list[str]]:
 
 
 def _default(name: str, default: object) -> str:
-    return COMPUTED_DEFAULTS.get(name) or (code(default) if default != "" else "none")
+    shown = str(default).lower() if isinstance(default, bool) else str(default)
+    return COMPUTED_DEFAULTS.get(name) or (code(shown) if shown else "none")

@@ -8,9 +8,9 @@ from docs.website.reference.markdown import code, one_line, table
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 Schema = Mapping[str, Json]
 LIMITS = {
-    "minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above",
-    "minLength": "characters at least", "maxLength": "characters at most",
-    "minItems": "items at least", "maxItems": "items at most", "pattern": "matches",
+    "minimum": "at least {}", "maximum": "at most {}", "exclusiveMinimum": "above {}",
+    "minLength": "at least {} characters", "maxLength": "at most {} characters",
+    "minItems": "at least {} items", "maxItems": "at most {} items", "pattern": "matches {}",
 }  # fmt: skip
 PLAIN = {"integer": "integer", "number": "number", "string": "string", "boolean": "boolean",
          "null": "null", "object": "object", "array": "list"}  # fmt: skip
@@ -55,7 +55,7 @@ def _plain(schema: Schema) -> str:
         kind = f"object of {type_words(values)}"
     if "format" in schema:
         kind = f"{kind} ({schema['format']})"
-    limits = [f"{words} {code(schema[key])}" for key, words in LIMITS.items() if key in schema]
+    limits = [words.format(code(schema[key])) for key, words in LIMITS.items() if key in schema]
     return ", ".join([kind, *limits])
 
 
