@@ -14,7 +14,6 @@ from docs.website.contents import INDEX
 from docs.website.places import place
 from docs.website.reference import GENERATED
 from docs.website.stage import project_pages
-from kernels.schedule.steps.base import Step
 from tests.docs.commands import ROOT
 
 LOADS = {
@@ -137,24 +136,3 @@ def test_the_menu_has_every_page(site: Path) -> None:
     for page in project_pages():
         if "experiments" not in page.parts or page.name == "README.md":
             assert f'href="{place(page).with_suffix(".html")}"' in menu or page == INDEX, page
-
-
-def test_the_reference_has_what_the_code_has(site: Path) -> None:
-    steps = (site / "reference/steps.html").read_text()
-    for step in Step.__subclasses__():
-        assert f"<h2>{step.name}<" in steps
-    environment = (site / "reference/environment.html").read_text()
-    for name in read_from_environment():
-        assert name in environment, f"{name} is read, and the reference does not have it"
-
-
-def read_from_environment() -> set[str]:
-    """Variables that the sources name."""
-    unused = {"TILEWISE_SCHEDULER"}  # a name that is kept for later
-    files = [file for room in ("kernels", "search", "service", "tilewise")
-             for file in (ROOT / room).rglob("*.py")]  # fmt: skip
-    found = {
-        name for file in files for name in re.findall(r"TILEWISE_[A-Z_]*[A-Z]", file.read_text())
-    }
-    assert len(found) > 10
-    return found - unused

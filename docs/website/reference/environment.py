@@ -13,7 +13,7 @@ READ_ELSEWHERE = {
     "TILEWISE_TOKEN": "token that the command line and the Python clients show to a service",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "turns traces on, and says where they go",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "the same, for traces alone",
-    "OTEL_TRACES_EXPORTER": "turns traces on: `otlp` or `console`; `none` turns them off",
+    "OTEL_TRACES_EXPORTER": "turns traces on, over OTLP whatever it says; `none` turns them off",
 }
 COMPUTED_DEFAULTS = {"db": "a SQLite file in the user's data folder"}
 _ATTRIBUTE = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.MULTILINE | re.DOTALL)

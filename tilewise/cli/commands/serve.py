@@ -65,7 +65,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
 
 def add_database_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise db`."""
-    parser.add_argument("action", choices=("upgrade", "check", "prune"))
+    parser.add_argument("action", choices=("upgrade", "check", "prune"), help="what to do")
     add_db(parser)
     group = parser.add_argument_group("prune")
     group.add_argument(
