@@ -7,7 +7,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-r
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run test browser check format serve fuzz soak bench results clean
+.PHONY: run test browser check format docs serve fuzz soak bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -40,6 +40,10 @@ format: .venv/installed-dev
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# The pages of docs/ and a reference made from the code, as a static site in site/.
+docs: .venv/installed-docs
+	$(BIN)/python -m docs.website -o site
+
 # 3000 random requests and sequences of requests, other ones each time.
 fuzz: .venv/installed-dev
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile fuzz tests/service/api/test_fuzz.py
@@ -57,7 +61,7 @@ results: .venv/installed-dev
 	$(BIN)/python -m benchmarks.tables --write
 
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -13,20 +13,21 @@ class Settings(BaseSettings):
 
     Attributes:
         db: SQLAlchemy URL of the database (`TILEWISE_DB`).
-        body_bytes: largest body of a request (`TILEWISE_BODY_BYTES`).
-        body_seconds: for which the body of a request may take to come (`TILEWISE_BODY_SECONDS`).
+        body_bytes: bytes of the largest body of a request (`TILEWISE_BODY_BYTES`).
+        body_seconds: seconds for which the body of a request may take to come
+            (`TILEWISE_BODY_SECONDS`).
         require_tokens: whether nobody is answered without a token on loopback either, as behind
             a proxy; beyond loopback nobody is, whatever this says (`TILEWISE_REQUIRE_TOKENS`).
-        allowed_hosts: names under which it may be reached, with commas; `*` for any
+        allowed_hosts: names under which the service may be reached, with commas; `*` for any
             (`TILEWISE_ALLOWED_HOSTS`).
-        requests_per_minute: of each token, or of each address that shows a wrong one or none
-            where one is asked for; 0 for any number (`TILEWISE_REQUESTS_PER_MINUTE`).
-        jobs_in_flight: of each token, that wait or run; 0 for any number
+        requests_per_minute: requests of each token, or of each address that shows a wrong one or
+            none where one is asked for; 0 for any number (`TILEWISE_REQUESTS_PER_MINUTE`).
+        jobs_in_flight: jobs of each token that wait or run; 0 for any number
             (`TILEWISE_JOBS_IN_FLIGHT`).
-        stream_seconds: after which a stream of events ends, for its client to open another
+        stream_seconds: seconds after which a stream of events ends, for its client to open another
             (`TILEWISE_STREAM_SECONDS`).
         log_level: least severe level that is logged (`TILEWISE_LOG_LEVEL`).
-        log_format: of the log: `json`, `text`, or text on a terminal and else JSON
+        log_format: form of the log: `json`, `text`, or `auto`, text on a terminal and else JSON
             (`TILEWISE_LOG_FORMAT`).
     """
 

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kernels", "search", "service", "tilewise", "benchmarks")
+PACKAGES = ("kernels", "search", "service", "tilewise", "benchmarks", "docs")
 MOST_FILES, MOST_LINES_OF_FUNCTION, MOST_LINES_OF_CLASS, USUAL_LINES = 12, 60, 200, 10
 
 

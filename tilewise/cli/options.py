@@ -10,7 +10,9 @@ from tilewise.backends.choose import open_backend
 def add_stored(parser: argparse.ArgumentParser) -> None:
     """A problem on a target, and where its results are stored."""
     parser.add_argument("problem", metavar="PROBLEM", help="as matmul:m=64,n=64,k=64,dtype=f32")
-    parser.add_argument("--target", default="host", metavar="T", help="default: host")
+    parser.add_argument(
+        "--target", default="host", metavar="T", help="processor, threads; default: host"
+    )
     add_db(parser)
     add_server(parser)
 
@@ -33,7 +35,7 @@ def add_cache_filter(parser: argparse.ArgumentParser, default: str) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """A file for what is made."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="default: stdout")
+    parser.add_argument("-o", "--output", metavar="FILE", help="file to write; default: stdout")
 
 
 def backend_of(options: argparse.Namespace, began: float | None = None) -> Backend:

@@ -154,12 +154,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peers", metavar="NAMES", help="of openblas,onednn,iree; default: those installed"
     )
-    parser.add_argument("--target", default="host", metavar="T", help="default: host")
+    parser.add_argument(
+        "--target", default="host", metavar="T", help="processor, threads; default: host"
+    )
     parser.add_argument(
         "--trials", type=int, default=64, metavar="N",
         help="for problems without a stored schedule; default: 64",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="I", help="of sampler and inputs; default: 0"
+    )
     parser.add_argument("--out", metavar="FILE", help="also write the JSON there")
     parser.add_argument(
         "--plot", metavar="FILE", help="also draw a roofline there: .svg, .png, .html"

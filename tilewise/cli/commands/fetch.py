@@ -154,8 +154,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", required=True, help="the folder, which fetch looks after"
     )
-    parser.add_argument("--lock", metavar="FILE", help=f"default: {LOCK_NAME} beside DIR")
-    parser.add_argument("--target", default="host", metavar="T", help="default: host")
+    parser.add_argument(
+        "--lock", metavar="FILE", help=f"lock file; default: {LOCK_NAME} beside DIR"
+    )
+    parser.add_argument(
+        "--target", default="host", metavar="T", help="processor, threads; default: host"
+    )
     parser.add_argument(
         "--flavor", choices=FLAVORS, action="append", help="of scripts, once or more; default: cpu"
     )

@@ -95,7 +95,9 @@ def _proven(problem: Problem, memories: dict[str, int], result: Literal["l2", "l
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise script`; memories are declared for flavor `air` alone."""
     add_stored(parser)
-    parser.add_argument("--flavor", choices=FLAVORS, default="cpu")
+    parser.add_argument(
+        "--flavor", choices=FLAVORS, default="cpu", help="what applies it; default: cpu"
+    )
     parser.add_argument(
         "--with-payload", action="store_true", help="the computation in the same module"
     )

@@ -53,15 +53,19 @@ def _check_pruning(options: argparse.Namespace) -> None:
 
 def add_serve_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise serve`."""
-    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="default: 8000")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default: 1")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1"
+    )
+    parser.add_argument("--port", type=int, default=8000, help="to listen on; default: 8000")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="that search; default: 1"
+    )
     add_db(parser)
 
 
 def add_database_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise db`."""
-    parser.add_argument("action", choices=("upgrade", "check", "prune"))
+    parser.add_argument("action", choices=("upgrade", "check", "prune"), help="what to do")
     add_db(parser)
     group = parser.add_argument_group("prune")
     group.add_argument(

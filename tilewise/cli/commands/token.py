@@ -73,7 +73,7 @@ def _table(tokens: list[Json]) -> str:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise token`."""
-    parser.add_argument("action", choices=("create", "list", "revoke"))
+    parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help="whose it is, or what for")
     parser.add_argument("--scope", choices=SCOPES, help="of a new one; each includes the former")
     parser.add_argument("--days", type=float, metavar="N", help="until it expires; default: never")

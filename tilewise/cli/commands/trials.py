@@ -42,7 +42,9 @@ def _stored(options: argparse.Namespace, default: str | None) -> list[Json]:
 def add_trials_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise trials`."""
     add_stored(parser)
-    parser.add_argument("--format", choices=FORMATS, default="table")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="table", help="how they are written; default: table"
+    )
     add_cache_filter(parser, "all; of t4: hot")
 
 

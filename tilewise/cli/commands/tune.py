@@ -37,9 +37,13 @@ def show(options: argparse.Namespace) -> None:
 def add_tune_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise tune`."""
     add_stored(parser)
-    parser.add_argument("--trials", type=int, default=64, metavar="N", help="default: 64")
+    parser.add_argument(
+        "--trials", type=int, default=64, metavar="N", help="schedules tried; default: 64"
+    )
     parser.add_argument("--seconds", type=float, metavar="S", help="for everything")
-    parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="I", help="of sampler and inputs; default: 0"
+    )
     parser.add_argument(
         "--sampler",
         default=DEFAULT_SAMPLER,
@@ -59,7 +63,7 @@ def add_tune_options(parser: argparse.ArgumentParser) -> None:
 def add_show_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise show`."""
     add_stored(parser)
-    parser.add_argument("--cache", choices=CACHE_MODES, help="default: hot if there are both")
+    parser.add_argument("--cache", choices=CACHE_MODES, help="of which state; default: hot if both")
 
 
 COMMANDS = (Command("tune", tune, add_tune_options), Command("show", show, add_show_options))

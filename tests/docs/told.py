@@ -1,0 +1,89 @@
+"""What a test changes before it runs the commands of pages, and which it does not run, and why.
+
+A command of a page is run unless `NOT_RUN` has it. Problems and budgets are replaced by small ones,
+hosts by a service of the test's own, on a free port.
+"""
+
+from dataclasses import dataclass, field
+
+SMALL = "matmul:m=64,n=48,k=32,dtype=f32"
+
+NOT_RUN = {
+    "make ": "sets up an environment of its own, or runs for minutes",
+    "pip install": "installs",
+    "tvm/bin/pip install": "installs",
+    "python -m venv": "makes an environment for TVM",
+    "python -m pytest": "runs other tests",
+    "python -m benchmarks.": "measures, from minutes to hours",
+    "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
+    "optuna-dashboard ": "a program of others that serves until it is stopped",
+}
+"""Beginnings of commands that no test runs, with the reason. Each has to occur on some page."""
+
+EVERYWHERE = {
+    "matmul:m=1024,n=512,k=2048,dtype=f32": SMALL,
+    "matmul:m=1024,n=1024,k=1024,dtype=f32": SMALL,
+    "matmul:m=512,n=512,k=512,dtype=f32": SMALL,
+    "matmul:m=1024,n=512,k=2048,dtype=i32": "matmul:m=64,n=64,k=64,dtype=i32",
+    "cpu:znver5,threads=1": "host",
+    "http://tilewise.example:8000": "http://127.0.0.1:$PORT",
+    "https://tilewise.example": "http://127.0.0.1:$PORT",
+    "http://localhost:8000": "http://127.0.0.1:$PORT",
+    "localhost:8000": "127.0.0.1:$PORT",
+    "--port 8000": "--port $PORT",
+    "--port 8001": "--port $SECOND_PORT",
+    "postgresql+psycopg://tilewise:PASSWORD@db.example/tilewise": "$POSTGRESQL",
+}
+"""Texts of commands, and what a test puts in their place; the longer ones come first."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page needs beyond a database with a tuned problem.
+
+    Attributes:
+        before: commands of the shell that come first.
+        replaced: texts of its commands, and what stands in their place; before `EVERYWHERE`.
+        is_empty: whether it begins with an empty database.
+        needs_postgresql: whether `$POSTGRESQL` has to be the URL of an empty database.
+    """
+
+    before: str = ""
+    replaced: dict[str, str] = field(default_factory=dict)
+    is_empty: bool = False
+    needs_postgresql: bool = False
+
+
+SERVED = "tilewise serve --port $PORT &"
+PAGES = {
+    "README.md": Page(
+        before=f"echo {SMALL} > problems.txt",
+        replaced={
+            "tilewise serve &": SERVED,
+            "m=4,n=1024,k=1024,dtype=f32": "m=4,n=64,k=64,dtype=f32",
+            '"wait": true': '"wait": true, "trials": 4',
+        },
+        is_empty=True,
+    ),
+    "docs/air.md": Page(before=SERVED, replaced={"PROBLEM": SMALL}),
+    "docs/ci.md": Page(
+        before=f"cp $ROOT/examples/ci/problems.txt $ROOT/examples/ci/payloads/matmul.mlir .\n"
+        f"mv matmul.mlir payload.mlir\n{SERVED}",
+        replaced={"SCRIPT.mlir": "scripts/matmul_m64_n48_k32_f32.cpu.mlir"},
+    ),
+    "docs/cluster.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/postgresql.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/tutorial.md": Page(
+        before="mkdir examples; cp -r $ROOT/examples/feed_forward examples/\n"
+        "sed -i 's/= 128, 768, 3072/= 16, 64, 96/' examples/feed_forward/model.py",
+        replaced={
+            "m=128,n=3072,k=768": "m=16,n=96,k=64",
+            "m=128,n=768,k=3072": "m=16,n=64,k=96",
+        },
+        is_empty=True,
+    ),
+    "docs/verify.md": Page(
+        before=f"cp $ROOT/examples/ci/payloads/matmul.mlir payload.mlir\n"
+        f"tilewise script {SMALL} -o script.mlir"
+    ),
+}
