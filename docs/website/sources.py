@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 from docs.website.places import ROOT, is_shown_as_text
 
 # Others are shown as text: Pygments has no MLIR, and stumbles over CMake's generator expressions.
-LEXERS = {".py": "python", ".yml": "yaml", ".yaml": "yaml", ".json": "json", ".sql": "sql",
+LEXERS = {".py": "python", ".yml": "yaml", ".yaml": "yaml", ".json": "json", ".sql": "psql",
           ".toml": "toml", ".sh": "bash"}  # fmt: skip
 LONGEST = 100_000  # characters
 ORPHAN = "---\norphan: true\n---\n\n"

@@ -16,6 +16,8 @@ NOT_RUN = {
     "python -m pytest": "runs other tests",
     "python -m benchmarks.": "measures, from minutes to hours",
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
+    "psql -d tilewise ": "tests of the views run this file on a server of their own",
+    "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
     "optuna-dashboard ": "a program of others that serves until it is stopped",
 }
 """Beginnings of commands that no test runs, with the reason. Each has to occur on some page."""
@@ -72,7 +74,13 @@ PAGES = {
         replaced={"SCRIPT.mlir": "scripts/matmul_m64_n48_k32_f32.cpu.mlir"},
     ),
     "docs/cluster.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/plots.md": Page(
+        before=f"tilewise tune {SMALL} --trials 12",
+        replaced={"tilewise plot 17": "tilewise plot 1"},
+        is_empty=True,
+    ),
     "docs/postgresql.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/service.md": Page(before=SERVED, replaced={"tilewise top": "tilewise top --once"}),
     "docs/tutorial.md": Page(
         before="mkdir examples; cp -r $ROOT/examples/feed_forward examples/\n"
         "sed -i 's/= 128, 768, 3072/= 16, 64, 96/' examples/feed_forward/model.py",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tilewise.plots import Picture
 
 KINDS = ("convergence", "roofline", "importance", "parallel", "nest")
+THEMES = ("light", "dark")
 LARGEST_JOB = 2**31 - 1
 
 
@@ -85,8 +86,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="ends in .svg, .png or .html"
     )
-    parser.add_argument("--kind", choices=KINDS, default=KINDS[0], help=f"default: {KINDS[0]}")
-    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    parser.add_argument(
+        "--kind", choices=KINDS, default=KINDS[0], help=f"what to draw (default: {KINDS[0]})"
+    )
+    parser.add_argument(
+        "--theme", choices=THEMES, default=THEMES[0], help=f"of the colours (default: {THEMES[0]})"
+    )
     add_cache_filter(parser, "hot")
 
 

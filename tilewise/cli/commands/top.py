@@ -96,7 +96,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise top`."""
     parser.add_argument("--once", action="store_true", help="one look, then leave")
     parser.add_argument(
-        "--interval", default=str(INTERVAL_S), metavar="S", help=f"default: {INTERVAL_S:g} seconds"
+        "--interval",
+        default=str(INTERVAL_S),
+        metavar="S",
+        help=f"seconds from one look to the next (default: {INTERVAL_S:g})",
     )
     add_server(parser)
 
