@@ -17,6 +17,7 @@ NOT_RUN = {
     "python -m benchmarks.": "measures, from minutes to hours",
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
+    "docker run ": "there need be no Docker engine; tests ask the dashboard's queries themselves",
     "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
     "optuna-dashboard ": "a program of others that serves until it is stopped",
 }
