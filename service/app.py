@@ -22,12 +22,13 @@ from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
 from service.api.middleware import BodyLimit, HeadAsGet
 from service.api.openapi import DescribedApp
-from service.api.routes import events, jobs, lookup, schedules, status, tokens, trials
+from service.api.routes import events, jobs, lookup, schedules, status, suites, tokens, trials
 from service.api.routes import metrics as metrics_route
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.dashboard import live
 from service.dashboard.routes import code, files, forms, pages, plots
 from service.dashboard.routes import live as live_route
+from service.dashboard.routes import suites as suite_pages
 from service.db import schema
 from service.db.changes import Changes
 from service.db.session import Sessions, make_engine, make_sessions, reading
@@ -127,10 +128,11 @@ def create_app(
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
-    for part in (jobs, events, trials, schedules, lookup, tokens, status, metrics_route):
+    for part in (jobs, events, trials, schedules, lookup, suites, tokens, status, metrics_route):
         app.include_router(part.router)
-    for seen in (pages, code, forms, plots, live_route, files):
+    for seen in (pages, code, forms, plots, live_route, files, suite_pages):
         app.include_router(seen.router)
+    app.include_router(suite_pages.plots)
     problem_details.install(app)
     app.add_middleware(
         BodyLimit, most_bytes=settings.body_bytes, most_seconds=settings.body_seconds

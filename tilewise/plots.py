@@ -11,7 +11,7 @@ In a notebook a plot shows itself.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -133,13 +133,11 @@ def roofline_of(
     Args:
         result: as `GET /v1/schedules` gives it.
         trials: of the search.
-        bandwidth_gbs: of the memory, for the slope; None leaves it out.
+        bandwidth_gbs: of the memory, for the slope; None takes what the result says, if it does.
     """
-    best = result["best"]
-    peaks: dict[str, float] = {}
-    if best["peak_fraction"]:
-        peaks[_dtype(result["problem"])] = best["gflops"] / best["peak_fraction"]
-    limits = roofline.Limits(peaks, bandwidth_gbs)
+    limits = roofline.limits_of(result)
+    if bandwidth_gbs is not None:
+        limits = replace(limits, bandwidth_gbs=bandwidth_gbs)
     rows = [trial_row(trial) for trial in trials]
     return Plot(roofline.of_problem(result["problem"], result, rows, limits))
 
@@ -166,12 +164,6 @@ def format_of(path: str | Path) -> Format:
         if ending == known:
             return known
     raise BadInputError(f"{str(path)!r} ends in none of {', '.join(f'.{one}' for one in FORMATS)}")
-
-
-def _dtype(problem: str) -> str:
-    from kernels.problem import parse_problem
-
-    return parse_problem(problem).element.name
 
 
 def _some(trials: Sequence[Json]) -> Sequence[Json]:

@@ -20,5 +20,6 @@ ALTER ROLE :"role" SET statement_timeout = '30s';
 SELECT format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), :'role') \gexec
 GRANT USAGE ON SCHEMA public TO :"role";
 GRANT SELECT
-  ON best_schedules, trial_history, job_progress, failures, machine_activity, proofs
+  ON best_schedules, trial_history, job_progress, failures, machine_activity, proofs,
+    suite_history
   TO :"role";

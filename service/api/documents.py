@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from kernels.errors import TargetError
 from kernels.problem import parse_problem
 from kernels.system.toolchain import identity
+from service.api.schemas.suites import SuiteReport
 from service.db import models
-from service.db.base import now
+from service.db.base import is_sound, now
 from service.db.trials import unpack_samples
-from service.errors import TamperedError
+from service.errors import DamagedError, TamperedError
 from service.jobs import queue
 from service.results import integrity, nearest, schedules
 from service.results.nearest import Asked
@@ -90,6 +92,7 @@ def _result_json(
         "target": row.target,
         "cache": row.cache,
         "toolchain": row.toolchain.identity,
+        "machine": machine_json(row.machine),
         "trials": trials,
         "space": None,
         "elapsed_s": row.elapsed_s,
@@ -100,6 +103,13 @@ def _result_json(
         **match_json(row, asked),
         "created": moment(row.created_at),
     }
+
+
+def machine_json(row: models.Machine) -> Json | None:
+    """The machine that has timed something; None where its row is damaged."""
+    if not is_sound(row):
+        return None
+    return {"host": row.host, "cpu": row.cpu, "bandwidth_gbs": row.bandwidth_gbs}
 
 
 def match_json(row: models.Schedule, asked: Asked) -> Json:
@@ -178,6 +188,36 @@ def token_json(row: models.Token) -> Json:
         "revoked": None if row.revoked_at is None else moment(row.revoked_at),
         "used": None if row.used_at is None else moment(row.used_at),
     }
+
+
+def suite_report_json(row: models.SuiteReport) -> Json:
+    """A report of a suite, without its problems."""
+    return {
+        "id": row.id,
+        "suite": row.suite,
+        "source": row.source,
+        "target": row.target,
+        "processor": row.processor,
+        "toolchain": row.toolchain.identity,
+        "counted": row.counted,
+        "left_out": row.left_out,
+        "geomean_ratio": row.geomean_ratio,
+        "ours_gflops": row.ours_gflops,
+        "oracle_gflops": row.oracle_gflops,
+        "created": moment(row.created_at),
+    }
+
+
+def report_of(row: models.SuiteReport) -> Json:
+    """The whole report; DamagedError where it is none any more."""
+    try:
+        return SuiteReport.model_validate(row.report).document()
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DamagedError(
+            f"report {row.id} in the database is damaged: {where}: {first['msg']}"
+        ) from error
 
 
 def trial_json(row: models.Trial) -> Json:

@@ -136,9 +136,12 @@ class Base(DeclarativeBase):
 def damage(row: Base) -> str | None:
     """The first column of a row whose value it cannot have, and that value; None for a sound row.
 
-    An infinite number is such a value, but for an error.
+    An infinite number is such a value, but for an error. A deferred column is looked at where it
+    was loaded.
     """
-    for name, kind, is_nullable in _columns(type(row)):
+    for name, kind, is_nullable, is_deferred in _columns(type(row)):
+        if is_deferred and name not in vars(row):
+            continue
         value = getattr(row, name)
         if value is None and is_nullable:
             continue
@@ -157,9 +160,9 @@ def is_sound(row: Base) -> bool:
 
 
 @cache
-def _columns(model: type[Base]) -> list[tuple[str, type[Any], bool]]:
-    """Name, Python type and whether NULL is allowed, of the model's columns."""
+def _columns(model: type[Base]) -> list[tuple[str, type[Any], bool, bool]]:
+    """Name, Python type, whether NULL is allowed and whether deferred, of the model's columns."""
     return [
-        (attribute.key, attribute.columns[0].type.python_type, bool(attribute.columns[0].nullable))
-        for attribute in inspect(model).column_attrs
+        (one.key, one.columns[0].type.python_type, bool(one.columns[0].nullable), one.deferred)
+        for one in inspect(model).column_attrs
     ]

@@ -271,7 +271,33 @@ host            | text    | machine that timed it
     ),
 )
 
-VIEWS = (BEST_SCHEDULES, TRIAL_HISTORY, JOB_PROGRESS, FAILURES, MACHINE_ACTIVITY, PROOFS)
+SUITE_HISTORY = View(
+    "suite_history",
+    "a run of `tilewise bench`",
+    (
+        *_columns("""
+report         | integer | number of the report; `/v1/suite-reports/NUMBER` has all of it
+suite          | text    | name of the suite
+source         | text    | where its problems come from
+target         | text    | what it was measured on
+processor      | text    | the processor's name as the system gives it
+toolchain      | text    | compilers and generator
+counted        | integer | problems that have both our schedule and a peer
+left_out       | integer | problems that lack either; no ratio is over them
+geomean_ratio  | number  | geometric mean of ours over the fastest peer of each; null for none
+weighted_ratio | number  | the peers' time over ours for the whole suite, by count; null for none
+ours_gflops    | number  | the suite's work over its time with our schedules, GFLOP/s
+oracle_gflops  | number  | the same with the fastest peer of each problem
+"""),
+        *_moment("created", "when the report was stored"),
+        _AGE,
+        _DAY,
+    ),
+)
+
+VIEWS = (
+    BEST_SCHEDULES, TRIAL_HISTORY, JOB_PROGRESS, FAILURES, MACHINE_ACTIVITY, PROOFS, SUITE_HISTORY,
+)  # fmt: skip
 
 
 def reference() -> str:

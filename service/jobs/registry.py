@@ -35,6 +35,19 @@ class Entry:
     capacity: int
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What one thread of a machine can do.
+
+    Attributes:
+        peaks: multiply-adds in GFLOP/s by dtype.
+        bandwidth_gbs: bytes read from memory, in GB/s.
+    """
+
+    peaks: dict[str, float]
+    bandwidth_gbs: float
+
+
 def show(session: Session, entry: Entry) -> None:
     """Enter a process, or say that it still lives."""
     row = _find(session, entry.owner)
@@ -82,16 +95,17 @@ def _is_late() -> ColumnElement[bool]:
     return models.Worker.seen_at < now() - 10 * LOST_AFTER
 
 
-def note_peaks(session: Session, machine: MachineInfo, peaks: dict[str, float]) -> None:
-    """Store what a machine was measured to reach, in GFLOP/s of one thread by dtype."""
+def note_measured(session: Session, machine: MachineInfo, measured: Measured) -> None:
+    """Store what one thread of a machine was measured to reach."""
     row = machine_row(session, machine)
-    row.peaks, row.peaks_at = dict(peaks), now()
+    row.peaks, row.bandwidth_gbs = dict(measured.peaks), measured.bandwidth_gbs
+    row.peaks_at = now()
 
 
-def needs_peaks(session: Session, machine: MachineInfo, kept: timedelta) -> bool:
-    """Whether a machine was not measured of late."""
+def needs_measuring(session: Session, machine: MachineInfo, kept: timedelta) -> bool:
+    """Whether a machine was not measured of late, or not wholly."""
     row = session.scalar(select(models.Machine).where(models.Machine.host == machine.host))
-    if row is None or row.peaks is None or row.peaks_at is None:
+    if row is None or None in (row.peaks, row.bandwidth_gbs) or row.peaks_at is None:
         return True
     return row.cpu != machine.cpu or not is_sound(row) or row.peaks_at < now() - kept
 

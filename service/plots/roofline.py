@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.problem import parse_problem
+from kernels.target import parse_target
 from service.plots.rows import thinned
 from service.plots.style import DTYPES, SPEED, Row, Spec, plot, tooltip
 
@@ -30,6 +31,21 @@ class Limits:
 
     peaks: Mapping[str, float]
     bandwidth_gbs: float | None
+
+
+def limits_of(result: dict[str, Any]) -> Limits:
+    """What the machine of a result can do, as far as the result says.
+
+    The peak is of its threads. The bandwidth is known of one thread alone, so a result of several
+    has none.
+    """
+    best, machine = result["best"], result.get("machine") or {}
+    peaks = {}
+    if best["peak_fraction"]:
+        dtype = parse_problem(result["problem"]).element.name
+        peaks[dtype] = best["gflops"] / best["peak_fraction"]
+    _, threads = parse_target(result["target"])
+    return Limits(peaks, machine.get("bandwidth_gbs") if threads == 1 else None)
 
 
 def of_report(found: dict[str, Any]) -> Spec:

@@ -1,13 +1,16 @@
-"""The multiply-add peaks of this machine, measured in a child process (`python -m` this module)."""
+"""What one thread of this machine can do, measured in a child process (`python -m` this module)."""
 
 import json
 import logging
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 from kernels.system.children import child_command, child_environment
+from kernels.system.typed_json import from_json
 from service.errors import WorkerError
+from service.jobs.registry import Measured
 
 LIMIT_S = 60.0
 
@@ -17,7 +20,8 @@ log = logging.getLogger(__name__)
 class PeakMeasurement:
     """A child that measures, looked after by whoever has started it.
 
-    It is to run while nothing is being timed: it keeps a core busy for a tenth of a second.
+    It is to run while nothing is being timed: it keeps a core and the memory busy for some tenths
+    of a second.
     """
 
     def __init__(self) -> None:
@@ -31,8 +35,8 @@ class PeakMeasurement:
             text=True,
         )
 
-    def result(self) -> dict[str, float] | None:
-        """GFLOP/s by dtype; None while it runs.
+    def result(self) -> Measured | None:
+        """What it has found; None while it runs.
 
         Raises:
             WorkerError: it failed, or took too long.
@@ -44,10 +48,9 @@ class PeakMeasurement:
             raise WorkerError(f"measuring this machine's peaks took over {LIMIT_S:.0f} s")
         text, _ = self._child.communicate()
         try:
-            found: dict[str, float] = json.loads(text)
+            return from_json(Measured, json.loads(text))
         except ValueError as error:
             raise WorkerError("this machine's peaks could not be measured") from error
-        return found
 
     def stop(self) -> None:
         """End the child."""
@@ -55,15 +58,16 @@ class PeakMeasurement:
         self._child.communicate()
 
 
-def measured() -> dict[str, float]:
-    """The peak of one thread in GFLOP/s by dtype; loads LLVM."""
-    from kernels.native.microbench import peak_gflops
+def measured() -> Measured:
+    """The peaks and the bandwidth of one thread; loads LLVM."""
+    from kernels.native.microbench import bandwidth_gbs, peak_gflops
     from kernels.problem import DTYPES
     from kernels.target import detect
 
     target = detect()
-    return {dtype: round(peak_gflops(target, dtype), 2) for dtype in DTYPES}
+    peaks = {dtype: round(peak_gflops(target, dtype), 2) for dtype in DTYPES}
+    return Measured(peaks, round(bandwidth_gbs(target), 2))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(measured()))
+    sys.stdout.write(json.dumps(asdict(measured())))

@@ -48,19 +48,21 @@ class Presence:
     def _measure(self) -> None:
         if self._measurement is None:
             with reading(self._sessions) as session:
-                self._wants_peaks = registry.needs_peaks(session, self._entry.machine, PEAKS_KEPT)
+                self._wants_peaks = registry.needs_measuring(
+                    session, self._entry.machine, PEAKS_KEPT
+                )
             if self._wants_peaks:
                 self._measurement = PeakMeasurement()
             return
         try:
-            peaks = self._measurement.result()
+            measured = self._measurement.result()
         except WorkerError:
             self._measurement, self._wants_peaks = None, False
             raise
-        if peaks is not None:
+        if measured is not None:
             self._measurement, self._wants_peaks = None, False
             with writing(self._sessions) as session:
-                registry.note_peaks(session, self._entry.machine, peaks)
+                registry.note_measured(session, self._entry.machine, measured)
 
     def _stop_measuring(self) -> None:
         if self._measurement is not None:

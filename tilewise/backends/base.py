@@ -88,3 +88,7 @@ class Backend(ABC):
     @abstractmethod
     def submit(self, problem: str, target: str, request: TuneRequest) -> None:
         """Have a search begin as soon as it can, for a `tune` that comes later to wait for."""
+
+    @abstractmethod
+    def store_report(self, report: Json) -> int:
+        """Keep what a suite came to; the report's number."""

@@ -11,13 +11,13 @@ from search.progress import OnPhase
 from search.records import CacheMode, TuneRequest
 from service.api.documents import job_json, result_json, stored_trial_json, trial_json
 from service.db import schema
-from service.db.session import Sessions, make_engine, make_sessions, reading
+from service.db.session import Sessions, make_engine, make_sessions, reading, writing
 from service.host.machine import examine_here
 from service.jobs import queue
-from service.results import integrity, schedules, scripts, trials
+from service.results import integrity, schedules, scripts, suites, trials
 from tilewise.backends.base import Backend, Json, Known, Report, ignore_phase
 from tilewise.backends.service_errors import database_of, told
-from tilewise.errors import MissingError
+from tilewise.errors import BadInputError, MissingError
 
 if TYPE_CHECKING:
     from tilewise.client.found import Found, Text
@@ -134,6 +134,23 @@ class LocalBackend(Backend):
 
     def submit(self, problem: str, target: str, request: TuneRequest) -> None:
         """Searches run one after the other here, each when it is waited for."""
+
+    def store_report(self, report: Json) -> int:
+        """Keep it in this machine's database."""
+        from pydantic import ValidationError
+
+        from service.api.schemas import SuiteReport
+
+        try:
+            checked = SuiteReport.model_validate(report).document()
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise BadInputError(f"{where}: {first['msg']}") from error
+        with self._sessions() as sessions, writing(sessions) as session, told():
+            row, _ = suites.keep(session, checked)
+            session.flush()
+            return row.id
 
     @contextmanager
     def _stored(self) -> Iterator[Sessions]:

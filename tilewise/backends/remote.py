@@ -98,6 +98,10 @@ class RemoteBackend(Backend):
         """Post a job."""
         self._client.submit(problem, **_options(target, request))
 
+    def store_report(self, report: Json) -> int:
+        """Post it."""
+        return self._client.store_report(report).id
+
 
 def _require_sense(problem: str, target: str) -> None:
     """Refuse what makes no sense anywhere, in the words in which it is refused here."""

@@ -15,6 +15,7 @@ from tilewise.client.results import (
     Best,
     Difference,
     Job,
+    Machine,
     Match,
     NewToken,
     Peer,
@@ -23,6 +24,7 @@ from tilewise.client.results import (
     Readiness,
     Result,
     StoredTrial,
+    SuiteReport,
     Token,
     Trial,
     TrialCounts,
@@ -30,6 +32,7 @@ from tilewise.client.results import (
 
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "Job", "JobEnded",
-    "Match", "NewToken", "Peer", "Phase", "PhaseReached", "Proof", "Readiness", "Result",
-    "StoredTrial", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded", "Worker",
+    "Machine", "Match", "NewToken", "Peer", "Phase", "PhaseReached", "Proof", "Readiness",
+    "Result", "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts",
+    "TrialEnded", "Worker",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Unpack
 import httpx
 
 from tilewise.client import calls
-from tilewise.client.calls import Calls, JobOptions, Match, OnEvent, OnWait
+from tilewise.client.calls import Calls, JobOptions, Json, Match, OnEvent, OnWait
 from tilewise.client.carriers import AsyncCarrier
 from tilewise.client.connection import (
     TIMEOUT_S,
@@ -18,7 +18,16 @@ from tilewise.client.connection import (
 from tilewise.client.events import Event, Follower
 from tilewise.client.found import Found, Targets, Text
 from tilewise.client.pages import first_page
-from tilewise.client.results import Job, NewToken, Readiness, Result, StoredTrial, Token, Trial
+from tilewise.client.results import (
+    Job,
+    NewToken,
+    Readiness,
+    Result,
+    StoredTrial,
+    SuiteReport,
+    Token,
+    Trial,
+)
 
 
 class AsyncClient:
@@ -174,6 +183,20 @@ class AsyncClient:
         """
         exchange = self._calls.look_up(problems, target, cache, match, files, known or {})
         return await self._carrier.run(exchange)
+
+    async def store_report(self, report: Json) -> SuiteReport:
+        """Store what `tilewise bench --json` prints; the same report twice is stored once."""
+        return await self._carrier.run(self._calls.store_report(report))
+
+    async def suite_reports(self, suite: str | None = None) -> AsyncIterator[SuiteReport]:
+        """The reports of all suites or of one, without their problems, newest first."""
+        first = first_page("reports", "/v1/suite-reports", suite=suite)
+        async for source in self._carrier.pages(first):
+            yield calls.suite_report_of(source)
+
+    async def suite_report(self, number: int) -> SuiteReport:
+        """One report, whole."""
+        return await self._carrier.run(self._calls.suite_report(number))
 
     async def targets(self) -> Targets:
         """The targets that live workers serve, and their machines' measured peaks."""

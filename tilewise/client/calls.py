@@ -21,6 +21,7 @@ from tilewise.client.results import (
     Readiness,
     Result,
     StoredTrial,
+    SuiteReport,
     Token,
     Trial,
     read,
@@ -190,6 +191,16 @@ class Calls:
         path = f"/v1/tokens/{quote(name, safe='')}"
         return read(Token, (yield from self._json(Ask("DELETE", path))))
 
+    def store_report(self, report: Json) -> Exchange[SuiteReport]:
+        """Store what a suite came to."""
+        answer = yield from self._json(Ask("POST", "/v1/suite-reports", json=report))
+        return read(SuiteReport, answer)
+
+    def suite_report(self, number: int) -> Exchange[SuiteReport]:
+        """One report, whole."""
+        answer = yield from self._json(Ask("GET", f"/v1/suite-reports/{number}"))
+        return read(SuiteReport, answer)
+
     def page(self, at: PagePath) -> Exchange[Page]:
         """One page of a list."""
         return (yield from read_page(at, self.url))
@@ -206,6 +217,11 @@ def trial_of(source: Json) -> Trial:
 def stored_trial_of(source: Json) -> StoredTrial:
     """One of `/v1/trials`."""
     return read(StoredTrial, source)
+
+
+def suite_report_of(source: Json) -> SuiteReport:
+    """One of `/v1/suite-reports`."""
+    return read(SuiteReport, source)
 
 
 def job_of(source: Json) -> Job:

@@ -12,6 +12,7 @@ class Worker:
 
     Attributes:
         peaks: multiply-add peaks of one thread in GFLOP/s by dtype, as far as they are known.
+        bandwidth_gbs: what one thread reads from memory, in GB/s, where it is known.
     """
 
     host: str
@@ -22,6 +23,7 @@ class Worker:
     capacity: int
     features: tuple[str, ...] | None = None
     peaks: dict[str, float] = field(default_factory=dict)
+    bandwidth_gbs: float | None = None
     peaks_at: datetime | None = None
     seen: datetime | None = None
 

@@ -127,6 +127,19 @@ class Match:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """The machine that a schedule was timed on.
+
+    Attributes:
+        bandwidth_gbs: what one thread reads from memory, in GB/s; None until it was measured.
+    """
+
+    host: str
+    cpu: str
+    bandwidth_gbs: float | None = None
+
+
+@dataclass(frozen=True)
 class Result(Reply):
     """The best schedule of a problem on a target.
 
@@ -148,6 +161,7 @@ class Result(Reply):
     complete: bool
     stale: bool
     match: Match | None = None
+    machine: Machine | None = None
     created: datetime | None = None
 
     def _repr_html_(self) -> str:
@@ -230,6 +244,33 @@ class Readiness(Reply):
 
     status: str
     checks: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SuiteReport(Reply):
+    """What a run of `tilewise bench` has found.
+
+    Attributes:
+        counted, left_out: problems that the ratios are over, and the others.
+        geomean_ratio: geometric mean of ours over the fastest peer of each; None for none.
+        ours_gflops, oracle_gflops: the suite's work over its time, by count, with our schedules
+            and with the fastest peer of each problem.
+        report: the object that the command prints; None in a list.
+    """
+
+    id: int
+    suite: str
+    source: str
+    target: str
+    processor: str
+    toolchain: str
+    counted: int
+    left_out: int
+    geomean_ratio: float | None
+    ours_gflops: float | None
+    oracle_gflops: float | None
+    created: datetime
+    report: Json | None = None
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ def _shown(worker: models.Worker) -> dict[str, Any]:
         "capacity": worker.capacity,
         "features": machine.features,
         "peaks": machine.peaks or {},
+        "bandwidth_gbs": machine.bandwidth_gbs,
         "peaks_at": machine.peaks_at,
         "seen": worker.seen_at,
     }

@@ -27,6 +27,7 @@ from service.api.schemas.results import (
     Flavor,
     FoundView,
     LookupView,
+    MachineView,
     MatchView,
     MeasuredView,
     ProblemKey,
@@ -44,6 +45,12 @@ from service.api.schemas.status import (
     TokenView,
     WorkersView,
 )
+from service.api.schemas.suites import (
+    SuiteReport,
+    SuiteReportPage,
+    SuiteReportView,
+    WholeReportView,
+)
 
 __all__ = [
     "BestView",
@@ -56,6 +63,7 @@ __all__ = [
     "JobPage",
     "JobView",
     "LookupView",
+    "MachineView",
     "MatchView",
     "MeasuredView",
     "NewTokenView",
@@ -71,6 +79,9 @@ __all__ = [
     "StatusView",
     "StoredTrialPage",
     "StoredTrialView",
+    "SuiteReport",
+    "SuiteReportPage",
+    "SuiteReportView",
     "TargetsView",
     "TokenView",
     "TokensView",
@@ -78,5 +89,6 @@ __all__ = [
     "TrialPage",
     "TrialView",
     "UnfinishedView",
+    "WholeReportView",
     "WorkersView",
 ]

@@ -102,6 +102,17 @@ class MatchView(BaseModel):
     differs: dict[Literal["target", "toolchain"], DifferenceView]
 
 
+class MachineView(FiniteView):
+    """The machine that a schedule was timed on.
+
+    `bandwidth_gbs` is what one thread reads from memory, null until it was measured.
+    """
+
+    host: str
+    cpu: str
+    bandwidth_gbs: float | None
+
+
 class ResultView(BaseModel):
     """The best schedule of a problem; `stale` when it belongs to another toolchain."""
 
@@ -110,6 +121,7 @@ class ResultView(BaseModel):
     target: str
     cache: CacheMode
     toolchain: str
+    machine: MachineView | None = None
     trials: TrialCounts
     space: SpaceView | None = None
     elapsed_s: float

@@ -13,7 +13,8 @@ class WorkersView(FiniteView):
     """A process that takes jobs, and its machine.
 
     `peaks` are multiply-add peaks of one thread in GFLOP/s by dtype, empty until they were
-    measured; `features` are instruction-set extensions by LLVM's names, null where unknown.
+    measured; `bandwidth_gbs` is what one thread reads from memory, null until then; `features`
+    are instruction-set extensions by LLVM's names, null where unknown.
     """
 
     host: str
@@ -24,6 +25,7 @@ class WorkersView(FiniteView):
     capacity: int
     features: list[str] | None
     peaks: dict[str, float]
+    bandwidth_gbs: float | None
     peaks_at: datetime | None
     seen: datetime
 

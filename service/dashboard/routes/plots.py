@@ -5,7 +5,6 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
-from kernels.problem import parse_problem
 from service.api.documents import result_json
 from service.api.lanes import in_lane
 from service.api.routes.jobs import LARGEST_ID, JobId
@@ -53,8 +52,7 @@ def of_schedule(number: int, services: ServicesDep) -> Spec:
         row = _row(session, number)
         result = result_json(session, row, services.toolchain)
         trials = _rows(stored.trials_of(session, row.job_id))
-        limits = _limits(row)
-    return roofline.of_problem(result["problem"], result, trials, limits)
+    return roofline.of_problem(result["problem"], result, trials, roofline.limits_of(result))
 
 
 @router.get("/problems/{key}/history")
@@ -88,11 +86,6 @@ def _row(session: Session, number: int) -> models.Schedule:
     if not 1 <= number <= LARGEST_ID:
         raise NotFoundError(f"there is no schedule {number}")
     return stored.schedule_row(session, number)
-
-
-def _limits(row: models.Schedule) -> roofline.Limits:
-    dtype = parse_problem(row.problem.canonical).element.name
-    return roofline.Limits({dtype: row.peak_gflops}, None)
 
 
 def _rows(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:

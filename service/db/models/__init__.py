@@ -7,8 +7,9 @@ from service.db.models.access import Scope, Token
 from service.db.models.asked import ACTIVE, IdempotencyKey, Job, JobState, Problem
 from service.db.models.places import Machine, Toolchain, Worker
 from service.db.models.results import Proof, Schedule, Script, Trial
+from service.db.models.suites import SuiteReport
 
 __all__ = [
     "ACTIVE", "IdempotencyKey", "Job", "JobState", "Machine", "Problem", "Proof", "Schedule",
-    "Scope", "Script", "Token", "Toolchain", "Trial", "Worker",
+    "Scope", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "Worker",
 ]  # fmt: skip

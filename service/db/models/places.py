@@ -16,6 +16,7 @@ class Machine(Base):
         features: what of the processor's instruction sets a kernel may use, as LLVM names them;
             None in a row older than that.
         peaks: multiply-add peak of one thread in GFLOP/s by dtype, as measured; None before.
+        bandwidth_gbs: bytes that one thread reads from memory, in GB/s, as measured; None before.
         peaks_at: when they were measured.
     """
 
@@ -29,6 +30,7 @@ class Machine(Base):
     caches: Mapped[dict[str, Any]]
     features: Mapped[list[Any] | None]
     peaks: Mapped[dict[str, Any] | None]
+    bandwidth_gbs: Mapped[float | None]
     peaks_at: Mapped[datetime | None]
     seen_at: Mapped[datetime] = mapped_column(default=now)
 

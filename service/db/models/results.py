@@ -17,7 +17,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 from search.records import LONGEST_SAMPLER, CacheMode, FailureClass, TrialState
 from service.db.base import Base, now
 from service.db.models.asked import Job, Problem
-from service.db.models.places import Toolchain
+from service.db.models.places import Machine, Toolchain
 
 FAILED = "state = 'failed'"
 
@@ -116,6 +116,7 @@ class Schedule(Base):
 
     problem: Mapped[Problem] = relationship(lazy="joined", innerjoin=True)
     toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
+    machine: Mapped[Machine] = relationship()
     job: Mapped[Job] = relationship()
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from benchmarks.watching.suite_reports import reports
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess
 
@@ -81,6 +84,13 @@ def ended(service: ServiceProcess) -> int:
     asked = {"problem": PROBLEM, "trials": TRIALS, "wait": True}
     service.client.post("/v1/jobs", json=asked, timeout=60).raise_for_status()
     return int(service.client.get("/v1/jobs").json()["jobs"][0]["id"])
+
+
+def store_reports(client: httpx.Client) -> None:
+    """Two reports of two suites; the numbers 3 and 4 are the newer ones."""
+    told = reports("cpu:model,threads=1", ("tilewise 1", "tilewise 2"), datetime.now(UTC), 2)
+    for one in told:
+        client.post("/v1/suite-reports", json=one["report"]).raise_for_status()
 
 
 def walk(page: Page) -> None:

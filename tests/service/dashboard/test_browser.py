@@ -5,7 +5,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.service.conftest import PROBLEM
-from tests.service.dashboard.conftest import TRIALS, Seen, walk
+from tests.service.dashboard.conftest import TRIALS, Seen, store_reports, walk
 from tests.service.processes import ServiceProcess, wait_until
 
 LOOKS = [("light", 1920), ("dark", 1280), ("light", 390)]
@@ -15,7 +15,8 @@ SEEN_BY_ALL = ("minor", "moderate", "serious", "critical")
 def pages(service: ServiceProcess) -> list[str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return ["/", "/jobs", "/jobs/1", f"/problems/{key}", "/compare?left=1&right=1", "/submit",
-            "/sign-in", "/api", "/schedules/1/kernel", "/schedules/1/assembly"]  # fmt: skip
+            "/suites", "/suites/3", "/sign-in", "/api", "/schedules/1/kernel",
+            "/schedules/1/assembly"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
@@ -27,6 +28,7 @@ def test_every_page_works_for_everybody(
     )
     page = context.new_page()
     seen.watch(page)
+    store_reports(service.client)
     for path in pages(service):
         page.goto(path)
         walk(page)

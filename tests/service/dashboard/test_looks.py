@@ -13,7 +13,7 @@ from PIL import Image, ImageChops
 from playwright.sync_api import Browser
 
 from tests.service.conftest import PROBLEM
-from tests.service.dashboard.conftest import Seen, walk
+from tests.service.dashboard.conftest import Seen, store_reports, walk
 from tests.service.processes import ServiceProcess
 
 LOOKS = Path(__file__).parent / "looks"
@@ -43,7 +43,8 @@ def pages(service: ServiceProcess) -> dict[str, str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return {
         "overview": "/", "jobs": "/jobs", "job": "/jobs/1", "problem": f"/problems/{key}",
-        "compare": "/compare?left=1&right=1", "submit": "/submit", "sign_in": "/sign-in",
+        "compare": "/compare?left=1&right=1", "suites": "/suites", "suite": "/suites/3",
+        "submit": "/submit", "sign_in": "/sign-in",
     }  # fmt: skip
 
 
@@ -58,6 +59,7 @@ def test_pages_look_as_they_did(
     page = context.new_page()
     seen.watch(page)
     LOOKS.mkdir(exist_ok=True)
+    store_reports(service.client)
     for name, path in pages(service).items():
         page.goto(path)
         walk(page)

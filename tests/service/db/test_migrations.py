@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import CheckConstraint, String, inspect, select
 
 from kernels.problem import parse_problem
-from migrations.views import v0009
+from migrations.views import v0010
 from migrations.views.replacing import replaced
 from service.db import make_engine, models, reading, schema, writing
 from service.db.base import Base
@@ -22,7 +22,8 @@ from tests.service.conftest import PROBLEM
 from tests.service.db.test_database import file_of
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
-LATER = {"tokens", "workers", "idempotency_keys"}  # tables that revision 0008 brought
+# Tables that revisions 0008 and 0010 brought.
+LATER = {"tokens", "workers", "idempotency_keys", "suite_reports"}
 TABLES = sorted(set(Base.metadata.tables) - LATER)
 WORK = ("jobs", "schedules")
 SAME = object()
@@ -45,6 +46,7 @@ COLUMNS = {
         ("trials", "samples_taken"): None,
     },
     "0009": {("jobs", "host"): SAME},
+    "0010": {("machines", "bandwidth_gbs"): None},
 }
 
 
@@ -257,11 +259,11 @@ def test_a_batch_that_rebuilds_a_table_under_the_views_leaves_them_as_they_were(
         before = shown(connection)
         with (
             Operations.context(MigrationContext.configure(connection)) as operations,
-            replaced(v0009.views, v0009.views),
+            replaced(v0010.views, v0010.views),
             operations.batch_alter_table("trials", recreate="always") as trials,
         ):
             trials.alter_column("hash", type_=String(20))
-        assert shown(connection) == before and len(before) == 6
+        assert shown(connection) == before and len(before) == 7
 
 
 def test_a_job_of_before_0009_gets_its_machine_where_that_is_known(tmp_path, populated, machine):

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import String, inspect, text
 
 from kernels.problem import parse_problem
-from migrations.views import v0009
+from migrations.views import v0010
 from migrations.views.replacing import replaced
 from service.api import files
 from service.api.events.encoding import read_news
@@ -104,7 +104,7 @@ def test_who_reads_a_view_still_does_when_a_migration_has_made_it_again(url):
         connection.exec_driver_sql("GRANT SELECT ON failures TO PUBLIC")
         with (
             Operations.context(MigrationContext.configure(connection)) as operations,
-            replaced(v0009.views, v0009.views),
+            replaced(v0010.views, v0010.views),
         ):
             operations.alter_column("jobs", "target", type_=String(120))
             assert "proofs" not in inspect(connection).get_view_names()

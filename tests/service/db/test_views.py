@@ -70,7 +70,8 @@ def moments(row, view: View):
 
 
 def identity(row):
-    named = ("source", "host", "job", "number", "trial", "proof", "problem", "toolchain", "hash")
+    named = ("report", "source", "host", "job", "number", "trial", "proof", "problem", "toolchain",
+             "hash")  # fmt: skip
     return [str(row.get(name)) for name in named]
 
 

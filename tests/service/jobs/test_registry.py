@@ -10,7 +10,7 @@ from service.db.base import now
 from service.errors import WorkerError
 from service.host.process_identity import me
 from service.jobs import registry
-from service.jobs.registry import Entry
+from service.jobs.registry import Entry, Measured
 from service.workers import presence as module
 from service.workers.peaks import PeakMeasurement
 from service.workers.pool import Pool, Work
@@ -69,7 +69,7 @@ def test_targets_are_those_of_all_services_on_the_database(client, sessions, mac
     with writing(sessions) as session:
         registry.show(session, entry_of(machine))
         registry.show(session, other)
-        registry.note_peaks(session, other.machine, {"f32": 100.0})
+        registry.note_measured(session, other.machine, Measured({"f32": 100.0}, 20.0))
     found = client.get("/v1/targets").json()
     assert found["targets"] == sorted([*machine.targets, *other.targets])
     there, here = sorted(found["workers"], key=lambda one: one["host"] != "elsewhere")
@@ -110,6 +110,11 @@ def peaks(sessions):
         return session.query(models.Machine).one().peaks
 
 
+def bandwidth(sessions):
+    with reading(sessions) as session:
+        return session.query(models.Machine).one().bandwidth_gbs
+
+
 def test_the_machine_is_measured_while_it_is_idle(present, sessions):
     present.tick(is_idle=False)
     assert not Measuring.made
@@ -119,21 +124,30 @@ def test_the_machine_is_measured_while_it_is_idle(present, sessions):
     present.tick(is_idle=True)
     present.tick(is_idle=True)
     assert len(Measuring.made) == 2 and peaks(sessions) is None
-    Measuring.made[1].answer = {"f32": 250.0}
+    Measuring.made[1].answer = Measured({"f32": 250.0}, 20.5)
     for _ in range(3):
         present.tick(is_idle=True)
-    assert peaks(sessions) == {"f32": 250.0} and len(Measuring.made) == 2
+    assert peaks(sessions) == {"f32": 250.0}
+    assert bandwidth(sessions) == 20.5 and len(Measuring.made) == 2
 
 
 def test_what_was_measured_of_late_is_not_measured_again(present, sessions, machine):
     with writing(sessions) as session:
-        registry.note_peaks(session, machine, {"f32": 1.0})
+        registry.note_measured(session, machine, Measured({"f32": 1.0}, 2.0))
     present.tick(is_idle=True)
     assert not Measuring.made
     with writing(sessions) as session:
         session.query(models.Machine).one().peaks_at = now() - timedelta(days=8)
     again = Presence(sessions, entry_of(machine), measures_peaks=True)
     again.tick(is_idle=True)
+    assert len(Measuring.made) == 1
+
+
+def test_what_an_older_version_has_measured_is_measured_again(present, sessions, machine):
+    with writing(sessions) as session:
+        registry.note_measured(session, machine, Measured({"f32": 1.0}, 2.0))
+        session.query(models.Machine).one().bandwidth_gbs = None
+    present.tick(is_idle=True)
     assert len(Measuring.made) == 1
 
 
@@ -151,6 +165,7 @@ def test_this_machine_is_measured():
     measurement = PeakMeasurement()
     wait_until(lambda: measurement._child.poll() is not None)
     found = measurement.result()
-    assert {"f32", "f64", "i8"} <= set(found)
-    assert all(speed > 1 for speed in found.values())
-    assert found["f32"] > found["f64"]
+    assert {"f32", "f64", "i8"} <= set(found.peaks)
+    assert all(speed > 1 for speed in found.peaks.values())
+    assert found.peaks["f32"] > found.peaks["f64"]
+    assert found.bandwidth_gbs > 0.5

@@ -6,12 +6,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from sqlalchemy.orm import undefer
 
 from kernels.target import detect
 from search.records import TuneRequest
+from service.db import make_engine, models, reading
+from service.db.session import make_sessions
 from tests.tilewise.conftest import Cli
 from tilewise.backends import local, local_search
 from tilewise.bench import compare, table
+from tilewise.client import Client
 from tilewise.errors import TilewiseError
 from tilewise.plots import Plot, roofline_of_report
 
@@ -34,8 +38,15 @@ def written(folder: Path, content: object) -> str:
     return str(path)
 
 
+def stored_reports(database: str) -> list[models.SuiteReport]:
+    """The reports of a database, whole, oldest first."""
+    with reading(make_sessions(make_engine(database))) as session:
+        rows = session.query(models.SuiteReport).options(undefer(models.SuiteReport.report))
+        return list(rows.order_by(models.SuiteReport.id))
+
+
 def test_json_table_and_plot_of_a_small_suite(
-    cli: Cli, suite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, suite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: str
 ) -> None:
     out, plot = tmp_path / "out.json", tmp_path / "plot.svg"
     ran = cli("bench", suite, *QUICK, "--json", "--out", str(out), "--plot", str(plot))
@@ -66,11 +77,38 @@ def test_json_table_and_plot_of_a_small_suite(
         raise AssertionError("what is stored must not be searched for again")
 
     monkeypatch.setattr(local_search.queue, "create_or_join", searched)
+    assert [row.report for row in stored_reports(database)] == [found]
     without = written(tmp_path, {"name": "tiny", "problems": [SMALL]})
     again = cli("bench", without, *QUICK)
     assert again.code == 0
     assert SMALL in again.out
     assert "geometric mean of the ratios to the best peer" in again.out
+    assert [row.counted for row in stored_reports(database)] == [1, 1]
+
+
+def test_a_suite_that_is_measured_for_a_service_is_stored_there(
+    cli: Cli, served: str, tmp_path: Path
+) -> None:
+    suite = written(tmp_path, {"name": "tiny", "problems": [TOO_LARGE]})
+    found = json.loads(cli("bench", suite, *QUICK, "--json", "--server", served).out)
+    with Client(served) as client:
+        (told,) = client.suite_reports("tiny")
+        assert client.suite_report(told.id).report == found
+        assert (told.counted, told.left_out, told.geomean_ratio) == (0, 1, None)
+        assert list(client.suite_reports("another")) == []
+
+
+def test_a_report_that_cannot_be_stored_is_printed(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise TilewiseError("this takes a token of scope submit")
+
+    monkeypatch.setattr(local.LocalBackend, "store_report", refuse)
+    suite = written(tmp_path, {"name": "tiny", "problems": [TOO_LARGE]})
+    ran = cli("bench", suite, *QUICK, "--json")
+    assert ran.code == 0 and json.loads(ran.out)["suite"] == "tiny"
+    assert ran.err == ("tilewise: the report was not stored: this takes a token of scope submit\n")
 
 
 @pytest.mark.parametrize(

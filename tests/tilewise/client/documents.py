@@ -58,6 +58,15 @@ def stored_trial(number: int = 0, **changes: Any) -> Json:
     return {**of, **trial(number), **changes}
 
 
+def suite_report(**changes: Any) -> Json:
+    """A report of a suite as a list shows it."""
+    return {
+        "id": 3, "suite": "square", "source": "", "target": "t", "processor": "p",
+        "toolchain": "t", "counted": 6, "left_out": 0, "geomean_ratio": 1.2, "ours_gflops": 12.0,
+        "oracle_gflops": 10.0, "created": MOMENT,
+    } | changes  # fmt: skip
+
+
 def token(**changes: Any) -> Json:
     """A token as a list shows it."""
     return {

@@ -69,6 +69,10 @@ class Service:
             return documents.result()
         if path == "/v1/schedules/lookup":
             return {"schedules": []}
+        if path == "/v1/suite-reports" and method == "GET":
+            return {"reports": [documents.suite_report()], "next": None}
+        if path.startswith("/v1/suite-reports"):
+            return documents.suite_report()
         if path.startswith("/v1/jobs"):
             return documents.job()
         if path.startswith("/v1/tokens/"):
@@ -92,6 +96,9 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("trials", (1,), {"state": "timed"}),
     ("stored_trials", (PROBLEM,), {}),
     ("look_up", ([PROBLEM],), {"files": ["cpu"]}),
+    ("store_report", ({"suite": "square"},), {}),
+    ("suite_reports", (), {"suite": "square"}),
+    ("suite_report", (3,), {}),
     ("targets", (), {}),
     ("ready", (), {}),
     ("events", (1,), {}),

@@ -29,7 +29,12 @@ def bench(options: argparse.Namespace) -> None:
     _require_places(options)
     with open_backend(options.server, options.db) as backend:
         report = _Bench(backend, suite, request, options.target, _peers(options.peers)).run()
-    found = report.to_json()
+        found = report.to_json()
+        _print(found, options)
+        _store(backend, found)
+
+
+def _print(found: Json, options: argparse.Namespace) -> None:
     if options.out:
         write_text(options.out, json.dumps(found, indent=1) + "\n")
     if options.plot:
@@ -37,6 +42,16 @@ def bench(options: argparse.Namespace) -> None:
 
         roofline_of_report(found).save(options.plot)
     sys.stdout.write(json.dumps(found, indent=2) + "\n" if options.json else table.table(found))
+
+
+def _store(backend: Backend, found: Json) -> None:
+    """Keep the report for the pages of suites; what was measured is printed already."""
+    try:
+        number = backend.store_report(found)
+    except TilewiseError as error:
+        sys.stderr.write(f"tilewise: the report was not stored: {error}\n")
+    else:
+        _note(f"stored as report {number} of suite {found['suite']}")
 
 
 def _require_places(options: argparse.Namespace) -> None:

@@ -38,7 +38,8 @@ def _picture(backend: Backend, options: argparse.Namespace) -> "Picture":
     if options.kind == "nest":
         return plots.loop_nest(_result(backend, options, job))
     if options.kind == "roofline":
-        return plots.roofline_of(_result(backend, options, job), _trials(backend, options, job))
+        result = _result(backend, options, job)
+        return plots.roofline_of(result, _trials(backend, options, job), _measured(result))
     draw = {
         "convergence": plots.convergence,
         "importance": plots.importance,
@@ -54,7 +55,25 @@ def _result(backend: Backend, options: argparse.Namespace, job: int | None) -> J
     found = backend.job(job)
     if found["best"] is None:
         raise MissingError(f"job {job} has no schedule yet; it is {found['state']}")
-    return {"problem": found["problem"], "best": found["best"], "peers": {}, "proof": None}
+    shown = {name: found[name] for name in ("problem", "target", "best")}
+    return {**shown, "peers": {}, "proof": None}
+
+
+def _measured(result: Json) -> float | None:
+    """The bandwidth of this machine's memory, where it alone is missing under a roofline."""
+    from kernels.target import parse_target
+    from service.host.machine import examine_here
+
+    machine = result.get("machine")
+    if machine is None or machine["bandwidth_gbs"] or machine["host"] != examine_here().host:
+        return None
+    _, threads = parse_target(result["target"])
+    if threads > 1:
+        return None
+    from kernels.native.microbench import bandwidth_gbs
+    from kernels.target import detect
+
+    return bandwidth_gbs(detect())
 
 
 def _trials(backend: Backend, options: argparse.Namespace, job: int | None) -> list[Json]:

@@ -1,0 +1,85 @@
+"""`/v1/suite-reports`: what `tilewise bench` has measured, over time."""
+
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import JSONResponse
+
+from service.api.documents import report_of, suite_report_json
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.routes.jobs import LARGEST_ID, Cursor, Limit
+from service.api.schemas import (
+    SuiteReport,
+    SuiteReportPage,
+    SuiteReportView,
+    WholeReportView,
+)
+from service.api.services import ServicesDep
+from service.results import suites
+from service.results.readable import listed
+
+PATH = "/v1/suite-reports"
+
+router = APIRouter(prefix=PATH, tags=["suites"])
+
+ReportId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+SuiteName = Annotated[str | None, Query(max_length=200)]
+
+
+@router.post(
+    "",
+    response_model=SuiteReportView,
+    status_code=HTTPStatus.CREATED,
+    responses={
+        HTTPStatus.OK.value: {"model": SuiteReportView, "description": "It was stored before"},
+        **responses(HTTPStatus.UNPROCESSABLE_ENTITY),
+    },
+)
+@in_lane("writes")
+def post_report(body: SuiteReport, services: ServicesDep) -> Response:
+    """Store a report: 201, or 200 for one that is stored already."""
+    with services.writing() as session:
+        row, is_new = suites.keep(session, body.document())
+        session.flush()
+        answer = suite_report_json(row)
+    status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
+    found = SuiteReportView.model_validate(answer).model_dump(mode="json")
+    return JSONResponse(found, status, headers={"Location": f"{PATH}/{answer['id']}"})
+
+
+@router.get("", response_model=SuiteReportPage)
+@in_lane("reads")
+def list_reports(
+    services: ServicesDep,
+    suite: SuiteName = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """Reports without their problems, newest first; of one suite, if asked."""
+    with services.reading() as session:
+        found = suites.newest(session, suite=suite, before=cursor, limit=limit + 1)
+        page = found[:limit]
+        more = page[-1].id if len(found) > limit else None
+        return {
+            **listed("reports", page, suite_report_json, SuiteReportView),
+            "next": None if more is None else _next(more, limit, suite),
+        }
+
+
+@router.get(
+    "/{report_id}", response_model=WholeReportView, responses=responses(HTTPStatus.NOT_FOUND)
+)
+@in_lane("reads")
+def get_report(report_id: ReportId, services: ServicesDep) -> dict[str, Any]:
+    """One report, whole."""
+    with services.reading() as session:
+        row = suites.get(session, report_id)
+        return {**suite_report_json(row), "report": report_of(row)}
+
+
+def _next(cursor: int, limit: int, suite: str | None) -> str:
+    asked = {"cursor": cursor, "limit": limit} | ({} if suite is None else {"suite": suite})
+    return f"{PATH}?{urlencode(asked)}"

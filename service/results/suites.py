@@ -1,0 +1,112 @@
+"""Reports of suites in the database: a row for each run of `tilewise bench`."""
+
+import hashlib
+import json
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, undefer
+
+from service.db import models
+from service.db.base import damage
+from service.db.rows import toolchain_row
+from service.errors import DamagedError, NotFoundError
+
+Json = dict[str, Any]
+
+
+def keep(session: Session, report: Json) -> tuple[models.SuiteReport, bool]:
+    """Store a report; the row, and whether it is new. The same report twice is one row.
+
+    Args:
+        session: that writes.
+        report: what `tilewise bench --json` prints.
+    """
+    text = json.dumps(report, sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    query = select(models.SuiteReport).where(models.SuiteReport.sha256 == digest)
+    known = session.scalar(query)
+    if known is not None:
+        return known, False
+    weighted = report["weighted"] or {}
+    made = models.SuiteReport(
+        suite=report["suite"],
+        source=report["source"],
+        target=report["machine"]["target"],
+        processor=report["machine"]["processor"],
+        toolchain=toolchain_row(session, report["machine"]["toolchain"]),
+        counted=report["counted"],
+        left_out=report["left_out"],
+        geomean_ratio=report["geomean_ratio"],
+        ours_gflops=weighted.get("ours_gflops"),
+        oracle_gflops=weighted.get("oracle_gflops"),
+        sha256=digest,
+        report=report,
+    )
+    try:
+        with session.begin_nested():
+            session.add(made)
+    except IntegrityError:  # another process was first
+        return session.scalars(query).one(), False
+    return made, True
+
+
+def get(session: Session, number: int) -> models.SuiteReport:
+    """A report by its number.
+
+    Raises:
+        NotFoundError: there is none.
+        DamagedError: its row cannot be read.
+    """
+    whole = [undefer(models.SuiteReport.report)]
+    found = session.get(models.SuiteReport, number, options=whole, populate_existing=True)
+    if found is None:
+        raise NotFoundError(f"there is no report {number} of a suite")
+    broken = damage(found)
+    if broken is not None:
+        raise DamagedError(f"the row of report {number} in the database is damaged: {broken}")
+    return found
+
+
+def latest(session: Session, limit: int) -> list[tuple[models.SuiteReport, int]]:
+    """Of each suite on each target the newest report, with how many there are; newest first."""
+    of_each = (
+        select(func.max(models.SuiteReport.id).label("id"), func.count().label("many"))
+        .group_by(models.SuiteReport.suite, models.SuiteReport.target)
+        .subquery()
+    )
+    query = (
+        select(models.SuiteReport, of_each.c.many)
+        .join(of_each, of_each.c.id == models.SuiteReport.id)
+        .order_by(models.SuiteReport.id.desc())
+        .limit(limit)
+    )
+    return [(row, many) for row, many in session.execute(query)]
+
+
+def newest(
+    session: Session,
+    *,
+    suite: str | None = None,
+    target: str | None = None,
+    before: int | None = None,
+    limit: int,
+) -> list[models.SuiteReport]:
+    """Reports, newest first.
+
+    Args:
+        session: an open session.
+        suite: only those of it.
+        target: only those measured on it.
+        before: only those of a smaller number.
+        limit: most of them.
+    """
+    query = select(models.SuiteReport).order_by(models.SuiteReport.id.desc()).limit(limit)
+    if suite is not None:
+        query = query.where(models.SuiteReport.suite == suite)
+    if target is not None:
+        query = query.where(models.SuiteReport.target == target)
+    if before is not None:
+        query = query.where(models.SuiteReport.id < before)
+    return list(session.scalars(query))
