@@ -28,6 +28,15 @@ def importances(trials: Sequence[Row]) -> dict[str, float]:
     if len(timed) < FEWEST:
         return {}
     timed = timed[:: -(-len(timed) // MOST_READ)]
+    with warnings.catch_warnings():
+        # The evaluator is called experimental, and in a notebook Optuna's progress bar says what
+        # it would look like with more packages.
+        warnings.simplefilter("ignore")
+        found = _evaluated(timed)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _evaluated(timed: Sequence[Row]) -> dict[str, float]:
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
 
@@ -38,10 +47,7 @@ def importances(trials: Sequence[Row]) -> dict[str, float]:
                      distributions={name: choices[name] for name in trial["params"]})
         for trial in timed
     )  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the evaluator is called experimental
-        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    return get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
 
 
 def _quiet_study() -> "optuna.Study":
