@@ -17,16 +17,21 @@ from service.settings import Settings
 from tests.service import fakes
 
 STARTUP_S = 120
+FAKE_PROVER = "tests.service.fakes:prove"
 
 
 class ServiceProcess:
     """A service in a process of its own, on a port that it inherits and nobody else can take."""
 
-    def __init__(self, url: str, tuner: str, log: Path | None = None) -> None:
+    def __init__(
+        self, url: str, tuner: str, log: Path | None = None, prover: str = FAKE_PROVER
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.port = int(listening.getsockname()[1])
             self._process = subprocess.Popen(
-                child_command("tests.service.processes", url, str(listening.fileno()), tuner),
+                child_command(
+                    "tests.service.processes", url, str(listening.fileno()), tuner, prover
+                ),
                 env=child_environment(**({fakes.LOG: str(log)} if log else {})),
                 pass_fds=[listening.fileno()],
             )
@@ -71,9 +76,9 @@ def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def main(url: str, listening: str, tuner: str) -> None:
-    """Serve with a fake search, as `service.server.serve` does with the real one."""
-    arguments = (f"--tuner={tuner}", "--prover=tests.service.fakes:prove")
+def main(url: str, listening: str, tuner: str, prover: str) -> None:
+    """Serve with these for a search and a proof, as `service.server.serve` does with its own."""
+    arguments = (f"--tuner={tuner}", f"--prover={prover}")
     app = create_app(Settings(db=url), 1, worker_arguments=arguments)
     Server(app, log_level="warning").run(sockets=[socket.socket(fileno=int(listening))])
 

@@ -1,5 +1,5 @@
 // A job while it runs: its numbers, its plots and its table grow.
-import { tell, watch } from "./page.js";
+import { duration, tell, watch } from "./page.js";
 import { insert } from "./plots.js";
 
 const facts = document.querySelector("#job");
@@ -7,6 +7,10 @@ const goesOn = ["queued", "running"].includes(facts.dataset.state);
 const table = document.querySelector("#trial-rows");
 let last = Number(facts.dataset.last);
 let best = 0;
+let began = 0; // when a job that waited began to run
+const loaded = performance.now();
+const origins = new Map(Object.entries(JSON.parse(facts.dataset.origins)));
+const found = document.querySelector("#found");
 
 function field(name) {
   return facts.querySelector(`[data-field=${name}]`);
@@ -14,6 +18,19 @@ function field(name) {
 
 function count(name) {
   tell(field(name), Number(field(name).textContent) + 1);
+}
+
+function countOrigin(name) {
+  origins.set(name, (origins.get(name) ?? 0) + 1);
+  const sorted = [...origins].sort(([one, many], [other, more]) => more - many || (one < other ? -1 : 1));
+  tell(field("origins"), sorted.map(([origin, many]) => `${origin} ${many}`).join(", "));
+}
+
+function showTime() {
+  if (field("state").textContent.trim() === "running") {
+    const past = (performance.now() - Math.max(loaded, began)) / 1000;
+    tell(field("elapsed"), duration(Number(facts.dataset.elapsed) + past));
+  }
 }
 
 function addRow(trial) {
@@ -39,6 +56,10 @@ function onTrial(event) {
   last = trial.number;
   count("ended");
   count(trial.state);
+  countOrigin(trial.origin);
+  if (found.dataset.grows) {
+    tell(found, Number(found.textContent) + 1);
+  }
   document.querySelector("#progress").value += 1;
   if (trial.state === "timed" && trial.gflops > best) {
     best = trial.gflops;
@@ -58,10 +79,14 @@ function onTrial(event) {
 function onPhase(event) {
   const phase = JSON.parse(event.data);
   tell(field("phase"), phase.total ? `${phase.name} ${phase.done}/${phase.total}` : phase.name);
-  tell(field("state"), "running");
+  if (field("state").textContent.trim() === "queued") {
+    began = performance.now();
+    tell(field("state"), "running");
+  }
 }
 
 if (goesOn) {
+  setInterval(showTime, 1000);
   const stop = watch(() => {
     const source = new EventSource(`/v1/jobs/${Number(facts.dataset.job)}/events?after=${last}`);
     source.addEventListener("trial", onTrial);

@@ -19,6 +19,15 @@ function tellMoments() {
 tellMoments();
 setInterval(tellMoments, 30000);
 
+// As the pages themselves have it: 1 h 4 min.
+export function duration(seconds) {
+  if (seconds < 60) {
+    return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  }
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
 // A stream that is open only while somebody looks: browsers allow few to one host.
 export function watch(open) {
   let source = null;

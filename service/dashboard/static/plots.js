@@ -98,7 +98,7 @@ dark.addEventListener("change", () => {
 export function insert(name, rows) {
   for (const [figure, made] of views) {
     if (figure.dataset.live === name) {
-      made.view.insert(name, rows).runAsync();
+      made.view.insert(name, rows).resize().runAsync(); // longer labels take more room
     }
   }
 }
