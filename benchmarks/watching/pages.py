@@ -2,8 +2,8 @@
 
     python -m benchmarks.watching.pages [--problems 2000] [--trials 100000] [--rounds 20]
 
-Both databases are filled with the same rows by plain inserts; one job has a tenth of all trials.
-A service in a process of its own is asked over a socket, by one client, in turns. The columns are
+Both databases are filled with the same rows, as a team has them after two weeks; one job has a
+tenth of all trials. A service in a process of its own is asked over a socket, by one client, in turns. The columns are
 milliseconds from the request to the end of the answer (median, most), and KiB of the answer. With
 a browser (Chromium, by playwright) the last column is the time to the first content that it shows.
 """
@@ -21,10 +21,10 @@ from typing import Any
 import httpx
 
 from benchmarks.report import conditions
-from benchmarks.serving.lookup import databases, fill
+from benchmarks.serving.lookup import databases
+from benchmarks.serving.populated import Sizes, populate, problem
 from benchmarks.serving.service_process import ServiceProcess
-from benchmarks.serving.store import Sizes, problem
-from service.db import make_engine
+from service.db import make_engine, schema
 from service.db.session import write_connection
 
 LARGE_JOB = 1
@@ -51,7 +51,8 @@ def paths(key: str) -> list[str]:
     """What a person opens, and what its scripts ask for."""
     return [
         "/", "/?order=share&page=20", "/?contains=m%3D17", "/jobs", f"/jobs/{LARGE_JOB}",
-        f"/problems/{key}", "/compare?left=1&right=2", f"/plots/jobs/{LARGE_JOB}/convergence",
+        f"/problems/{key}", "/compare?left=1&right=2", "/suites", "/suites/28",
+        f"/plots/jobs/{LARGE_JOB}/convergence", "/plots/suites/28/roofline",
         f"/plots/jobs/{LARGE_JOB}/parallel", "/plots/schedules/1/roofline",
         f"/v1/jobs/{LARGE_JOB}/trials",
     ]  # fmt: skip
@@ -110,12 +111,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     large = options.trials // 10
-    sizes = Sizes(options.problems, options.trials - large, min(100, options.problems))
+    sizes = Sizes(options.problems, options.trials - large)
     print(conditions())
     print(f"{sizes}, and {large} trials of one job; ms, KiB, ms")
     with tempfile.TemporaryDirectory() as folder, databases(Path(folder)) as urls:
         for name, url in urls.items():
-            fill(url, sizes)
+            schema.upgrade(url)
+            with write_connection(make_engine(url)) as connection:
+                populate(connection, sizes)
             enlarge(url, large)
             measure(name, url, options.rounds)
 
