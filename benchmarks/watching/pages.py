@@ -3,9 +3,10 @@
     python -m benchmarks.watching.pages [--problems 2000] [--trials 100000] [--rounds 20]
 
 Both databases are filled with the same rows, as a team has them after two weeks; one job has a
-tenth of all trials. A service in a process of its own is asked over a socket, by one client, in turns. The columns are
-milliseconds from the request to the end of the answer (median, most), and KiB of the answer. With
-a browser (Chromium, by playwright) the last column is the time to the first content that it shows.
+tenth of all trials. A service in a process of its own is asked over a socket, by one client, in
+turns. The columns are milliseconds from the request to the end of the answer (median, most), and
+KiB of the answer. With a browser (Chromium, by playwright) the last column is the time to the
+first content that it shows.
 """
 
 import argparse
