@@ -6,7 +6,7 @@ Nothing here imports numba or optuna, so that the service and the client stay li
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from kernels.problem import Problem
 from kernels.quoting import quoted
@@ -23,6 +23,7 @@ MOST_EARLY = 128  # of its first trials, of which the slow ones are told too
 _SAMPLER_CLASS = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 TrialState = Literal["timed", "pruned", "failed"]
+TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
 CacheMode = Literal["hot", "cold"]
 CACHE_MODES: tuple[CacheMode, ...] = ("hot", "cold")
 FailureClass = Literal["constraint", "compile", "timeout", "crash", "memory", "wrong", "runtime"]

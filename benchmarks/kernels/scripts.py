@@ -36,6 +36,7 @@ from kernels.oracle.tolerance import compare
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
+from search.progress import TrialSeen
 from search.records import TuneRequest
 from search.timing.interleave import interleave
 from search.timing.summary import summarise
@@ -139,7 +140,7 @@ def scripted_steps(problem: Problem, found: Row, backend: Backend) -> list[Any]:
     return steps
 
 
-def _quiet(_done: int, _best: float | None) -> None:
+def _quiet(_seen: TrialSeen) -> None:
     """No progress is shown."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from kernels.problem import parse_problem
 from kernels.target import resolve
+from search.progress import TrialSeen
 from search.records import TuneRequest
 from search.timing.summary import summarise
 from tilewise.backends.choose import local_backend
@@ -74,7 +75,7 @@ def best_steps(problem: str, target: str, trials: int, url: str) -> list[Any]:
     return steps
 
 
-def _quiet(_done: int, _best: float | None) -> None:
+def _quiet(_seen: TrialSeen) -> None:
     """No progress is shown."""
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from service.db import make_engine, models, writing
+from service.db.session import make_sessions
 from tests.tilewise.conftest import Cli
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
@@ -74,6 +76,8 @@ def test_a_plot_is_the_same_at_a_service(
     cli: Cli, served: str, tuned: str, tmp_path: Path, kind: str, what: str
 ) -> None:
     here, there = tmp_path / "here.svg", tmp_path / "there.svg"
+    with writing(make_sessions(make_engine(tuned))) as session:
+        session.query(models.Machine).one().bandwidth_gbs = 20.0
     for file, where in ((here, ("--db", tuned)), (there, ("--server", served))):
         ran = cli("plot", what, "--kind", kind, "-o", str(file), *where)
         assert (ran.code, ran.err) == (0, "")

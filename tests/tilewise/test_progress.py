@@ -1,82 +1,260 @@
-"""What a terminal sees while a search runs, and what a pipe does not."""
+"""What a terminal sees while a search runs, what a pipe gets, and how a terminal is left."""
 
 import io
 import os
 import pty
+import re
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
+from typing import Any
 
+import pytest
 from rich.console import Console
-from rich.progress import Progress
 
-from search.progress import Phase
-from tilewise.cli.progress import Bars
+from search.progress import Phase, TrialSeen
+from search.records import TuneRequest
+from tests.tilewise.conftest import PROBLEM, Cli
+from tilewise.cli.progress import Lines, drawn
+from tilewise.cli.watching import Watched
+
+HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
+PROGRAM = """
+from search.progress import Phase, TrialSeen
+from search.records import TuneRequest
+from tilewise.cli.progress import progress
+with progress(TuneRequest(8), lambda: 200.0) as watcher:
+    watcher.trial(TrialSeen(0, "timed", None, 123.4, (120.0, 125.0)))
+    watcher.trial(TrialSeen(1, "failed", "crash"))
+    watcher.phase(Phase("proof", 1, 3))
+print("result")
+"""
 
 
-def run(stderr: int) -> "subprocess.Popen[str]":
-    program = (
-        "from search.progress import Phase\n"
-        "from tilewise.cli.progress import progress\n"
-        "with progress(8) as watcher:\n"
-        "    watcher(3, 123.4)\n"
-        "    watcher.phase(Phase('proof', 1, 3))\n"
-        "print('result')\n"
-    )
-    return subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=stderr, text=True
-    )
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_a_terminal_gets_a_line_for_each_phase_on_stderr() -> None:
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def watched(clock: Clock, **request: Any) -> Watched:
+    return Watched(TuneRequest(**{"trials": 8, **request}), 200.0, clock)
+
+
+def timed(number: int, gflops: float) -> TrialSeen:
+    return TrialSeen(number, "timed", None, gflops, (gflops - 1, gflops + 1))
+
+
+def text(of: Watched, width: int) -> list[str]:
+    """The table as a terminal of some width has it."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(drawn(of, width))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def in_terminal(
+    arguments: list[str], until: bytes = b"", environment: dict[str, str] | None = None
+) -> tuple[bytes, str, int]:
+    """What a program writes to a terminal that is its stderr, its stdout, and its exit status.
+
+    It is interrupted when it has written `until`, if that is given.
+    """
     ours, theirs = pty.openpty()
-    process = run(theirs)
+    process = subprocess.Popen(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=theirs, text=True,
+        env={**os.environ, "TERM": "xterm", **(environment or {})},
+    )  # fmt: skip
     os.close(theirs)
-    shown = b""
+    written = b""
     try:
         while chunk := os.read(ours, 4096):
-            shown += chunk
+            written += chunk
+            if until and until in written:
+                process.send_signal(signal.SIGINT)
+                until = b""
     except OSError:  # Linux's way to say that the other end is closed
         pass
-    assert process.communicate()[0] == "result\n"
-    for part in (b"search", b"3/8", b"best 123.4 GFLOP/s", b"proof", b"1/3"):
-        assert part in shown
+    finally:
+        os.close(ours)
+    out = process.communicate(timeout=60)[0]
+    return written, out, process.returncode
 
 
-def test_a_pipe_gets_nothing() -> None:
-    process = run(subprocess.PIPE)
-    assert process.communicate() == ("result\n", "")
+def test_a_terminal_gets_the_table_on_stderr() -> None:
+    written, out, _ = in_terminal(["-c", PROGRAM])
+    assert out == "result\n"
+    for part in (b"search", b"2/8", b"123.4 GFLOP/s [120.0, 125.0]", b"62% of the peak",
+                 b"1 failed (1 crash)", b"proof", b"1/3"):  # fmt: skip
+        assert part in written
+    assert written.rindex(SHOWN) > written.rindex(HIDDEN), "the cursor is shown again"
 
 
-def bars(trials: int) -> tuple[Progress, Bars]:
-    console = Console(file=io.StringIO(), force_terminal=True)
-    shown = Progress(console=console, auto_refresh=False)
-    return shown, Bars(shown, trials)
-
-
-def lines(shown: Progress) -> list[tuple[str, float, float | None, bool]]:
-    """Of each line its name, what is done, of how much, and whether its clock still runs."""
-    return [(t.fields["name"], t.completed, t.total, t.stop_time is None) for t in shown.tasks]
-
-
-def test_only_the_line_of_the_present_phase_moves() -> None:
-    shown, told = bars(4)
-    told(4, 10.0)
-    assert lines(shown) == [("search", 4, 4, True)]
-    told.phase(Phase("proof", 0, 3))
-    told.phase(Phase("proof", 1, 3))
-    told.phase(Phase("finals", 0, 0))
-    assert lines(shown) == [
-        ("search", 4, 4, False),
-        ("proof", 1, 3, False),
-        ("finals", 0, None, True),
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "unknown"}])
+def test_a_terminal_that_can_do_nothing_gets_lines(environment: dict[str, str]) -> None:
+    written, _, _ = in_terminal(["-c", PROGRAM], environment=environment)
+    assert b"\x1b" not in written
+    assert written.splitlines() == [
+        b"tilewise: search 1/8: best 123.4 GFLOP/s [120.0, 125.0]",
+        b"tilewise: proof, after 1 timed, 0 pruned, 1 failed (1 crash)",
     ]
 
 
-def test_trials_that_are_told_again_do_not_begin_the_search_anew() -> None:
-    shown, told = bars(4)
-    told(4, 10.0)
-    told.phase(Phase("proof and finals", 0, 0))
-    told(4, 10.0)
-    assert [name for name, *_ in lines(shown)] == ["search", "proof and finals"]
-    told(2, 10.0)  # a joined job has ended, and what it left out is searched for
-    assert [name for name, *_ in lines(shown)] == ["search", "proof and finals", "search"]
+def test_no_color_means_no_colours() -> None:
+    written, _, _ = in_terminal(["-c", PROGRAM], environment={"NO_COLOR": "1"})
+    assert b"123.4" in written and not re.search(rb"\x1b\[[0-9;]*3[0-9]m", written)
+
+
+def test_a_pipe_gets_lines() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "result\n"
+    assert ran.stderr.splitlines() == [
+        "tilewise: search 1/8: best 123.4 GFLOP/s [120.0, 125.0]",
+        "tilewise: proof, after 1 timed, 0 pruned, 1 failed (1 crash)",
+    ]
+
+
+def test_an_interrupt_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'results.db'}"
+    arguments = ["-m", "tilewise", "tune", PROBLEM, "--trials", "10000", "--db", database]
+    written, out, code = in_terminal(arguments, until=b"GFLOP/s")
+    assert (out, code) == ("", 130)
+    assert written.rindex(SHOWN) > written.rindex(HIDDEN)
+    assert written.rstrip().endswith(SHOWN) or b"Traceback" not in written
+
+
+def test_a_search_is_shown_with_its_share_of_the_peak(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'results.db'}"
+    arguments = ["-m", "tilewise", "tune", PROBLEM, "--trials", "6", "--json", "--db", database]
+    written, out, code = in_terminal(arguments)
+    assert code == 0 and out.startswith("{") and out.rstrip().endswith("}")
+    for part in (b"% of the peak", b"/6", b"timed", b"proof", b"finals"):
+        assert part in written
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_each_row_is_one_line_of_any_terminal(clock: Clock, width: int) -> None:
+    shown = watched(clock)
+    for number in range(6):
+        clock.now += 1.0
+        shown.trial(timed(number, 100.0 + number))
+    shown.trial(TrialSeen(6, "failed", "a class of a newer service " * 9))
+    found = text(shown, width)
+    assert [line.split()[0] for line in found] == ["search", "best", "trials", "improved"]
+    assert all(len(line) <= width for line in found)
+    assert ("█" in found[0]) is (width >= 60)
+
+
+def test_what_another_process_says_is_no_order_to_the_terminal(clock: Clock) -> None:
+    shown = watched(clock)
+    shown.trial(TrialSeen(0, "failed", "\x1b[2J\x07evil"))
+    assert all(line.isprintable() for line in text(shown, 80))
+    stream = io.StringIO()
+    told = Lines(watched(clock), stream)
+    told.trial(TrialSeen(0, "failed", "\x1b[2J"))
+    told.phase(Phase("proof", 0, 3))
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_counts_failures_and_improvements_are_shown(clock: Clock) -> None:
+    shown = watched(clock)
+    for seen in (timed(0, 100.0), TrialSeen(1, "failed", "timeout"), timed(2, 90.0),
+                 TrialSeen(3, "pruned", None, 150.0), timed(4, 120.0),
+                 timed(5, 130.0)):  # fmt: skip
+        shown.trial(seen)
+    _, best, trials, improved = text(shown, 100)
+    assert "130.0 GFLOP/s [129.0, 131.0], 65% of the peak" in best, "a pruned trial is not it"
+    assert "4 timed, 1 pruned, 1 failed (1 timeout)" in trials
+    assert "trial 5 130.0, trial 4 120.0, trial 0 100.0" in improved
+
+
+def test_the_time_that_is_left_is_told_by_the_rate(clock: Clock) -> None:
+    shown = watched(clock)
+    assert shown.left_s() is None
+    for number in range(2):
+        clock.now += 3.0
+        shown.trial(timed(number, 1.0))
+    assert shown.left_s() == 18.0
+    clock.now += 2.0
+    assert shown.left_s() == 16.0
+    shown.phase(Phase("proof", 0, 3))
+    assert shown.left_s() is None
+    clock.now += 1.0
+    shown.phase(Phase("proof", 1, 3))
+    assert shown.left_s() == 2.0
+    shown.phase(Phase("finals", 0, 0))
+    assert shown.left_s() is None and "left" not in "".join(text(shown, 80))
+
+
+def test_a_budget_in_seconds_bounds_what_is_left(clock: Clock) -> None:
+    shown = watched(clock, seconds=10.0)
+    clock.now = 4.0
+    assert shown.left_s() == 6.0
+    shown.trial(timed(0, 1.0))
+    assert shown.left_s() == 6.0, "28 by the rate"
+    clock.now = 12.0
+    assert shown.left_s() == 0.0
+
+
+def test_trials_of_an_earlier_search_took_no_time_of_this_one(clock: Clock) -> None:
+    shown = watched(clock)
+    clock.now = 2.0
+    shown.trial(timed(4, 1.0))
+    assert shown.earlier == 4 and shown.left_s() == 6.0
+    assert "4 of an earlier search" in text(shown, 80)[2]
+
+
+def test_a_larger_search_that_follows_a_joined_one_is_a_search_again(clock: Clock) -> None:
+    shown = watched(clock)
+    shown.trial(timed(3, 1.0))
+    shown.phase(Phase("proof", 0, 3))
+    shown.trial(timed(4, 1.0))
+    assert [one.phase.name for one in shown.phases] == ["search", "proof", "search"]
+
+
+def test_a_search_at_a_service_is_told_like_one_here(cli: Cli, served: str) -> None:
+    ran = cli("tune", "matmul:m=8,n=48,k=32,dtype=f32", "--trials", "5", "--server", served)
+    assert ran.code == 0
+    lines = ran.err.splitlines()
+    assert "tilewise: search 1/5: best 10.0 GFLOP/s" in lines[0]
+    assert lines[-1].startswith("tilewise: ") and "5 timed" in ran.err
+
+
+def test_the_screen_is_drawn_while_trials_come(clock: Clock) -> None:
+    """The display reads from a thread of its own."""
+    import threading
+
+    shown = watched(clock, trials=4000)
+    stop = threading.Event()
+    faults: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                with shown.lock:
+                    drawn(shown, 80)
+        except BaseException as fault:
+            faults.append(fault)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    deadline = time.monotonic() + 1.0
+    number = 0
+    while time.monotonic() < deadline:
+        shown.trial(TrialSeen(number, "failed", f"class {number}"))
+        number += 1
+    stop.set()
+    reader.join()
+    assert not faults

@@ -113,7 +113,7 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(
 ) -> None:
     """Another process runs the job of a smaller budget; its trials are told of meanwhile."""
     sessions, held = running(2)
-    told: list[tuple[int, float | None]] = []
+    told: list[tuple[int, str, float | None]] = []
 
     def another_process(*given: Any, **options: Any) -> Any:
         store = given[3]
@@ -125,9 +125,16 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(
 
     monkeypatch.setattr(local_search, "time", type("", (), {"sleep": staticmethod(end_it)}))
     backend = local.LocalBackend(database)
-    found = backend.tune(PROBLEM, "host", TuneRequest(4), lambda *seen: told.append(seen))
+    found = backend.tune(
+        PROBLEM,
+        "host",
+        TuneRequest(4),
+        lambda seen: told.append((seen.number, seen.state, seen.gflops)),
+    )
     assert found["trials"] == {"asked": 4, "timed": 3, "pruned": 0, "failed": 1}
-    assert told == [(0, None), (3, 12.0), (4, 13.0)]
+    assert told == [
+        (0, "failed", None), (1, "timed", 11.0), (2, "timed", 12.0), (3, "timed", 13.0)
+    ]  # fmt: skip
     assert len(runs) == 1, "the first was another's"
 
 
@@ -135,11 +142,11 @@ def test_trials_of_each_end_are_progress(
     database: str, running: Running, runs: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sessions, held = running(3)
-    told: list[tuple[int, float | None]] = []
+    told: list[tuple[int, str, float | None]] = []
 
     def step(_seconds: float) -> None:
         store = SqlTrialStore(sessions, held.job_id, held)
-        if len(told) == 1:
+        if not told:
             store.add(fakes.failed_trial(0))
             store.add(fakes.replace(fakes.trial(1, gflops=900.0), state="pruned"))
         else:
@@ -147,8 +154,13 @@ def test_trials_of_each_end_are_progress(
 
     monkeypatch.setattr(local_search, "time", type("", (), {"sleep": staticmethod(step)}))
     backend = local.LocalBackend(database)
-    backend.tune(PROBLEM, "host", TuneRequest(3), lambda *seen: told.append(seen))
-    assert told == [(0, None), (2, None)]
+    backend.tune(
+        PROBLEM,
+        "host",
+        TuneRequest(3),
+        lambda seen: told.append((seen.number, seen.state, seen.gflops)),
+    )
+    assert told == [(0, "failed", None), (1, "pruned", 900.0), (2, "timed", 12.0)]
     assert runs == []
 
 

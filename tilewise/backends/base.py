@@ -1,10 +1,10 @@
 """What commands need of where they run. Every backend gives the same objects."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from search.progress import OnPhase, Phase
+from search.progress import OnPhase, OnTrialSeen, Phase
 from search.records import CacheMode, TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx, which commands here do without
@@ -12,8 +12,6 @@ if TYPE_CHECKING:  # it loads httpx, which commands here do without
 
 Json = dict[str, Any]
 Known = Mapping[str, Mapping[str, str]]
-Report = Callable[[int, float | None], None]
-"""Told of the number of finished trials and the best speed in GFLOP/s so far."""
 
 
 def ignore_phase(_phase: Phase) -> None:
@@ -39,10 +37,22 @@ class Backend(ABC):
         problem: str,
         target: str,
         request: TuneRequest,
-        report: Report,
+        on_trial: OnTrialSeen,
         on_phase: OnPhase = ignore_phase,
     ) -> Json:
-        """Search and store; the contract's result object."""
+        """Search and store; the contract's result object.
+
+        Args:
+            problem: what is searched for.
+            target: where.
+            request: how hard.
+            on_trial: told of each trial that ends meanwhile, once.
+            on_phase: told of what comes after them.
+        """
+
+    @abstractmethod
+    def peak(self, problem: str, target: str) -> float | None:
+        """The multiply-add peak that a search can reach, in GFLOP/s; None where nobody knows."""
 
     @abstractmethod
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernels.footprint import check_memory
 from kernels.problem import Problem, parse_problem
-from search.progress import OnPhase
+from search.progress import OnPhase, OnTrialSeen
 from search.records import CacheMode, TuneRequest
 from service.api.documents import job_json, result_json, stored_trial_json, trial_json
 from service.db import schema
@@ -15,7 +15,7 @@ from service.db.session import Sessions, make_engine, make_sessions, reading, wr
 from service.host.machine import examine_here
 from service.jobs import queue
 from service.results import integrity, schedules, scripts, suites, trials
-from tilewise.backends.base import Backend, Json, Known, Report, ignore_phase
+from tilewise.backends.base import Backend, Json, Known, ignore_phase
 from tilewise.backends.service_errors import database_of, told
 from tilewise.errors import BadInputError, MissingError
 
@@ -45,7 +45,7 @@ class LocalBackend(Backend):
         problem: str,
         target: str,
         request: TuneRequest,
-        report: Report,
+        on_trial: OnTrialSeen,
         on_phase: OnPhase = ignore_phase,
     ) -> Json:
         """Answer from the store, wait for a running job, or run one."""
@@ -55,9 +55,17 @@ class LocalBackend(Backend):
         check_memory(wanted)
         canonical = self._machine.require_served(target)
         with self._sessions() as sessions:
-            search = LocalSearch(sessions, wanted, canonical, report, on_phase, self._began)
+            search = LocalSearch(sessions, wanted, canonical, on_trial, on_phase, self._began)
             search.answer(request)
             return self._result(sessions, wanted, canonical, request.cache)
+
+    def peak(self, problem: str, target: str) -> float | None:
+        """The peak as it is measured now, which takes some hundredths of a second."""
+        from kernels.native.microbench import peak_gflops
+        from kernels.target import resolve
+
+        asked = resolve(self._machine.require_served(target))
+        return peak_gflops(asked, parse_problem(problem).element.name)
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """The stored result."""

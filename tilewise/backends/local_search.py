@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from kernels.problem import Problem
 from kernels.system.toolchain import identity
-from search.progress import OnPhase, Phase
-from search.records import TuneRequest
-from service.api.documents import trials_json
+from search.progress import PHASES, OnPhase, OnTrialSeen, Phase, TrialSeen
+from search.records import TrialRecord, TuneRequest
+from service.api.documents import phase_json
 from service.db import models
+from service.db.base import is_sound
 from service.db.session import Sessions, reading, writing
 from service.host.process_identity import me
 from service.jobs import lease, queue
 from service.workers.job_run import Event, JobOutcome, PhaseReached, TrialEnded, run_job
-from tilewise.backends.base import Report
 from tilewise.errors import TilewiseError
 
 POLL_S = 0.5
@@ -27,7 +27,7 @@ class LocalSearch:
     Attributes:
         sessions: of this machine's database.
         target: canonical.
-        report: told of finished trials.
+        on_trial: told of trials as they end.
         on_phase: told of what comes after them.
         began: the moment of `time.monotonic` from which a budget in seconds counts.
     """
@@ -35,7 +35,7 @@ class LocalSearch:
     sessions: Sessions
     problem: Problem
     target: str
-    report: Report
+    on_trial: OnTrialSeen
     on_phase: OnPhase
     began: float | None
 
@@ -56,6 +56,7 @@ class LocalSearch:
 
     def _finish(self, job_id: int) -> None:
         """Run the job here, or wait while another process runs it."""
+        seen: int | None = None
         while True:
             with writing(self.sessions) as session:
                 held = lease.claim_one(session, job_id, me())
@@ -63,30 +64,44 @@ class LocalSearch:
                 ended = run_job(self.sessions, held, on_event=self._tell, began=self.began)
                 _require_done(ended)
                 return
+            seen = self._tell_of_others(job_id, seen)
             if self._has_ended(job_id):
                 return
             time.sleep(POLL_S)
 
+    def _tell_of_others(self, job_id: int, seen: int | None) -> int | None:
+        """Tell of the trials of another process after the last one seen; the last one then."""
+        with reading(self.sessions) as session:
+            found = queue.trials_page(session, job_id, after=seen)
+        for row in filter(is_sound, found):
+            interval = None if row.low is None or row.high is None else (row.low, row.high)
+            self.on_trial(TrialSeen(row.number, row.state, row.failure, row.gflops, interval))
+        return found[-1].number if found else seen
+
     def _has_ended(self, job_id: int) -> bool:
-        """Whether another process has ended a job; tells how far it is, if not."""
+        """Whether another process has ended a job; tells what it does, if not."""
         with reading(self.sessions) as session:
             job = queue.get(session, job_id)
             if job.state in queue.ENDED:
                 _require_done(_outcome(job))
                 return True
-            done = sum(v for k, v in trials_json(session, job).items() if k != "asked")
-            best = queue.best_trial(session, job_id)
-            self.report(done, best.gflops if best else None)
-            if done >= job.trials:
-                self.on_phase(Phase("proof and finals", 0, 0))
+            phase = phase_json(session, job)
+        if phase is not None and phase["name"] in PHASES and phase["name"] != "search":
+            self.on_phase(Phase(**phase))
         return False
 
     def _tell(self, event: Event) -> None:
         if isinstance(event, TrialEnded):
-            best = event.best.measurement if event.best else None
-            self.report(event.trial.number + 1, best.gflops if best else None)
+            self.on_trial(_seen(event.trial))
         elif isinstance(event, PhaseReached):
             self.on_phase(event.phase)
+
+
+def _seen(trial: TrialRecord) -> TrialSeen:
+    found = trial.measurement
+    if found is None:
+        return TrialSeen(trial.number, trial.state, trial.failure)
+    return TrialSeen(trial.number, trial.state, trial.failure, found.gflops, found.interval)
 
 
 def _outcome(job: models.Job) -> JobOutcome:

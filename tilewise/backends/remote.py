@@ -7,10 +7,10 @@ from typing import cast
 
 from kernels.problem import parse_problem
 from kernels.target import parse_target
-from search.progress import PHASES, OnPhase, Phase
-from search.records import CacheMode, TuneRequest
-from tilewise.backends.base import Backend, Json, Known, Report, ignore_phase
-from tilewise.client import Client, Event, Found, PhaseReached, Text, TrialEnded
+from search.progress import PHASES, OnPhase, OnTrialSeen, Phase, TrialSeen
+from search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
+from tilewise.backends.base import Backend, Json, Known, ignore_phase
+from tilewise.client import Client, Event, Found, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.calls import JobOptions
 from tilewise.errors import BadInputError, MissingError
 
@@ -30,17 +30,28 @@ class RemoteBackend(Backend):
         problem: str,
         target: str,
         request: TuneRequest,
-        report: Report,
+        on_trial: OnTrialSeen,
         on_phase: OnPhase = ignore_phase,
     ) -> Json:
         """Post a job, wait for it, and fetch the result."""
         _require_sense(problem, target)
-        watched = _Watched(report, on_phase)
+        watched = _Watched(on_trial, on_phase)
         options = _options(target, request)
         found = self._client.tune(problem, watched.tell, **options).document
         if not watched.has_seen:
             sys.stderr.write("tilewise: answered from the store\n")
         return found
+
+    def peak(self, problem: str, target: str) -> float | None:
+        """The peak of a worker that serves the target; told of one thread alone."""
+        name, threads = parse_target(target)
+        dtype = parse_problem(problem).element.name
+        found = [
+            worker.peaks[dtype]
+            for worker in self._client.targets().workers
+            if dtype in worker.peaks and (name == "host" or target in worker.targets)
+        ]
+        return found[0] if found and threads == 1 else None
 
     def show(self, problem: str, target: str, cache: CacheMode | None = None) -> Json:
         """Fetch the stored result."""
@@ -117,27 +128,27 @@ class _Watched:
     """A job that a client follows, as whoever watches a search is told of one.
 
     Args:
-        report: told of the number of finished trials and of the best speed.
+        on_trial: told of each trial.
         on_phase: told of what comes after them.
     """
 
-    def __init__(self, report: Report, on_phase: OnPhase) -> None:
-        self._report, self._on_phase = report, on_phase
-        self._ended = 0
-        self._best: float | None = None
+    def __init__(self, on_trial: OnTrialSeen, on_phase: OnPhase) -> None:
+        self._on_trial, self._on_phase = on_trial, on_phase
         self.has_seen = False
 
     def tell(self, event: Event) -> None:
         """Pass on what happens in the job."""
         self.has_seen = True
-        if isinstance(event, TrialEnded):
-            self._ended += 1
-            speed = event.trial.gflops
-            if event.trial.state == "timed" and speed is not None:
-                self._best = max(speed, self._best or 0.0)
-            self._report(self._ended, self._best)
+        if isinstance(event, TrialEnded) and event.trial.state in TRIAL_STATES:
+            self._on_trial(_seen(event.trial))
         elif isinstance(event, PhaseReached) and event.phase.name in PHASES:
             self._on_phase(Phase(event.phase.name, event.phase.done, event.phase.total))
+
+
+def _seen(trial: Trial) -> TrialSeen:
+    interval = None if trial.interval is None else (trial.interval[0], trial.interval[-1])
+    state = cast("TrialState", trial.state)
+    return TrialSeen(trial.number, state, trial.failure, trial.gflops, interval)
 
 
 def _say_waiting(doing: str) -> Callable[[], None]:

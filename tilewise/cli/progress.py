@@ -1,83 +1,186 @@
-"""What a person sees while a search runs: its phases on stderr, if that is a terminal."""
+"""What stderr gets while a search runs: a table on a terminal, lines in a pipe."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from search.progress import Phase
+from kernels.quoting import one_line
+from search.progress import Phase, TrialSeen
+from search.records import TuneRequest
+from tilewise.cli.watching import IMPROVEMENTS, Timed, Watched
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
+
+REFRESHES_A_SECOND = 4
+MOST_BAR = 40  # columns
+LABEL = 10  # columns of a row's name
+WIDE = 60  # columns from which a bar has room
+Peak = Callable[[], float | None]
 
 
 class Watcher:
-    """Told of finished trials and of phases; tells nobody."""
+    """Told of trials and phases.
 
-    def __call__(self, done: int, best: float | None) -> None:
-        """So many trials have ended, and the best has this speed in GFLOP/s."""
+    Args:
+        watched: what to keep of them.
+    """
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+
+    def trial(self, seen: TrialSeen) -> None:
+        """A trial has ended."""
+        self.watched.trial(seen)
 
     def phase(self, phase: Phase) -> None:
         """The search does this now."""
+        self.watched.phase(phase)
 
 
-class Bars(Watcher):
-    """A line for each phase that was reached; only the last one moves.
+class Lines(Watcher):
+    """A line for each improvement, and for each phase when it begins.
 
     Args:
-        shown: rich's display, started.
-        trials: the budget of the search.
+        watched: what to keep.
+        stream: where the lines go.
     """
 
-    def __init__(self, shown: "Progress", trials: int) -> None:
-        self._shown = shown
-        self._trials = trials
-        self._begin(Phase("search", 0, trials))
+    def __init__(self, watched: Watched, stream: TextIO) -> None:
+        super().__init__(watched)
+        self._stream = stream
 
-    def __call__(self, done: int, best: float | None) -> None:
-        """Move the line of the search."""
-        if self._name != "search" and done >= self._trials:
-            return  # told again while something else goes on
-        text = "" if best is None else f"best {best:.1f} GFLOP/s"
-        self._show(Phase("search", done, self._trials), text)
+    def trial(self, seen: TrialSeen) -> None:
+        """Say so if it is the best."""
+        super().trial(seen)
+        if self.watched.best is seen:
+            self._say(f"{counted(self.watched.phases[-1])}: best {speed(seen)}")
 
     def phase(self, phase: Phase) -> None:
-        """Move the line of a phase, or begin it."""
-        self._show(phase, None)
+        """Say what begins."""
+        known = len(self.watched.phases)
+        super().phase(phase)
+        if len(self.watched.phases) > known:
+            self._say(f"{phase.name}, after {trials(self.watched)}")
 
-    def _show(self, phase: Phase, text: str | None) -> None:
-        if phase.name != self._name:
-            self._shown.stop_task(self._task)
-            self._begin(phase)
-        self._shown.update(self._task, completed=phase.done, total=phase.total or None)
-        if text is not None:
-            self._shown.update(self._task, description=text)
+    def _say(self, text: str) -> None:
+        self._stream.write(f"tilewise: {one_line(text)}\n")
+        self._stream.flush()
 
-    def _begin(self, phase: Phase) -> None:
-        """Begin a line below the others."""
-        self._name = phase.name
-        self._task = self._shown.add_task("", total=phase.total or None, name=phase.name)
+
+class Screen:
+    """A table of what is known, drawn anew for the width that the terminal has then."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+
+    def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        """The rows, each on one line of the terminal."""
+        with self._watched.lock:
+            table = drawn(self._watched, options.max_width)
+        yield table
 
 
 @contextmanager
-def progress(trials: int) -> Iterator[Watcher]:
-    """Something to tell of finished trials, of the best speed and of phases.
+def progress(request: TuneRequest, peak: Peak) -> Iterator[Watcher]:
+    """Something to tell of trials and of phases.
 
     Args:
-        trials: the budget of the search.
+        request: how hard is searched.
+        peak: asked once, where a person watches, for the speed that a search can reach.
     """
+    watched = Watched(request)
     if not sys.stderr.isatty():
-        yield Watcher()
+        yield Lines(watched, sys.stderr)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.live import Live
 
-    columns = (
-        TextColumn("{task.fields[name]:<6}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        yield Bars(shown, trials)
+    console = Console(stderr=True)
+    if console.is_dumb_terminal:
+        yield Lines(watched, sys.stderr)
+        return
+    watched.peak_gflops = peak()
+    with Live(
+        Screen(watched),
+        console=console,
+        transient=True,
+        refresh_per_second=REFRESHES_A_SECOND,
+    ):
+        yield Watcher(watched)
+
+
+def drawn(watched: Watched, width: int) -> "Table":
+    """The phases, the best, the trials and the newest improvements, a row each.
+
+    Args:
+        watched: the search.
+        width: of the terminal; what has no room is cut off.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(width=LABEL, no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=max(1, width - LABEL - 2))
+    for timed in watched.phases:
+        table.add_row(Text(timed.phase.name, style="bold"), Text(_phase(watched, timed, width)))
+    if watched.best is not None:
+        table.add_row(Text("best", style="bold"), Text(_best(watched), style="green"))
+    table.add_row(Text("trials", style="bold"), Text(trials(watched)))
+    if len(watched.improvements) > 1:
+        newest = watched.improvements[: -IMPROVEMENTS - 1 : -1]
+        told = ", ".join(f"trial {seen.number} {seen.gflops:.1f}" for seen in newest)
+        table.add_row(Text("improved", style="bold"), Text(told))
+    return table
+
+
+def _phase(watched: Watched, timed: Timed, width: int) -> str:
+    is_last = timed is watched.phases[-1]
+    now = watched.clock() if is_last else timed.latest
+    parts = [counted(timed).removeprefix(timed.phase.name).strip(), f"{now - timed.began:.0f} s"]
+    left_s = watched.left_s() if is_last else None
+    if left_s is not None:
+        parts.append(f"about {left_s:.0f} s left")
+    said = ", ".join(part for part in parts if part)
+    if width < WIDE or not timed.phase.total:
+        return said
+    columns = min(MOST_BAR, width - WIDE + LABEL)
+    full = round(columns * min(1.0, timed.phase.done / timed.phase.total))
+    return f"{'█' * full}{'░' * (columns - full)} {said}"
+
+
+def counted(timed: Timed) -> str:
+    """A phase with how much of it is done."""
+    phase = timed.phase
+    return f"{phase.name} {phase.done}/{phase.total}" if phase.total else phase.name
+
+
+def _best(watched: Watched) -> str:
+    assert watched.best is not None
+    share = watched.peak_fraction
+    return speed(watched.best) + ("" if share is None else f", {share:.0%} of the peak")
+
+
+def speed(seen: TrialSeen) -> str:
+    """A trial's speed with its interval."""
+    if seen.interval is None:
+        return f"{seen.gflops:.1f} GFLOP/s"
+    low, high = seen.interval
+    return f"{seen.gflops:.1f} GFLOP/s [{low:.1f}, {high:.1f}]"
+
+
+def trials(watched: Watched) -> str:
+    """How trials have ended, and of what they failed."""
+    counts = watched.counts
+    parts = [f"{counts[state]} {state}" for state in ("timed", "pruned", "failed")]
+    if watched.failures:
+        classes = ", ".join(
+            f"{many} {one_line(name)}" for name, many in sorted(watched.failures.items())
+        )
+        parts[-1] += f" ({classes})"
+    if watched.earlier:
+        parts.append(f"{watched.earlier} of an earlier search")
+    return ", ".join(parts)

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from search.progress import Phase
+from search.progress import Phase, TrialSeen
 from search.records import TuneRequest
 from tests.tilewise.client import documents
 from tests.tilewise.conftest import Cli
@@ -73,16 +73,19 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
 
 def test_a_search_is_asked_for_with_all_its_options(service: Service) -> None:
     request = TuneRequest(6, 20.0, 7, "random", True, "cold")
-    told: list[tuple[int, float | None]] = []
+    told: list[TrialSeen] = []
     phases: list[Phase] = []
     with remote_module.RemoteBackend("http://fake") as remote:
-        remote.tune(PROBLEM, TARGET, request, lambda *seen: told.append(seen), phases.append)
+        remote.tune(PROBLEM, TARGET, request, told.append, phases.append)
     _, _, body = service.asked[0]
     assert body == {
         "problem": PROBLEM, "target": TARGET, "trials": 6, "seconds": 20.0, "seed": 7,
         "sampler": "random", "peers": True, "cache": "cold",
     }  # fmt: skip
-    assert told == [(1, None), (2, 7.0), (3, 7.0), (4, 7.0)], "a pruned trial is not the best"
+    assert [(seen.number, seen.state, seen.gflops) for seen in told] == [
+        (0, "failed", None), (1, "timed", 7.0), (2, "timed", 5.0), (3, "pruned", 99.0)
+    ]  # fmt: skip
+    assert told[1].interval == (4.0, 6.0)
     assert phases == [Phase("search", 0, 6), Phase("finals", 1, 5)]
     found = service.last("/v1/schedules")
     assert found == {"problem": PROBLEM, "target": TARGET, "cache": "cold"}

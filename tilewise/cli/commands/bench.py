@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from kernels.errors import KernelsError
@@ -125,8 +126,9 @@ class _Bench:
         except MissingError:
             found = {"stale": True}
         if found["stale"]:
-            with progress(self._request.trials) as watcher:
-                found = self._backend.tune(problem, target, self._request, watcher, watcher.phase)
+            work = (problem, target)
+            with progress(self._request, partial(self._backend.peak, *work)) as watcher:
+                found = self._backend.tune(*work, self._request, watcher.trial, watcher.phase)
         best: Json = found["best"]
         return best
 

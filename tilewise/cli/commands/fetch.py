@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from kernels.errors import KernelsError
@@ -66,8 +67,9 @@ def _tune(backend: Backend, missing: Sequence[Problem], target: str, request: Tu
     for number, problem in enumerate(missing, 1):
         sys.stderr.write(f"tilewise: {number}/{len(missing)} tunes {problem}\n")
         try:
-            with progress(request.trials) as watcher:
-                backend.tune(problem.canonical, target, request, watcher, watcher.phase)
+            work = (problem.canonical, target)
+            with progress(request, partial(backend.peak, *work)) as watcher:
+                backend.tune(*work, request, watcher.trial, watcher.phase)
         except BadInputError:
             raise
         except (KernelsError, TilewiseError) as error:

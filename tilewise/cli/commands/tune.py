@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 
 from search.records import CACHE_MODES, DEFAULT_SAMPLER, SAMPLERS, TuneRequest
 from tilewise.cli.command import Command
@@ -22,8 +23,12 @@ def tune(options: argparse.Namespace) -> None:
     )
     if ":" in request.sampler and "" not in sys.path:
         sys.path.insert(0, "")  # where a user's own module lies
-    with backend_of(options, options.began) as backend, progress(request.trials) as watcher:
-        result = backend.tune(options.problem, options.target, request, watcher, watcher.phase)
+    work = (options.problem, options.target)
+    with (
+        backend_of(options, options.began) as backend,
+        progress(request, partial(backend.peak, *work)) as watcher,
+    ):
+        result = backend.tune(*work, request, watcher.trial, watcher.phase)
     print_result(result, as_json=options.json)
 
 
