@@ -26,6 +26,7 @@ from service.api.routes import events, jobs, lookup, schedules, status, suites, 
 from service.api.routes import metrics as metrics_route
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.dashboard import live
+from service.dashboard.rendering import as_page
 from service.dashboard.routes import code, files, forms, pages, plots
 from service.dashboard.routes import live as live_route
 from service.dashboard.routes import suites as suite_pages
@@ -133,13 +134,13 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     for seen in (pages, code, forms, plots, live_route, files, suite_pages):
         app.include_router(seen.router)
     app.include_router(suite_pages.plots)
-    problem_details.install(app)
+    problem_details.install(app, as_page)
     app.add_middleware(
         BodyLimit, most_bytes=settings.body_bytes, most_seconds=settings.body_seconds
     )
     app.add_middleware(AnswerCache)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(Gate, rules=_rules(settings))
+    app.add_middleware(Gate, rules=_rules(settings), as_page=as_page)
     app.add_middleware(Observed, metrics=metrics, tracing=tracing)
 
 

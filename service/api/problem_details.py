@@ -1,10 +1,11 @@
 """Every error of the HTTP API as `application/problem+json` (RFC 9457)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -14,6 +15,7 @@ from kernels.errors import ProblemError, ScheduleError, TargetError, Unsupported
 from kernels.problem.parse import LONGEST_FIELD
 from kernels.quoting import quoted
 from search.errors import BudgetError
+from service.api.access.browsers import wants_page
 from service.api.schemas import FieldError, ProblemDetails, UnfinishedView
 from service.errors import (
     BusyError,
@@ -55,15 +57,35 @@ _FIELD: dict[type[Exception], str] = {
 }
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of `app` with a problem document."""
+class ProblemResponse(JSONResponse):
+    """A problem document.
+
+    Args:
+        details: what it says.
+        headers: further ones.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(self, details: ProblemDetails, headers: dict[str, str] | None = None) -> None:
+        super().__init__(details.model_dump(exclude_none=True), details.status, headers=headers)
+        self.details = details
+        self.further = dict(headers or {})
+
+
+AsPage = Callable[[Request, ProblemResponse], Response]
+"""Makes of a problem document a page for whoever looks at pages."""
+
+
+def install(app: FastAPI, as_page: AsPage) -> None:
+    """Answer every error of `app` with a problem document, or with a page to who asks for one."""
     for refusal in _STATUS:
         app.add_exception_handler(refusal, _service_error)
     for bad in (ProblemError, UnsupportedError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
     app.add_exception_handler(UnfinishedError, _unfinished)
     app.add_exception_handler(RequestValidationError, _invalid_request)
-    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(HTTPException, partial(_http_error, as_page))
     app.add_exception_handler(Exception, _fault)
 
 
@@ -77,6 +99,12 @@ def status_and_text(error: Exception) -> tuple[HTTPStatus, str]:
             _told(_field_error(found)) for found in error.errors()
         )
     return HTTPStatus.UNPROCESSABLE_ENTITY, str(error)
+
+
+def headers_of(error: Exception) -> dict[str, str]:
+    """What an answer to an error says beside its text: when to ask again."""
+    wait_s = _RETRY_AFTER_S.get(type(error))
+    return {} if wait_s is None else {"Retry-After": str(wait_s)}
 
 
 def field_of(error: Exception) -> str:
@@ -118,7 +146,7 @@ def problem_response(
     errors: Sequence[FieldError] | None = None,
     headers: dict[str, str] | None = None,
     kind: str | None = None,
-) -> JSONResponse:
+) -> ProblemResponse:
     """A problem document.
 
     Args:
@@ -137,17 +165,17 @@ def problem_response(
         instance=path,
         errors=list(errors) if errors is not None else None,
     )
-    return JSONResponse(
-        details.model_dump(exclude_none=True), status, headers=headers, media_type=MEDIA_TYPE
-    )
+    return ProblemResponse(details, headers)
 
 
 async def _service_error(request: Request, error: Exception) -> JSONResponse:
-    wait_s = _RETRY_AFTER_S.get(type(error))
-    headers = None if wait_s is None else {"Retry-After": str(wait_s)}
     kind = _TYPE.get(type(error))
     return problem_response(
-        request.url.path, _STATUS[type(error)], str(error), kind=kind, headers=headers
+        request.url.path,
+        _STATUS[type(error)],
+        str(error),
+        kind=kind,
+        headers=headers_of(error),
     )
 
 
@@ -171,9 +199,15 @@ async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
     return _unprocessable(request, [_field_error(found) for found in error.errors()])
 
 
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
+async def _http_error(as_page: AsPage, request: Request, error: Exception) -> Response:
     """An error of the framework: no such path, method not allowed."""
     assert isinstance(error, HTTPException)
+    answer = _problem_of(request, error)
+    accept = request.headers.get("accept", "")
+    return as_page(request, answer) if wants_page(request.url.path, accept) else answer
+
+
+def _problem_of(request: Request, error: HTTPException) -> ProblemResponse:
     if error.status_code == HTTPStatus.BAD_REQUEST:
         # The framework's answer to a body that is not text or is nested too deeply.
         return _unprocessable(request, [FieldError(field="body", message=error.detail)])
@@ -199,13 +233,13 @@ async def _fault(request: Request, _error: Exception) -> JSONResponse:
     return fault_response(request.url.path)
 
 
-def fault_response(path: str) -> JSONResponse:
+def fault_response(path: str) -> ProblemResponse:
     """A fault of ours; the server logs it, and the client learns no more."""
     detail = "the service failed; its log says more"
     return problem_response(path, HTTPStatus.INTERNAL_SERVER_ERROR, detail)
 
 
-def _unprocessable(request: Request, errors: Sequence[FieldError]) -> JSONResponse:
+def _unprocessable(request: Request, errors: Sequence[FieldError]) -> ProblemResponse:
     detail = "; ".join(map(_told, errors))
     return problem_response(request.url.path, HTTPStatus.UNPROCESSABLE_ENTITY, detail, errors)
 

@@ -12,13 +12,14 @@ from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from kernels.errors import KernelsError
+from kernels.errors import KernelsError, ProblemError, ScheduleError
 from search.errors import SearchError
 from service.api.access import caller_of
-from service.api.problem_details import status_and_text
+from service.api.access.browsers import SAFE
+from service.api.problem_details import ProblemResponse, headers_of, status_and_text
 from service.dashboard.assets import version
 from service.db.base import now
-from service.errors import ServiceError, UnfinishedError
+from service.errors import DamagedError, ServiceError, UnfinishedError
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -36,7 +37,25 @@ REFUSED = (ServiceError, KernelsError, SearchError, RequestValidationError)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class PageRoute(APIRoute):
+class StoredRoute(APIRoute):
+    """A route that shows what is stored: a text that makes no sense there is a damaged row."""
+
+    def get_route_handler(self) -> Handler:
+        """The handler, with such texts told as what they are."""
+        handler = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except (ProblemError, ScheduleError) as error:
+                if request.method not in SAFE:
+                    raise
+                raise DamagedError(f"a row of the database is damaged: {error}") from error
+
+        return handled
+
+
+class PageRoute(StoredRoute):
     """A route whose refusals are pages; faults of ours are left to the framework."""
 
     def get_route_handler(self) -> Handler:
@@ -49,14 +68,23 @@ class PageRoute(APIRoute):
             except UnfinishedError:
                 raise
             except REFUSED as error:
-                return refusal(request, *status_and_text(error))
+                return _refusal(request, *status_and_text(error), headers_of(error))
 
         return handled
 
 
-def refusal(request: Request, status: HTTPStatus, text: str) -> HTMLResponse:
-    """A page that says what is wrong, and the way out."""
-    return page(request, "error.html", status, title=status.phrase, text=text)
+def as_page(request: Request, answer: ProblemResponse) -> HTMLResponse:
+    """A problem document as a page: what is wrong, and the way out."""
+    details = answer.details
+    return _refusal(request, HTTPStatus(details.status), details.detail, answer.further)
+
+
+def _refusal(
+    request: Request, status: HTTPStatus, text: str, headers: dict[str, str]
+) -> HTMLResponse:
+    shown = page(request, "error.html", status, title=status.phrase, text=text)
+    shown.headers.update(headers)
+    return shown
 
 
 def page(

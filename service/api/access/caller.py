@@ -32,6 +32,9 @@ class Caller:
 ANYONE = Caller(None, "submit")
 """Whoever reaches a service that asks for no tokens; to manage tokens takes one nevertheless."""
 
+NOBODY = Caller(None, "read")
+"""Whoever is refused, for the page that says so."""
+
 
 def caller_of(request: Request) -> Caller:
     """Who has sent this request."""

@@ -6,15 +6,21 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import quote
 
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.access import browsers
-from service.api.access.caller import ANYONE, CALLER, Caller
+from service.api.access.caller import ANYONE, CALLER, NOBODY, Caller
 from service.api.access.cookie import token_in
 from service.api.access.limits import RequestLimit
 from service.api.access.tokens import TokenBook
-from service.api.problem_details import fault_response, problem_response
+from service.api.problem_details import (
+    AsPage,
+    ProblemResponse,
+    fault_response,
+    problem_response,
+)
 from service.db.models import Scope as TokenScope
 
 OPEN = ("/healthz", "/readyz")
@@ -22,7 +28,6 @@ SIGN_IN = "/sign-in"
 OPEN_PAGES = (SIGN_IN, "/sign-out", "/assets/")
 """What a browser needs before anybody has signed in; nothing there is of the database."""
 
-OF_PROGRAMS = ("/v1/", "/openapi.json", "/docs", "/metrics", *OPEN)
 ADMINISTRATION = "/v1/tokens"
 READING_POSTS = ("/v1/schedules/lookup",)
 SCOPES: tuple[TokenScope, ...] = ("read", "submit", "admin")
@@ -71,11 +76,13 @@ class Gate:
     Args:
         app: what is behind it.
         rules: what it asks for.
+        as_page: makes a page of what is wrong, for whoever looks at pages.
     """
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+    def __init__(self, app: ASGIApp, rules: Rules, as_page: AsPage) -> None:
         self._app = app
         self._rules = rules
+        self._as_page = as_page
         self._limit = RequestLimit(rules.requests_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,14 +93,23 @@ class Gate:
         marked = _Marking(send, is_docs=scope["path"].startswith(DOCS))
         refusal = await self._refusal(scope)
         if refusal is not None:
-            await refusal(scope, receive, marked.send)
+            await self._shown(scope, refusal)(scope, receive, marked.send)
             return
         try:
             await self._app(scope, receive, marked.send)
         except Exception:
             if not marked.has_begun:  # the framework's own answer would have no marks
-                await fault_response(scope["path"])(scope, receive, marked.send)
+                answer = self._shown(scope, fault_response(scope["path"]))
+                await answer(scope, receive, marked.send)
             raise
+
+    def _shown(self, scope: Scope, answer: Response) -> Response:
+        """The answer as who asks can read it."""
+        accept = _Sent.of(scope["headers"]).accept
+        if isinstance(answer, ProblemResponse) and browsers.wants_page(scope["path"], accept):
+            scope.setdefault(CALLER, NOBODY)
+            return self._as_page(Request(scope), answer)
+        return answer
 
     async def _refusal(self, scope: Scope) -> Response | None:
         sent = _Sent.of(scope["headers"])
@@ -240,9 +256,7 @@ def _too_small(scope: Scope, caller: Caller) -> Response | None:
 def _ask_for_token(scope: Scope, sent: _Sent) -> Response:
     """Send somebody who looks at a page to where they sign in; tell a program what it lacks."""
     path = scope["path"]
-    if scope["method"] not in browsers.SAFE or path.startswith(OF_PROGRAMS):
-        return _unauthorized(path, "show a token")
-    if "text/html" not in sent.accept:
+    if scope["method"] not in browsers.SAFE or not browsers.wants_page(path, sent.accept):
         return _unauthorized(path, "show a token")
     query = scope["query_string"].decode("latin-1")
     place = quote(f"{path}?{query}" if query else path, safe="")

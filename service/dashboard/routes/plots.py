@@ -11,6 +11,7 @@ from service.api.routes.jobs import LARGEST_ID, JobId
 from service.api.schemas import ProblemKey
 from service.api.services import Services, ServicesDep
 from service.dashboard import stored
+from service.dashboard.rendering import StoredRoute
 from service.db import models
 from service.errors import NotFoundError
 from service.jobs import queue
@@ -18,7 +19,7 @@ from service.plots import convergence, parameters, roofline, speeds
 from service.plots.rows import trial_row
 from service.plots.style import Spec
 
-router = APIRouter(prefix="/plots", include_in_schema=False)
+router = APIRouter(prefix="/plots", include_in_schema=False, route_class=StoredRoute)
 
 OfJob = Literal["convergence", "pace", "origins", "importance", "parallel"]
 

@@ -8,7 +8,7 @@ from service.api.documents import report_of
 from service.api.lanes import in_lane
 from service.api.routes.jobs import LARGEST_ID
 from service.api.services import ServicesDep
-from service.dashboard.rendering import PageRoute, page
+from service.dashboard.rendering import PageRoute, StoredRoute, page
 from service.dashboard.routes.pages import PageNumber
 from service.dashboard.suites import (
     PROBLEMS,
@@ -26,7 +26,7 @@ from service.plots.style import Spec
 from service.results import suites
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
-plots = APIRouter(prefix="/plots/suites", include_in_schema=False)
+plots = APIRouter(prefix="/plots/suites", include_in_schema=False, route_class=StoredRoute)
 
 ReportId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 
