@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from kernels.errors import TargetError
@@ -211,13 +210,9 @@ def suite_report_json(row: models.SuiteReport) -> Json:
 def report_of(row: models.SuiteReport) -> Json:
     """The whole report; DamagedError where it is none any more."""
     try:
-        return SuiteReport.model_validate(row.report).document()
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DamagedError(
-            f"report {row.id} in the database is damaged: {where}: {first['msg']}"
-        ) from error
+        return SuiteReport.checked(row.report).document()
+    except ValueError as error:
+        raise DamagedError(f"report {row.id} in the database is damaged: {error}") from error
 
 
 def trial_json(row: models.Trial) -> Json:

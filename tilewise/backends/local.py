@@ -145,16 +145,12 @@ class LocalBackend(Backend):
 
     def store_report(self, report: Json) -> int:
         """Keep it in this machine's database."""
-        from pydantic import ValidationError
-
         from service.api.schemas import SuiteReport
 
         try:
-            checked = SuiteReport.model_validate(report).document()
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise BadInputError(f"{where}: {first['msg']}") from error
+            checked = SuiteReport.checked(report).document()
+        except ValueError as error:
+            raise BadInputError(str(error)) from error
         with self._sessions() as sessions, writing(sessions) as session, told():
             row, _ = suites.keep(session, checked)
             session.flush()

@@ -4,7 +4,15 @@ from datetime import datetime
 from math import exp, isclose, log
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
 
 from kernels.problem import parse_problem
 from kernels.quoting import quoted
@@ -135,6 +143,16 @@ class SuiteReport(_Strict):
         if (self.weighted is None) != (mean is None):
             raise ValueError("weighted: there is one if and only if a problem has a ratio")
         return self
+
+    @classmethod
+    def checked(cls, given: object) -> "SuiteReport":
+        """What was given, as a report; ValueError with one line that names the field."""
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from error
 
     def document(self) -> dict[str, Any]:
         """The report as it was sent."""

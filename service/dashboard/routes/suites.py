@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from service.api.documents import report_of
+from service.api.documents import report_of, suite_report_json
 from service.api.lanes import in_lane
 from service.api.routes.jobs import LARGEST_ID
 from service.api.services import ServicesDep
@@ -89,16 +89,4 @@ def of_roofline(number: ReportId, services: ServicesDep) -> Spec:
 
 
 def _summed(row: models.SuiteReport) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "suite": row.suite,
-        "source": row.source,
-        "target": row.target,
-        "processor": row.processor,
-        "toolchain": row.toolchain.identity,
-        "counted": row.counted,
-        "left_out": row.left_out,
-        "geomean": row.geomean_ratio,
-        "weighted": weighted_ratio(row),
-        "created": row.created_at,
-    }
+    return {**suite_report_json(row), "weighted": weighted_ratio(row)}
