@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from search.records import TrialState
-
 PhaseName = Literal["search", "proof", "finals"]
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 
@@ -25,24 +23,4 @@ class Phase:
     total: int
 
 
-@dataclass(frozen=True)
-class TrialSeen:
-    """A trial that has ended, as far as somebody who waits wants to know.
-
-    Attributes:
-        number: 0, 1, ... within the job.
-        state: how it ended.
-        failure: class of the failure, None unless failed.
-        gflops: its speed, None for failures.
-        interval: of that speed, 95%.
-    """
-
-    number: int
-    state: TrialState
-    failure: str | None = None
-    gflops: float | None = None
-    interval: tuple[float, float] | None = None
-
-
 OnPhase = Callable[[Phase], None]
-OnTrialSeen = Callable[[TrialSeen], None]

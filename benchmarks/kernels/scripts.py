@@ -36,11 +36,10 @@ from kernels.oracle.tolerance import compare
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
-from search.progress import TrialSeen
 from search.records import TuneRequest
 from search.timing.interleave import interleave
 from search.timing.summary import summarise
-from tilewise.backends.base import Backend
+from tilewise.backends.base import Backend, TrialSeen
 from tilewise.backends.choose import local_backend
 from tilewise.bench import read_suite
 from tilewise.bench.machine import processor

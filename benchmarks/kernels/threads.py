@@ -14,9 +14,9 @@ from typing import Any
 
 from kernels.problem import parse_problem
 from kernels.target import resolve
-from search.progress import TrialSeen
 from search.records import TuneRequest
 from search.timing.summary import summarise
+from tilewise.backends.base import TrialSeen
 from tilewise.backends.choose import local_backend
 from tilewise.bench.compare import bench_runner
 from tilewise.bench.machine import processor

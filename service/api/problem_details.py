@@ -15,7 +15,6 @@ from kernels.errors import ProblemError, ScheduleError, TargetError, Unsupported
 from kernels.problem.parse import LONGEST_FIELD
 from kernels.quoting import quoted
 from search.errors import BudgetError
-from service.api.access.browsers import wants_page
 from service.api.schemas import FieldError, ProblemDetails, UnfinishedView
 from service.errors import (
     BusyError,
@@ -31,6 +30,9 @@ from service.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+HTML = "text/html"
+OF_PROGRAMS = ("/v1/", "/openapi.json", "/docs", "/metrics", "/healthz", "/readyz")
+"""Where nothing is a page; `/docs` is the framework's own."""
 
 RETRY_AFTER_S = 2
 _STATUS: dict[type[Exception], HTTPStatus] = {
@@ -55,6 +57,16 @@ _FIELD: dict[type[Exception], str] = {
     ScheduleError: "schedule",
     KeyReusedError: "Idempotency-Key",
 }
+
+
+def wants_page(path: str, accept: str) -> bool:
+    """Whether somebody looks at a page, and not a program at an answer.
+
+    Args:
+        path: that is asked for.
+        accept: the header; browsers ask for HTML when they go to a place.
+    """
+    return HTML in accept and not path.startswith(OF_PROGRAMS)
 
 
 class ProblemResponse(JSONResponse):

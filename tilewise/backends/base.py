@@ -1,17 +1,40 @@
 """What commands need of where they run. Every backend gives the same objects."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from search.progress import OnPhase, OnTrialSeen, Phase
-from search.records import CacheMode, TuneRequest
+from search.progress import OnPhase, Phase
+from search.records import CacheMode, TrialState, TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx, which commands here do without
     from tilewise.client.found import Found, Text
 
 Json = dict[str, Any]
 Known = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class TrialSeen:
+    """A trial that has ended, as far as somebody who waits wants to know.
+
+    Attributes:
+        number: 0, 1, ... within the job.
+        state: how it ended.
+        failure: class of the failure, None unless failed.
+        gflops: its speed, None for failures.
+        interval: of that speed, 95%.
+    """
+
+    number: int
+    state: TrialState
+    failure: str | None = None
+    gflops: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+OnTrialSeen = Callable[[TrialSeen], None]
 
 
 def ignore_phase(_phase: Phase) -> None:

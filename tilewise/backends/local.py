@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernels.footprint import check_memory
 from kernels.problem import Problem, parse_problem
-from search.progress import OnPhase, OnTrialSeen
+from search.progress import OnPhase
 from search.records import CacheMode, TuneRequest
 from service.api.documents import job_json, result_json, stored_trial_json, trial_json
 from service.db import schema
@@ -15,7 +15,7 @@ from service.db.session import Sessions, make_engine, make_sessions, reading, wr
 from service.host.machine import examine_here
 from service.jobs import queue
 from service.results import integrity, schedules, scripts, suites, trials
-from tilewise.backends.base import Backend, Json, Known, ignore_phase
+from tilewise.backends.base import Backend, Json, Known, OnTrialSeen, ignore_phase
 from tilewise.backends.service_errors import database_of, told
 from tilewise.errors import BadInputError, MissingError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernels.problem import Problem
 from kernels.system.toolchain import identity
-from search.progress import PHASES, OnPhase, OnTrialSeen, Phase, TrialSeen
+from search.progress import PHASES, OnPhase, Phase
 from search.records import TrialRecord, TuneRequest
 from service.api.documents import phase_json
 from service.db import models
@@ -15,6 +15,7 @@ from service.db.session import Sessions, reading, writing
 from service.host.process_identity import me
 from service.jobs import lease, queue
 from service.workers.job_run import Event, JobOutcome, PhaseReached, TrialEnded, run_job
+from tilewise.backends.base import OnTrialSeen, TrialSeen
 from tilewise.errors import TilewiseError
 
 POLL_S = 0.5

@@ -7,9 +7,9 @@ from typing import cast
 
 from kernels.problem import parse_problem
 from kernels.target import parse_target
-from search.progress import PHASES, OnPhase, OnTrialSeen, Phase, TrialSeen
+from search.progress import PHASES, OnPhase, Phase
 from search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
-from tilewise.backends.base import Backend, Json, Known, ignore_phase
+from tilewise.backends.base import Backend, Json, Known, OnTrialSeen, TrialSeen, ignore_phase
 from tilewise.client import Client, Event, Found, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.calls import JobOptions
 from tilewise.errors import BadInputError, MissingError

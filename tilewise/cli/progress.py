@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from kernels.quoting import one_line
-from search.progress import Phase, TrialSeen
+from search.progress import Phase
 from search.records import TuneRequest
+from tilewise.backends.base import TrialSeen
 from tilewise.cli.watching import IMPROVEMENTS, Timed, Watched
 
 if TYPE_CHECKING:

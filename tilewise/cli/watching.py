@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
 
-from search.progress import Phase, TrialSeen
+from search.progress import Phase
 from search.records import TuneRequest
+from tilewise.backends.base import TrialSeen
 
 IMPROVEMENTS = 3  # the newest ones that are shown
 Clock = Callable[[], float]

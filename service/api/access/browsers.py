@@ -13,9 +13,6 @@ from urllib.parse import urlsplit
 SAFE = ("GET", "HEAD")
 LOOPBACK_NAME = "localhost"
 ANY = "*"
-HTML = "text/html"
-OF_PROGRAMS = ("/v1/", "/openapi.json", "/docs", "/metrics", "/healthz", "/readyz")
-"""Where nothing is a page; `/docs` is the framework's own."""
 
 
 def is_allowed_host(host: str, allowed: Collection[str]) -> bool:
@@ -35,16 +32,6 @@ def is_loopback(address: str) -> bool:
         return ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-def wants_page(path: str, accept: str) -> bool:
-    """Whether somebody looks at a page, and not a program at an answer.
-
-    Args:
-        path: that is asked for.
-        accept: the header; browsers ask for HTML when they go to a place.
-    """
-    return HTML in accept and not path.startswith(OF_PROGRAMS)
 
 
 def host_name(host: str) -> str:

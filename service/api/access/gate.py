@@ -20,6 +20,7 @@ from service.api.problem_details import (
     ProblemResponse,
     fault_response,
     problem_response,
+    wants_page,
 )
 from service.db.models import Scope as TokenScope
 
@@ -106,7 +107,7 @@ class Gate:
     def _shown(self, scope: Scope, answer: Response) -> Response:
         """The answer as who asks can read it."""
         accept = _Sent.of(scope["headers"]).accept
-        if isinstance(answer, ProblemResponse) and browsers.wants_page(scope["path"], accept):
+        if isinstance(answer, ProblemResponse) and wants_page(scope["path"], accept):
             scope.setdefault(CALLER, NOBODY)
             return self._as_page(Request(scope), answer)
         return answer
@@ -256,7 +257,7 @@ def _too_small(scope: Scope, caller: Caller) -> Response | None:
 def _ask_for_token(scope: Scope, sent: _Sent) -> Response:
     """Send somebody who looks at a page to where they sign in; tell a program what it lacks."""
     path = scope["path"]
-    if scope["method"] not in browsers.SAFE or not browsers.wants_page(path, sent.accept):
+    if scope["method"] not in browsers.SAFE or not wants_page(path, sent.accept):
         return _unauthorized(path, "show a token")
     query = scope["query_string"].decode("latin-1")
     place = quote(f"{path}?{query}" if query else path, safe="")
