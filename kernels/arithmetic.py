@@ -7,6 +7,7 @@ are widened while they are packed, and the micro-kernel then sees plain f32 or i
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernels.problem import Conv2d, Problem
 from kernels.problem.dtypes import DTYPES
@@ -88,12 +89,40 @@ def _split_arithmetic(dtype: str, target: Target) -> Arithmetic:
     return Arithmetic(dtype, dtype, dtype, DTYPES[dtype].accumulator, dot=dot, split=True)
 
 
+def window_arithmetic(dtype: str) -> Arithmetic:
+    """That of a convolution with few channels in a group: elements are widened in registers."""
+    return Arithmetic(dtype, dtype, dtype, DTYPES[dtype].accumulator)
+
+
+class WindowLanes(NamedTuple):
+    """Vectors of a convolution with few channels in a group.
+
+    Attributes:
+        lanes: elements of an accumulator vector.
+        columns: columns of C that it has: pixels, or channels of whole groups.
+    """
+
+    lanes: int
+    columns: int
+
+
+def window_lanes(problem: Conv2d, target: Target) -> WindowLanes:
+    """The target's vectors, or wider ones that hold a group; LLVM makes two registers of such."""
+    lanes, group = target.lanes(problem.element.name), problem.co // problem.groups
+    if problem.has_channels_first:
+        return WindowLanes(lanes, lanes)
+    lanes = max(lanes, 1 << (group - 1).bit_length())
+    return WindowLanes(lanes, lanes - lanes % group)
+
+
 def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
     """The factors, by role, that the native lowering cannot read in place, at any depth."""
     if how.split:
         return _must_pack_split(problem)
     packed = set()
     space = iteration_space(problem)
+    if space.spans_groups:
+        return frozenset()
     transposed_a = problem.has_transposed_a
     is_filter = space.image == "B"
     row = space.extent(space.stream) if is_filter else problem.operand_shapes["A"][-1]

@@ -1,6 +1,6 @@
 """Steps into a loop nest. Both lowerings, the printer and the counts read it from here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from kernels.problem.base import Problem
@@ -46,7 +46,8 @@ class Copy:
 class Kernel:
     """The micro-kernel: rows x cols of C over `depth` elements at each of `taps`.
 
-    `lanes` is the partial sums that each element of C is summed in, side by side.
+    `lanes` is the partial sums that each element of C is summed in, side by side; `lines` the
+    iterations of an outer loop that are jammed, each with the rows.
     """
 
     rows: int
@@ -55,6 +56,7 @@ class Kernel:
     taps: int
     unroll: int
     lanes: int = 1
+    lines: int = 1
 
 
 Entry = Loop | Copy | Kernel
@@ -110,8 +112,9 @@ def _line(entry: Entry) -> str:
         return f"pack {entry.operand} to {'x'.join(map(str, entry.shape))}"
     taps = f" x {entry.taps} taps" if entry.taps > 1 else ""
     split = f" in {entry.lanes} partial sums" if entry.lanes > 1 else ""
+    jammed = f"{entry.lines}x" if entry.lines > 1 else ""
     return (
-        f"micro-kernel {entry.rows}x{entry.cols} over {entry.depth}{taps}{split}, "
+        f"micro-kernel {jammed}{entry.rows}x{entry.cols} over {entry.depth}{taps}{split}, "
         f"unrolled {entry.unroll}"
     )
 
@@ -129,7 +132,7 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
     entries: list[Entry] = []
     for step in schedule.steps:
         if isinstance(step, Parallel):
-            unit = tile_unit(space, register, step.dim)
+            unit = tile_unit(space, schedule, step.dim)
             size = part_size(blocks[step.dim], step.parts, unit)
             entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
             blocks[step.dim] = size
@@ -142,19 +145,19 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
                 Copy(step.operand, _packed_shape(problem, space, schedule, blocks, step))
             )
         elif isinstance(step, Register):
-            entries.extend(_micro_loops(space, register, blocks))
+            entries.extend(_micro_loops(space, schedule, blocks))
     depth = blocks[space.stream]
-    entries.append(
-        Kernel(register.rows, register.cols, depth, space.taps, schedule.unroll, schedule.lanes)
-    )
+    kernel = Kernel(register.rows, register.cols, depth, space.taps, schedule.unroll)
+    entries.append(replace(kernel, lanes=schedule.lanes, lines=schedule.jam))
     return Nest(space, tuple(entries))
 
 
-def _micro_loops(space: IterationSpace, register: Register, blocks: dict[str, int]) -> list[Entry]:
+def _micro_loops(space: IterationSpace, schedule: Schedule, blocks: dict[str, int]) -> list[Entry]:
     """The loops over micro-tiles that are left inside the innermost block."""
+    register = schedule.register
     rows: list[Entry] = []
     for dim in space.row_dims:
-        step = register.rows if dim == space.row else 1
+        step = tile_unit(space, schedule, dim)
         rows.append(Loop(dim, step, -(-blocks[dim] // step), "micro"))
     cols: list[Entry] = [
         Loop(space.col, register.cols, -(-blocks[space.col] // register.cols), "micro")

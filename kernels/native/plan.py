@@ -93,7 +93,7 @@ def plan(
         shares_driver: whether the driver has loops of one trip, so that it serves schedules
             with other blocks too. One that prefetches looks at the loops that there are.
     """
-    nest, kind = build(problem, schedule), kind_of(schedule)
+    nest, kind = build(problem, schedule), kind_of(problem, schedule)
     how = kind.arithmetic(problem.element.name, target)
     strides = strides_of(problem, schedule, nest, how)
     kernel = kind.of(problem, schedule, target, strides)

@@ -108,6 +108,8 @@ def strides_of(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic
     if isinstance(problem, Matmul):
         return _matmul(problem, schedule, nest, how)
     assert isinstance(problem, Conv2d)
+    if nest.space.spans_groups:
+        return _across_groups(problem)
     if nest.space.image == "B":
         return _patches(problem, schedule, nest, how)
     return _conv2d(problem, schedule, nest, how)
@@ -247,4 +249,20 @@ def _patches(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -
         bias={"g": co, "co": 1},
         packed_a=PackedRows({"co": row}, row),
         words=_words(problem, schedule, nest, how, in_words, plane),
+    )
+
+
+def _across_groups(problem: Conv2d) -> Strides:
+    """Whole images and results; the micro-kernel knows what lies within them."""
+    c = problem.oh * problem.ow * problem.co
+    image = Operand({"n": problem.h * problem.w * problem.ci, "ow": 0}, stream=0)
+    weights = Operand({"oh": 0}, stream=0)
+    a, b = (weights, image) if problem.has_channels_first else (image, weights)
+    return Strides(
+        a,
+        b,
+        c={"n": c, "oh": 0, "ow": 0},
+        bias={},
+        packed_a=PackedRows({}, 0),
+        words=Words(0, 0, 0),
     )

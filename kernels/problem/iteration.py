@@ -10,6 +10,11 @@ the right one, which has the columns. The contiguous dim of the result has to be
 columns. So for nhwc A is the image and B the filter, as the problem names them; for
 nchw they change places, and A[co, k] is the filter as it lies, with k = (ci, kh, kw),
 and B[k, p] the patches of one image, with a column for each pixel p = (oh, ow).
+
+Where a group has few channels, as in a depthwise convolution, a product of its own would hardly
+have columns. There the columns span the groups: for nhwc they are all channels of the result, for
+nchw the pixels of a line, with lines as rows and every channel visited alone. The image is then
+the factor that moves with every dim, and the filter moves with the channels alone.
 """
 
 from dataclasses import dataclass
@@ -32,6 +37,8 @@ class IterationSpace:
             images n of nchw.
         image: the role that a convolution's image plays; empty for a matmul.
         patches: whether B is gathered from the image, and so exists only packed.
+        group: channels of the result in a group, where rows and columns run over all groups and
+            each element of the result reads its own group's part of the image; else 0.
     """
 
     extents: tuple[tuple[str, int], ...]
@@ -42,6 +49,7 @@ class IterationSpace:
     lead: tuple[str, ...] = ()
     image: str = ""
     patches: bool = False
+    group: int = 0
 
     def extent(self, dim: str) -> int:
         """The extent of `dim`; KeyError when there is no such dim."""
@@ -58,6 +66,11 @@ class IterationSpace:
         return self.row_dims[-1]
 
     @property
+    def spans_groups(self) -> bool:
+        """Whether rows and columns run over all groups, none of which is visited alone."""
+        return self.group > 0
+
+    @property
     def singles(self) -> tuple[str, ...]:
         """The dims that are visited one at a time: `lead`, and the images of nhwc."""
         return (*self.lead, *(self.row_dims[:1] if len(self.row_dims) > 1 else ()))
@@ -65,6 +78,9 @@ class IterationSpace:
     @property
     def operand_dims(self) -> dict[str, frozenset[str]]:
         """The dims that move each of A and B; a filter is the same for every image."""
+        if self.spans_groups:
+            filter_role = "B" if self.image == "A" else "A"
+            return {self.image: frozenset(self.dims), filter_role: frozenset({"co", self.stream})}
         shared = [d for d in self.lead if not (d == "n" and self.image == "B")]
         return {
             "A": frozenset({*self.row_dims, self.stream, *shared}),
@@ -89,8 +105,41 @@ def iteration_space(problem: Problem) -> IterationSpace:
             lead=tuple(name for name, _ in lead),
         )
     if isinstance(problem, Conv2d):
+        if has_few_in_a_group(problem):
+            return _across_groups(problem)
         return _nhwc(problem) if problem.layout == "nhwc_hwcf" else _nchw(problem)
     raise TypeError(f"no iteration space for {type(problem).__name__}")
+
+
+FEW_CHANNELS = 8
+FEW_TAPS = 128
+FEW_PRODUCTS = 256
+"""Channels of a group (of the image, of the result), taps of the filter, and products of an output,
+up to which groups are computed together: there is code for every product of every output of a tile,
+and more of it where tiles of a line read padding in different ways."""
+
+
+def has_few_in_a_group(problem: Conv2d) -> bool:
+    """Whether columns span the groups: one product per group would leave most lanes idle."""
+    inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
+    taps, has_groups = problem.kh * problem.kw, problem.groups > 1
+    is_short = taps <= FEW_TAPS and taps * inputs <= FEW_PRODUCTS
+    return has_groups and max(inputs, outputs) <= FEW_CHANNELS and is_short
+
+
+def _across_groups(problem: Conv2d) -> IterationSpace:
+    """All channels of the result as columns, or as rows where each is a plane."""
+    images, down, across = ("n", problem.n), ("oh", problem.oh), ("ow", problem.ow)
+    channels, reduced = ("co", problem.co), ("ci", problem.ci // problem.groups)
+    taps = problem.kh * problem.kw
+    if problem.has_channels_first:
+        extents = (images, channels, down, across, reduced)
+        rows, col, image = ("n", "co", "oh"), "ow", "B"
+    else:
+        extents = (images, down, across, channels, reduced)
+        rows, col, image = ("n", "oh", "ow"), "co", "A"
+    group = problem.co // problem.groups
+    return IterationSpace(extents, rows, col, stream="ci", taps=taps, image=image, group=group)
 
 
 def _nhwc(problem: Conv2d) -> IterationSpace:
@@ -142,5 +191,6 @@ def is_packed_by_rows(problem: Problem) -> bool:
 
 def is_packed_ahead(problem: Problem, role: str) -> bool:
     """Whether packing a factor is no part of a run: constant weights that play B."""
-    weights = "A" if iteration_space(problem).image == "B" else "B"
-    return role == "B" == weights and problem.has_constant_weights
+    space = iteration_space(problem)
+    weights = "A" if space.image == "B" else "B"
+    return not space.spans_groups and role == "B" == weights and problem.has_constant_weights

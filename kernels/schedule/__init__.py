@@ -5,9 +5,12 @@ from kernels.schedule.model import Schedule
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Register, Split, Unroll
+from kernels.schedule.steps.register import Jam, Register, Split, Unroll
+from kernels.schedule.steps.stores import Nontemporal
 
 __all__ = [
+    "Jam",
+    "Nontemporal",
     "Pack",
     "Parallel",
     "Prefetch",

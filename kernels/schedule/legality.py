@@ -4,12 +4,18 @@ from kernels.errors import ScheduleError
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, is_packed_by_rows, iteration_space
 from kernels.problem.model import Conv2d
+from kernels.schedule.across_groups import check_across_groups
 from kernels.schedule.model import Schedule
+from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Register, Split, Unroll
+from kernels.schedule.steps.register import Jam, Register, Split, Unroll
+from kernels.schedule.steps.stores import Nontemporal
 
+_ENDINGS: list[list[type[Step]]] = [
+    [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal],
+]  # fmt: skip
 LARGEST_UNROLL = 16
 LARGEST_SPLIT = 256
 
@@ -22,15 +28,24 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
     """
     space = iteration_space(problem)
     _check_ending(problem, schedule)
+    if space.spans_groups:
+        check_across_groups(problem, space, schedule)
+    packed = _check_steps(problem, space, schedule)
+    if not space.spans_groups:
+        _check_products(problem, space, schedule, packed)
+
+
+def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) -> set[str]:
+    """Each step where it stands; the operands that were packed in the end."""
     wholes, blocks = dict(space.extents), dict(space.extents)
     packed: set[str] = set()
     for step in schedule.steps:
         if isinstance(step, Parallel):
             _check_parallel(problem, space, schedule, step)
-            unit = tile_unit(space, schedule.register, step.dim)
+            unit = tile_unit(space, schedule, step.dim)
             wholes[step.dim] = blocks[step.dim] = part_size(blocks[step.dim], step.parts, unit)
         elif isinstance(step, Tile):
-            _check_tile(problem, space, schedule.register, (wholes, blocks), packed, step)
+            _check_tile(problem, space, schedule, (wholes, blocks), packed, step)
             blocks[step.dim] = step.size
         elif isinstance(step, Stream):
             _check_stream(problem, space, schedule, blocks, packed, step)
@@ -38,10 +53,20 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
         elif isinstance(step, Pack):
             _check_pack(problem, space, blocks, packed, step)
             packed.add(step.operand)
-        elif isinstance(step, Prefetch):
+        elif isinstance(step, Prefetch) and not space.spans_groups:
             _check_prefetch(problem, space, schedule, packed, step)
         elif isinstance(step, Split):
             _check_split(problem, space, step)
+    return packed
+
+
+def _check_products(
+    problem: Problem, space: IterationSpace, schedule: Schedule, packed: set[str]
+) -> None:
+    """What products of matrices, and convolutions that are such, need and cannot have."""
+    for step in schedule.steps:
+        if isinstance(step, Jam | Nontemporal):
+            raise refuse(problem, step, "only where a group has few channels; drop the step")
     _check_batch(problem, space, schedule)
     if isinstance(problem, Conv2d) and problem.pad and space.image not in packed:
         raise ScheduleError(
@@ -58,9 +83,13 @@ def part_size(extent: int, parts: int, unit: int) -> int:
     return -(-tiles // parts) * unit
 
 
-def tile_unit(space: IterationSpace, register: Register, dim: str) -> int:
-    """What a part of `dim` is a multiple of: the register tile, or one."""
-    return {space.row: register.rows, space.col: register.cols}.get(dim, 1)
+def tile_unit(space: IterationSpace, schedule: Schedule, dim: str) -> int:
+    """What a part of `dim` is a multiple of: the register tile, a whole group, or one."""
+    register = schedule.register
+    units = {"co": space.group} if space.spans_groups else {}
+    units |= {step.dim: step.factor for step in schedule.steps if isinstance(step, Jam)}
+    units |= {space.row: register.rows, space.col: register.cols}
+    return units.get(dim, 1)
 
 
 def _check_parallel(
@@ -70,33 +99,28 @@ def _check_parallel(
     at = schedule.steps.index(step)
     before = schedule.steps[:at]
     if not all(isinstance(s, Parallel) for s in before):
-        raise _refuse(problem, step, "parallel steps come before all others")
+        raise refuse(problem, step, "parallel steps come before all others")
     if step.dim not in space.dims or step.dim == space.stream:
         dims = ", ".join(d for d in space.dims if d != space.stream)
-        raise _refuse(problem, step, f"parallel takes one of the dims {dims}")
+        raise refuse(problem, step, f"parallel takes one of the dims {dims}")
     if any(isinstance(s, Parallel) and s.dim == step.dim for s in schedule.steps[at + 1 :]):
-        raise _refuse(problem, step, f"{step.dim} is divided once")
-    unit = tile_unit(space, schedule.register, step.dim)
+        raise refuse(problem, step, f"{step.dim} is divided once")
+    unit = tile_unit(space, schedule, step.dim)
     tiles = -(-space.extent(step.dim) // unit)
     if not 2 <= step.parts <= tiles:
-        raise _refuse(problem, step, f"{step.dim} has {tiles} register tiles; give 2 to {tiles}")
-
-
-def _refuse(problem: Problem, step: Step, why: str) -> ScheduleError:
-    return ScheduleError(f"step '{step}' cannot be applied to {problem}: {why}")
+        raise refuse(problem, step, f"{step.dim} has {tiles} register tiles; give 2 to {tiles}")
 
 
 def _check_ending(problem: Problem, schedule: Schedule) -> None:
-    """Exactly one register step, then at most one split and one unroll, and nothing after."""
+    """Exactly one register step, then one of the endings that there are."""
     kinds = [type(step) for step in schedule.steps]
     if kinds.count(Register) != 1:
         raise ScheduleError(f"{problem}: a schedule has exactly one register step")
     tail = kinds[kinds.index(Register) + 1 :]
-    endings: list[list[type[Step]]] = [[], [Split], [Unroll], [Split, Unroll]]
-    if tail not in endings or {Split, Unroll} & set(kinds[: kinds.index(Register)]):
+    if tail not in _ENDINGS or set().union(*_ENDINGS) & set(kinds[: kinds.index(Register)]):
         raise ScheduleError(
-            f"{problem}: only one unroll step may follow the register step, "
-            "and one split step between them"
+            f"{problem}: behind the register step come split and unroll, or jam and nontemporal, "
+            "each at most once, and in this order"
         )
     if schedule.unroll > LARGEST_UNROLL:
         raise ScheduleError(f"{problem}: unroll factor={schedule.unroll} is above {LARGEST_UNROLL}")
@@ -105,7 +129,7 @@ def _check_ending(problem: Problem, schedule: Schedule) -> None:
 def _check_tile(
     problem: Problem,
     space: IterationSpace,
-    register: Register,
+    schedule: Schedule,
     extents: tuple[dict[str, int], dict[str, int]],
     packed: set[str],
     step: Tile,
@@ -114,17 +138,17 @@ def _check_tile(
     wholes, blocks = extents
     if step.dim not in blocks or step.dim == space.stream:
         dims = ", ".join(d for d in space.dims if d != space.stream)
-        raise _refuse(problem, step, f"tile takes one of the dims {dims}")
+        raise refuse(problem, step, f"tile takes one of the dims {dims}")
     if step.size >= blocks[step.dim] and blocks[step.dim] != wholes[step.dim]:
-        raise _refuse(problem, step, f"the enclosing block is only {blocks[step.dim]}")
-    unit = tile_unit(space, register, step.dim)
+        raise refuse(problem, step, f"the enclosing block is only {blocks[step.dim]}")
+    unit = tile_unit(space, schedule, step.dim)
     if step.size % unit:
-        raise _refuse(problem, step, f"the size is not a multiple of the register tile's {unit}")
+        raise refuse(problem, step, f"the size is not a multiple of the register tile's {unit}")
     if step.dim in space.singles:
         if step.size != 1:
-            raise _refuse(problem, step, f"{step.dim} is visited one at a time; give size=1")
+            raise refuse(problem, step, f"{step.dim} is visited one at a time; give size=1")
         if packed & {name for name, dims in space.operand_dims.items() if step.dim in dims}:
-            raise _refuse(problem, step, "an operand that it moves is already packed")
+            raise refuse(problem, step, "an operand that it moves is already packed")
 
 
 def _check_stream(
@@ -136,13 +160,13 @@ def _check_stream(
     step: Stream,
 ) -> None:
     if step.dim != space.stream:
-        raise _refuse(problem, step, f"stream takes the reduction {space.stream}")
+        raise refuse(problem, step, f"stream takes the reduction {space.stream}")
     if sum(isinstance(s, Stream) for s in schedule.steps) > 1:
-        raise _refuse(problem, step, "the reduction is streamed on one level")
+        raise refuse(problem, step, "the reduction is streamed on one level")
     if packed:
-        raise _refuse(problem, step, "an operand is already packed; stream before packing")
+        raise refuse(problem, step, "an operand is already packed; stream before packing")
     if step.depth > blocks[step.dim]:
-        raise _refuse(problem, step, f"the reduction is only {blocks[step.dim]} deep")
+        raise refuse(problem, step, f"the reduction is only {blocks[step.dim]} deep")
 
 
 def _check_pack(
@@ -153,11 +177,11 @@ def _check_pack(
     step: Pack,
 ) -> None:
     if step.operand in packed:
-        raise _refuse(problem, step, "it is already packed")
+        raise refuse(problem, step, "it is already packed")
     dims = space.operand_dims[step.operand]
     for dim in space.singles:
         if dim in dims and blocks[dim] != 1:
-            raise _refuse(
+            raise refuse(
                 problem, step, f"one {dim} is packed at a time; put tile dim={dim} size=1 first"
             )
 
@@ -167,24 +191,24 @@ def _check_prefetch(
 ) -> None:
     """B alone has a next block whose rows can be walked: packed in a loop, row by row."""
     if step.operand != "B" or "B" not in packed:
-        raise _refuse(problem, step, "only B is prefetched, once it is packed")
+        raise refuse(problem, step, "only B is prefetched, once it is packed")
     if schedule.steps.count(step) > 1:
-        raise _refuse(problem, step, "it is prefetched once")
+        raise refuse(problem, step, "it is prefetched once")
     if not is_packed_by_rows(problem) or schedule.lanes > 1:
-        raise _refuse(problem, step, "B is not packed row by row in a loop")
+        raise refuse(problem, step, "B is not packed row by row in a loop")
     before = schedule.steps[: schedule.steps.index(step)]
     if not any(isinstance(s, Tile | Stream) and s.dim in (space.col, space.stream) for s in before):
         why = f"there is no next block; tile {space.col} or stream {space.stream} before"
-        raise _refuse(problem, step, why)
+        raise refuse(problem, step, why)
 
 
 def _check_split(problem: Problem, space: IterationSpace, step: Split) -> None:
     if isinstance(problem, Conv2d):
-        raise _refuse(problem, step, "only a matmul's reduction is split; drop the step")
+        raise refuse(problem, step, "only a matmul's reduction is split; drop the step")
     if step.dim != space.stream:
-        raise _refuse(problem, step, f"split takes the reduction {space.stream}")
+        raise refuse(problem, step, f"split takes the reduction {space.stream}")
     if not 2 <= step.lanes <= LARGEST_SPLIT:
-        raise _refuse(problem, step, f"give lanes=2 to {LARGEST_SPLIT}")
+        raise refuse(problem, step, f"give lanes=2 to {LARGEST_SPLIT}")
 
 
 def _check_batch(problem: Problem, space: IterationSpace, schedule: Schedule) -> None:

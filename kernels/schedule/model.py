@@ -11,7 +11,8 @@ from kernels.schedule.steps.base import Step, StepJson
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
 from kernels.schedule.steps.loops import Parallel, Stream
-from kernels.schedule.steps.register import Register, Split, Unroll
+from kernels.schedule.steps.register import Jam, Register, Split, Unroll
+from kernels.schedule.steps.stores import Nontemporal
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -53,6 +54,16 @@ class Schedule:
     def unroll(self) -> int:
         """The unroll factor, 1 when the schedule has no unroll step."""
         return next((s.factor for s in self.steps if isinstance(s, Unroll)), 1)
+
+    @property
+    def jam(self) -> int:
+        """Iterations of an outer loop in the register tile, 1 when none is jammed."""
+        return next((s.factor for s in self.steps if isinstance(s, Jam)), 1)
+
+    @property
+    def writes_past_caches(self) -> bool:
+        """Whether the result goes to memory without a stay in the caches."""
+        return any(isinstance(s, Nontemporal) for s in self.steps)
 
     @property
     def threads(self) -> int:

@@ -2,11 +2,13 @@
 
 from hypothesis import strategies as st
 
-from kernels.arithmetic import arithmetic, must_pack
+from kernels.arithmetic import arithmetic, must_pack, window_lanes
 from kernels.errors import ScheduleError
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import (
+    Jam,
+    Nontemporal,
     Pack,
     Parallel,
     Prefetch,
@@ -19,6 +21,7 @@ from kernels.schedule import (
     Unroll,
     check_legal,
 )
+from kernels.schedule.legality import tile_unit
 from kernels.target import Target
 
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
@@ -49,6 +52,9 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
     least_h = max(1, dilation * (kh - 1) + 1 - 2 * pad)
     least_w = max(1, dilation * (kw - 1) + 1 - 2 * pad)
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    channels = [1, 3, 8, 17], [1, 5, 16, 33, 64]
+    if draw(st.sampled_from([False, False, True])):
+        groups, channels = draw(st.sampled_from([2, 7, 16, 37])), ([1, 1, 2, 4], [1, 1, 2, 3, 8])
     return Conv2d(
         layout=draw(st.sampled_from(["nhwc_hwcf", "nchw_fchw"])),
         groups=groups,
@@ -56,8 +62,8 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
         n=draw(st.integers(1, 2)),
         h=draw(st.integers(least_h, least_h + 9)),
         w=draw(st.integers(least_w, least_w + 12)),
-        ci=groups * draw(st.sampled_from([1, 3, 8, 17])),
-        co=groups * draw(st.sampled_from([1, 5, 16, 33, 64])),
+        ci=groups * draw(st.sampled_from(channels[0])),
+        co=groups * draw(st.sampled_from(channels[1])),
         kh=kh,
         kw=kw,
         stride=draw(st.integers(1, 3)),
@@ -83,6 +89,8 @@ def schedules(
 ) -> Schedule:
     """A legal schedule: any structure that the steps allow, any sizes."""
     space = iteration_space(problem)
+    if isinstance(problem, Conv2d) and space.spans_groups:
+        return draw(window_schedules(problem, target))
     lanes = target.lanes(problem.element.name)
     if splits is None:
         splits = can_split(problem) and draw(st.booleans())
@@ -127,6 +135,30 @@ def schedules(
         steps.append(Unroll(draw(st.integers(1, 5))))
     schedule = draw(divided(problem, Schedule(tuple(steps))))
     return draw(prefetched(problem, schedule))
+
+
+@st.composite
+def window_schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
+    """A legal schedule of a convolution with few channels in a group."""
+    space = iteration_space(problem)
+    unit = window_lanes(problem, target).columns
+    vectors = draw(st.integers(1, max(1, min(3, space.extent(space.col) // unit))))
+    rows = draw(st.integers(1, min(6, space.extent(space.row))))
+    tail: list[Step] = [Register(rows, vectors * unit, draw(st.sampled_from(["rows", "cols"])))]
+    if space.row == "ow" and problem.oh > 1 and draw(st.booleans()):
+        tail.append(Jam("oh", draw(st.integers(2, min(3, problem.oh)))))
+    row = problem.operand_shapes["C"][-1]
+    is_whole = unit == target.lanes(problem.element.name) and row % unit == 0
+    if is_whole and draw(st.booleans()):
+        tail.append(Nontemporal())
+    steps: list[Step] = [Tile("n", 1)] if problem.n > 1 else []
+    if space.image == "A" and draw(st.booleans()):
+        steps.append(Prefetch("A"))
+    for dim in draw(st.permutations(["oh", "co"])):
+        step = tile_unit(space, Schedule(tuple(tail)), dim)
+        if space.extent(dim) > step and draw(st.booleans()):
+            steps.append(Tile(dim, step * draw(st.integers(1, -(-space.extent(dim) // step)))))
+    return draw(divided(problem, Schedule((*steps, *tail))))
 
 
 @st.composite

@@ -8,7 +8,7 @@ the names; whoever prints a driver, fills its parameters or exports it takes the
 from dataclasses import dataclass, fields
 from typing import Generic, Literal, TypeVar
 
-from kernels.native.microkernels.abi import CALLED_BY_ALL, COPY_PATCHES, FILLING
+from kernels.native.microkernels.abi import CALLED_BY_ALL, COPY_PATCHES, FILLING, PAST_CACHES
 
 T = TypeVar("T")
 
@@ -210,7 +210,7 @@ _FIXED = (
 
 
 def fixed_parameters(
-    *, packs_image: bool, gathers: bool, fills: bool, is_parallel: bool
+    *, packs_image: bool, gathers: bool, fills: bool, is_parallel: bool, writes_past_caches: bool
 ) -> tuple[str, ...]:
     """The parameters that a driver has whatever its loops are, in their order.
 
@@ -219,6 +219,7 @@ def fixed_parameters(
         gathers: whether it gathers patches.
         fills: whether a micro-kernel packs panels in passing.
         is_parallel: whether several threads run it.
+        writes_past_caches: whether a micro-kernel writes past the caches.
     """
     return (
         *_FIXED,
@@ -226,6 +227,7 @@ def fixed_parameters(
         *((COPY_PATCHES, *names_of(PatchSizes)) if gathers else ()),
         *((FILLING,) if fills else ()),
         *(names_of(Threads) if is_parallel else ()),
+        *((PAST_CACHES,) if writes_past_caches else ()),
     )
 
 

@@ -21,6 +21,7 @@ from kernels.native.driver.prefetch_printer import PrefetchPrinter
 from kernels.native.driver.prepare_printer import print_prepare
 from kernels.native.driver.scope import Scope
 from kernels.native.driver.structure import Structure
+from kernels.native.driver.window_printer import WindowPrinter
 from kernels.native.microkernels.abi import FUNCTIONS
 from kernels.native.strides import Strides
 from kernels.problem import Problem
@@ -84,6 +85,18 @@ def _function(name: str, reads: dict[str, int], body: str) -> str:
 
 def _body(scope: Scope) -> str:
     """The nest, which several threads leave together."""
+    if scope.structure.space.spans_groups:
+        _print_windows(scope)
+    else:
+        _print_nest(scope)
+    if scope.structure.is_parallel:
+        scope.indent = 2
+        scope.put(f"wait_for_all({BARRIER}, {PARTS})")
+    return "\n".join(scope.lines) + "\n"
+
+
+def _print_nest(scope: Scope) -> None:
+    """Loops, packs, and a call of the micro-kernel for each of its tiles."""
     prefetch = PrefetchPrinter(scope)
     packs = PackPrinter(scope, prefetch)
     kernel = KernelPrinter(scope, packs, prefetch)
@@ -94,7 +107,14 @@ def _body(scope: Scope) -> str:
             packs.pack(entry.operand)
         else:
             kernel.kernel()
-    if scope.structure.is_parallel:
-        scope.indent = 2
-        scope.put(f"wait_for_all({BARRIER}, {PARTS})")
-    return "\n".join(scope.lines) + "\n"
+
+
+def _print_windows(scope: Scope) -> None:
+    """Loops over blocks, and a call of the micro-kernel for each of them."""
+    window = WindowPrinter(scope)
+    for loop in scope.structure.nest.loops:
+        if loop.kind == "micro":
+            window.walked(loop)
+        else:
+            scope.loop(loop)
+    window.kernel()

@@ -56,6 +56,7 @@ class Scope:
             gathers=space.patches and not structure.is_conv,
             fills=structure.fills,
             is_parallel=structure.is_parallel,
+            writes_past_caches=structure.writes_past_caches,
         )
         self.parameters = list(fixed)
         self.start = dict.fromkeys(space.dims, "0")
@@ -84,8 +85,7 @@ class Scope:
             self.start[dim], self.end[dim] = map(self.parameter, bounds(dim))
             return
         level = self._levels[dim]
-        self._levels[dim] += 1
-        by = self.parameter(step(dim, level))
+        by = self.step(loop)
         start, end = f"{dim}{level}", f"{dim}{level}_end"
         self.put(f"for {start} in range({self.start[dim]}, {self.end[dim]}, {by}):")
         self.indent += 1
@@ -94,6 +94,12 @@ class Scope:
         if "B" not in self.packed_from and dim in (space.col, space.stream):
             self.moves_b.append(Move(dim, start, by, self.start[dim], self.end[dim]))
         self.start[dim], self.end[dim] = start, end
+
+    def step(self, loop: Loop) -> str:
+        """The step of a loop, which is the next one over its dim."""
+        level = self._levels[loop.dim]
+        self._levels[loop.dim] += 1
+        return self.parameter(step(loop.dim, level))
 
     def length(self, dim: str) -> str:
         """How long the current block of a dim is."""

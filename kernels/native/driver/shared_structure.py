@@ -21,9 +21,10 @@ def uniform(nest: Nest) -> Nest:
 
         for n0: pack B, micro-tiles        for n0: for k0: pack B, for m0: micro-tiles
 
-    One in another order, with two such loops over a dim, or with little to do stays as it is.
+    One in another order, with two such loops over a dim, or with little to do stays as it is. So
+    does one whose micro-kernel walks whole blocks.
     """
-    if _work(nest.space) < LEAST_WORK:
+    if nest.space.spans_groups or _work(nest.space) < LEAST_WORK:
         return nest
     places = _places(nest.space)
     blocks = [entry for entry in nest.entries if _name(entry)]

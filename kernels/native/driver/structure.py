@@ -20,6 +20,7 @@ class Structure:
         is_ahead: whether B is packed before the driver runs.
         fills: whether the micro-kernel packs panels of B in passing.
         prefetches: whether it fetches rows of B's next block.
+        writes_past_caches: whether the result goes past the caches where it lies aligned.
         a_transposed, b_transposed: whether the reduction is not the contiguous dim of A, or is
             that of B.
         joins: whether a word holds several elements.
@@ -33,6 +34,7 @@ class Structure:
     is_ahead: bool
     fills: bool
     prefetches: bool
+    writes_past_caches: bool
     a_transposed: bool
     b_transposed: bool
     joins: bool
@@ -51,6 +53,7 @@ class Structure:
             is_ahead=is_packed_ahead(problem, "B") and schedule.packs("B"),
             fills=strides.words.filled_row > 0,
             prefetches=bool(schedule.prefetches),
+            writes_past_caches=schedule.writes_past_caches,
             a_transposed=strides.a.is_transposed,
             b_transposed=strides.b.is_transposed,
             joins=how.depth > 1,

@@ -148,9 +148,9 @@ class Builder(Cursor):
         kind = at.type.pointee
         return self.write(kind, f"load {kind}, {typed(at)}{_aligned(align)}")
 
-    def store(self, value: Any, at: Any, align: int | None = None) -> None:
-        """Write to a pointer."""
-        self.put(f"store {typed(value)}, {typed(at)}{_aligned(align)}")
+    def store(self, value: Any, at: Any, align: int | None = None, marks: str = "") -> None:
+        """Write to a pointer; `marks` are references to metadata, as they are printed."""
+        self.put(f"store {typed(value)}, {typed(at)}{_aligned(align)}{marks}")
 
     def load_atomic(self, at: Any, ordering: str, align: int) -> Written:
         """What lies at a pointer that other threads write to."""

@@ -102,6 +102,22 @@ class Vectors:
         )
         self.builder.call(fn, (value, pointer, self._align, mask))
 
+    def store_past_caches(self, value: Value, address: Value) -> None:
+        """Write a vector to memory, leaving no copy in the caches.
+
+        `address` is a multiple of the vector's size. Other threads may see the vector late:
+        `wait_for_stores` comes before whatever tells them of it.
+        """
+        pointer = self.builder.inttoptr(address, self._pointer_type)
+        mark = self.builder.module.add_metadata([ir.Constant(I32, 1)])
+        size = self.element.bytes * self.lanes
+        self.builder.store(value, pointer, size, f", !nontemporal {mark.get_reference()}")
+
+    def wait_for_stores(self) -> None:
+        """Until what went past the caches is in memory; other processors keep it in order."""
+        if _REGISTERS["x86_64"] == _REGISTER:
+            self.builder.call(declare(self.builder.module, "llvm.x86.sse.sfence", VOID, ()), ())
+
     def gather(self, address: Value, stride: int, mask: Value) -> Value:
         """Elements `stride` apart from `address` on; lanes off in `mask` are as for `load`."""
         b, wide = self.builder, ir.VectorType(I64, self.lanes)

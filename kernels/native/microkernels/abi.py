@@ -22,7 +22,10 @@ FILLING = "filling"
 COPY_PATCHES = "copy_patches"
 """The copy of pixels of an image's channels to rows of B; for drivers that gather patches."""
 
-FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES)
+PAST_CACHES = "past_caches"
+"""The micro-kernel that writes past the caches; for drivers whose results may lie aligned."""
+
+FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES)
 """All that a driver may call."""
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
@@ -70,6 +73,32 @@ class Arguments(Generic[T]):
 
 ARGUMENTS = tuple(field.name for field in fields(Arguments))
 """The names of a micro-kernel's arguments, in their order."""
+
+
+@dataclass(frozen=True)
+class WindowArguments(Generic[T]):
+    """The arguments of a window micro-kernel, in their order: as values in IR, or as printed text.
+
+    Attributes:
+        image, c: addresses of one image, and of its result.
+        weights, bias: addresses of the whole filter, and of the whole bias.
+        line, line_end: of the result, the first line that a call computes and the one behind the
+            last.
+        channel, channel_end: the same of its channels.
+    """
+
+    image: T
+    weights: T
+    c: T
+    bias: T
+    line: T
+    line_end: T
+    channel: T
+    channel_end: T
+
+
+WINDOW_ARGUMENTS = tuple(field.name for field in fields(WindowArguments))
+"""The names of a window micro-kernel's arguments, in their order."""
 
 
 def epilogue_flags(problem: Problem) -> int:

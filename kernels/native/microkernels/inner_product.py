@@ -49,7 +49,7 @@ class InnerProduct:
     packs_transposed: bool
 
     @classmethod
-    def serves(cls, schedule: Schedule) -> bool:
+    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
         """Whether the reduction is split."""
         return schedule.lanes > 1
 

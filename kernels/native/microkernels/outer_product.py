@@ -55,7 +55,7 @@ class OuterProduct:
     patch_stride: int
 
     @classmethod
-    def serves(cls, schedule: Schedule) -> bool:
+    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
         """Whether the reduction is in one piece."""
         return schedule.lanes == 1
 

@@ -68,7 +68,7 @@ class MicroKernel(Hashable, Protocol):
         """What the code depends on."""
 
     @classmethod
-    def serves(cls, schedule: Schedule) -> bool:
+    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
         """Whether the schedule asks for this kind."""
 
     @classmethod

@@ -32,7 +32,7 @@ class Pack(Step):
 
 @dataclass(frozen=True)
 class Prefetch(Step):
-    """Fetch the next block of a packed operand into L2 while the present one is computed on.
+    """Fetch the next block of an operand into L2 while the present one is computed on.
 
     Halide prefetch, TVM software_pipeline. The native lowering alone: scripts say it in a
     comment.
@@ -45,6 +45,9 @@ class Prefetch(Step):
 
     A block is read along its rows, a cache line or a few at a time, where no hardware
     prefetcher follows; the micro-kernel has loads to spare.
+
+    Where columns span the groups of a convolution nothing is packed, and `operand=A` fetches the
+    lines of the image below those that a register tile reads.
     """
 
     name: ClassVar[str] = "prefetch"

@@ -6,12 +6,17 @@ from kernels.errors import ScheduleError
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Register, Split, Unroll
+from kernels.schedule.steps.register import Jam, Register, Split, Unroll
+from kernels.schedule.steps.stores import Nontemporal
 
 STEPS: dict[str, type[Step]] = {
-    cls.name: cls for cls in (Parallel, Tile, Stream, Pack, Prefetch, Register, Split, Unroll)
-}
+    cls.name: cls
+    for cls in (
+        Parallel, Tile, Stream, Pack, Prefetch, Register, Jam, Split, Unroll, Nontemporal,
+    )
+}  # fmt: skip
 _WORDS = {"operand": ("A", "B"), "outer": ("rows", "cols")}
+_OWN_WORDS: dict[tuple[type[Step], str], tuple[str, ...]] = {(Nontemporal, "operand"): ("C",)}
 
 
 def step_from_json(source: object) -> Step:
@@ -30,14 +35,15 @@ def step_from_json(source: object) -> Step:
     if set(values) != names:
         raise ScheduleError(f"step {source!r}: {kind.name} has the fields {sorted(names)}")
     for name, value in values.items():
-        _check_field(source, name, value)
+        _check_field(source, kind, name, value)
     return kind(**values)
 
 
-def _check_field(source: object, name: str, value: object) -> None:
-    if name in _WORDS:
-        if value not in _WORDS[name]:
-            raise ScheduleError(f"step {source!r}: {name} is one of {_WORDS[name]}")
+def _check_field(source: object, kind: type[Step], name: str, value: object) -> None:
+    words = _OWN_WORDS.get((kind, name)) or _WORDS.get(name)
+    if words:
+        if value not in words:
+            raise ScheduleError(f"step {source!r}: {name} is one of {words}")
     elif name == "dim":
         if not isinstance(value, str):
             raise ScheduleError(f"step {source!r}: dim is a name")

@@ -29,6 +29,28 @@ class Register(Step):
 
 
 @dataclass(frozen=True)
+class Jam(Step):
+    """Unroll an outer loop and fuse its copies into the register tile.
+
+    LLVM and MLIR unroll-and-jam (`loop.unroll_and_jam`), Halide and TVM unroll of a loop that is
+    reordered inwards.
+
+        jam dim=oh factor=2
+    before                          after
+        for oh: for ow in step 4:       for oh in step 2: for ow in step 4:
+            acc[4] in registers             acc[2][4] in registers
+            for taps: acc += ...            for taps: acc += ...
+
+    What neighbouring iterations of the loop read alike is then loaded once, as the lines of an
+    image that two output lines share.
+    """
+
+    name: ClassVar[str] = "jam"
+    dim: str
+    factor: int
+
+
+@dataclass(frozen=True)
 class Split(Step):
     """Sum the reduction in `lanes` partial sums, added up at the end: vectors along k.
 

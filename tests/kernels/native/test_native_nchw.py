@@ -10,7 +10,7 @@ from kernels.schedule import Pack, Register, Schedule, Stream, Tile, Unroll
 from kernels.target import Target
 from tests.kernels.native_case import TARGETS, check
 
-NCHW = "conv2d:n=2,h=9,w=11,ci=6,co=10,kh=3,kw=2,pad=1,groups=2,layout=nchw_fchw"
+NCHW = "conv2d:n=2,h=9,w=11,ci=6,co=20,kh=3,kw=2,pad=1,groups=2,layout=nchw_fchw"
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
@@ -89,10 +89,3 @@ def test_nchw_constant_weights_change_nothing(host: Target) -> None:
 def test_nchw_without_taps_reads_the_image_in_place(host: Target) -> None:
     problem = parse_problem("conv2d:n=2,h=5,w=7,ci=9,co=11,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
     check(problem, Schedule((Tile("n", 1), Stream("k", 4), Register(4, 32))), host, 7)
-
-
-def test_nchw_depthwise(host: Target) -> None:
-    problem = parse_problem(
-        "conv2d:n=1,h=9,w=8,ci=20,co=20,kh=3,kw=3,pad=1,groups=20,layout=nchw_fchw,dtype=f32"
-    )
-    check(problem, Schedule((Tile("g", 1), Pack("B"), Register(1, 48))), host, 6)

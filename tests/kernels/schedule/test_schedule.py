@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from kernels.errors import ScheduleError
 from kernels.problem import parse_problem
 from kernels.schedule import (
+    Jam,
+    Nontemporal,
     Pack,
     Parallel,
     Prefetch,
@@ -30,6 +32,11 @@ SINGLE = parse_problem("conv2d:n=1,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
 PADDED = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32")
 NCHW = parse_problem("conv2d:n=2,h=9,w=9,ci=8,co=32,kh=3,kw=3,layout=nchw_fchw,dtype=f32")
 POINTWISE = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
+DEPTHWISE = parse_problem("conv2d:n=2,h=10,w=10,ci=32,co=32,kh=3,kw=3,groups=32,dtype=f32")
+PAIRED = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,groups=8,dtype=f32")
+PAIRED_PLANES = parse_problem(
+    "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,groups=8,layout=nchw_fchw,dtype=f32"
+)
 REGISTER = Register(4, 16)
 PATCHED = (Tile("n", 1), Tile("p", 16), Pack("B"))
 GOTO = Schedule(
@@ -157,14 +164,29 @@ def test_legal_schedules() -> None:
 @pytest.mark.parametrize(
     ("problem", "steps", "says"),
     [
+        (MATMUL, (REGISTER, Jam("m", 2)), "only where a group has few channels"),
+        (MATMUL, (REGISTER, Nontemporal()), "only where a group has few channels"),
+        (DEPTHWISE, (REGISTER, Unroll(2)), "unrolled as they are"),
+        (DEPTHWISE, (Pack("A"), REGISTER), "read in place"),
+        (DEPTHWISE, (Tile("ow", 4), REGISTER), "a line is computed whole"),
+        (DEPTHWISE, (Stream("ci", 1), REGISTER), "too few channels to stream"),
+        (DEPTHWISE, (REGISTER,), "n is visited one at a time"),
+        (DEPTHWISE, (Tile("n", 1), REGISTER, Jam("ow", 2)), "are jammed alone"),
+        (DEPTHWISE, (Tile("n", 1), REGISTER, Jam("oh", 9)), "factor=2 to 8"),
+        (DEPTHWISE, (Tile("n", 1), Register(9, 16)), "ow is only 8"),
+        (DEPTHWISE, (Tile("n", 1), Prefetch("B"), REGISTER), "an image with its channels"),
+        (DEPTHWISE, (Tile("n", 1), Tile("oh", 3), REGISTER, Jam("oh", 2)), "tile's 2"),
+        (PAIRED, (Register(4, 15),), "no multiple of a group's 2 channels"),
+        (PAIRED_PLANES, (Tile("co", 3), Register(4, 16)), "tile's 2"),
+        (PAIRED_PLANES, (Register(4, 16), Jam("oh", 2)), "are jammed alone"),
         (MATMUL, (), "exactly one register"),
         (MATMUL, (REGISTER, REGISTER), "exactly one register"),
-        (MATMUL, (REGISTER, Pack("B")), "only one unroll"),
-        (MATMUL, (Unroll(2), REGISTER), "only one unroll"),
+        (MATMUL, (REGISTER, Pack("B")), "behind the register step come"),
+        (MATMUL, (Unroll(2), REGISTER), "behind the register step come"),
         (MATMUL, (REGISTER, Unroll(17)), "above 16"),
-        (MATMUL, (Split("k", 16), REGISTER), "one split step between"),
-        (MATMUL, (REGISTER, Unroll(2), Split("k", 16)), "one split step between"),
-        (MATMUL, (REGISTER, Split("k", 16), Split("k", 16)), "one split step between"),
+        (MATMUL, (Split("k", 16), REGISTER), "behind the register step come"),
+        (MATMUL, (REGISTER, Unroll(2), Split("k", 16)), "behind the register step come"),
+        (MATMUL, (REGISTER, Split("k", 16), Split("k", 16)), "behind the register step come"),
         (MATMUL, (REGISTER, Split("n", 16)), "split takes the reduction k"),
         (MATMUL, (REGISTER, Split("k", 1)), "lanes=2 to 256"),
         (MATMUL, (REGISTER, Split("k", 512)), "lanes=2 to 256"),

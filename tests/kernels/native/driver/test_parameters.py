@@ -17,7 +17,7 @@ from kernels.native.driver.parameters import (
     names_of,
 )
 from kernels.native.language.definitions import language
-from kernels.native.microkernels.abi import ARGUMENTS, FUNCTIONS
+from kernels.native.microkernels.abi import ARGUMENTS, FUNCTIONS, WINDOW_ARGUMENTS
 from kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
 from kernels.native.packing.patches import PATCHES_ARGUMENTS
 from kernels.native.plan import Plan, plan
@@ -63,8 +63,13 @@ def test_threads_have_parameters_of_their_own(host: Target) -> None:
 @pytest.mark.parametrize("fills", [False, True])
 @pytest.mark.parametrize("parallel", [False, True])
 def test_those_of_all_drivers_come_first_and_in_one_order(fills: bool, parallel: bool) -> None:
-    least = fixed_parameters(packs_image=False, gathers=False, fills=False, is_parallel=False)
-    more = fixed_parameters(packs_image=True, gathers=False, fills=fills, is_parallel=parallel)
+    nothing = dict.fromkeys(
+        ("packs_image", "gathers", "fills", "is_parallel", "writes_past_caches"), False
+    )
+    least = fixed_parameters(**nothing)
+    more = fixed_parameters(
+        **nothing | {"packs_image": True, "fills": fills, "is_parallel": parallel}
+    )
     assert more[: len(least)] == least
     assert least[: len(names_of(Addresses))] == names_of(Addresses)
     assert {COUNT, REPEAT} <= set(least)
@@ -92,4 +97,7 @@ def test_drivers_give_functions_as_many_arguments_as_they_take(
     planned = plan(problem, data.draw(schedules(problem, host)), host)
     for call in calls(ast.parse(planned.source.text)):
         name = ast.unparse(call.args[0])
-        assert len(call.args) - 1 == len(GIVEN["full" if name == "kernel" else name])
+        taken = GIVEN["full" if name == "kernel" else name]
+        if planned.nest.space.spans_groups:
+            taken = WINDOW_ARGUMENTS
+        assert len(call.args) - 1 == len(taken)

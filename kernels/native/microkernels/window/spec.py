@@ -1,0 +1,168 @@
+"""What the code of a window micro-kernel depends on: a convolution of few channels in a group."""
+
+from dataclasses import dataclass, replace
+
+from kernels.arithmetic import Arithmetic, window_arithmetic, window_lanes
+from kernels.errors import LoweringError
+from kernels.native.microkernels.abi import epilogue_flags
+from kernels.problem import Conv2d
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction of the image, all in pixels.
+
+    Attributes:
+        extent: of the image, without padding.
+        outputs: of the result.
+        taps: of the filter.
+        stride, dilation, pad: of the convolution.
+    """
+
+    extent: int
+    outputs: int
+    taps: int
+    stride: int
+    dilation: int
+    pad: int
+
+    def offset(self, output: int, tap: int) -> int:
+        """Where an output finds a tap, from where output 0 finds its first one."""
+        return output * self.stride + tap * self.dilation
+
+    def readers(self, outputs: int) -> dict[int, list[tuple[int, int]]]:
+        """What the first so many outputs read: by offset, which of them reads it for which tap."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for output in range(outputs):
+            for tap in range(self.taps):
+                found.setdefault(self.offset(output, tap), []).append((output, tap))
+        return dict(sorted(found.items()))
+
+    def exists(self, output: int, offset: int) -> bool:
+        """Whether the image has the pixel at an offset from an output's first tap."""
+        return 0 <= output * self.stride - self.pad + offset < self.extent
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """All that the code of a window micro-kernel depends on.
+
+    Attributes:
+        how: the arithmetic; elements are widened as they are loaded.
+        lanes: elements of an accumulator vector.
+        unit: columns of C that a whole vector has.
+        fma: whether the target fuses multiply and add.
+        epilogue: which of `ADD_BIAS` and `RELU` every call does.
+        down, across: the image's lines, and its columns.
+        inputs, outputs: channels of a group.
+        image_channels, channels: of the image, and of the result.
+        planes: whether each channel is a plane of its own (`nchw_fchw`).
+        lines: of the result that a register tile has.
+        pixels: of each of these lines; 1 in planes, where `vectors` run along a line.
+        vectors: of channels, or of a plane's line.
+        registers: vector registers of the target.
+        cols_outside: whether a call walks columns of C outside of its rows.
+        fetches_ahead: whether the lines of the image below a tile's are prefetched.
+        past_caches: whether the result is written past the caches.
+    """
+
+    how: Arithmetic
+    lanes: int
+    unit: int
+    fma: bool
+    epilogue: int
+    down: Axis
+    across: Axis
+    inputs: int
+    outputs: int
+    image_channels: int
+    channels: int
+    planes: bool
+    lines: int
+    pixels: int
+    vectors: int
+    registers: int
+    cols_outside: bool
+    fetches_ahead: bool = False
+    past_caches: bool = False
+
+    @property
+    def span(self) -> int:
+        """Elements of C in a vector: channels of whole groups, or pixels; those that there are."""
+        return min(self.unit, self.across.outputs if self.planes else self.channels)
+
+    @property
+    def cols(self) -> int:
+        """Columns of the register tile, in elements of C."""
+        return self.vectors * self.unit
+
+    @property
+    def channel_step(self) -> int:
+        """Channels that tiles have at once."""
+        return 1 if self.planes else self.vectors * self.span
+
+    @property
+    def has_whole_vectors(self) -> bool:
+        """Whether every vector of the result lies at a multiple of its size, if the first does."""
+        row = self.across.outputs if self.planes else self.channels
+        return self.span == self.lanes and row % self.lanes == 0
+
+    @property
+    def taps(self) -> int:
+        """Of the filter."""
+        return self.down.taps * self.across.taps
+
+    @property
+    def sums(self) -> int:
+        """Accumulators of a register tile."""
+        return self.lines * self.pixels * self.vectors
+
+    def steps(self, multiply_adds: int) -> int:
+        """Taps that so many vector multiply-adds take."""
+        return multiply_adds // self.sums
+
+
+def window_spec(problem: Conv2d, schedule: Schedule, target: Target) -> WindowSpec:
+    """The window micro-kernel that a schedule asks for.
+
+    Raises:
+        LoweringError: register columns that are no whole vectors of the target, or a result that
+            is to be written past the caches and has vectors that are not whole.
+    """
+    register, shared = schedule.register, (problem.stride, problem.dilation, problem.pad)
+    planes = problem.has_channels_first
+    vector = window_lanes(problem, target)
+    spec = WindowSpec(
+        how=window_arithmetic(problem.element.name),
+        lanes=vector.lanes,
+        unit=vector.columns,
+        fma=target.has_fma,
+        epilogue=epilogue_flags(problem),
+        down=Axis(problem.h, problem.oh, problem.kh, *shared),
+        across=Axis(problem.w, problem.ow, problem.kw, *shared),
+        inputs=problem.ci // problem.groups,
+        outputs=problem.co // problem.groups,
+        image_channels=problem.ci,
+        channels=problem.co,
+        planes=planes,
+        lines=register.rows if planes else schedule.jam,
+        pixels=1 if planes else register.rows,
+        vectors=1,
+        registers=target.vector_registers,
+        cols_outside=register.outer == "cols",
+        fetches_ahead=schedule.prefetches,
+    )
+    vectors, rest = divmod(register.cols, spec.unit)
+    if rest:
+        raise LoweringError(
+            f"step '{register}': cols={register.cols} is not a multiple of the {spec.unit} "
+            f"{problem.element.name} elements that a vector of {target.cpu} holds here"
+        )
+    if schedule.writes_past_caches and not spec.has_whole_vectors:
+        raise LoweringError(
+            f"step nontemporal: vectors of {spec.lanes} do not divide the rows of C of {problem}; "
+            "drop the step"
+        )
+    return replace(spec, vectors=vectors)

@@ -1,0 +1,10 @@
+"""How a step is refused."""
+
+from kernels.errors import ScheduleError
+from kernels.problem.base import Problem
+from kernels.schedule.steps.base import Step
+
+
+def refuse(problem: Problem, step: Step, why: str) -> ScheduleError:
+    """The error that names the step, the problem, and why the one does not go with the other."""
+    return ScheduleError(f"step '{step}' cannot be applied to {problem}: {why}")

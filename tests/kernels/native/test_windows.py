@@ -1,0 +1,146 @@
+"""Native kernels of convolutions with few channels in a group."""
+
+import numpy as np
+import pytest
+
+from kernels.arithmetic import window_lanes
+from kernels.errors import LoweringError
+from kernels.native import lower
+from kernels.native.plan import plan
+from kernels.oracle.operands import make_operands, to_bf16
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
+from kernels.problem import DTYPES, Conv2d, parse_problem
+from kernels.schedule import Jam, Nontemporal, Prefetch, Register, Schedule, Step, Tile
+from kernels.target import Target
+from tests.kernels.native_case import TARGETS, check
+
+LAYOUTS = ("nhwc_hwcf", "nchw_fchw")
+
+
+def depthwise(**keys: object) -> Conv2d:
+    """A depthwise problem whose sizes divide by nothing."""
+    given = {"n": 1, "h": 13, "w": 19, "ci": 37, "co": 37, "kh": 3, "kw": 3, "dtype": "f32"}
+    given |= {"groups": 37, "pad": 1, **keys}
+    problem = parse_problem({"op": "conv2d", **given})
+    assert isinstance(problem, Conv2d)
+    return problem
+
+
+def tile(problem: Conv2d, target: Target, rows: int = 3, *tail: Step) -> tuple[Step, ...]:
+    """A register tile of one vector."""
+    return (Register(rows, window_lanes(problem, target).columns), *tail)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_type_and_target(layout: str, dtype: str, target: Target) -> None:
+    problem = depthwise(layout=layout, dtype=dtype, bias=True, epilogue="relu", n=2)
+    check(problem, Schedule((Tile("n", 1), *tile(problem, target))), target, 1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("taps", [(1, 1), (2, 5), (5, 3)])
+def test_windows_of_every_kind(
+    taps: tuple[int, int], dilation: int, stride: int, layout: str, host: Target
+) -> None:
+    kh, kw = taps
+    problem = depthwise(kh=kh, kw=kw, dilation=dilation, stride=stride, pad=3, w=23, layout=layout)
+    for outer in ("cols", "rows"):
+        register = Register(2, window_lanes(problem, host).columns, outer)
+        check(problem, Schedule((Tile("oh", 4), register)), host, stride)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 2), (1, 8), (2, 1), (8, 1), (3, 5), (8, 8)])
+def test_groups_of_several_channels(inputs: int, outputs: int, layout: str, host: Target) -> None:
+    for groups in (2, 19):
+        problem = depthwise(
+            ci=groups * inputs, co=groups * outputs, groups=groups, layout=layout, bias=True
+        )
+        check(problem, Schedule(tile(problem, host)), host, 3)
+
+
+@pytest.mark.parametrize("pad", [0, 1, 4])
+def test_a_tile_larger_than_what_is_left(pad: int, host: Target) -> None:
+    problem = depthwise(pad=pad, kh=1 + 2 * pad, kw=1 + 2 * pad, h=7, w=10)
+    for rows, lines in ((10, 2), (7, 3), (4, 3)):
+        check(problem, Schedule(tile(problem, host, rows, Jam("oh", lines))), host, rows)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_nothing_beside_a_window_reaches_it(
+    dtype: str, value: float, layout: str, host: Target
+) -> None:
+    """A pixel of the image holds `value`: just the outputs whose windows have it are not finite."""
+    problem = depthwise(h=8, w=20, layout=layout, dtype=dtype)
+    operands = make_operands(problem, 0)
+    bad = np.array([value], np.float32)
+    place = (0, 3, 0, 5) if layout == "nhwc_hwcf" else (0, 5, 3, 0)
+    operands["A"][place] = to_bf16(bad)[0] if dtype == "bf16" else bad[0]
+    lower(problem, Schedule(tile(problem, host)), host).run(operands)
+    reached = ~np.isfinite(operands["C"])
+    expected = np.zeros_like(reached)
+    if layout == "nhwc_hwcf":
+        expected[0, 2:5, 0:2, 5] = True
+    else:
+        expected[0, 5, 2:5, 0:2] = True
+    assert np.array_equal(reached, expected)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_padding_is_nothing_even_to_a_filter_that_is_not_finite(layout: str, host: Target) -> None:
+    """The corner tap of one channel is a NaN: outputs that find padding there do not read it."""
+    problem = depthwise(h=8, w=20, layout=layout)
+    operands = make_operands(problem, 0)
+    operands["B"][(0, 0, 0, 5) if layout == "nhwc_hwcf" else (5, 0, 0, 0)] = np.nan
+    lower(problem, Schedule(tile(problem, host)), host).run(operands)
+    channel = operands["C"][0, :, :, 5] if layout == "nhwc_hwcf" else operands["C"][0, 5]
+    assert np.isfinite(channel[0]).all() and np.isfinite(channel[:, 0]).all()
+    assert np.isnan(channel[1:, 1:]).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_stores_past_the_caches_need_an_aligned_result(layout: str, host: Target) -> None:
+    problem = depthwise(ci=48, co=48, groups=48, w=48, layout=layout, bias=True)
+    schedule = Schedule(tile(problem, host, 2, Nontemporal()))
+    assert "past_caches" in plan(problem, schedule, host).functions
+    lowered = lower(problem, schedule, host)
+    for offset in (0, 1):  # elements from a cache line on; the second takes the other kernel
+        operands = make_operands(problem, offset)
+        expected = reference(problem, operands)
+        whole = np.full(operands["C"].size + 17, np.nan, np.float32)
+        start = (-whole.ctypes.data % 64) // 4 + offset
+        operands["C"] = whole[start : start + operands["C"].size].reshape(operands["C"].shape)
+        lowered.run(operands)
+        error, tolerance = compare(problem, operands["C"], expected)
+        assert error <= tolerance
+
+
+def test_a_result_without_whole_vectors_is_no_place_for_such_stores(host: Target) -> None:
+    problem = depthwise()
+    with pytest.raises(LoweringError, match="step nontemporal: vectors of"):
+        plan(problem, Schedule(tile(problem, host, 2, Nontemporal())), host)
+
+
+def test_columns_are_whole_vectors(host: Target) -> None:
+    problem = depthwise()
+    with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
+        plan(problem, Schedule((Register(2, 17),)), host)
+
+
+def test_prefetching_reads_nothing_that_is_not_there(host: Target) -> None:
+    problem = depthwise(stride=2, h=9)
+    check(problem, Schedule((Prefetch("A"), *tile(problem, host, 3, Jam("oh", 2)))), host, 5)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_constant_weights_change_nothing(layout: str, host: Target) -> None:
+    problem = depthwise(weights="constant", layout=layout)
+    assert not plan(problem, Schedule(tile(problem, host)), host).is_ahead
+    check(problem, Schedule(tile(problem, host)), host, 2)
