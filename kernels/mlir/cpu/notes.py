@@ -1,7 +1,8 @@
 """What a script of a problem cannot do, or does otherwise than the native kernel."""
 
+from kernels.mlir.payload.contraction import gathers_patches
 from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
+from kernels.problem.iteration import IterationSpace, iteration_space
 
 _WIDENED = {
     "bf16": "bf16 is widened to f32: MLIR's transform dialect reaches no bf16 dot product",
@@ -23,13 +24,28 @@ def notes(problem: Problem) -> tuple[str, ...]:
     if problem.has_transposed_a:
         found.append("pack A copies blocks of the transposed A as they lie, [depth, rows]")
     space = iteration_space(problem)
-    if isinstance(problem, Conv2d) and space.extent(space.col) == 1:
+    if isinstance(problem, Conv2d) and space.spans_groups:
+        found += _across_groups(problem, space)
+    elif isinstance(problem, Conv2d) and space.extent(space.col) == 1:
         found.append(
             "each group has one channel and so one column: the loops multiply scalars, "
             "no vector runs along the groups"
         )
-    if space.patches:
+    if isinstance(problem, Conv2d) and gathers_patches(problem):
         found.append(
-            "the image's patches are gathered ahead, in a pass of their own; pack B copies them"
+            "the image's patches are gathered ahead, in a pass of their own"
+            + ("; pack B copies them" if space.patches else "")
         )
     return tuple(found)
+
+
+def _across_groups(problem: Conv2d, space: IterationSpace) -> list[str]:
+    found = []
+    if problem.pad:
+        found.append(
+            "padding is zeros first, then the pixels, block by block: no transform reads beside "
+            "an image, so scripts copy what the native kernel reads in place"
+        )
+    if not problem.has_channels_first and max(space.group, space.extent(space.stream)) > 1:
+        found.append("vectors end with a group: no transform spreads a group's channels over lanes")
+    return found

@@ -116,8 +116,13 @@ class PackEmitter:
         w.line("  transform.apply_patterns.tensor.merge_consecutive_insert_extract_slice")
         w.line(f"}} : {ANY}")
         block, padded, loop = w.name("block"), w.name("padded"), w.name("loop")
-        for found, user in ((block, piece.handle), (padded, block)):
-            w.line(f"{found} = transform.get_producer_of_operand {user}[0] : ({ANY}) -> {ANY}")
+        for found, user, index in (
+            (block, piece.handle, self.form.image_operand),
+            (padded, block, 0),
+        ):
+            w.line(
+                f"{found} = transform.get_producer_of_operand {user}[{index}] : ({ANY}) -> {ANY}"
+            )
         w.line(f"{loop} = transform.get_parent_op {piece.handle} : ({ANY}) -> {ANY}")
         w.fuse(padded, loop, "padded_block")
         return piece

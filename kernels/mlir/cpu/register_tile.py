@@ -214,4 +214,6 @@ def vector_lanes(form: Form, schedule: Schedule) -> int:
     look the same.
     """
     columns = min(schedule.register.cols, form.space.extent(form.space.col))
+    if form.group_extents["f"] > 1 and form.space.col == "co":
+        return form.group_extents["f"]  # only a group's channels are neighbours for MLIR
     return min(columns, REGISTER_BYTES // form.accumulator_bytes)

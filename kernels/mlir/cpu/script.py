@@ -4,10 +4,11 @@ import textwrap
 from dataclasses import dataclass
 
 from kernels.errors import LoweringError, UnsupportedError
-from kernels.loopnest import build
+from kernels.loopnest import Nest, build
 from kernels.mlir.cpu.notes import notes
 from kernels.mlir.cpu.register_tile import KernelEmitter
 from kernels.mlir.cpu.steps import StepEmitter
+from kernels.mlir.cpu.windows import WindowEmitter, of_groups
 from kernels.mlir.payload.form import Form, form
 from kernels.mlir.transform.matchers import contraction_matcher
 from kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
@@ -21,6 +22,7 @@ from kernels.mlir.transform.sequences import (
 )
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.problem import Problem
+from kernels.problem.iteration import iteration_space
 from kernels.schedule import Schedule
 
 FLAVORS = ("cpu",)
@@ -60,6 +62,8 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     if schedule.lanes > 1:
         raise UnsupportedError(f"{problem}: the step split has no script yet", "steps")
     shape = form(problem)
+    if shape.space.spans_groups:
+        return _assembled(problem, schedule, nest, *_windows(problem, schedule, shape))
     if schedule.register.cols == 1 < shape.space.extent(shape.space.col):
         raise LoweringError(
             f"step '{schedule.register}': one column leaves nothing to vectorise; give more cols"
@@ -92,9 +96,35 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         lower_vectors(),
         *([fuse_products()] if kernel.multiplies_apart else []),
     ]
-    body = "\n".join(
-        [_main(shape, writer.lines, _FUSE if kernel.multiplies_apart else ""), *shared]
-    )
+    main = _main(shape, writer.lines, _FUSE if kernel.multiplies_apart else "")
+    return _assembled(problem, schedule, nest, main, shared)
+
+
+def _windows(problem: Problem, schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
+    """The main sequence of a convolution of few channels in a group, and those it includes."""
+    writer, group = Writer(), iteration_space(problem).group
+    handles = "%contraction", ("%epilogue" if shape.has_epilogue else None)
+    steps = WindowEmitter(shape, of_groups(schedule, group, shape.space.col), handles, writer)
+    steps.run()
+    steps.vectorize()
+    apart = shape.body[0] == "arith.mulf"
+    shared = [
+        cleanup(),
+        drop_unit_dims(),
+        *steps.matchers(),
+        hoist_accumulators(shape.widens),
+        bufferize("C in place, padded blocks in scratch.", folds_aliases=True),
+        lower_vectors(),
+        *([fuse_products()] if apart else []),
+    ]
+    return _main(shape, writer.lines, _FUSE if apart else ""), shared
+
+
+def _assembled(
+    problem: Problem, schedule: Schedule, nest: Nest, main: str, shared: list[str]
+) -> str:
+    """The whole module, with its header."""
+    body = "\n".join([main, *shared])
     header = _header(problem, schedule, str(nest))
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 

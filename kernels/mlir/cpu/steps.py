@@ -75,7 +75,7 @@ class StepEmitter:
     # Splitting and tiling
 
     def _unit(self, dim: str) -> int:
-        return tile_unit(self.form.space, self.schedule.register, dim)
+        return tile_unit(self.form.space, self.schedule, dim)
 
     def _divide(self, dim: str, size: int) -> None:
         """Split the pieces until blocks of `size` have static shapes along `dim`."""
@@ -158,7 +158,9 @@ class StepEmitter:
             self._fuse_fill(loop)
         self.fill_follows &= kind == "forall"
         extents = tuple(sorted({min(e, size) for e in piece.extents[dim]}, reverse=True))
-        moves = piece.moves_image or dim in self.form.space.operand_dims["A"]
+        moves = (
+            piece.moves_image or dim in self.form.space.operand_dims[self.form.space.image or "A"]
+        )
         return replace(piece.with_extent(tiled, dim, extents), moves_image=moves)
 
     def _tile_op(
@@ -208,11 +210,15 @@ class StepEmitter:
 
     def _register(self, step: Register) -> None:
         space = self.form.space
-        rows = [(dim, step.rows if dim == space.row else 1) for dim in space.row_dims]
+        rows = [(dim, self._unit(dim)) for dim in space.row_dims]
         cols = [(space.col, step.cols)]
         for dim, size in cols + rows if step.outer == "cols" else rows + cols:
             self._tile(dim, size)
             self.writer.include("cleanup")
+        self.finish()
+
+    def finish(self) -> None:
+        """What becomes of the register tiles: ops that matchers know."""
         for piece in self.pieces:
             self.writer.line(
                 f"{self.writer.name('tile')} = transform.structured.generalize {piece.handle} "

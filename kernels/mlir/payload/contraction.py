@@ -1,6 +1,6 @@
 """The contraction of a payload: the op, what it indexes by which dims, and its operands' views.
 
-Named ops where MLIR has them. Grouped convolutions and those of nchw are a linalg.generic
+Named ops where MLIR has them. Other grouped convolutions and those of nchw are a linalg.generic
 over views of the operands in which every dim of the schedule is a dim.
 """
 
@@ -45,9 +45,18 @@ def contraction(problem: Problem) -> Contraction:
     if isinstance(problem, Matmul):
         return _matmul(problem)
     assert isinstance(problem, Conv2d)
+    if iteration_space(problem).spans_groups:
+        return _across_groups(problem)
     if problem.layout == "nchw_fchw":
         return _nchw(problem)
     return _grouped(problem) if problem.groups > 1 else _nhwc(problem)
+
+
+def gathers_patches(problem: Conv2d) -> bool:
+    """Whether the image's patches are gathered ahead: vectors want neighbours in a plane."""
+    space = iteration_space(problem)
+    strides = space.spans_groups and problem.has_channels_first and problem.stride > 1
+    return space.patches or strides
 
 
 def padded_image(problem: Conv2d) -> Shape:
@@ -102,8 +111,7 @@ def _nhwc(problem: Conv2d) -> Contraction:
         ("n", "oh", "ow", "co", "kh", "kw", "ci"),
         (f"n, {pixels(problem)}, ci", "kh, kw, ci, co", "n, oh, ow, co"),
         (read_image(problem), shapes["B"], shapes["C"]),
-        f" {{dilations = dense<{problem.dilation}> : tensor<2xi64>, "
-        f"strides = dense<{problem.stride}> : tensor<2xi64>}}",
+        _windows(problem),
     )
 
 
@@ -120,6 +128,58 @@ def _grouped(problem: Conv2d) -> Contraction:
             (problem.kh, problem.kw, ci, groups, co),
             (problem.n, problem.oh, problem.ow, groups, co),
         ),
+    )
+
+
+def _across_groups(problem: Conv2d) -> Contraction:
+    """Groups of few channels: `co` counts groups, and `f` the channels of the result in one."""
+    inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
+    f, ci = ("f",) if outputs > 1 else (), ("ci",) if inputs > 1 else ()
+    group = (problem.groups,)
+    many = {"f": (outputs,) * len(f), "ci": (inputs,) * len(ci)}
+    image, taps = read_image(problem), (problem.kh, problem.kw)
+    if problem.has_channels_first:
+        seen: tuple[str, ...] = (pixels(problem),)
+        extents = image[2:]
+        if gathers_patches(problem):
+            seen, extents = ("kh", "kw", "oh", "ow"), (*taps, problem.oh, problem.ow)
+        return Contraction(
+            "linalg.generic",
+            ("n", "co", *f, "oh", "ow", "kh", "kw", *ci),
+            (
+                _list(("co", *f, *ci, "kh", "kw")),
+                _list(("n", "co", *ci, *seen)),
+                _list(("n", "co", *f, "oh", "ow")),
+            ),
+            (
+                (*group, *many["f"], *many["ci"], *taps),
+                (problem.n, *group, *many["ci"], *extents),
+                (problem.n, *group, *many["f"], problem.oh, problem.ow),
+            ),
+        )
+    is_depthwise = inputs == outputs == 1
+    return Contraction(
+        "linalg.depthwise_conv_2d_nhwc_hwc" if is_depthwise else "linalg.generic",
+        ("n", "oh", "ow", "co", *f, "kh", "kw", *ci),
+        (
+            _list(("n", pixels(problem), "co", *ci)),
+            _list(("kh", "kw", *ci, "co", *f)),
+            _list(("n", "oh", "ow", "co", *f)),
+        ),
+        (
+            (*image[:-1], *group, *many["ci"]),
+            (*taps, *many["ci"], *group, *many["f"]),
+            (problem.n, problem.oh, problem.ow, *group, *many["f"]),
+        ),
+        _windows(problem) if is_depthwise else "",
+    )
+
+
+def _windows(problem: Conv2d) -> str:
+    """The attributes of a named convolution."""
+    return (
+        f" {{dilations = dense<{problem.dilation}> : tensor<2xi64>, "
+        f"strides = dense<{problem.stride}> : tensor<2xi64>}}"
     )
 
 

@@ -16,7 +16,7 @@ def has_epilogue(problem: Problem) -> bool:
 
 def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
     """The dims of the contraction that the bias has; none without a bias."""
-    channels = ("g", "co") if isinstance(problem, Conv2d) else ("n",)
+    channels = ("g", "co", "f") if isinstance(problem, Conv2d) else ("n",)
     return tuple(d for d in op.result_dims if d in channels) if problem.has_bias else ()
 
 

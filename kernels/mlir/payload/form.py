@@ -1,8 +1,8 @@
 """How MLIR's ops arrange the dims that schedules speak of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernels.mlir.payload.contraction import contraction
+from kernels.mlir.payload.contraction import Contraction, contraction
 from kernels.mlir.payload.epilogue import bias_dims, has_epilogue
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
@@ -26,6 +26,8 @@ class Form:
         rows_apart: whether something lies in A between neighbouring rows of the register
             tile: pixels that a stride leaves out, or the channels of other groups.
         pads_image: whether the op reads an image that is padded with zeros first.
+        image_operand: the op's operand that is the image; 0 for a matmul.
+        group_extents: the dim `f` of the channels of a group's result, which no schedule speaks of.
         starts_from_fill: whether C starts from zeros that a linalg.fill writes.
         zero: the element type's zero as an attribute.
         widens: whether the body widens A and B to the accumulator's type.
@@ -49,6 +51,8 @@ class Form:
     accumulator_bytes: int
     rows_apart: bool
     pads_image: bool
+    image_operand: int
+    group_extents: dict[str, int]
     starts_from_fill: bool
 
     @property
@@ -69,7 +73,7 @@ class Form:
 
 def form(problem: Problem) -> Form:
     """The form of `problem`."""
-    space, element, op = iteration_space(problem), problem.element, contraction(problem)
+    space, element, op = _script_space(problem), problem.element, contraction(problem)
     kind = "f" if element.is_float else "i"
     image = problem if isinstance(problem, Conv2d) and space.image == "A" else None
     return Form(
@@ -79,7 +83,7 @@ def form(problem: Problem) -> Form:
         result_dims=op.result_dims,
         bias_dims=bias_dims(problem, op),
         has_epilogue=has_epilogue(problem),
-        tap_extents={"kh": image.kh, "kw": image.kw} if image else {},
+        tap_extents=_tap_extents(problem, space),
         panels_first=_panels_first(space, op.maps[1].split(", ")),
         copied_dims=len(op.shapes[0]) - 1,
         contiguous=op.maps[0].rpartition(", ")[2],
@@ -88,13 +92,44 @@ def form(problem: Problem) -> Form:
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
         rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
-        pads_image=image is not None and image.pad > 0 and image.groups == 1,
+        pads_image=_pads_image(problem, op, space),
+        image_operand=int(space.image == "B"),
+        group_extents={"f": iteration_space(problem).group or 1},
         starts_from_fill=not problem.accumulates,
     )
 
 
+def _script_space(problem: Problem) -> IterationSpace:
+    """The dims that a script's schedule speaks of: those of the problem, but `co` counts groups."""
+    space = iteration_space(problem)
+    if not space.spans_groups:
+        return space
+    extents = tuple((d, e // space.group if d == "co" else e) for d, e in space.extents)
+    return replace(space, extents=extents, group=1)
+
+
+def _tap_extents(problem: Problem, space: IterationSpace) -> dict[str, int]:
+    """The filter's rows and columns, where they are dims of their own."""
+    has_taps = space.image == "A" or space.spans_groups
+    if not isinstance(problem, Conv2d) or not has_taps:
+        return {}
+    return {"kh": problem.kh, "kw": problem.kw}
+
+
+def _pads_image(problem: Problem, op: Contraction, space: IterationSpace) -> bool:
+    """Whether there is padding, and nothing but a slice between it and the op."""
+    if not isinstance(problem, Conv2d) or not problem.pad:
+        return False
+    if space.spans_groups:
+        seen = op.shapes["AB".index(space.image)]
+        return len(seen) == len(problem.operand_shapes["A"])
+    return space.image == "A" and problem.groups == 1
+
+
 def _panels_first(space: IterationSpace, order: list[str]) -> tuple[int, ...]:
     """Where packed B's dims come from: those visited one at a time, panels, taps, depth."""
+    if space.spans_groups:
+        return ()  # nothing is packed
     lead = [dim for dim in order if dim in space.lead]
     rest = [dim for dim in order if dim not in (*lead, space.col)]
     return tuple(order.index(dim) for dim in (*lead, space.col, *rest))

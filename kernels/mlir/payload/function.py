@@ -10,6 +10,7 @@ from kernels.mlir.payload.contraction import (
     Contraction,
     affine_map,
     contraction,
+    gathers_patches,
     padded_image,
     pixels,
     read_image,
@@ -99,7 +100,7 @@ def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[st
         if isinstance(problem, Conv2d) and operand == "A" and shape != read_image(problem):
             lines += _cropped(problem, value, shape)
             value, shape = "%cropped", read_image(problem)
-        if isinstance(problem, Conv2d) and operand == "A" and space.patches:
+        if isinstance(problem, Conv2d) and operand == "A" and gathers_patches(problem):
             gathered, shape = _gathered(problem, value, shape)
             lines += gathered
             value = "%patches"

@@ -64,10 +64,20 @@ def test_lanes_are_those_of_the_register_step(problem: str, register: str, lanes
     assert vector_lanes(form(parse_problem(problem)), steps) == lanes
 
 
-def test_depthwise_scripts_say_that_they_are_scalar() -> None:
-    depthwise = "conv2d:n=1,h=8,w=8,ci=16,co=16,kh=3,kw=3,groups=16,dtype=f32"
-    assert any("scalars" in note for note in notes(parse_problem(depthwise)))
-    assert not notes(parse_problem(depthwise.replace("groups=16", "groups=2")))
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("ci=16,co=16,groups=16", None),
+        ("ci=16,co=16,groups=16,pad=1", "padding is zeros first"),
+        ("ci=16,co=32,groups=16", "vectors end with a group"),
+        ("ci=16,co=32,groups=16,layout=nchw_fchw", None),
+        ("ci=16,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered ahead"),
+        ("ci=18,co=2,groups=2", "scalars"),  # nine inputs: each group is a product of its own
+    ],
+)
+def test_scripts_of_groups_say_what_they_do_otherwise(keys: str, said: str | None) -> None:
+    found = notes(parse_problem(f"conv2d:n=1,h=8,w=8,{keys},kh=3,kw=3,dtype=f32"))
+    assert [said in note for note in found] == ([True] if said else [])
 
 
 def test_patches_that_scripts_gather_need_memory() -> None:
