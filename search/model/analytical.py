@@ -16,6 +16,7 @@ from operator import itemgetter, mul
 from search.model.sizes import Sizes, sizes_of
 from search.model.traffic import LINE_BYTES, add_packs, add_reads
 from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
+from search.model.windows import window_amounts
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import TileShape, tile_shape
@@ -67,6 +68,8 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     of the operand; lines that packs copy.
     """
     workload, shape = space.workload, tile_shape(point["tile"])
+    if workload.dims.spans_groups:
+        return window_amounts(space, point)
     if shape.split:
         return _split_amounts(workload, shape, int(point["unroll"]))
     tile = shape.rows, shape.cols(workload.lanes)

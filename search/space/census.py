@@ -11,6 +11,7 @@ from itertools import product
 from search.space.points import Point, Value
 from search.space.space import Space
 from search.space.tiles import tile_shape
+from search.space.windows import count_windows
 
 COLUMN_CHOICES = ("cols", "pack_b", "prefetch")
 ROW_CHOICES = ("rows", "image_rows", "pack_a")
@@ -19,6 +20,8 @@ ROW_CHOICES = ("rows", "image_rows", "pack_a")
 def count_schedules(space: Space) -> int:
     """The number of different legal schedules."""
     workload = space.workload
+    if workload.dims.spans_groups:
+        return count_windows(space.parameters, workload)
     free = len(space.values("outer")) * len(space.values("unroll"))
     base: Point = {p.name: p.values[0] for p in space.parameters}
     counts: dict[tuple[object, ...], int] = {}

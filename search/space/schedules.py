@@ -5,7 +5,6 @@ from typing import Literal
 from kernels.arithmetic import arithmetic, must_pack
 from kernels.schedule import (
     Pack,
-    Parallel,
     Prefetch,
     Register,
     Schedule,
@@ -15,15 +14,18 @@ from kernels.schedule import (
     Tile,
     Unroll,
 )
-from kernels.schedule.legality import part_size, tile_unit
-from search.space.block_sizes import balanced_chunk, equal_block
+from search.space.block_sizes import balanced_chunk
+from search.space.division import block_steps, parallel_steps, part_extents
 from search.space.points import Point
 from search.space.tiles import tile_shape
+from search.space.windows import window_schedule
 from search.space.workload import Workload
 
 
 def schedule_of(workload: Workload, point: Point) -> Schedule:
     """The schedule that a point means; steps without effect are left out."""
+    if workload.dims.spans_groups:
+        return window_schedule(workload, point)
     outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
     shape = tile_shape(point["tile"])
     register = Register(shape.rows, shape.cols(workload.lanes), outer)
@@ -48,16 +50,18 @@ def _packed_for_split(workload: Workload, point: Point) -> Point:
 
 def part_of(workload: Workload, point: Point, register: Register) -> dict[str, int]:
     """The extents of one thread's part."""
-    return _part(workload, _parallel(workload, point, register), register)
+    tail = Schedule((register,))
+    return part_extents(workload, parallel_steps(workload, point, tail), tail)
 
 
 def _outer_steps(workload: Workload, point: Point, register: Register) -> list[Step]:
     """All steps before the register tile, in the order of the loops."""
-    divided = _parallel(workload, point, register)
-    extents = _part(workload, divided, register)
+    tail = Schedule((register,))
+    divided = parallel_steps(workload, point, tail)
+    extents = part_extents(workload, divided, tail)
     steps: list[Step] = [*divided]
     steps += [Tile(dim, 1) for dim in workload.dims.lead]
-    steps += _block(workload.dims.col, extents, int(point["cols"]), register.cols)
+    steps += block_steps(workload.dims.col, extents, int(point["cols"]), register.cols)
     steps += _chunks(workload, int(point["depth"]))
     if point["pack_b"]:
         moves_b = (workload.dims.col, workload.dims.stream)
@@ -67,9 +71,9 @@ def _outer_steps(workload: Workload, point: Point, register: Register) -> list[S
             steps.append(Prefetch("B"))
     if workload.dims.image == "A":
         steps.append(Tile("n", 1))
-        steps += _block("oh", extents, int(point["image_rows"]), 1)
+        steps += block_steps("oh", extents, int(point["image_rows"]), 1)
     else:
-        steps += _block(workload.dims.row, extents, int(point["rows"]), register.rows)
+        steps += block_steps(workload.dims.row, extents, int(point["rows"]), register.rows)
     if point["pack_a"]:
         steps.append(Pack("A"))
     return steps
@@ -79,28 +83,3 @@ def _chunks(workload: Workload, wanted: int) -> list[Step]:
     extent = workload.extents[workload.dims.stream]
     depth = balanced_chunk(extent, wanted, workload.arithmetic.depth)
     return [Stream(workload.dims.stream, depth)] if depth < extent else []
-
-
-def _block(dim: str, extents: dict[str, int], wanted: int, unit: int) -> list[Step]:
-    size = equal_block(extents[dim], wanted, unit)
-    return [Tile(dim, size)] if size < extents[dim] else []
-
-
-def _parallel(workload: Workload, point: Point, register: Register) -> list[Parallel]:
-    """The steps of a division, with no more parts of a dim than it has register tiles."""
-    steps = []
-    division = str(point.get("parallel", "none"))
-    for dim, parts in (part.split("=") for part in division.split(",") if part != "none"):
-        tiles = -(-workload.extents[dim] // tile_unit(workload.dims, register, dim))
-        if min(tiles, int(parts)) > 1:
-            steps.append(Parallel(dim, min(tiles, int(parts))))
-    return steps
-
-
-def _part(workload: Workload, divided: list[Parallel], register: Register) -> dict[str, int]:
-    """The extents of one thread's part after the steps of a division."""
-    extents = dict(workload.extents)
-    for step in divided:
-        unit = tile_unit(workload.dims, register, step.dim)
-        extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
-    return extents

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from kernels.arithmetic import Arithmetic, arithmetic
-from kernels.problem import Problem
+from kernels.arithmetic import Arithmetic, arithmetic, window_lanes
+from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, is_packed_ahead, iteration_space
 from kernels.target.model import Target
 
@@ -56,7 +57,9 @@ class Workload:
 
     @cached_property
     def lanes(self) -> int:
-        """Lanes of a vector of the accumulator."""
+        """Columns of a vector of the accumulator."""
+        if isinstance(self.problem, Conv2d) and self.dims.spans_groups:
+            return window_lanes(self.problem, self.target).columns
         return self.target.lanes(self.problem.element.name)
 
     @cached_property
@@ -68,3 +71,17 @@ class Workload:
     def adds_apart(self) -> bool:
         """Whether a product and its addition are two instructions; the product takes a register."""
         return not (self.problem.element.is_float or self.arithmetic.dot)
+
+    def divisions(self) -> tuple[str, ...]:
+        """Ways to divide the result among the threads, as `n=2` or `m=2,n=4`; and not to."""
+        threads, whole_lines = self.target.threads, self.dims.spans_groups
+        kept = {self.dims.stream, *({"ow"} if whole_lines else ())}
+        dims = [d for d in self.dims.dims if d not in kept and self.extents[d] > 1]
+        whole = [f"{dim}={threads}" for dim in dims]
+        planes = [
+            f"{first}={parts},{second}={threads // parts}"
+            for first, second in combinations(dims, 2)
+            for parts in range(2, threads // 2 + 1)
+            if threads % parts == 0
+        ]
+        return ("none", *whole, *planes)

@@ -1,12 +1,11 @@
 """The parameters of a workload: register tiles, packs, sizes of blocks, divisions among threads."""
 
-from itertools import combinations
-
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
 from search.space.tiles import register_tiles, split_tiles
+from search.space.windows import window_parameters
 from search.space.workload import Workload
 
 UNROLLS = (1, 2, 4, 8)  # steps of the reduction in one turn of its loop
@@ -21,6 +20,8 @@ WANTED_IMAGE_ROWS = (1, 2, 4, 8, 16, 32)
 def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
     """The parameters, in their order; some have a single value."""
     dims = workload.dims
+    if dims.spans_groups:
+        return window_parameters(workload)
     depth = workload.extents[dims.stream]
     chosen = [
         RegisterTile("tile", _tiles(workload)),
@@ -38,7 +39,7 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
     if _may_prefetch(workload):
         chosen.append(Choice("prefetch", (False, True)))
     if workload.target.threads > 1:
-        chosen.append(Choice("parallel", _divisions(workload)))
+        chosen.append(Choice("parallel", workload.divisions()))
     return tuple(chosen)
 
 
@@ -62,17 +63,3 @@ def _may_prefetch(workload: Workload) -> bool:
     """Whether B is packed row by row from farther away than L2."""
     is_far = 2 * workload.stored["B"].total > workload.target.l2_bytes
     return is_packed_by_rows(workload.problem) and is_far
-
-
-def _divisions(workload: Workload) -> tuple[Value, ...]:
-    """Ways to divide the result among the threads, as `n=2` or `m=2,n=4`; and not to."""
-    stream, threads = workload.dims.stream, workload.target.threads
-    dims = [d for d in workload.dims.dims if d != stream and workload.extents[d] > 1]
-    whole = [f"{dim}={threads}" for dim in dims]
-    planes = [
-        f"{first}={parts},{second}={threads // parts}"
-        for first, second in combinations(dims, 2)
-        for parts in range(2, threads // 2 + 1)
-        if threads % parts == 0
-    ]
-    return ("none", *whole, *planes)

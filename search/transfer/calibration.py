@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.problem.iteration import iteration_space
 from kernels.target.model import Target
 from search.model.analytical import Model, amounts
 from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights
@@ -97,13 +98,19 @@ def calibrate(model: Model, searches: Sequence[Solved]) -> Weights:
     """The weights that earlier searches on the model's very target speak for.
 
     Trials on several threads teach nothing: no weight of the model stands for the time that
-    threads wait for each other.
+    threads wait for each other. Convolutions with few channels in a group teach nothing of others,
+    nor others of them: the weights of what they share were fitted to products of matrices.
     """
     target = model.space.target
-    if target.threads > 1:
+    if target.threads > 1 or model.space.workload.dims.spans_groups:
         return model.weights
     here = target.canonical
-    searched = [_timed(target, solved) for solved in searches if solved.target == here]
+    alike = [
+        solved
+        for solved in searches
+        if solved.target == here and not iteration_space(solved.problem).spans_groups
+    ]
+    searched = [_timed(target, solved) for solved in alike]
     known = [(rows, times) for rows, times in searched if len(times) >= MIN_TRIALS]
     return fitted(_together(known, model.weights)) if known else model.weights
 

@@ -15,7 +15,8 @@ from collections import Counter
 from dataclasses import fields
 from math import log2, sqrt
 
-from kernels.problem import Problem
+from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import iteration_space
 from kernels.target.model import parse_target
 from search.records import Earlier, Solved
 from search.space.space import Space
@@ -23,7 +24,7 @@ from search.store import TrialStore
 
 MAX_DOUBLINGS = 2.5  # of extents, in all; a schedule from farther away says little
 DETAIL_DOUBLINGS = 0.5  # what another epilogue or the like counts
-DECISIVE_FIELDS = ("dtype", "layout", "transpose_a", "transpose_b", "weights", "groups")
+DECISIVE_FIELDS = ("dtype", "layout", "transpose_a", "transpose_b", "weights")
 MAX_SEARCHES = 16  # that are read of a store
 MAX_SERVING_SEARCHES = 4  # of them, whose schedules may serve
 MAX_SEARCHES_OF_A_PROBLEM = 2  # of one and the same problem, those with the most trials
@@ -57,10 +58,20 @@ def distance(space: Space, other: Earlier | Solved) -> float | None:
     here, there = space.problem, other.problem
     same_threads = _same_threads(space, other.target)
     decided = all(getattr(here, n, None) == getattr(there, n, None) for n in DECISIVE_FIELDS)
+    decided = decided and _groups(here) == _groups(there)
     if not decided or same_threads is None:
         return None
     apart = doublings(here, there) + DETAIL_DOUBLINGS * (not same_threads)
     return apart if apart <= MAX_DOUBLINGS else None
+
+
+def _groups(problem: Problem) -> tuple[int, ...]:
+    """What of its groups decides: their number, or, where columns span them, what each has."""
+    if not isinstance(problem, Conv2d):
+        return ()
+    if not iteration_space(problem).spans_groups:
+        return (problem.groups,)
+    return (0, problem.ci // problem.groups, problem.co // problem.groups)
 
 
 def doublings(here: Problem, there: Problem) -> float:

@@ -80,3 +80,15 @@ def test_searches_that_cannot_serve_do_not_crowd_out_those_that_can() -> None:
     serving = solved("matmul:m=512,n=512,k=1024,dtype=f32")
     found = near_searches(Space(SQUARE, WIDE), MemoryStore([*others, serving]))
     assert serving in found and len(found) == MAX_SEARCHES
+
+
+def test_groups_of_the_same_channels_are_near_however_many_there_are() -> None:
+    def layer(channels: int, groups: int) -> str:
+        return (
+            f"conv2d:n=1,h=28,w=28,ci={channels},co={channels},kh=3,kw=3,groups={groups},dtype=f32"
+        )
+
+    space = Space(parse_problem(layer(192, 192)), WIDE)
+    assert distance(space, solved(layer(144, 144))) is not None
+    assert distance(space, solved(layer(192, 96))) is None
+    assert distance(space, solved(layer(192, 1))) is None

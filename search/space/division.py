@@ -1,0 +1,39 @@
+"""Steps that divide a problem: among threads, and into equal blocks."""
+
+from kernels.schedule import Parallel, Schedule, Tile
+from kernels.schedule.legality import part_size, tile_unit
+from search.space.block_sizes import equal_block
+from search.space.points import Point
+from search.space.workload import Workload
+
+
+def parallel_steps(workload: Workload, point: Point, tail: Schedule) -> list[Parallel]:
+    """The steps of a division, with no more parts of a dim than it has register tiles.
+
+    Args:
+        workload: what is divided.
+        point: has the division.
+        tail: the register step, and what follows it.
+    """
+    steps = []
+    division = str(point.get("parallel", "none"))
+    for dim, parts in (part.split("=") for part in division.split(",") if part != "none"):
+        tiles = -(-workload.extents[dim] // tile_unit(workload.dims, tail, dim))
+        if min(tiles, int(parts)) > 1:
+            steps.append(Parallel(dim, min(tiles, int(parts))))
+    return steps
+
+
+def part_extents(workload: Workload, divided: list[Parallel], tail: Schedule) -> dict[str, int]:
+    """The extents of one thread's part after the steps of a division."""
+    extents = dict(workload.extents)
+    for step in divided:
+        unit = tile_unit(workload.dims, tail, step.dim)
+        extents[step.dim] = part_size(extents[step.dim], step.parts, unit)
+    return extents
+
+
+def block_steps(dim: str, extents: dict[str, int], wanted: int, unit: int) -> list[Tile]:
+    """Equal blocks of about `wanted`; no step where one block is all there is."""
+    size = equal_block(extents[dim], wanted, unit)
+    return [Tile(dim, size)] if size < extents[dim] else []
