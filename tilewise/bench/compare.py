@@ -4,12 +4,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from kernels.problem import Problem
+from kernels.target import resolve
 from search.errors import RunnerError
-from search.records import Measurement
+from search.records import CacheMode, Measurement
 from search.runner.failures import CandidateFailureError
 from search.runner.limits import Limits
 from search.runner.protocol import BesideReply, PeerReply
 from search.runner.runner import Runner
+from search.timing.cold import added_bytes
 from search.timing.summary import summarise
 from tilewise.bench.report import Compared, PeerSpeed
 from tilewise.bench.suite import Entry
@@ -31,11 +33,19 @@ class BenchRunner(Protocol):
         ...
 
 
-def bench_runner(problem: Problem, target: str) -> Runner:
-    """A child process with the memory that the peers need."""
+def bench_runner(problem: Problem, target: str, cache: CacheMode = "hot") -> Runner:
+    """A child process with the memory that the peers need.
+
+    Args:
+        problem: what is measured.
+        target: where.
+        cache: whether caches are emptied before every sample.
+    """
     limits = Limits.for_problem(problem)
     memory = limits.memory_bytes + LIBRARIES_BYTES + COPIES * problem.bytes
-    return Runner(problem, target, limits=replace(limits, memory_bytes=memory))
+    if cache == "cold":
+        memory += added_bytes(resolve(target)) + LIBRARIES_BYTES  # peers hold copies too
+    return Runner(problem, target, limits=replace(limits, memory_bytes=memory), cache=cache)
 
 
 def compare(

@@ -1,12 +1,16 @@
 """A benchmark in a runner's child: one schedule and every way of the peers, timed in turn."""
 
 import time
+from functools import partial
 from typing import Any
 
-from search.peers.screen import Bench, screen
-from search.peers.variant import PeerAbsentError
+from kernels.oracle.operands import Operands
+from search.peers.screen import MAKERS, Bench, screen
+from search.peers.variant import PeerAbsentError, Variant
+from search.runner.child.places import on_every_place
 from search.runner.child.session import Session
 from search.runner.protocol import BesideReply, PeerReply, TimedWay
+from search.timing.cold import ColdMode, evicting_s
 from search.timing.interleave import interleave
 from search.timing.samples import Run, Samples, sample_cost
 
@@ -43,10 +47,15 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> B
     begin = time.perf_counter()
     ours(1)
     spent = [time.perf_counter() - begin, *(way.seconds for way in ways)]
-    threads = session.target.threads
-    fitting = int(budget_s / sum(sample_cost(seconds, threads) for seconds in spent))
+    threads, cold = session.target.threads, session.how_cold(call)
+    emptying = evicting_s(session.target) if cold else 0.0
+    fitting = int(budget_s / sum(sample_cost(seconds, threads) + emptying for seconds in spent))
     rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, fitting))
-    (own, *theirs), peak = _with_peak(session, [ours, *(way.variant.run for way in ways)], rounds)
+    runs = [ours, *(way.variant.run for way in ways)]
+    if cold:
+        variants, made = [way.variant for way in ways], partial(_made, session, peers)
+        runs = [session.on_copies(steps, call), *on_every_place(session, variants, made)]
+    (own, *theirs), peak = _with_peak(session, runs, rounds, cold)
     told = tuple(
         TimedWay(way.variant.peer, way.variant.name, way.variant.output, tuple(samples.times))
         for way, samples in zip(ways, theirs, strict=True)
@@ -54,12 +63,21 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> B
     return BesideReply(tuple(own.times), told, absent, peak)
 
 
-def _with_peak(session: Session, runs: list[Run], rounds: int) -> tuple[list[Samples], float]:
+def _made(session: Session, peers: list[str], operands: Operands) -> list[Variant]:
+    """The ways of peers that are there, on these operands."""
+    there = [name for name in peers if session.screened[name]]
+    threads = session.target.threads
+    return [way for name in there for way in MAKERS[name](session.problem, operands, threads)]
+
+
+def _with_peak(
+    session: Session, runs: list[Run], rounds: int, cold: ColdMode | None
+) -> tuple[list[Samples], float]:
     """Interleaved rounds, and the multiply-add peak around them in GFLOP/s.
 
     The peak is the best of before and after: a bound has to lie above what it bounds, and
     its median in the same rounds does not (kernels reached 104 to 110% of it here).
     """
     before = session.peak()
-    timed = interleave(runs, rounds, session.target.threads)
+    timed = interleave(runs, rounds, session.target.threads, cold)
     return timed, max(before, session.peak())

@@ -1,14 +1,17 @@
 """The finals in a runner's child: finalists and peers timed in turn, on several placements."""
 
 import time
+from functools import partial
 from statistics import median
 from typing import Any
 
 from kernels.native import lower
 from kernels.native.executable import Executable
+from kernels.oracle.operands import Operands
 from kernels.schedule import Schedule
 from search.peers import available_peers
 from search.peers.variant import Variant, why_wrong
+from search.runner.child.places import on_every_place
 from search.runner.child.session import Session
 from search.runner.failures import CandidateFailureError
 from search.runner.protocol import FinalsReply, TimedInTurn
@@ -49,7 +52,7 @@ def finals(
                 break
         contenders = [
             *_placed(session, executables, placement),
-            *_placed_peers(session, peers),
+            *on_every_place(session, peers, partial(_peers_on, session)),
         ]
         timed = interleave(contenders, rounds, session.target.threads, cold, until)
         for one, samples in zip([*ours, *theirs], timed, strict=True):
@@ -90,26 +93,15 @@ def _placed(session: Session, executables: list[Executable], placement: int) -> 
     ]
 
 
-def _placed_peers(session: Session, peers: list[Variant]) -> list[Run]:
-    """The peers' ways, on every copy that the cold mode wants."""
-    if len(session.places) == 1:
-        return [way.run for way in peers]
-    others = [
-        {
-            (way.peer, way.name): way
-            for way in available_peers(session.problem, place.operands, session.target.threads)
-        }
-        for place in session.places[1:]
-    ]
-    return [
-        in_turn([way.run, *(other[way.peer, way.name].run for other in others)]) for way in peers
-    ]
+def _peers_on(session: Session, operands: Operands) -> list[Variant]:
+    """The peers' ways on these operands."""
+    return available_peers(session.problem, operands, session.target.threads)
 
 
 def _right_peers(session: Session) -> list[Variant]:
     """The peers' ways whose results are right."""
     given = (session.problem, session.operands, session.expected, session.initial)
-    ways = available_peers(session.problem, session.operands, session.target.threads)
+    ways = _peers_on(session, session.operands)
     return [way for way in ways if why_wrong(way, *given) is None]
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from kernels.errors import KernelsError
 from kernels.footprint import check_memory
 from kernels.quoting import quoted
 from search.errors import SearchError
-from search.records import TuneRequest
+from search.records import CACHE_MODES, TuneRequest
 from tilewise.backends.base import Backend, Json
 from tilewise.backends.choose import open_backend
 from tilewise.bench import Compared, Entry, Report, Suite, SuiteError, read_suite, table
@@ -26,7 +27,9 @@ from tilewise.requirements import needed
 def bench(options: argparse.Namespace) -> None:
     """Measure a suite of problems beside other libraries."""
     suite = _suite(options.suite)
-    request = TuneRequest(options.trials, seed=options.seed)
+    if options.cache == "cold":  # beside the hot one over time, not among its reports
+        suite = replace(suite, name=f"{suite.name}, cold caches")
+    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     _require_places(options)
     with open_backend(options.server, options.db) as backend:
         report = _Bench(backend, suite, request, options.target, _peers(options.peers)).run()
@@ -115,14 +118,15 @@ class _Bench:
             said = " ".join(str(error).split())
             return Compared(entry, None, said.removeprefix(f"{entry.problem}: "))
         schedule = (str(best["hash"]), list(best["steps"]))
-        with bench_runner(entry.problem, self._target.canonical) as runner:
+        target, cache = self._target.canonical, self._request.cache
+        with bench_runner(entry.problem, target, cache) as runner:
             return compare(runner, entry, schedule, self._peers)
 
     def _schedule(self, entry: Entry) -> Json:
         """The stored best of this toolchain, searched for where there is none."""
         problem, target = entry.problem.canonical, self._target.canonical
         try:
-            found = self._backend.show(problem, target)
+            found = self._backend.show(problem, target, self._request.cache)
         except MissingError:
             found = {"stale": True}
         if found["stale"]:
@@ -181,6 +185,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="I", help="of sampler and inputs; default: 0"
     )
+    parser.add_argument(
+        "--cache", choices=CACHE_MODES, default="hot",
+        help="cold: caches are emptied before every sample; default: hot",
+    )  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="also write the JSON there")
     parser.add_argument(
         "--plot", metavar="FILE", help="also draw a roofline there: .svg, .png, .html"
