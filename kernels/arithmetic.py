@@ -6,7 +6,7 @@ into one accumulator lane (a bf16 pair, an i8 quad). Types without such an instr
 are widened while they are packed, and the micro-kernel then sees plain f32 or i32.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from kernels.problem import Conv2d, Problem
@@ -29,6 +29,7 @@ class Arithmetic:
         offset: whether A is packed with 128 added (u8) and C is corrected by column sums.
         split: whether both factors are vectors along the reduction, each read as it is
             stored; `dot` then sums neighbours in pairs.
+        joins: whether words are joined, and elements widened, as they are loaded.
     """
 
     stored: str
@@ -39,21 +40,22 @@ class Arithmetic:
     dot: str = ""
     offset: bool = False
     split: bool = False
+    joins: bool = False
 
     @property
     def widens(self) -> bool:
         """Whether packing changes the element type, so that nothing can be read in place."""
-        return self.stored != self.packed
+        return self.stored != self.packed and not self.joins
 
     @property
     def packs_a(self) -> bool:
         """Whether A cannot be read in place."""
-        return self.widens or self.offset
+        return self.widens or (self.offset and not self.joins)
 
     @property
     def packs_b(self) -> bool:
         """Whether B cannot be read in place: a word holds elements of several of its rows."""
-        return self.widens or self.depth > 1
+        return self.widens or (self.depth > 1 and not self.joins)
 
 
 BF16_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
@@ -89,6 +91,14 @@ def _split_arithmetic(dtype: str, target: Target) -> Arithmetic:
     return Arithmetic(dtype, dtype, dtype, DTYPES[dtype].accumulator, dot=dot, split=True)
 
 
+def sweep_arithmetic(dtype: str, target: Target) -> Arithmetic:
+    """That of products in words, which a sweep joins of rows of B as they lie.
+
+    i8 makes B unsigned, where panels of other kernels make A so; the correction then needs A alone.
+    """
+    return replace(arithmetic(dtype, target), joins=True)
+
+
 def window_arithmetic(dtype: str) -> Arithmetic:
     """That of a convolution with few channels in a group: elements are widened in registers."""
     return Arithmetic(dtype, dtype, dtype, DTYPES[dtype].accumulator)
@@ -121,7 +131,7 @@ def must_pack(problem: Problem, how: Arithmetic) -> frozenset[str]:
         return _must_pack_split(problem)
     packed = set()
     space = iteration_space(problem)
-    if space.spans_groups:
+    if space.spans_groups or how.joins:
         return frozenset()
     transposed_a = problem.has_transposed_a
     is_filter = space.image == "B"

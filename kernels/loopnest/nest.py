@@ -47,7 +47,8 @@ class Kernel:
     """The micro-kernel: rows x cols of C over `depth` elements at each of `taps`.
 
     `lanes` is the partial sums that each element of C is summed in, side by side; `lines` the
-    iterations of an outer loop that are jammed, each with the rows.
+    iterations of an outer loop that are jammed, each with the rows. One that `walks` has the
+    loops over micro-tiles itself.
     """
 
     rows: int
@@ -57,6 +58,7 @@ class Kernel:
     unroll: int
     lanes: int = 1
     lines: int = 1
+    walks: bool = False
 
 
 Entry = Loop | Copy | Kernel
@@ -148,7 +150,8 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
             entries.extend(_micro_loops(space, schedule, blocks))
     depth = blocks[space.stream]
     kernel = Kernel(register.rows, register.cols, depth, space.taps, schedule.unroll)
-    entries.append(replace(kernel, lanes=schedule.lanes, lines=schedule.jam))
+    walks = space.spans_groups or schedule.sweeps
+    entries.append(replace(kernel, lanes=schedule.lanes, lines=schedule.jam, walks=walks))
     return Nest(space, tuple(entries))
 
 

@@ -68,7 +68,8 @@ class Plan:
     @property
     def functions(self) -> tuple[str, ...]:
         """What the driver calls; the micro-kernel for cut tiles only where there are such."""
-        return tuple(name for name in self.source.functions if name != "edge" or self.use.cut)
+        needs_edge = self.use.cut or self.nest.kernel.walks
+        return tuple(name for name in self.source.functions if name != "edge" or needs_edge)
 
     @property
     def scratch(self) -> dict[str, Scratch]:

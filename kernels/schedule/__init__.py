@@ -5,7 +5,7 @@ from kernels.schedule.model import Schedule
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Jam, Register, Split, Unroll
+from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Split",
     "Step",
     "Stream",
+    "Sweep",
     "Tile",
     "Unroll",
     "check_legal",

@@ -10,11 +10,12 @@ from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Jam, Register, Split, Unroll
+from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
+from kernels.schedule.sweeping import check_sweep
 
 _ENDINGS: list[list[type[Step]]] = [
-    [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal],
+    [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal], [Sweep],
 ]  # fmt: skip
 LARGEST_UNROLL = 16
 LARGEST_SPLIT = 256
@@ -53,10 +54,12 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
         elif isinstance(step, Pack):
             _check_pack(problem, space, blocks, packed, step)
             packed.add(step.operand)
-        elif isinstance(step, Prefetch) and not space.spans_groups:
+        elif isinstance(step, Prefetch) and not (space.spans_groups or schedule.sweeps):
             _check_prefetch(problem, space, schedule, packed, step)
         elif isinstance(step, Split):
             _check_split(problem, space, step)
+        elif isinstance(step, Sweep):
+            check_sweep(problem, space, schedule, step)
     return packed
 
 
@@ -119,8 +122,8 @@ def _check_ending(problem: Problem, schedule: Schedule) -> None:
     tail = kinds[kinds.index(Register) + 1 :]
     if tail not in _ENDINGS or set().union(*_ENDINGS) & set(kinds[: kinds.index(Register)]):
         raise ScheduleError(
-            f"{problem}: behind the register step come split and unroll, or jam and nontemporal, "
-            "each at most once, and in this order"
+            f"{problem}: behind the register step come split and unroll, jam and nontemporal, or "
+            "sweep, each at most once, and in this order"
         )
     if schedule.unroll > LARGEST_UNROLL:
         raise ScheduleError(f"{problem}: unroll factor={schedule.unroll} is above {LARGEST_UNROLL}")

@@ -11,7 +11,7 @@ from kernels.schedule.steps.base import Step, StepJson
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
 from kernels.schedule.steps.loops import Parallel, Stream
-from kernels.schedule.steps.register import Jam, Register, Split, Unroll
+from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -64,6 +64,11 @@ class Schedule:
     def writes_past_caches(self) -> bool:
         """Whether the result goes to memory without a stay in the caches."""
         return any(isinstance(s, Nontemporal) for s in self.steps)
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether the micro-kernel walks the columns of a chunk, with sums in the first cache."""
+        return any(isinstance(s, Sweep) for s in self.steps)
 
     @property
     def threads(self) -> int:

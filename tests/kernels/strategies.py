@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from kernels.arithmetic import arithmetic, must_pack, window_lanes
+from kernels.arithmetic import arithmetic, must_pack, sweep_arithmetic, window_lanes
 from kernels.errors import ScheduleError
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
@@ -17,13 +17,16 @@ from kernels.schedule import (
     Split,
     Step,
     Stream,
+    Sweep,
     Tile,
     Unroll,
     check_legal,
 )
 from kernels.schedule.legality import tile_unit
+from kernels.schedule.sweeping import LARGEST_SWEEP
 from kernels.target import Target
 
+MOST_SWEPT_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
 dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8"])
 epilogues = st.sampled_from(["none", "relu"])
@@ -92,6 +95,8 @@ def schedules(
     if isinstance(problem, Conv2d) and space.spans_groups:
         return draw(window_schedules(problem, target))
     lanes = target.lanes(problem.element.name)
+    if splits is None and can_sweep(problem, target) and draw(st.booleans()):
+        return draw(sweeps(problem, target))
     if splits is None:
         splits = can_split(problem) and draw(st.booleans())
     register = Register(
@@ -135,6 +140,30 @@ def schedules(
         steps.append(Unroll(draw(st.integers(1, 5))))
     schedule = draw(divided(problem, Schedule(tuple(steps))))
     return draw(prefetched(problem, schedule))
+
+
+def can_sweep(problem: Problem, target: Target) -> bool:
+    """Whether rows of B can be read side by side, for all rows of a result of few."""
+    if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MOST_SWEPT_ROWS:
+        return False
+    how = sweep_arithmetic(problem.element.name, target)
+    return problem.k >= how.depth and not (problem.transpose_a and problem.m > 1)
+
+
+@st.composite
+def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
+    """A legal schedule that sweeps."""
+    deep = sweep_arithmetic(problem.element.name, target).depth
+    depth = deep * draw(st.integers(1, min(problem.k, LARGEST_SWEEP) // deep))
+    cols = target.lanes(problem.element.name) * draw(st.sampled_from([1, 2, 3, 4, 8]))
+    steps: list[Step] = [Tile("batch", 1)] if problem.batch > 1 else []
+    if draw(st.booleans()):
+        steps.append(Tile("n", cols * draw(st.integers(1, 4))))
+    steps.append(Stream("k", depth))
+    if draw(st.booleans()):
+        steps.append(Prefetch("B"))
+    whole = Schedule((*steps, Register(problem.m, cols), Sweep("n")))
+    return draw(divided(problem, whole))
 
 
 @st.composite

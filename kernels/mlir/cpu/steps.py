@@ -14,6 +14,7 @@ from kernels.schedule import (
     Schedule,
     Step,
     Stream,
+    Sweep,
     Tile,
     Unroll,
 )
@@ -49,6 +50,9 @@ class StepEmitter:
         """Write every step up to and including the register step."""
         for step in self.schedule.steps:
             if isinstance(step, Unroll):
+                continue
+            if isinstance(step, Sweep):
+                self.writer.line(f"// {step}: the loops are those above")
                 continue
             if isinstance(step, Prefetch):
                 self.writer.line(f"// {step}: left to the hardware here")

@@ -21,7 +21,7 @@ from kernels.native.driver.prefetch_printer import PrefetchPrinter
 from kernels.native.driver.prepare_printer import print_prepare
 from kernels.native.driver.scope import Scope
 from kernels.native.driver.structure import Structure
-from kernels.native.driver.window_printer import WindowPrinter
+from kernels.native.driver.walk_printers import SweepPrinter, WindowPrinter
 from kernels.native.microkernels.abi import FUNCTIONS
 from kernels.native.strides import Strides
 from kernels.problem import Problem
@@ -85,8 +85,8 @@ def _function(name: str, reads: dict[str, int], body: str) -> str:
 
 def _body(scope: Scope) -> str:
     """The nest, which several threads leave together."""
-    if scope.structure.space.spans_groups:
-        _print_windows(scope)
+    if scope.structure.nest.kernel.walks:
+        _print_walks(scope)
     else:
         _print_nest(scope)
     if scope.structure.is_parallel:
@@ -109,12 +109,12 @@ def _print_nest(scope: Scope) -> None:
             kernel.kernel()
 
 
-def _print_windows(scope: Scope) -> None:
+def _print_walks(scope: Scope) -> None:
     """Loops over blocks, and a call of the micro-kernel for each of them."""
-    window = WindowPrinter(scope)
+    walk = WindowPrinter(scope) if scope.structure.space.spans_groups else SweepPrinter(scope)
     for loop in scope.structure.nest.loops:
         if loop.kind == "micro":
-            window.walked(loop)
+            walk.walked(loop)
         else:
             scope.loop(loop)
-    window.kernel()
+    walk.kernel()

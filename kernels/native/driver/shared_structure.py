@@ -24,7 +24,7 @@ def uniform(nest: Nest) -> Nest:
     One in another order, with two such loops over a dim, or with little to do stays as it is. So
     does one whose micro-kernel walks whole blocks.
     """
-    if nest.space.spans_groups or _work(nest.space) < LEAST_WORK:
+    if nest.kernel.walks or _work(nest.space) < LEAST_WORK:
         return nest
     places = _places(nest.space)
     blocks = [entry for entry in nest.entries if _name(entry)]

@@ -101,6 +101,36 @@ WINDOW_ARGUMENTS = tuple(field.name for field in fields(WindowArguments))
 """The names of a window micro-kernel's arguments, in their order."""
 
 
+@dataclass(frozen=True)
+class SweepArguments(Generic[T]):
+    """The arguments of a sweeping micro-kernel, in their order: as values in IR, or as text.
+
+    Attributes:
+        a: address of the first row's first element of the chunk.
+        b: address of the chunk's first row of B, at the first column.
+        c, bias: addresses of the first column.
+        c_row: elements between rows of C.
+        depth: rows of B in the chunk.
+        flags: of `LOAD_C`, `ADD_BIAS` and `RELU`.
+        cols: columns of the block.
+        wrap: bytes from a row of the block's end to where the next chunk's row begins.
+    """
+
+    a: T
+    b: T
+    c: T
+    bias: T
+    c_row: T
+    depth: T
+    flags: T
+    cols: T
+    wrap: T
+
+
+SWEEP_ARGUMENTS = tuple(field.name for field in fields(SweepArguments))
+"""The names of a sweeping micro-kernel's arguments, in their order."""
+
+
 def epilogue_flags(problem: Problem) -> int:
     """Which of `ADD_BIAS` and `RELU` the problem asks for."""
     return ADD_BIAS * problem.has_bias | RELU * problem.has_relu

@@ -4,11 +4,12 @@ from kernels.errors import LoweringError
 from kernels.native.microkernels.inner_product import InnerProduct
 from kernels.native.microkernels.outer_product import OuterProduct
 from kernels.native.microkernels.specs import MicroKernel
+from kernels.native.microkernels.sweep.kind import SweepKernel
 from kernels.native.microkernels.window.kind import Window
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
-KINDS: tuple[type[MicroKernel], ...] = (Window, InnerProduct, OuterProduct)
+KINDS: tuple[type[MicroKernel], ...] = (Window, SweepKernel, InnerProduct, OuterProduct)
 
 
 def kind_of(problem: Problem, schedule: Schedule) -> type[MicroKernel]:

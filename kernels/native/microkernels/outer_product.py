@@ -57,7 +57,7 @@ class OuterProduct:
     @classmethod
     def serves(cls, problem: Problem, schedule: Schedule) -> bool:
         """Whether the reduction is in one piece."""
-        return schedule.lanes == 1
+        return schedule.lanes == 1 and not schedule.sweeps
 
     @classmethod
     def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:

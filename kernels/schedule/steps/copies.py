@@ -47,7 +47,8 @@ class Prefetch(Step):
     prefetcher follows; the micro-kernel has loads to spare.
 
     Where columns span the groups of a convolution nothing is packed, and `operand=A` fetches the
-    lines of the image below those that a register tile reads.
+    lines of the image below those that a register tile reads; where columns are swept, `operand=B`
+    fetches the rows further on.
     """
 
     name: ClassVar[str] = "prefetch"

@@ -6,13 +6,13 @@ from kernels.errors import ScheduleError
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Jam, Register, Split, Unroll
+from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 STEPS: dict[str, type[Step]] = {
     cls.name: cls
     for cls in (
-        Parallel, Tile, Stream, Pack, Prefetch, Register, Jam, Split, Unroll, Nontemporal,
+        Parallel, Tile, Stream, Pack, Prefetch, Register, Jam, Sweep, Split, Unroll, Nontemporal,
     )
 }  # fmt: skip
 _WORDS = {"operand": ("A", "B"), "outer": ("rows", "cols")}

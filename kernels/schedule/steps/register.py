@@ -51,6 +51,28 @@ class Jam(Step):
 
 
 @dataclass(frozen=True)
+class Sweep(Step):
+    """Walk all columns of a chunk of the reduction, their sums in the first cache.
+
+    Halide and TVM reorder of a reduction's loop outwards, with the result compute_at its block.
+
+        stream dim=k depth=8; register rows=1 cols=32; sweep dim=n
+    before                          after
+        for k0 in K step 8:             for k0 in K step 8:
+            for n1 in step 32:              sweep n:
+                acc[32] in registers            C[n] += A[k0..k0+8] * B[k0..k0+8, n]
+                for k: acc += A * B
+                C[n1..] += acc
+
+    The loops are the same; the micro-kernel has the innermost one, and reads rows of B in place,
+    side by side, each from one end to the other.
+    """
+
+    name: ClassVar[str] = "sweep"
+    dim: str
+
+
+@dataclass(frozen=True)
 class Split(Step):
     """Sum the reduction in `lanes` partial sums, added up at the end: vectors along k.
 

@@ -93,14 +93,13 @@ def test_nothing_beside_a_window_reaches_it(
     assert np.array_equal(reached, expected)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_padding_is_nothing_even_to_a_filter_that_is_not_finite(layout: str, host: Target) -> None:
+def test_padding_is_skipped_even_under_a_filter_that_is_not_finite(host: Target) -> None:
     """The corner tap of one channel is a NaN: outputs that find padding there do not read it."""
-    problem = depthwise(h=8, w=20, layout=layout)
+    problem = depthwise(h=8, w=20)
     operands = make_operands(problem, 0)
-    operands["B"][(0, 0, 0, 5) if layout == "nhwc_hwcf" else (5, 0, 0, 0)] = np.nan
+    operands["B"][0, 0, 0, 5] = np.nan
     lower(problem, Schedule(tile(problem, host)), host).run(operands)
-    channel = operands["C"][0, :, :, 5] if layout == "nhwc_hwcf" else operands["C"][0, 5]
+    channel = operands["C"][0, :, :, 5]
     assert np.isfinite(channel[0]).all() and np.isfinite(channel[:, 0]).all()
     assert np.isnan(channel[1:, 1:]).all()
 

@@ -19,6 +19,7 @@ from kernels.schedule import (
     Split,
     Step,
     Stream,
+    Sweep,
     Tile,
     Unroll,
     check_legal,
@@ -32,6 +33,8 @@ SINGLE = parse_problem("conv2d:n=1,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
 PADDED = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,pad=1,dtype=f32")
 NCHW = parse_problem("conv2d:n=2,h=9,w=9,ci=8,co=32,kh=3,kw=3,layout=nchw_fchw,dtype=f32")
 POINTWISE = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=1,kw=1,layout=nchw_fchw,dtype=f32")
+ACROSS = parse_problem("matmul:m=100,n=200,k=300,dtype=f32,transpose_b")
+DOWN = parse_problem("matmul:m=100,n=200,k=300,dtype=f32,transpose_a")
 DEPTHWISE = parse_problem("conv2d:n=2,h=10,w=10,ci=32,co=32,kh=3,kw=3,groups=32,dtype=f32")
 PAIRED = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,groups=8,dtype=f32")
 PAIRED_PLANES = parse_problem(
@@ -164,6 +167,14 @@ def test_legal_schedules() -> None:
 @pytest.mark.parametrize(
     ("problem", "steps", "says"),
     [
+        (MATMUL, (Stream("k", 8), REGISTER, Sweep("n")), "give rows=100"),
+        (MATMUL, (Stream("k", 8), Register(100, 16), Sweep("m")), "sweep takes the columns n"),
+        (MATMUL, (Stream("k", 33), Register(100, 16), Sweep("n")), "by at most 32"),
+        (MATMUL, (Register(100, 16), Sweep("n")), "by at most 32"),
+        (MATMUL, (Stream("k", 8), Pack("B"), Register(100, 16), Sweep("n")), "in place"),
+        (MATMUL, (Stream("k", 8), Prefetch("A"), Register(100, 16), Sweep("n")), "rows of B"),
+        (ACROSS, (Stream("k", 8), Register(100, 16), Sweep("n")), "that lie along n"),
+        (DOWN, (Stream("k", 8), Register(100, 16), Sweep("n")), "a transposed A"),
         (MATMUL, (REGISTER, Jam("m", 2)), "only where a group has few channels"),
         (MATMUL, (REGISTER, Nontemporal()), "only where a group has few channels"),
         (DEPTHWISE, (REGISTER, Unroll(2)), "unrolled as they are"),

@@ -17,7 +17,7 @@ from kernels.native.driver.parameters import (
     names_of,
 )
 from kernels.native.language.definitions import language
-from kernels.native.microkernels.abi import ARGUMENTS, FUNCTIONS, WINDOW_ARGUMENTS
+from kernels.native.microkernels.abi import ARGUMENTS, FUNCTIONS, SWEEP_ARGUMENTS, WINDOW_ARGUMENTS
 from kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
 from kernels.native.packing.patches import PATCHES_ARGUMENTS
 from kernels.native.plan import Plan, plan
@@ -98,6 +98,7 @@ def test_drivers_give_functions_as_many_arguments_as_they_take(
     for call in calls(ast.parse(planned.source.text)):
         name = ast.unparse(call.args[0])
         taken = GIVEN["full" if name == "kernel" else name]
-        if planned.nest.space.spans_groups:
-            taken = WINDOW_ARGUMENTS
+        if planned.nest.kernel.walks:
+            is_window = planned.nest.space.spans_groups
+            taken = WINDOW_ARGUMENTS if is_window else SWEEP_ARGUMENTS
         assert len(call.args) - 1 == len(taken)

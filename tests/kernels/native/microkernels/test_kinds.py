@@ -12,10 +12,11 @@ from kernels.native.microkernels.abi import FUNCTIONS
 from kernels.native.microkernels.inner_product import InnerProduct
 from kernels.native.microkernels.kinds import KINDS, kind_of
 from kernels.native.microkernels.outer_product import OuterProduct
+from kernels.native.microkernels.sweep.kind import SweepKernel
 from kernels.native.microkernels.window.kind import Window
 from kernels.native.plan import plan
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Register, Schedule, Split
+from kernels.schedule import Pack, Register, Schedule, Split, Stream, Sweep
 from kernels.target import Target
 
 PROBLEM = parse_problem("matmul:m=32,n=48,k=64,dtype=f32")
@@ -26,6 +27,7 @@ def schedules(host: Target) -> dict[type, Schedule]:
     return {
         InnerProduct: Schedule((Pack("B"), Register(4, 2), Split("k", lanes))),
         OuterProduct: Schedule((Pack("B"), Register(4, lanes))),
+        SweepKernel: Schedule((Stream("k", 8), Register(32, lanes), Sweep("n"))),
     }
 
 

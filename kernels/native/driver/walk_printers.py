@@ -1,0 +1,84 @@
+"""Calls of micro-kernels that walk the tiles of a block themselves."""
+
+from abc import ABC, abstractmethod
+
+from kernels.loopnest import Loop
+from kernels.native.driver.parameters import step, stride
+from kernels.native.driver.scope import Scope
+from kernels.native.ir.vectors import LINE_BYTES
+from kernels.native.microkernels.abi import PAST_CACHES, SweepArguments, WindowArguments
+
+
+class WalkPrinter(ABC):
+    """Prints one call for each block, and counts the tiles that the call has."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope, self.structure = scope, scope.structure
+        self.tiles: list[str] = []
+
+    def walked(self, loop: Loop) -> None:
+        """A loop over register tiles, which the micro-kernel has; images are visited alone."""
+        if loop.dim in self.structure.space.singles:
+            return
+        by, length = self.scope.step(loop), self.scope.length(loop.dim)
+        self.tiles.append(f"(({length} + {by} - 1) // {by})")
+
+    def kernel(self) -> None:
+        """The call."""
+        which, arguments = self.call()
+        self.scope.put(f"call_address({which}, {', '.join(vars(arguments).values())})")
+        self.scope.count(" * ".join(self.tiles))
+
+    @abstractmethod
+    def call(self) -> tuple[str, WindowArguments[str] | SweepArguments[str]]:
+        """The name of the function, and what it is given; prints what they need."""
+
+
+class WindowPrinter(WalkPrinter):
+    """Calls that compute lines and channels of one image."""
+
+    def call(self) -> tuple[str, WindowArguments[str]]:
+        """Of a window micro-kernel."""
+        scope, kernel = self.scope, "full"
+        image, weights = ("a", "b") if self.structure.is_conv else ("b", "a")
+        if self.structure.writes_past_caches:
+            kernel = "kernel"
+            scope.put(f"kernel = {PAST_CACHES} if c % {LINE_BYTES} == 0 else full")
+        return kernel, WindowArguments(
+            image=f"{image} + ({scope.offset('a' if image == 'a' else 'b', ('n',))}) * size",
+            weights=weights,
+            c=f"c + ({scope.offset('c', ('n',))}) * out_size",
+            bias="bias",
+            line=scope.start["oh"],
+            line_end=scope.end["oh"],
+            channel=scope.start["co"],
+            channel_end=scope.end["co"],
+        )
+
+
+class SweepPrinter(WalkPrinter):
+    """Calls that add a chunk of the reduction to all columns of a block."""
+
+    def call(self) -> tuple[str, SweepArguments[str]]:
+        """Of a sweeping micro-kernel; the last chunk may be short, and takes another."""
+        scope, space = self.scope, self.structure.space
+        stream, col = space.stream, space.col
+        chunk = step(stream, 0)
+        scope.put(f"depth = {scope.length(stream)}")
+        scope.put(f"cols = {scope.length(col)}")
+        scope.put(f"flags = flags_first if {scope.start[stream]} == 0 else flags_later")
+        scope.put(f"if {scope.end[stream]} == {stream}_extent: flags |= flags_last")
+        scope.put(f"kernel = full if depth == {chunk} else edge")
+        a = scope.offset("a", self.structure.lead("A"))
+        scope.ensure(stride("b", col))
+        return "kernel", SweepArguments(
+            a=f"a + ({scope.start[stream]} * a_stream + {a}) * size",
+            b=scope.b_in_place(),
+            c=f"c + ({scope.offset('c', (*space.lead, col))}) * out_size",
+            bias=f"bias + ({scope.offset('bias', (col,))}) * out_size",
+            c_row="c_row",
+            depth="depth",
+            flags="flags",
+            cols="cols",
+            wrap=f"({chunk} * b_stream - cols) * size",
+        )

@@ -1,0 +1,270 @@
+"""The code of a sweep: some rows of B times their column of A, added to all columns of C.
+
+    C[rows, cols] = relu?( (C | 0) + bias? + sum over the chunk's k of A[rows, k] * B[k, cols] )
+
+Rows of B lie where they lie: elements of neighbouring rows are joined to words in registers. Where
+bytes are multiplied, B is made unsigned on the way, and a correction by the sum of A's chunk
+starts the sums.
+"""
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from kernels.native.ir.builder import Builder
+from kernels.native.ir.control import Loop, Transform, branch, when
+from kernels.native.ir.dot_products import OFFSET, add_offset, join, multiply_add, widen
+from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const, internal_function
+from kernels.native.microkernels.abi import (
+    ADD_BIAS,
+    LOAD_C,
+    RELU,
+    SWEEP_ARGUMENTS,
+    SweepArguments,
+)
+from kernels.native.microkernels.sweep.interleave import (
+    in_order_of_columns,
+    in_order_of_words,
+    interleaved,
+)
+from kernels.native.microkernels.sweep.spec import SweepSpec
+
+
+def emit_sweep(module: ir.Module, spec: SweepSpec, is_whole: bool) -> ir.Function:
+    """Add the micro-kernel for whole chunks, or the one for what is left of the reduction."""
+    name = "full" if is_whole else "edge"
+    fn = internal_function(module, f"tilewise_kernel_{name}", len(SWEEP_ARGUMENTS))
+    _Sweep(fn, spec, is_whole).emit()
+    return fn
+
+
+AHEAD_BYTES = 512  # of a row, from where a prefetch has its lines
+
+
+class _Sweep:
+    """One emission."""
+
+    def __init__(self, fn: ir.Function, spec: SweepSpec, is_whole: bool) -> None:
+        self.spec, self.is_whole = spec, is_whole
+        self.arg: SweepArguments[Value] = SweepArguments(*fn.args)
+        self.builder = Builder(fn.append_basic_block("entry"))
+        how, lanes = spec.how, spec.lanes
+        self.v = Vectors(self.builder, ELEMENTS[how.accumulator], lanes, spec.fma)
+        self.words = Vectors(self.builder, ELEMENTS[how.word], lanes, spec.fma)
+        self.stored = Vectors(self.builder, ELEMENTS[how.stored], lanes, spec.fma)
+        self.held = self._held() if is_whole and spec.holds_a else {}
+        self.corrections = self._corrections() if how.offset else []
+
+    def emit(self) -> None:
+        """Groups of columns, single vectors, and what is left of one."""
+        b, spec, cols = self.builder, self.spec, self.arg.cols
+        rest = b.srem(cols, const(spec.lanes))
+        full = b.sub(cols, rest)
+        whole = b.sub(cols, b.srem(cols, const(spec.cols)))
+        self._walk(const(0), whole, spec.vectors)
+        if spec.vectors > 1:
+            self._walk(whole, full, 1)
+        mask = self.v.first_lanes(rest, 0)
+
+        def last(nothing: list[Value]) -> list[Value]:
+            self._columns(full, 1, mask)
+            return nothing
+
+        branch(b, b.icmp_signed(">", rest, const(0)), last, [])
+        b.ret_void()
+
+    def _walk(self, first: Value, end: Value, vectors: int) -> None:
+        """Columns from `first` to `end`, so many vectors at a time."""
+        b = self.builder
+        count = b.sub(end, first)
+
+        def body(nothing: list[Value]) -> list[Value]:
+            loop = Loop(b, (), f"columns.by{vectors}")
+            self._columns(b.add(first, loop.index), vectors, None)
+            loop.close((), count, vectors * self.spec.lanes)
+            return nothing
+
+        branch(b, b.icmp_signed(">", count, const(0)), body, [])
+
+    def _columns(self, col: Value, vectors: int, mask: Value | None) -> None:
+        """All rows of some columns."""
+        c = self.v.offset(self.arg.c, col)
+        rows = [
+            self.v.offset(c, self.builder.mul(self.arg.c_row, const(i)))
+            for i in range(self.spec.rows)
+        ]
+        places = [self.v.at(row, j * self.spec.lanes) for row in rows for j in range(vectors)]
+        b_at = self.stored.offset(self.arg.b, col)
+        sums = self._initial(places, col, vectors, mask)
+        if not self.is_whole:
+            sums = self._left(sums, b_at, vectors, mask)
+        elif mask is None:
+            if self.spec.fetches_ahead:
+                self._fetch_ahead(b_at, col, vectors)
+            sums = self._chunk(sums, b_at, vectors)
+        else:
+            for word in range(self.spec.words):
+                sums = self._word(sums, b_at, word, vectors, mask)
+        done = self._when(RELU, lambda xs: [self.v.relu(x) for x in xs], sums)
+        for value, at in zip(done, places, strict=True):
+            self.v.store(value, at, mask)
+
+    def _initial(
+        self, places: Sequence[Value], col: Value, vectors: int, mask: Value | None
+    ) -> list[Value]:
+        """Zero or C, plus the bias and what makes up for bytes that were made unsigned."""
+        v = self.v
+
+        def biased(sums: list[Value]) -> list[Value]:
+            bias = v.offset(self.arg.bias, col)
+            row = [v.load(v.at(bias, j * self.spec.lanes), mask) for j in range(vectors)]
+            return [v.add(x, y) for x, y in zip(sums, row * self.spec.rows, strict=True)]
+
+        zeros = [v.zero] * len(places)
+        start = self._when(LOAD_C, lambda _: [v.load(at, mask) for at in places], zeros)
+        start = self._when(ADD_BIAS, biased, start)
+        if not self.corrections:
+            return start
+        apart = [row for row in self.corrections for _ in range(vectors)]
+        return [v.add(x, y) for x, y in zip(start, apart, strict=True)]
+
+    # The reduction
+
+    def _chunk(self, sums: list[Value], b_at: Value, vectors: int) -> list[Value]:
+        """The sums plus the products of a chunk, by whole vectors of rows if words have several."""
+        deep = self.spec.how.depth
+        if deep == 1 or vectors % deep:
+            for word in range(self.spec.words):
+                sums = self._word(sums, b_at, word, vectors, None)
+            return sums
+        groups = [sums[at : at + deep] for at in range(0, len(sums), deep)]
+        sums = [x for group in groups for x in in_order_of_words(self.builder, group)]
+        for word in range(self.spec.words):
+            sums = self._joined_word(sums, b_at, word, vectors)
+        groups = [sums[at : at + deep] for at in range(0, len(sums), deep)]
+        return [x for group in groups for x in in_order_of_columns(self.builder, group)]
+
+    def _joined_word(self, sums: list[Value], b_at: Value, word: int, vectors: int) -> list[Value]:
+        """The same as `_word` of sums in the order of words."""
+        spec, out = self.spec, list(sums)
+        deep = spec.how.depth
+        wide = Vectors(self.builder, self.stored.element, deep * spec.lanes, fma=False)
+        first = word * deep
+        for group in range(0, vectors, deep):
+            places = [(first + d) * spec.b_row + group * spec.lanes for d in range(deep)]
+            rows = [wide.load(wide.at(b_at, place)) for place in places]
+            if spec.how.offset:
+                rows = [add_offset(self.builder, row) for row in rows]
+            for j, joined in enumerate(interleaved(self.builder, rows)):
+                for i in range(spec.rows):
+                    at, a = i * vectors + group + j, self._a_word(i, word)
+                    out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
+        return out
+
+    def _word(
+        self, sums: list[Value], b_at: Value, word: int, vectors: int, mask: Value | None
+    ) -> list[Value]:
+        """The sums plus the products of one word of each row of A."""
+        spec, out = self.spec, list(sums)
+        first = word * spec.how.depth
+        for j in range(vectors):
+            places = [(first + d) * spec.b_row + j * spec.lanes for d in range(spec.how.depth)]
+            rows = [self.stored.load(self.stored.at(b_at, place), mask) for place in places]
+            joined = self._joined(rows)
+            for i in range(spec.rows):
+                at, a = i * vectors + j, self._a_word(i, word)
+                out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
+        return out
+
+    def _left(
+        self, sums: list[Value], b_at: Value, vectors: int, mask: Value | None
+    ) -> list[Value]:
+        """The sums plus the products of the rows of B that are left, one by one."""
+        b, spec = self.builder, self.spec
+        loop = Loop(b, sums, "left")
+        row = self.stored.offset(b_at, b.mul(loop.index, const(spec.b_row)))
+        out = list(loop.carried)
+        for j in range(vectors):
+            joined = self._joined([self.stored.load(self.stored.at(row, j * spec.lanes), mask)])
+            for i in range(spec.rows):
+                at, a = i * vectors + j, self._a_alone(i, loop.index)
+                out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
+        return loop.close(out, self.arg.depth, 1)
+
+    def _joined(self, rows: list[Value]) -> Value:
+        """Vectors of neighbouring rows of B as one vector of words."""
+        how = self.spec.how
+        if how.depth == 1:
+            return widen(self.builder, rows[0], how.stored, how.word)
+        word = join(self.builder, rows, how.stored)
+        return add_offset(self.builder, word) if how.offset else word
+
+    def _fetch_ahead(self, b_at: Value, col: Value, vectors: int) -> None:
+        """Prefetch each row further on, or where the next chunk's row begins."""
+        b, spec, size = self.builder, self.spec, self.stored.element.bytes
+        ahead = AHEAD_BYTES // size
+        inside = b.icmp_signed("<", b.add(col, const(ahead)), self.arg.cols)
+        beyond = b.add(const(AHEAD_BYTES), self.arg.wrap)
+        at = b.add(b_at, b.select(inside, const(AHEAD_BYTES), beyond))
+        lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
+        for row in range(spec.depth):
+            first = self.stored.at(at, row * spec.b_row)
+            for line in range(lines):
+                self.v.prefetch(b.add(first, const(line * LINE_BYTES)))
+
+    # A
+
+    def _held(self) -> dict[tuple[int, int], Value]:
+        """A's chunk in registers, by row and word."""
+        depth = self.spec.how.depth
+        return {
+            (i, word): self._a(i, const(word * depth))
+            for i in range(self.spec.rows)
+            for word in range(self.spec.words)
+        }
+
+    def _a_word(self, row: int, word: int) -> Value:
+        """A word of the chunk, from where it is held."""
+        return self.held.get((row, word)) or self._a(row, const(word * self.spec.how.depth))
+
+    def _a(self, row: int, step: Value) -> Value:
+        """A word of a row of A in every lane."""
+        at = self.stored.at(self.stored.offset(self.arg.a, step), row * self.spec.a_row)
+        if self.spec.how.depth > 1:
+            return self.words.load_splat(at)
+        how = self.spec.how
+        return widen(self.builder, self.stored.load_splat(at), how.stored, how.word)
+
+    def _a_alone(self, row: int, step: Value) -> Value:
+        """A word whose other elements are zero."""
+        if self.spec.how.depth == 1:
+            return self._a(row, step)
+        at = self.stored.at(self.stored.offset(self.arg.a, step), row * self.spec.a_row)
+        b, kind = self.builder, ELEMENTS[self.spec.how.word].type
+        pointer = b.inttoptr(at, ELEMENTS[self.spec.how.stored].type.as_pointer())
+        element = b.load(pointer, align=ELEMENTS[self.spec.how.stored].bytes)
+        return self.words.splat(b.zext(element, kind))
+
+    def _corrections(self) -> list[Value]:
+        """For each row of A, -128 times the sum of its chunk, in every lane."""
+        spec, b = self.spec, self.builder
+        ones = ir.Constant(self.words.type, [0x01010101] * spec.lanes)
+        out = []
+        for i in range(spec.rows):
+            total = self.v.zero
+            if self.is_whole:
+                for word in range(spec.words):
+                    a = self._a_word(i, word)
+                    total = multiply_add(self.v, spec.how, ones, a, total)
+            else:
+                loop = Loop(b, [total], "sum")
+                a = self._a_alone(i, loop.index)
+                total = multiply_add(self.v, spec.how, ones, a, loop.carried[0])
+                (total,) = loop.close([total], self.arg.depth, 1)
+            factor = ir.Constant(self.v.type, [-OFFSET] * spec.lanes)
+            out.append(b.mul(total, factor))
+        return out
+
+    def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
+        """`then(values)` where the flag is set, else `values`."""
+        return when(self.builder, self.arg.flags, flag, self.spec.epilogue | LOAD_C, then, values)

@@ -1,0 +1,54 @@
+"""The micro-kernel of results with few rows, such as a vector times a matrix.
+
+B is read once and hardly used, so how it streams by decides. Register tiles would walk down its
+columns, a stripe of lines in every row; here several whole rows are read side by side, each from
+one end to the other, and the sums of all columns stay in the first cache, which takes a load and a
+store for every chunk of rows. Few long streams are what prefetchers follow and what a page of
+memory holds; with 16 or more, a power of two apart, they collapse.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from kernels.arithmetic import Arithmetic, sweep_arithmetic
+from kernels.native.microkernels.specs import Piece
+from kernels.native.microkernels.sweep.emit import emit_sweep
+from kernels.native.microkernels.sweep.spec import SweepSpec, sweep_spec
+from kernels.native.microkernels.use import ANYHOW, Use
+from kernels.native.strides import Strides
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class SweepKernel:
+    """The micro-kernel of a schedule with a sweep step.
+
+    Attributes:
+        spec: what its code depends on.
+    """
+
+    spec: SweepSpec
+
+    @classmethod
+    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
+        """Whether columns are swept."""
+        return schedule.sweeps
+
+    @classmethod
+    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
+        """Words of B that are joined as they are loaded."""
+        return sweep_arithmetic(dtype, target)
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
+        """The one that a schedule asks for; LoweringError for what the target has not."""
+        return cls(sweep_spec(problem, schedule, target, strides))
+
+    def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
+        """Its functions: for whole chunks, and for what is left of the reduction."""
+        return {
+            name: Piece(f"{name} sweep", (self.spec, whole), emit_sweep, is_as_written=True)
+            for name, whole in (("full", True), ("edge", False))
+        }

@@ -1,0 +1,95 @@
+"""What the code of a sweeping micro-kernel depends on."""
+
+from dataclasses import dataclass
+
+from kernels.arithmetic import Arithmetic, sweep_arithmetic
+from kernels.errors import LoweringError
+from kernels.native.microkernels.abi import epilogue_flags
+from kernels.native.strides import Strides
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """All that the code of a sweeping micro-kernel depends on.
+
+    Attributes:
+        how: the arithmetic; words are joined, and elements widened, as they are loaded.
+        rows: of the result.
+        vectors: columns that are computed at once, in vectors.
+        lanes: elements of an accumulator vector.
+        depth: rows of B that are read side by side.
+        a_row, b_row: elements between rows of A and of B.
+        registers: vector registers of the target.
+        fma: whether the target fuses multiply and add.
+        fetches_ahead: whether rows of B are prefetched further on.
+        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
+    """
+
+    how: Arithmetic
+    rows: int
+    vectors: int
+    lanes: int
+    depth: int
+    a_row: int
+    b_row: int
+    registers: int
+    fma: bool
+    epilogue: int
+    fetches_ahead: bool
+
+    @property
+    def cols(self) -> int:
+        """Columns that are computed at once, in elements."""
+        return self.vectors * self.lanes
+
+    @property
+    def words(self) -> int:
+        """Words of a chunk."""
+        return self.depth // self.how.depth
+
+    @property
+    def holds_a(self) -> bool:
+        """Whether registers hold A's chunk beside the sums."""
+        sums = self.rows * self.vectors
+        return self.rows * self.words + sums + self.how.depth + 1 <= self.registers
+
+    def steps(self, multiply_adds: int) -> int:
+        """Steps of the reduction that so many vector multiply-adds take."""
+        return multiply_adds // (self.rows * self.vectors)
+
+
+def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> SweepSpec:
+    """The sweeping micro-kernel that a schedule asks for.
+
+    Raises:
+        LoweringError: columns that are no whole vectors of the target, or a depth that is no
+            whole number of the words that are multiplied at once.
+    """
+    register, lanes = schedule.register, target.lanes(problem.element.name)
+    how, depth = sweep_arithmetic(problem.element.name, target), schedule.depth or 0
+    if register.cols % lanes:
+        raise LoweringError(
+            f"step '{register}': cols={register.cols} is not a multiple of the "
+            f"{lanes} {problem.element.name} lanes of {target.cpu}"
+        )
+    if depth % how.depth:
+        raise LoweringError(
+            f"{problem}: sweeping {depth} rows of B is no multiple of the {how.depth} elements "
+            "that are multiplied at once"
+        )
+    return SweepSpec(
+        how=how,
+        rows=problem.operand_shapes["C"][-2],
+        vectors=register.cols // lanes,
+        lanes=lanes,
+        depth=depth,
+        a_row=strides.a.dims["m"],
+        b_row=strides.b.stream,
+        registers=target.vector_registers,
+        fma=target.has_fma,
+        epilogue=epilogue_flags(problem),
+        fetches_ahead=schedule.prefetches,
+    )

@@ -1,0 +1,35 @@
+"""Whether the columns of a product can be swept."""
+
+from kernels.problem.base import Problem
+from kernels.problem.iteration import IterationSpace
+from kernels.problem.model import Conv2d
+from kernels.schedule.model import Schedule
+from kernels.schedule.refusal import refuse
+from kernels.schedule.steps.copies import Pack, Prefetch
+from kernels.schedule.steps.register import Sweep
+
+LARGEST_SWEEP = 32  # rows of B side by side; the code has all of them
+
+
+def check_sweep(problem: Problem, space: IterationSpace, schedule: Schedule, step: Sweep) -> None:
+    """Raise unless rows of B can be read side by side, for all rows of the result at once.
+
+    Raises:
+        ScheduleError: names the step, the problem and the way out.
+    """
+    rows = space.extent(space.row)
+    if isinstance(problem, Conv2d) or problem.has_transposed_b:
+        raise refuse(problem, step, "only rows of a matrix B that lie along n are swept")
+    if step.dim != space.col:
+        raise refuse(problem, step, f"sweep takes the columns {space.col}")
+    if rows > 1 and problem.has_transposed_a:
+        raise refuse(problem, step, "rows of a transposed A are not contiguous")
+    if schedule.register.rows != rows:
+        raise refuse(problem, step, f"its register tile has all rows; give rows={rows}")
+    if not schedule.depth or schedule.depth > LARGEST_SWEEP:
+        raise refuse(problem, step, f"stream {space.stream} by at most {LARGEST_SWEEP} before")
+    for other in schedule.steps:
+        if isinstance(other, Pack):
+            raise refuse(problem, other, "a sweep reads both factors in place; drop the step")
+        if isinstance(other, Prefetch) and other.operand != "B":
+            raise refuse(problem, other, "a sweep has rows of B to prefetch")

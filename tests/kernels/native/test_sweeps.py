@@ -1,0 +1,83 @@
+"""Native kernels that sweep: results of few rows, B read in place in whole rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernels.arithmetic import sweep_arithmetic
+from kernels.errors import LoweringError
+from kernels.native import lower
+from kernels.native.plan import plan
+from kernels.oracle.operands import make_operands, to_bf16
+from kernels.problem import DTYPES, Matmul, parse_problem
+from kernels.schedule import Parallel, Prefetch, Register, Schedule, Stream, Sweep, Tile
+from kernels.target import Target
+from tests.kernels.native_case import TARGETS, check
+
+
+def swept(problem: Matmul, target: Target, vectors: int, depth: int, *before: Tile) -> Schedule:
+    """All rows at once, `depth` words of each."""
+    deep = sweep_arithmetic(problem.dtype, target).depth
+    cols = vectors * target.lanes(problem.dtype)
+    return Schedule((*before, Stream("k", deep * depth), Register(problem.m, cols), Sweep("n")))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("rows", [1, 5])
+def test_every_type_and_target(rows: int, dtype: str, target: Target) -> None:
+    problem = Matmul(m=rows, n=259, k=103, dtype=dtype, bias=True, epilogue="relu")
+    for vectors in (1, 2, 4):
+        check(problem, swept(problem, target, vectors, 2), target, vectors)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize("n", [1, 15, 64, 65, 200])
+def test_columns_that_fill_no_vector(n: int, dtype: str, host: Target) -> None:
+    problem = Matmul(m=2, n=n, k=37, dtype=dtype, init="accumulate")
+    check(problem, swept(problem, host, 4, 1), host, 3)
+
+
+def test_blocks_batches_and_threads(host: Target) -> None:
+    problem = Matmul(batch=3, m=3, n=300, k=50, dtype="bf16")
+    steps = (Tile("batch", 1), Tile("n", 64), Prefetch("B"), Stream("k", 4))
+    check(problem, Schedule((*steps, Register(3, 32), Sweep("n"))), host, 1)
+    divided = Schedule((Parallel("n", 2), *steps, Register(3, 32), Sweep("n")))
+    check(problem, divided, host.with_threads(2), 2)
+
+
+def test_one_row_of_a_transposed_factor_is_contiguous(host: Target) -> None:
+    problem = Matmul(m=1, n=70, k=33, dtype="i8", transpose_a=True)
+    check(problem, swept(problem, host, 4, 2), host, 4)
+
+
+def test_i8_extremes_are_exact(host: Target) -> None:
+    problem = Matmul(m=2, n=130, k=1001, dtype="i8")
+    for a, b in ((-128, -128), (127, -128), (-128, 127)):
+        operands = make_operands(problem, 0)
+        operands["A"][...], operands["B"][...] = a, b
+        lower(problem, swept(problem, host, 4, 4), host).run(operands)
+        assert (operands["C"] == a * b * 1001).all()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_stays_in_its_column(value: float, dtype: str, host: Target) -> None:
+    problem = Matmul(m=3, n=75, k=21, dtype=dtype)
+    operands = make_operands(problem, 0)
+    bad = np.array([value], np.float32)
+    operands["B"][20, 40] = to_bf16(bad)[0] if dtype == "bf16" else bad[0]
+    lower(problem, swept(problem, host, 2, 2), host).run(operands)
+    assert np.array_equal(~np.isfinite(operands["C"]).any(0), np.arange(75) == 40)
+
+
+def test_refusals(host: Target) -> None:
+    problem = Matmul(m=1, n=64, k=64, dtype="f32")
+    odd = Schedule((Stream("k", 8), Register(1, 17), Sweep("n")))
+    with pytest.raises(LoweringError, match="cols=17 is not a multiple"):
+        plan(problem, odd, host)
+    pairs = replace(host, vector_bytes=64, features=host.features | {"avx512bf16"})
+    with pytest.raises(LoweringError, match="no multiple of the 2"):
+        narrow = parse_problem(str(problem).replace("f32", "bf16"))
+        plan(narrow, Schedule((Stream("k", 3), Register(1, 16), Sweep("n"))), pairs)
