@@ -72,6 +72,8 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
         return window_amounts(space, point)
     if shape.split:
         return _split_amounts(workload, shape, int(point["unroll"]))
+    if shape.swept:
+        return _swept_amounts(workload, shape)
     tile = shape.rows, shape.cols(workload.lanes)
     sizes = sizes_of(space, point, *tile)
     out = dict.fromkeys(AMOUNTS, 0.0)
@@ -112,7 +114,7 @@ def _add_computing(
 
 def _split_amounts(workload: Workload, shape: TileShape, unroll: int) -> dict[str, float]:
     """The amounts of a split tile, which reads both factors along the reduction."""
-    rows, cols, vectors = shape
+    rows, cols, vectors, _ = shape
     dims, extents = workload.dims, workload.extents
     calls = ceil(extents[dims.row] / rows) * ceil(extents[dims.col] / cols)
     steps = calls * ceil(extents[dims.stream] / (vectors * workload.lanes))
@@ -122,4 +124,18 @@ def _split_amounts(workload: Workload, shape: TileShape, unroll: int) -> dict[st
     out["multiply_adds"] = steps * busy
     out["steps"] = steps / unroll
     out["calls"] = calls * (1 + rows * cols / 2)  # sums within vectors
+    return out
+
+
+def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
+    """The amounts of a swept tile: a load of each line of B, and a visit of C for every chunk."""
+    dims, extents, out = workload.dims, workload.extents, dict.fromkeys(AMOUNTS, 0.0)
+    vectors, chunks = (
+        ceil(extents[dims.col] / workload.lanes),
+        ceil(extents[dims.stream] / shape.swept),
+    )
+    words = shape.swept / workload.arithmetic.depth
+    visit = shape.rows * (words / FMA_UNITS + 1) + shape.swept / LOADS_PER_CYCLE
+    out["multiply_adds"] = chunks * vectors * visit
+    out["calls"] = float(chunks)
     return out

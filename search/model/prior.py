@@ -18,6 +18,7 @@ from search.space.tiles import SPLIT_TILE_VECTORS, SplitTile, split_tiles, tile_
 
 DESCENTS = 10  # plain points that a descent starts from
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
+MAX_SWEPT_POINTS = 6  # of swept ones
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
 MAX_SWEEPS = 3  # of a descent over all parameters
 EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
@@ -30,8 +31,8 @@ def prior_points(model: Model, most: int) -> list[Point]:
     points = list(islice(_legal(model), EXAMINED_RATIO * most))
     leaders: dict[object, Point] = {}
     for point in points:
-        split = tile_shape(point["tile"]).split
-        kind = point["unroll"] if split else (point["pack_a"], point["pack_b"])
+        shape = tile_shape(point["tile"])
+        kind = (point["pack_a"], point["pack_b"]) if shape.is_plain else point["unroll"]
         if len(leaders) < DIVERSE_PROPOSALS:
             leaders.setdefault((point["tile"], kind), point)
     chosen = list(leaders.values())
@@ -53,6 +54,7 @@ def ranked(model: Model) -> Iterator[Point]:
     """Points of split tiles, where there are any; then what the descents met, by time."""
     space = model.space
     yield from islice(_split_points(space), MAX_SPLIT_POINTS)
+    yield from _swept_points(space)
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
 
     def cost(point: Point) -> float:
@@ -82,7 +84,7 @@ def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None
 def _tried_values(parameter: Parameter) -> tuple[Value, ...]:
     """The values that a descent tries, in an order that says which of equals it takes."""
     if parameter.name == "tile":
-        return tuple(v for v in parameter.values if not tile_shape(v).split)
+        return tuple(v for v in parameter.values if tile_shape(v).is_plain)
     if isinstance(parameter, Size):
         return parameter.values[::-1]  # of sizes that cost the same, the larger: fewer loops
     return parameter.values
@@ -97,7 +99,7 @@ def _starts(model: Model) -> list[Point]:
     points = [
         base | {"tile": tile, "pack_b": pack}
         for tile in space.values("tile")
-        if not tile_shape(tile).split
+        if tile_shape(tile).is_plain
         for pack in space.values("pack_b")
     ]
     return sorted(points, key=model.log_time)
@@ -118,6 +120,16 @@ def _division(space: Space) -> Point:
     if not rows:
         return {"parallel": divisions[-1]}
     return {"parallel": f"{max(rows, key=dims.extent)}={threads}"}
+
+
+def _swept_points(space: Space) -> Iterator[Point]:
+    """Points of swept tiles, where there are any: the deep ones, which prefetchers follow best."""
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
+    base |= _division(space)
+    swept = [tile for tile in space.values("tile") if tile_shape(tile).swept]
+    for tile in sorted(swept, key=lambda tile: -tile_shape(tile).swept)[:MAX_SWEPT_POINTS]:
+        yield base | {"tile": tile}
 
 
 def _split_points(space: Space) -> Iterator[Point]:

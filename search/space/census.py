@@ -36,6 +36,9 @@ def count_schedules(space: Space) -> int:
     total = 0
     for tile in space.values("tile"):
         shape = tile_shape(tile)
+        if shape.swept:
+            total += _count_swept(space, base | {"tile": tile})
+            continue
         rows, cols = shape.rows, shape.cols(workload.lanes)
         is_alone = rows >= workload.dims.extent(workload.dims.row)
         for point, depth in _distinct_outer(space, base | {"tile": tile}):
@@ -46,6 +49,14 @@ def count_schedules(space: Space) -> int:
             of_rows = count(point, ROW_CHOICES, "A", (rows, *part.values(), *shared))
             total += free * of_cols * of_rows
     return total
+
+
+def _count_swept(space: Space, base: Point) -> int:
+    """Different schedules of a swept tile, few enough to be listed."""
+    names = [n for n in ("parallel", "cols", "prefetch") if space.values(n)]
+    points = product(*(space.values(name) for name in names))
+    made = {space.schedule(base | dict(zip(names, point, strict=True))) for point in points}
+    return sum(space.why_illegal(schedule) is None for schedule in made)
 
 
 def _distinct_outer(space: Space, base: Point) -> list[tuple[Point, int | None]]:

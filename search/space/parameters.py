@@ -12,7 +12,7 @@ from math import log2
 from random import Random
 
 from search.space.points import WHOLE, Point, Value
-from search.space.tiles import TileShape, tile_shape
+from search.space.tiles import TileShape, are_alike, tile_shape
 
 # Doublings that make one unit of the encoding.
 SIZE_SPAN = 4.0  # of a block's size
@@ -109,18 +109,18 @@ class RegisterTile(Parameter):
     @staticmethod
     def encode_shape(shape: TileShape) -> tuple[float, ...]:
         """The encoding of a tile's shape, also of one that is no value here."""
-        rows, width, split = shape
-        return (log2(rows) / ROWS_SPAN, log2(width) / WIDTH_SPAN, log2(1 + split))
+        kind = log2(1 + shape.split) - log2(1 + shape.swept) / SIZE_SPAN
+        return (log2(shape.rows) / ROWS_SPAN, log2(shape.width) / WIDTH_SPAN, kind)
 
 
 def _are_near(one: TileShape, other: TileShape) -> bool:
     """Whether two different tiles of one kind are a step apart."""
-    if one == other or (one.split > 0) != (other.split > 0):
+    if one == other or not are_alike(one, other):
         return False
     rows, width = log2(other.rows / one.rows), log2(other.width / one.width)
     if max(abs(rows), abs(width)) > MAX_TILE_STEP:
         return False
-    changes = (one.rows != other.rows) + (one.width != other.width) + (one.split != other.split)
+    changes = sum(mine != its for mine, its in zip(one, other, strict=True))
     areas = other.rows * other.width / (one.rows * one.width)
     return changes == 1 or abs(log2(areas)) <= MAX_AREA_STEP
 

@@ -11,13 +11,14 @@ from kernels.schedule import (
     Split,
     Step,
     Stream,
+    Sweep,
     Tile,
     Unroll,
 )
 from search.space.block_sizes import balanced_chunk
 from search.space.division import block_steps, parallel_steps, part_extents
 from search.space.points import Point
-from search.space.tiles import tile_shape
+from search.space.tiles import TileShape, tile_shape
 from search.space.windows import window_schedule
 from search.space.workload import Workload
 
@@ -28,6 +29,8 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
         return window_schedule(workload, point)
     outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
     shape = tile_shape(point["tile"])
+    if shape.swept:
+        return _swept(workload, point, shape)
     register = Register(shape.rows, shape.cols(workload.lanes), outer)
     if shape.split:
         point = _packed_for_split(workload, point)
@@ -37,6 +40,19 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     if int(point["unroll"]) > 1:
         steps.append(Unroll(int(point["unroll"])))
     return Schedule(tuple(steps))
+
+
+def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
+    """The schedule of a swept tile; of other choices, blocks of columns and the prefetch count."""
+    dims, register = workload.dims, Register(shape.rows, shape.cols(workload.lanes))
+    tail = Schedule((register,))
+    divided = parallel_steps(workload, point, tail)
+    extents = part_extents(workload, divided, tail)
+    steps: list[Step] = [*divided, *(Tile(dim, 1) for dim in dims.lead)]
+    steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
+    steps.append(Stream(dims.stream, shape.swept))
+    steps += [Prefetch("B")] if point.get("prefetch") else []
+    return Schedule((*steps, register, Sweep(dims.col)))
 
 
 def _packed_for_split(workload: Workload, point: Point) -> Point:

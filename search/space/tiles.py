@@ -4,6 +4,8 @@ A tile is a parameter's value, as text. `ROWSxVECTORS` has whole vectors of colu
 `ROWSxCOLSsVECTORS` has single columns, for results that are too narrow to fill vectors: a split
 step sums each element of C in that many vectors along the reduction. A workload is offered split
 tiles beside the ordinary ones only where it streams one operand and hardly uses it twice.
+`ROWSxVECTORSwDEPTH` sweeps: it has all rows of a result of few, and reads DEPTH rows of B side by
+side, whole.
 """
 
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from kernels.problem import Matmul
 from search.space.points import Value
 from search.space.workload import Workload
 
+LINE_BYTES = 64
 MAX_TILE_ROWS = 16
 MAX_TILE_VECTORS = 6
 MIN_ACCUMULATORS = 8  # vectors of C that hide the latency of a multiply-add
@@ -22,6 +25,10 @@ SPLIT_TILE_SIZES = (1, 2, 4, 8, 16)  # rows or columns of C
 SPLIT_TILE_VECTORS = (1, 2, 4, 8)  # accumulators of each element of C
 SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
 SPLIT_MARK = "s"
+SWEPT_MARK = "w"
+SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
+SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once
+MAX_SWEPT_ROWS = 8
 MIN_CHAINS = 8  # multiply-adds under way that hide their latency
 MAX_ROWS_IN_PLACE = 4  # rows of C up to which a B that lies along the reduction is not packed
 
@@ -32,16 +39,28 @@ class TileShape(NamedTuple):
     Attributes:
         rows: of C.
         width: vectors of a row, or single columns of a split tile.
-        split: vectors that a split tile sums each element in; 0 for an ordinary tile.
+        split: vectors that a split tile sums each element in; 0 for any other.
+        swept: rows of B that a swept tile reads side by side; 0 for any other.
     """
 
     rows: int
     width: int
     split: int
+    swept: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the tile is neither split nor swept."""
+        return not (self.split or self.swept)
 
     def cols(self, lanes: int) -> int:
         """Columns of C, where a vector has so many lanes."""
         return self.width if self.split else self.width * lanes
+
+
+def are_alike(one: TileShape, other: TileShape) -> bool:
+    """Whether two tiles are of one kind: plain, split or swept."""
+    return (one.split > 0, one.swept > 0) == (other.split > 0, other.swept > 0)
 
 
 @lru_cache(maxsize=1024)
@@ -50,8 +69,9 @@ def tile_shape(value: Value) -> TileShape:
     split = SplitTile.parse(str(value))
     if split is not None:
         return TileShape(split.rows, split.cols, split.vectors)
-    rows, vectors = (int(x) for x in str(value).split("x"))
-    return TileShape(rows, vectors, 0)
+    value, _, swept = str(value).partition(SWEPT_MARK)
+    rows, vectors = (int(x) for x in value.split("x"))
+    return TileShape(rows, vectors, 0, int(swept or 0))
 
 
 def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
@@ -120,6 +140,24 @@ def split_tiles(workload: Workload) -> tuple[SplitTile, ...]:
     able = [t for t in tiles if t.chains(registers) + t.cols + 1 <= registers]
     wanted = min(MIN_CHAINS, max(t.chains(registers) for t in able))
     return tuple(t for t in able if t.chains(registers) >= wanted)
+
+
+def swept_tiles(workload: Workload) -> tuple[str, ...]:
+    """The swept tiles to offer; none where a result has many rows, or B lies across."""
+    problem = workload.problem
+    if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MAX_SWEPT_ROWS:
+        return ()
+    if problem.transpose_a and problem.m > 1:
+        return ()
+    deep, lanes = workload.arithmetic.depth, workload.lanes
+    line = max(1, LINE_BYTES // (lanes * problem.element.bytes))
+    free = workload.target.vector_registers - deep - 2
+    return tuple(
+        f"{problem.m}x{groups * line}{SWEPT_MARK}{depth}"
+        for groups in SWEPT_GROUPS
+        for depth in SWEPT_DEPTHS
+        if depth % deep == 0 and depth <= problem.k and problem.m * groups * line <= free
+    )
 
 
 def _is_thin(workload: Workload, problem: Matmul) -> bool:

@@ -4,7 +4,7 @@ from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
-from search.space.tiles import register_tiles, split_tiles
+from search.space.tiles import register_tiles, split_tiles, swept_tiles
 from search.space.windows import window_parameters
 from search.space.workload import Workload
 
@@ -45,7 +45,7 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
 
 def _tiles(workload: Workload) -> tuple[Value, ...]:
     plain = (f"{rows}x{vectors}" for rows, vectors in register_tiles(workload))
-    return (*plain, *map(str, split_tiles(workload)))
+    return (*plain, *map(str, split_tiles(workload)), *swept_tiles(workload))
 
 
 def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:

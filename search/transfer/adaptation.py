@@ -7,7 +7,7 @@ problem has. A dim that was not cut and is about as long stays uncut.
 from search.space.parameters import Parameter, RegisterTile, Size, default
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
-from search.space.tiles import tile_shape
+from search.space.tiles import are_alike, tile_shape
 
 
 def adapt(space: Space, former: Space, params: Point) -> Point | None:
@@ -42,7 +42,7 @@ def _tile(parameter: RegisterTile, value: Value) -> Value | None:
     if value in parameter.values:
         return value
     shape = tile_shape(value)
-    alike = [v for v in parameter.values if (tile_shape(v).split > 0) == (shape.split > 0)]
+    alike = [v for v in parameter.values if are_alike(tile_shape(v), shape)]
     wanted = parameter.encode_shape(shape)
 
     def far(other: Value) -> float:

@@ -134,8 +134,8 @@ def _timed(target: Target, solved: Solved) -> tuple[Array, Array]:
     former = Space(solved.problem, target)
     trials = (*solved.points, *solved.slower)
     stored = [(completed(former.parameters, params), time) for params, time in trials]
-    # The model is too rough about split tiles to tell what anything costs.
-    timed = [(p, time) for p, time in stored if former.holds(p) and not tile_shape(p["tile"]).split]
+    # The model is too rough about other tiles to tell what anything costs.
+    timed = [(p, time) for p, time in stored if former.holds(p) and tile_shape(p["tile"]).is_plain]
     rows = [list(amounts(former, point).values()) for point, _ in timed]
     return np.array(rows), np.array([time for _, time in timed])
 
