@@ -28,7 +28,9 @@ class Table:
 
 def _suite(name: str, minutes: float) -> Table:
     files = f"{name}.txt", f"{name}.json"
-    return Table(name, ("benchmarks.peers.suites", name), files, minutes, PEERS, prints=False)
+    suite, cold, _ = name.partition("_cold")
+    command = ("benchmarks.peers.suites", suite, *(("--cache", "cold") if cold else ()))
+    return Table(name, command, files, minutes, PEERS, prints=False)
 
 
 def _plain(name: str, module: str, minutes: float, *arguments: str) -> Table:
@@ -42,6 +44,8 @@ TABLES = (
     _suite("llama7b", 60),
     _suite("deepbench_device", 20),
     _suite("background", 10),
+    _suite("mobilenet_v2_depthwise", 5),
+    _suite("mobilenet_v2_depthwise_cold", 5),
     Table(
         "main_job",
         ("benchmarks.peers.main_job", "--out", "{results}/main_job.json"),

@@ -47,6 +47,8 @@ ROWS = (
     Row("square, i8", "square", _of("dtype=i8")),
     Row("square, f64", "square", _of("dtype=f64")),
     Row("i32 GEMMs of MLIR-AIR", "background", _of("dtype=i32")),
+    Row("MobileNetV2, depthwise f32", "mobilenet_v2_depthwise"),
+    Row("the same, cold caches", "mobilenet_v2_depthwise_cold"),
     Row("LLaMA 7B, 128 tokens, bf16", "llama7b", _of("matmul:m=128", "dtype=bf16")),
     Row("LLaMA 7B, 128 tokens, i8", "llama7b", _of("matmul:m=128", "dtype=i8")),
     Row("LLaMA 7B, 16 tokens, bf16", "llama7b", _of("matmul:m=16", "dtype=bf16")),

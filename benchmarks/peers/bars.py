@@ -51,6 +51,8 @@ BARS = (
     Bar("square f64", "square", "geomean", 1.03, _dtype("f64")),
     Bar("i32 background, each", "background", "least", 1.5, _dtype("i32")),
     Bar("i32 background, share of peak", "background", "peak", 0.85, _dtype("i32")),
+    Bar("mobilenet-v2 depthwise", "mobilenet_v2_depthwise", "geomean", 2.0),
+    Bar("mobilenet-v2 depthwise, cold caches", "mobilenet_v2_depthwise_cold", "geomean", 2.5),
     Bar("llama-7b bf16, m=128", "llama7b", "geomean", 1.08, _tokens("bf16")),
     Bar("llama-7b i8, m=128", "llama7b", "geomean", 1.08, _tokens("i8")),
 )

@@ -1,10 +1,10 @@
 """Every suite beside OpenBLAS, oneDNN and IREE; the results that the README shows.
 
-    python -m benchmarks.peers.suites [NAME ...] [--trials 64] [--db URL]
+    python -m benchmarks.peers.suites [NAME ...] [--trials 64] [--cache cold] [--db URL]
 
 Tunes what the database does not hold, writes `benchmarks/data/results/NAME.json` and the table
-`NAME.txt`, and draws all problems in one roofline, `docs/roofline.svg`. An hour or two for
-all of them; `python -m benchmarks.peers.bars` sums them up.
+`NAME.txt` (`NAME_cold` with `--cache cold`), and draws all problems in one roofline,
+`docs/roofline.svg`. An hour or two for all of them; `python -m benchmarks.peers.bars` sums them up.
 """
 
 import argparse
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--target", default="host")
+    parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
     parser.add_argument("--db", help="default: TILEWISE_DB")
     options = parser.parse_args()
     for name in options.names or names:
@@ -36,6 +37,8 @@ def measure(name: str, options: argparse.Namespace) -> None:
     """One suite through `tilewise bench`, as a user runs it."""
     command = [sys.executable, "-m", "tilewise", "bench", str(SUITES / f"{name}.json")]
     command += ["--trials", str(options.trials), "--target", options.target]
+    command += ["--cache", options.cache]
+    name += "_cold" * (options.cache == "cold")
     command += ["--out", str(RESULTS / f"{name}.json")]
     command += ["--db", options.db] if options.db else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
