@@ -44,6 +44,7 @@ TABLES = (
     _suite("llama7b", 60),
     _suite("deepbench_device", 20),
     _suite("background", 10),
+    _suite("decode", 10),
     _suite("mobilenet_v2_depthwise", 5),
     _suite("mobilenet_v2_depthwise_cold", 5),
     Table(

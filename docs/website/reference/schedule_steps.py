@@ -6,11 +6,9 @@ from typing import get_args
 
 from docs.website.reference.markdown import code, one_line, table
 from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Register, Split, Unroll
+from kernels.schedule.steps.from_json import STEPS
+from kernels.schedule.steps.loops import Tile
 
-STEPS: tuple[type[Step], ...] = (Parallel, Tile, Stream, Pack, Prefetch, Register, Split, Unroll)
 INTRODUCTION = """\
 A schedule is a list of steps, outermost first; read from the top, it is the loop nest. Nests are
 shown before and after a step, for `C[m,n] += A[m,k] B[k,n]`. [The words of a
@@ -23,7 +21,7 @@ In JSON a step is an object of its fields and `step`, its name:
 def page() -> str:
     """One heading for each step."""
     example = f"    {Tile('n', 64).to_json()}\n".replace("'", '"')
-    return "\n".join([INTRODUCTION, example, *map(_step, STEPS)])
+    return "\n".join([INTRODUCTION, example, *map(_step, STEPS.values())])
 
 
 def _step(step: type[Step]) -> str:
