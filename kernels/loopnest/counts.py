@@ -22,7 +22,8 @@ class Counts:
 
     Attributes:
         micro_kernels: calls of the micro-kernel, edge tiles included.
-        packs: executions of the pack of each operand; 0 for constant weights, packed ahead.
+        packs: executions of the pack of each operand; 0 for constant weights, packed ahead;
+            of C, where its tiles are transformed from products.
         packed_bytes: bytes written by the packs of each operand, padding included.
     """
 
@@ -79,7 +80,7 @@ def _packed_bytes(problem: Problem, nest: Nest, blocks: dict[str, Lengths], oper
     space, kernel = nest.space, nest.kernel
     total = problem.element.bytes * (space.taps if operand == "B" else 1)
     for dim, lengths in blocks.items():
-        if dim not in space.operand_dims[operand]:
+        if dim not in _dims_of(nest, operand):
             total *= lengths.total()
         elif dim == space.col:
             total *= sum(-(-n // kernel.cols) * kernel.cols * t for n, t in lengths.items())
@@ -89,3 +90,11 @@ def _packed_bytes(problem: Problem, nest: Nest, blocks: dict[str, Lengths], oper
         else:
             total *= sum(n * t for n, t in lengths.items())
     return total
+
+
+def _dims_of(nest: Nest, operand: str) -> frozenset[str]:
+    """The dims of a copy: those of the operand; of products all but the reduction."""
+    space = nest.space
+    if operand == "C":
+        return frozenset(space.dims) - {space.stream}
+    return space.operand_dims[operand]

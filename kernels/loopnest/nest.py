@@ -4,13 +4,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace, iteration_space
+from kernels.problem.iteration import IterationSpace
 from kernels.problem.model import Conv2d
 from kernels.schedule.legality import check_legal, part_size, tile_unit
 from kernels.schedule.model import Schedule
 from kernels.schedule.steps.copies import Pack
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
 from kernels.schedule.steps.register import Register
+from kernels.schedule.winograd import POINT, scheduled_space
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,19 @@ class Loop:
 class Copy:
     """A pack of the current block of `operand`; `shape` is that of the largest block.
 
+    One that `transforms` computes on the way. That of C comes behind all that lies in the loops
+    around it, from the products of every point to C.
+
     B: [panels, taps, depth, cols of a panel], the last two exchanged where the reduction
     is split; A of a matmul: [rows, depth];
     A of an nhwc convolution: [image rows with halo, image columns with halo, depth].
+    Transformed, B: [panels, points, depth, cols of a panel]; A: [points, tiles, depth];
+    C: [points, tiles, cols of a panel].
     """
 
     operand: str
     shape: tuple[int, ...]
+    transforms: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,18 +107,22 @@ class Nest:
         return last
 
     def __str__(self) -> str:
-        lines, indent = [], 0
+        lines, behind, indent = list[str](), list[str](), 0
         for entry in self.entries:
-            lines.append("  " * indent + _line(entry))
+            is_behind = isinstance(entry, Copy) and entry.operand == "C"
+            (behind if is_behind else lines).append("  " * indent + _line(entry))
             indent += isinstance(entry, Loop)
-        return "\n".join(lines)
+        return "\n".join(lines + behind)
 
 
 def _line(entry: Entry) -> str:
     if isinstance(entry, Loop):
         return f"for {entry.dim} step {entry.step}  # {entry.kind}, {entry.trips} trips"
     if isinstance(entry, Copy):
-        return f"pack {entry.operand} to {'x'.join(map(str, entry.shape))}"
+        shape = "x".join(map(str, entry.shape))
+        if entry.operand == "C":
+            return f"transform {shape} to C"
+        return f"{'transform' if entry.transforms else 'pack'} {entry.operand} to {shape}"
     taps = f" x {entry.taps} taps" if entry.taps > 1 else ""
     split = f" in {entry.lanes} partial sums" if entry.lanes > 1 else ""
     jammed = f"{entry.lines}x" if entry.lines > 1 else ""
@@ -128,7 +139,7 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
         ScheduleError: the schedule cannot be applied to the problem.
     """
     check_legal(problem, schedule)
-    space = iteration_space(problem)
+    space = scheduled_space(problem, schedule)
     register = schedule.register
     blocks = dict(space.extents)
     entries: list[Entry] = []
@@ -143,9 +154,8 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
             entries.append(Loop(step.dim, size, -(-blocks[step.dim] // size), step.name))
             blocks[step.dim] = min(size, blocks[step.dim])
         elif isinstance(step, Pack):
-            entries.append(
-                Copy(step.operand, _packed_shape(problem, space, schedule, blocks, step))
-            )
+            shape = _packed_shape(problem, space, schedule, blocks, step)
+            entries.append(Copy(step.operand, shape, schedule.winograd is not None))
         elif isinstance(step, Register):
             entries.extend(_micro_loops(space, schedule, blocks))
     depth = blocks[space.stream]
@@ -165,6 +175,10 @@ def _micro_loops(space: IterationSpace, schedule: Schedule, blocks: dict[str, in
     cols: list[Entry] = [
         Loop(space.col, register.cols, -(-blocks[space.col] // register.cols), "micro")
     ]
+    if POINT in blocks:
+        points = blocks[POINT]
+        sums = Copy("C", (points, blocks[space.row], register.cols), transforms=True)
+        return [*cols, sums, Loop(POINT, 1, points, "micro"), *rows]
     return cols + rows if register.outer == "cols" else rows + cols
 
 
@@ -178,7 +192,9 @@ def _packed_shape(
     depth, cols = blocks[space.stream], schedule.register.cols
     if step.operand == "B":
         panel = (depth, cols) if schedule.lanes == 1 else (cols, depth)
-        return (-(-blocks[space.col] // cols), space.taps, *panel)
+        return (-(-blocks[space.col] // cols), blocks.get(POINT, space.taps), *panel)
+    if POINT in blocks:
+        return (blocks[POINT], blocks[space.row], depth)
     if isinstance(problem, Conv2d) and space.image == "A":
         return (
             reach(blocks["oh"], problem.kh, problem),

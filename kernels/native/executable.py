@@ -11,6 +11,7 @@ from kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from kernels.native.driver.parameters import (
     COUNT,
     REPEAT,
+    TRANSFORMED,
     Addresses,
     Threads,
     bounds,
@@ -130,16 +131,20 @@ class Executable:
         self.bind(operands)()
 
     def counted_run(self, operands: Operands) -> dict[str, int]:
-        """Compute C once and count: micro-kernel calls and packs of A and B."""
+        """Compute C once and count: micro-kernel calls, packs of A and B, transforms of C."""
         call = self.bind(operands)
         counter = self._names.index(COUNT)
         call.parameters[:, counter] = 1
         call()
+        others = {}
+        if TRANSFORMED in self._names:
+            others["C"] = int(call.parameters[:, self._names.index(TRANSFORMED)].sum())
         total = int((call.parameters[:, counter] - 1).sum())
         return {
             "micro_kernels": total % (1 << PACK_A_SHIFT),
             "A": (total >> PACK_A_SHIFT) % (1 << (PACK_B_SHIFT - PACK_A_SHIFT)),
             "B": total >> PACK_B_SHIFT,
+            **others,
         }
 
     def _check(self, operands: Operands) -> None:

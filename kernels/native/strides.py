@@ -110,6 +110,8 @@ def strides_of(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic
     assert isinstance(problem, Conv2d)
     if nest.space.spans_groups:
         return _across_groups(problem)
+    if schedule.winograd is not None:
+        return _transformed(problem, nest, how)
     if nest.space.image == "B":
         return _patches(problem, schedule, nest, how)
     return _conv2d(problem, schedule, nest, how)
@@ -206,6 +208,23 @@ def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) ->
         packed_a=PackedRows({"oh": stride * width * pixel, "ow": stride * pixel}, row=pixel),
         words=_words(problem, schedule, nest, how, (stride * pixel // how.depth, 1), problem.co),
         taps=_taps(problem, schedule, nest, how),
+    )
+
+
+def _transformed(problem: Conv2d, nest: Nest, how: Arithmetic) -> Strides:
+    """Minimal filtering: packed A are transformed tiles, and C are the products of the points."""
+    shapes = {copy.operand: copy.shape for copy in nest.copies}
+    _, tiles, depth = shapes["A"]
+    size, cols = size_of(how.packed), nest.kernel.cols
+    row = _odd_lines(depth, size)
+    return Strides(
+        a=Operand({"t": 0}, stream=1),
+        b=Operand({"co": 1, "point": _odd_lines(depth * cols, size)}, stream=problem.co),
+        c={"t": cols, "point": _odd_lines(tiles * cols, size)},
+        bias={"co": 1},
+        packed_a=PackedRows({"t": row, "point": _odd_lines(tiles * row, size)}, row),
+        words=Words(row, 1, b_row=cols),
+        taps=Taps(b_source=problem.ci * problem.co),
     )
 
 

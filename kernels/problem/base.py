@@ -123,6 +123,11 @@ class Problem(ABC):
 
     @property
     @abstractmethod
+    def is_strict(self) -> bool:
+        """Whether only direct methods may compute it, whose rounding every user expects."""
+
+    @property
+    @abstractmethod
     def has_transposed_a(self) -> bool:
         """Whether A is stored with the reduction first."""
 

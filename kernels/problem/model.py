@@ -9,6 +9,7 @@ from kernels.problem.dtypes import DTYPES
 
 _EPILOGUES = ("none", "relu")
 _WEIGHTS = ("variable", "constant")
+_ACCURACIES = ("standard", "strict")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,8 @@ class Matmul(Problem):
     """C[m,n] = A[m,k] B[k,n], for each of `batch`; bias[n] is added, then the epilogue applied.
 
     With `transpose_a` A is stored as [k,m], with `transpose_b` B as [n,k];
-    `init=accumulate` adds to what C holds.
+    `init=accumulate` adds to what C holds. `accuracy` is as for `Conv2d`; every method that
+    there is for a matmul is a direct one.
     """
 
     op: ClassVar[str] = "matmul"
@@ -25,6 +27,7 @@ class Matmul(Problem):
         "init": ("zero", "accumulate"),
         "epilogue": _EPILOGUES,
         "weights": _WEIGHTS,
+        "accuracy": _ACCURACIES,
     }
 
     batch: int = 1
@@ -38,6 +41,7 @@ class Matmul(Problem):
     bias: bool = False
     epilogue: str = "none"
     weights: str = "variable"
+    accuracy: str = "standard"
 
     @property
     def _dtype_name(self) -> str:
@@ -62,6 +66,11 @@ class Matmul(Problem):
     def has_constant_weights(self) -> bool:
         """Whether B may be packed once for many runs."""
         return self.weights == "constant"
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether only direct methods may compute it."""
+        return self.accuracy == "strict"
 
     @property
     def has_transposed_a(self) -> bool:
@@ -104,6 +113,8 @@ class Conv2d(Problem):
     `h`, `w` are the image without padding. In `nhwc_hwcf` the image is
     [n,h,w,ci], the filter [kh,kw,ci/groups,co], the result [n,oh,ow,co];
     in `nchw_fchw` they are [n,ci,h,w], [co,ci/groups,kh,kw], [n,co,oh,ow].
+    With `accuracy=standard` the rms error may be up to 4 times that of the direct method
+    (`kernels.oracle.accuracy`); `strict` allows direct methods alone.
     """
 
     op: ClassVar[str] = "conv2d"
@@ -112,6 +123,7 @@ class Conv2d(Problem):
         "dtype": tuple(DTYPES),
         "epilogue": _EPILOGUES,
         "weights": _WEIGHTS,
+        "accuracy": _ACCURACIES,
     }
 
     n: int
@@ -130,6 +142,7 @@ class Conv2d(Problem):
     bias: bool = False
     epilogue: str = "none"
     weights: str = "variable"
+    accuracy: str = "standard"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,6 +186,11 @@ class Conv2d(Problem):
     def has_constant_weights(self) -> bool:
         """Whether B may be packed once for many runs."""
         return self.weights == "constant"
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether only direct methods may compute it."""
+        return self.accuracy == "strict"
 
     @property
     def has_transposed_a(self) -> bool:

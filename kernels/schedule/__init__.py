@@ -2,6 +2,7 @@
 
 from kernels.schedule.legality import check_legal
 from kernels.schedule.model import Schedule
+from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
@@ -22,5 +23,6 @@ __all__ = [
     "Sweep",
     "Tile",
     "Unroll",
+    "Winograd",
     "check_legal",
 ]

@@ -2,17 +2,19 @@
 
 from kernels.errors import ScheduleError
 from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace, is_packed_by_rows, iteration_space
+from kernels.problem.iteration import IterationSpace, is_packed_by_rows
 from kernels.problem.model import Conv2d
 from kernels.schedule.across_groups import check_across_groups
 from kernels.schedule.model import Schedule
 from kernels.schedule.refusal import refuse
+from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
 from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 from kernels.schedule.sweeping import check_sweep
+from kernels.schedule.winograd import POINT, check_order, scheduled_space
 
 _ENDINGS: list[list[type[Step]]] = [
     [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal], [Sweep],
@@ -27,12 +29,14 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
     Raises:
         ScheduleError: names the step, the problem and the way out.
     """
-    space = iteration_space(problem)
+    space = scheduled_space(problem, schedule)
     _check_ending(problem, schedule)
     if space.spans_groups:
         check_across_groups(problem, space, schedule)
+    if schedule.winograd is not None:
+        check_order(problem, schedule)
     packed = _check_steps(problem, space, schedule)
-    if not space.spans_groups:
+    if not space.spans_groups and schedule.winograd is None:
         _check_products(problem, space, schedule, packed)
 
 
@@ -101,7 +105,7 @@ def _check_parallel(
     """Parallel steps come first, on different dims of the result, with a part for each thread."""
     at = schedule.steps.index(step)
     before = schedule.steps[:at]
-    if not all(isinstance(s, Parallel) for s in before):
+    if not all(isinstance(s, Parallel | Winograd) for s in before):
         raise refuse(problem, step, "parallel steps come before all others")
     if step.dim not in space.dims or step.dim == space.stream:
         dims = ", ".join(d for d in space.dims if d != space.stream)
@@ -183,7 +187,7 @@ def _check_pack(
         raise refuse(problem, step, "it is already packed")
     dims = space.operand_dims[step.operand]
     for dim in space.singles:
-        if dim in dims and blocks[dim] != 1:
+        if dim in dims and blocks[dim] != 1 and dim != POINT:
             raise refuse(
                 problem, step, f"one {dim} is packed at a time; put tile dim={dim} size=1 first"
             )

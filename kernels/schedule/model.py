@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from kernels.errors import ScheduleError
+from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step, StepJson
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
@@ -79,6 +80,11 @@ class Schedule:
     def lanes(self) -> int:
         """The partial sums that the reduction is split in, 1 when it is not."""
         return next((s.lanes for s in self.steps if isinstance(s, Split)), 1)
+
+    @property
+    def winograd(self) -> int | None:
+        """Pixels of a side of the tiles that minimal filtering computes, None without it."""
+        return next((s.output for s in self.steps if isinstance(s, Winograd)), None)
 
     @property
     def depth(self) -> int | None:

@@ -5,7 +5,9 @@ from kernels.problem import Problem
 KERNEL = "kernel"
 LONGEST = 100  # characters before the ending; every filesystem takes 255 bytes
 KEY_DIGITS = 12
-_WORDS = frozenset(("dtype", "epilogue", "init", "layout", "weights"))  # whose values say it all
+_WORDS = frozenset(
+    ("accuracy", "dtype", "epilogue", "init", "layout", "weights")
+)  # whose values say it all
 
 
 def file_name(problem: Problem, kind: str) -> str:

@@ -61,6 +61,12 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     nest = build(problem, schedule)
     if schedule.lanes > 1:
         raise UnsupportedError(f"{problem}: the step split has no script yet", "steps")
+    if schedule.winograd is not None:
+        raise UnsupportedError(
+            f"{problem}: the step winograd has no script: upstream's winograd_conv2d takes no "
+            "filter as hwcf, and decomposes a channel at a time",
+            "steps",
+        )
     shape = form(problem)
     if shape.space.spans_groups:
         return _assembled(problem, schedule, nest, *_windows(problem, schedule, shape))

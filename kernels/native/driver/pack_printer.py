@@ -6,7 +6,7 @@ from kernels.native.driver.scope import Scope
 
 # Counters share one i64: micro-kernel calls in the low bits, packs above them.
 PACK_A_SHIFT, PACK_B_SHIFT = 32, 48
-_PACKED = {"A": f"{1 << PACK_A_SHIFT}", "B": f"{1 << PACK_B_SHIFT}"}
+PACKED = {"A": f"{1 << PACK_A_SHIFT}", "B": f"{1 << PACK_B_SHIFT}"}
 
 
 class PackPrinter:
@@ -28,7 +28,7 @@ class PackPrinter:
             return
         else:
             self._pack_b_as_needed(depth)
-        scope.count(_PACKED[operand])
+        scope.count(PACKED[operand])
 
     def _pack_b_as_needed(self, depth: str) -> None:
         if self.structure.space.patches:

@@ -175,6 +175,37 @@ class PatchSizes:
 
 
 @dataclass(frozen=True)
+class TransformSizes:
+    """Tiles that are computed by minimal filtering, and where their transforms lie.
+
+    Attributes:
+        tile_size: pixels of a side of a tile of the output.
+        tiles_down, tiles_across: tiles of an image.
+        out_height, out_width, out_channels: of the output.
+        image_point, filter_point, product_point: elements between points of the transformed
+            image and filter and of their products.
+        filter_panel: elements of a panel of the transformed filter.
+        products_at: bytes from the transformed image to the products.
+    """
+
+    tile_size: int
+    tiles_down: int
+    tiles_across: int
+    out_height: int
+    out_width: int
+    out_channels: int
+    image_point: int
+    filter_point: int
+    product_point: int
+    filter_panel: int
+    products_at: int
+
+
+TRANSFORMED = "transformed"
+"""Where blocks of C that were transformed are counted, with the other counts."""
+
+
+@dataclass(frozen=True)
 class Threads:
     """What threads meet at: the address of a barrier, and how many they are."""
 

@@ -7,6 +7,7 @@ from typing import Literal
 from kernels.arithmetic import Arithmetic, size_of
 from kernels.loopnest import Copy, Nest
 from kernels.native.driver.parameters import (
+    TRANSFORMED,
     Calls,
     Control,
     Elements,
@@ -16,6 +17,7 @@ from kernels.native.driver.parameters import (
     PatchSizes,
     RegisterTile,
     TapLoops,
+    TransformSizes,
     extent,
     step,
     stride,
@@ -29,6 +31,7 @@ from kernels.native.strides import Strides
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Parallel
+from kernels.schedule.winograd import POINT, tiles_of
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,16 @@ def driver_sizes(
     )
     if isinstance(problem, Conv2d):
         sizes |= values_of(_image_sizes(problem, nest), _patch_sizes(problem, nest, spec.how))
+    if isinstance(problem, Conv2d) and POINT in nest.space.dims:
+        sizes |= values_of(_transform_sizes(problem, nest, strides)) | {TRANSFORMED: 0}
     sizes |= {extent(dim): length for dim, length in nest.space.extents}
     return sizes | _steps(nest) | _strides(strides)
 
 
 def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec) -> PanelBytes:
     """Scratch for the panels of one thread; weights that are packed ahead lie in all of theirs."""
+    if POINT in nest.space.dims:
+        return _transformed_bytes(problem, nest, strides)
     a = b = LINE_BYTES
     for copy in nest.copies:
         if copy.operand == "A":
@@ -70,6 +77,42 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
         batches = prod(nest.space.extent(dim) for dim in nest.space.lead)
         b = batches * _panels_ahead(nest, spec).batch_bytes
     return PanelBytes(a, b)
+
+
+def _transform_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> TransformSizes:
+    output = int(nest.space.extent(POINT) ** 0.5) - problem.kh + 1
+    down, across = tiles_of(problem, output)
+    bytes_of_image, _ = _bytes_of_tiles(problem, nest, strides)
+    return TransformSizes(
+        tile_size=output,
+        tiles_down=down,
+        tiles_across=across,
+        out_height=problem.oh,
+        out_width=problem.ow,
+        out_channels=problem.co,
+        image_point=strides.packed_a.dims[POINT],
+        filter_point=strides.b.dims[POINT],
+        product_point=strides.c[POINT],
+        filter_panel=nest.space.extent(POINT) * strides.b.dims[POINT],
+        products_at=bytes_of_image,
+    )
+
+
+def _bytes_of_tiles(problem: Problem, nest: Nest, strides: Strides) -> tuple[int, int]:
+    """Of a block of transformed tiles, and of the products for a panel of the filter."""
+    size = nest.space.extent(POINT) * problem.element.bytes
+    return strides.packed_a.dims[POINT] * size, strides.c[POINT] * size
+
+
+def _transformed_bytes(problem: Problem, nest: Nest, strides: Strides) -> PanelBytes:
+    """Tiles and products of a block; the filter's panels, all of them where they are made ahead."""
+    panels = next(copy.shape[0] for copy in nest.copies if copy.operand == "B")
+    if is_packed_ahead(problem, "B"):
+        panels = -(-nest.space.extent(nest.space.col) // nest.kernel.cols)
+    points = nest.space.extent(POINT) * strides.b.dims[POINT]
+    return PanelBytes(
+        sum(_bytes_of_tiles(problem, nest, strides)), panels * points * problem.element.bytes
+    )
 
 
 def _elements(spec: KernelSpec) -> Elements:

@@ -23,6 +23,7 @@ from kernels.native.export.public_function import (
 from kernels.native.export.templates import HEAD, LINK, check_text
 from kernels.native.jit.ir_text import kernel_text
 from kernels.native.plan import Plan, plan
+from kernels.oracle.accuracy import MOST_TIMES
 from kernels.oracle.operands import NUMPY_TYPES
 from kernels.oracle.tolerance import error_bound
 from kernels.problem import Conv2d, Matmul, Problem
@@ -213,4 +214,6 @@ def _check_text(problem: Problem, planned: Plan) -> str:
     length = problem.flops // (2 * prod(problem.operand_shapes["C"])) + 2
     element = problem.element
     bound = error_bound(length, element.accumulator) if element.is_float else 0.0
-    return check_text(problem, bound, problem.accumulates, planned.is_ahead)
+    transforms = any(copy.transforms for copy in planned.nest.copies)
+    bound *= MOST_TIMES if transforms else 1.0
+    return check_text(problem, bound, problem.accumulates, planned.is_ahead, transforms)

@@ -95,7 +95,7 @@ def _error(result, a, b, c, bias):
     for extra in ({bias}, c):
         if extra is not None:
             expected, size = expected + extra, size + np.abs(extra)
-{relu}    error = np.abs(result - expected)
+{relu}{spread}    error = np.abs(result - expected)
     return float(np.max(error / ({bound!r} * size + 1e-30))), float(np.max(error))
 ''',
     False: '''
@@ -166,7 +166,12 @@ def _outputs(rng):
 """
 
 
-def check_text(problem: Problem, bound: float, accumulates: bool, is_ahead: bool) -> str:
+_SPREAD = "    size = np.max(size)  # what rounds off the largest element spreads\n"
+
+
+def check_text(
+    problem: Problem, bound: float, accumulates: bool, is_ahead: bool, spreads: bool = False
+) -> str:
     """The oracle of the self-check: NumPy in float64, or exact for integers.
 
     Args:
@@ -174,6 +179,7 @@ def check_text(problem: Problem, bound: float, accumulates: bool, is_ahead: bool
         bound: relative error that is allowed, as a fraction of |A||B|; floats only.
         accumulates: whether the result starts from what it holds.
         is_ahead: whether the weights are packed by a function of their own.
+        spreads: whether an element may be as far off as the largest one.
     """
     element = problem.element
     kind = "bf16" if element.name == "bf16" else "float" if element.is_float else "int"
@@ -194,6 +200,7 @@ def check_text(problem: Problem, bound: float, accumulates: bool, is_ahead: bool
         _COMPARE[element.is_float].format(
             relu="    expected = np.maximum(expected, 0)\n" if relu else "",
             bound=bound,
+            spread=_SPREAD if spreads else "",
             bias="bias[:, None, None]" if has_bias and is_nchw else "bias",
         ),
         _MAIN.format(

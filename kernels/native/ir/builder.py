@@ -14,7 +14,7 @@ from llvmlite import ir
 from kernels.native.ir.cursor import Cursor
 from kernels.native.ir.values import Written, constant_of, typed
 
-_I1 = ir.IntType(1)
+_I1, _I64 = ir.IntType(1), ir.IntType(64)
 _COMPARISONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
@@ -82,6 +82,10 @@ class Builder(Cursor):
         """The sum x + y of floats."""
         return self._binary("fadd", x, y)
 
+    def fsub(self, x: Any, y: Any) -> Any:
+        """The difference x - y of floats."""
+        return self._binary("fsub", x, y)
+
     def fmul(self, x: Any, y: Any) -> Any:
         """The product x * y of floats."""
         return self._binary("fmul", x, y)
@@ -124,6 +128,10 @@ class Builder(Cursor):
     def inttoptr(self, value: Any, kind: Any) -> Any:
         """An address as a pointer."""
         return self._cast("inttoptr", value, kind)
+
+    def ptrtoint(self, pointer: Any) -> Written:
+        """A pointer as an address."""
+        return self.write(_I64, f"ptrtoint {typed(pointer)} to {_I64}")
 
     # Vectors --------------------------------------------------------------------------------
 

@@ -25,7 +25,10 @@ COPY_PATCHES = "copy_patches"
 PAST_CACHES = "past_caches"
 """The micro-kernel that writes past the caches; for drivers whose results may lie aligned."""
 
-FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES)
+TRANSFORMS = ("transform_image", "transform_filter", "transform_result")
+"""The transforms of a tile, of a panel of the filter, and of a tile's products."""
+
+FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS)
 """All that a driver may call."""
 
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4

@@ -6,10 +6,14 @@ from kernels.native.microkernels.outer_product import OuterProduct
 from kernels.native.microkernels.specs import MicroKernel
 from kernels.native.microkernels.sweep.kind import SweepKernel
 from kernels.native.microkernels.window.kind import Window
+from kernels.native.microkernels.winograd import WinogradProduct
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
-KINDS: tuple[type[MicroKernel], ...] = (Window, SweepKernel, InnerProduct, OuterProduct)
+KINDS: tuple[type[MicroKernel], ...] = (
+    *(WinogradProduct, Window, SweepKernel),
+    *(InnerProduct, OuterProduct),
+)
 
 
 def kind_of(problem: Problem, schedule: Schedule) -> type[MicroKernel]:

@@ -3,6 +3,7 @@
 from dataclasses import fields
 
 from kernels.errors import ScheduleError
+from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
@@ -12,9 +13,10 @@ from kernels.schedule.steps.stores import Nontemporal
 STEPS: dict[str, type[Step]] = {
     cls.name: cls
     for cls in (
-        Parallel, Tile, Stream, Pack, Prefetch, Register, Jam, Sweep, Split, Unroll, Nontemporal,
+        *(Winograd, Parallel, Tile, Stream, Pack, Prefetch),
+        *(Register, Jam, Sweep, Split, Unroll, Nontemporal),
     )
-}  # fmt: skip
+}
 _WORDS = {"operand": ("A", "B"), "outer": ("rows", "cols")}
 _OWN_WORDS: dict[tuple[type[Step], str], tuple[str, ...]] = {(Nontemporal, "operand"): ("C",)}
 

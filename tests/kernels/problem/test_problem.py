@@ -14,6 +14,7 @@ sizes = st.integers(1, 2**31 - 1)
 small = st.integers(1, 64)
 epilogues = st.sampled_from(["none", "relu"])
 weights = st.sampled_from(["variable", "constant"])
+accuracies = st.sampled_from(["standard", "strict"])
 matmuls = st.builds(
     Matmul,
     batch=small,
@@ -27,6 +28,7 @@ matmuls = st.builds(
     bias=st.booleans(),
     epilogue=epilogues,
     weights=weights,
+    accuracy=accuracies,
 )
 convolutions = st.builds(
     Conv2d,
@@ -46,6 +48,7 @@ convolutions = st.builds(
     bias=st.booleans(),
     epilogue=epilogues,
     weights=weights,
+    accuracy=accuracies,
 )
 
 
@@ -193,3 +196,14 @@ def test_sizes_of_the_chapter_h_convolution() -> None:
 def test_key_is_the_hash_of_the_canonical_string() -> None:
     problem = parse_problem("matmul:m=1024,n=512,k=2048,dtype=i32")
     assert problem.key == ("e8bdf1861fa7b4ef5474c423088e712775581d035c579d5a16e4b28cee1ef4e7")
+
+
+def test_accuracy_is_part_of_the_problem() -> None:
+    """The default is left out, so that what is stored of a problem stays its own."""
+    text = "conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,dtype=f32"
+    assert parse_problem(f"{text},accuracy=standard").canonical == text
+    strict = parse_problem(f"{text},accuracy=strict")
+    assert strict.canonical == f"{text},accuracy=strict" and strict.is_strict
+    assert not parse_problem(text).is_strict
+    with pytest.raises(ProblemError, match="accuracy=loose is not one of standard, strict"):
+        parse_problem(f"{text},accuracy=loose")

@@ -20,9 +20,10 @@ from kernels.native.language.definitions import language
 from kernels.native.microkernels.abi import ARGUMENTS, FUNCTIONS, SWEEP_ARGUMENTS, WINDOW_ARGUMENTS
 from kernels.native.packing.panels import PANEL_ARGUMENTS, ROWS_ARGUMENTS
 from kernels.native.packing.patches import PATCHES_ARGUMENTS
+from kernels.native.packing.winograd import FILTER_ARGUMENTS, IMAGE_ARGUMENTS, RESULT_ARGUMENTS
 from kernels.native.plan import Plan, plan
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Parallel, Register, Schedule
+from kernels.schedule import Pack, Parallel, Register, Schedule, Winograd
 from kernels.target import Target
 from tests.kernels.strategies import problems, schedules
 
@@ -34,6 +35,9 @@ GIVEN = {
     "pack_b_panel": PANEL_ARGUMENTS,
     "copy_rows": ROWS_ARGUMENTS,
     "copy_patches": PATCHES_ARGUMENTS,
+    "transform_image": IMAGE_ARGUMENTS,
+    "transform_filter": FILTER_ARGUMENTS,
+    "transform_result": RESULT_ARGUMENTS,
 }
 """What each function that a driver calls is given."""
 
@@ -58,6 +62,15 @@ def test_threads_have_parameters_of_their_own(host: Target) -> None:
     planned = plan(problem, Schedule((Parallel("m", 2), Pack("B"), Register(4, 16))), host)
     assert {BARRIER, PARTS, "m_first", "m_end"} <= set(planned.source.parameters)
     assert not without_a_value(planned)
+
+
+@pytest.mark.parametrize("weights", ["variable", "constant"])
+def test_every_parameter_of_transforms_has_a_value(weights: str, host: Target) -> None:
+    text = f"conv2d:n=1,h=9,w=9,ci=8,co=40,kh=3,kw=3,dtype=f32,weights={weights}"
+    steps = (Winograd(4), Parallel("t", 2), Pack("B"), Pack("A"), Register(2, 32))
+    planned = plan(parse_problem(text), Schedule(steps), host)
+    assert not without_a_value(planned)
+    assert len(set(planned.source.parameters)) == len(planned.source.parameters)
 
 
 @pytest.mark.parametrize("fills", [False, True])

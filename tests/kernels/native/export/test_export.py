@@ -31,6 +31,7 @@ from kernels.schedule import (
     Stream,
     Tile,
     Unroll,
+    Winograd,
 )
 from kernels.target import Target
 
@@ -298,6 +299,13 @@ def test_constant_weights_are_packed_by_a_function_of_their_own(
         (
             "conv2d:n=2,h=9,w=11,ci=5,co=33,kh=3,kw=3,pad=1,dtype=f32",
             (Parallel("oh", 3), Pack("B"), Tile("n", 1), Pack("A"), Register(4, 16)),
+        ),
+        (
+            "conv2d:n=2,h=9,w=11,ci=5,co=33,kh=3,kw=3,pad=1,dtype=f32",
+            (
+                *(Winograd(4), Parallel("t", 2), Parallel("co", 2), Pack("B"), Pack("A")),
+                Register(4, 16),
+            ),
         ),
     ],
 )

@@ -1,0 +1,111 @@
+"""The nest of a schedule with the step `winograd`: transforms around products of points."""
+
+from kernels.loopnest import Copy, Loop
+from kernels.native.driver.pack_printer import PACKED
+from kernels.native.driver.parameters import (
+    TRANSFORMED,
+    RegisterTile,
+    TransformSizes,
+    extent,
+    names_of,
+    stride,
+)
+from kernels.native.driver.scope import Scope
+from kernels.native.microkernels.abi import TRANSFORMS, Arguments
+from kernels.schedule.winograd import POINT, TILES
+
+_COL = "co"
+
+
+class WinogradPrinter:
+    """Prints the transforms where the nest has its copies, and the call for one tile."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope, self.structure = scope, scope.structure
+        for name in (*TRANSFORMS, *names_of(TransformSizes), TRANSFORMED):
+            scope.parameter(name)
+        for name in (*names_of(RegisterTile), stride("ap", TILES), stride("c", TILES)):
+            scope.parameter(name)
+
+    def nest(self) -> None:
+        """The loops, and what is in them; C is transformed behind those that it lies in."""
+        behind = 0
+        for entry in self.structure.nest.entries:
+            if isinstance(entry, Loop):
+                self.scope.loop(entry)
+            elif not isinstance(entry, Copy):
+                self._kernel()
+            elif entry.operand == "C":
+                behind, tiles, cols = self.scope.indent, self._tiles(), self._cols()
+            else:
+                self.scope.packed_from[entry.operand] = dict(self.scope.start)
+                self._image() if entry.operand == "A" else self._filter()
+        self.scope.indent = behind
+        self._result(tiles, cols)
+
+    def _tiles(self) -> str:
+        return f"{self.scope.start[TILES]}, {self.scope.end[TILES]}"
+
+    def _cols(self) -> str:
+        return f"{self.scope.start[_COL]}, {self.scope.length(_COL)}"
+
+    def _image(self) -> None:
+        self.scope.put(
+            f"transform_tiles(transform_image, a_panels, {stride('ap', TILES)}, image_point,"
+            f" {self._tiles()}, a, tile_size, tiles_down, tiles_across, height, width, channels,"
+            " pad, size)"
+        )
+        self.scope.count(PACKED["A"])
+
+    def _filter(self) -> None:
+        if self.structure.is_ahead:
+            return
+        scope = self.scope
+        scope.put(
+            "transform_weights(transform_filter, b_panels, filter_panel, filter_point,"
+            f" register_cols, b + {scope.start[_COL]} * size, b_tap_source, b_stream,"
+            f" {scope.length(_COL)}, {extent('ci')}, size)"
+        )
+        scope.count(PACKED["B"])
+
+    def prepare(self) -> str:
+        """The body of a function that transforms the whole filter before the driver runs."""
+        return (
+            "    transform_weights(transform_filter, b_panels, filter_panel, filter_point,\n"
+            f"                      register_cols, b, b_tap_source, b_stream, {extent(_COL)},\n"
+            f"                      {extent('ci')}, size)\n"
+        )
+
+    def _kernel(self) -> None:
+        scope = self.scope
+        first = scope.packed_from["A"][TILES]
+        column = scope.start[_COL]
+        if not self.structure.is_ahead:
+            column = f"({column} - {scope.packed_from['B'][_COL]})"
+        point, tile = scope.start[POINT], f"({scope.start[TILES]} - {first})"
+        scope.put(f"rows = {scope.length(TILES)}")
+        scope.put(f"cols = {scope.length(_COL)}")
+        scope.put(f"a_tile = a_panels + ({tile} * ap_t + {point} * image_point) * size")
+        panel = f"{column} // register_cols * filter_panel"
+        scope.put(f"b_tile = b_panels + ({panel} + {point} * filter_point) * size")
+        at = f"{tile} * c_t + {point} * product_point"
+        scope.put(f"c_tile = a_panels + products_at + ({at}) * size")
+        scope.put("kernel = full if rows == register_rows and cols == register_cols else edge")
+        given = dict.fromkeys(names_of(Arguments), "0") | {
+            "a": "a_tile", "b": "b_tile", "c": "c_tile", "c_row": "c_row",
+            "depth": extent("ci"), "rows": "rows", "cols": "cols",
+        }  # fmt: skip
+        scope.put(f"call_address(kernel, {', '.join(given.values())})")
+        scope.count("1")
+
+    def _result(self, tiles: str, cols: str) -> None:
+        scope = self.scope
+        first, length = cols.split(", ")
+        scope.put(
+            f"transform_products(transform_result, c + {first} * out_size,"
+            f" bias + {first} * out_size, {length}, a_panels + products_at, c_t, product_point,"
+            f" {tiles}, tile_size, tiles_down, tiles_across, out_height, out_width, out_channels,"
+            " out_size)"
+        )
+        place = scope.parameters.index(TRANSFORMED)
+        scope.put(f"if count: add_word(p, {place}, 1)")

@@ -1,0 +1,92 @@
+"""The transforms of a whole block of tiles, which generated drivers call.
+
+In the language of drivers (`kernels.native.language.to_ir`): every value is an i64. Tiles are
+counted through all images, row by row; strides are in elements of `size` bytes.
+"""
+
+from numba import njit
+
+from kernels.native.language.words import call_address
+
+
+@njit(nogil=True)
+def transform_tiles(
+    transform_image: int,
+    to: int,
+    to_tile: int,
+    to_point: int,
+    first: int,
+    end: int,
+    image: int,
+    tile_size: int,
+    tiles_down: int,
+    tiles_across: int,
+    height: int,
+    width: int,
+    channels: int,
+    pad: int,
+    size: int,
+) -> None:
+    """to[point][tile][channels] = the transformed image under each tile from `first` to `end`."""
+    for tile in range(first, end):
+        line = tile // tiles_across
+        y = line % tiles_down * tile_size - pad
+        x = tile % tiles_across * tile_size - pad
+        source = image + ((line // tiles_down * height + y) * width + x) * channels * size
+        call_address(transform_image, to, to_point, source, width * channels, channels,
+                     -y, height - y, -x, width - x)  # fmt: skip
+        to += to_tile * size
+
+
+@njit(nogil=True)
+def transform_products(
+    transform_result: int,
+    result: int,
+    bias: int,
+    cols: int,
+    source: int,
+    source_tile: int,
+    source_point: int,
+    first: int,
+    end: int,
+    tile_size: int,
+    tiles_down: int,
+    tiles_across: int,
+    out_height: int,
+    out_width: int,
+    out_channels: int,
+    size: int,
+) -> None:
+    """The tiles of `result` from `first` to `end`, `cols` channels of them, from products.
+
+    `result` and `bias` point at the first of those channels.
+    """
+    for tile in range(first, end):
+        line = tile // tiles_across
+        y = line % tiles_down * tile_size
+        x = tile % tiles_across * tile_size
+        to = result + ((line // tiles_down * out_height + y) * out_width + x) * out_channels * size
+        call_address(transform_result, to, out_width * out_channels, out_channels, source,
+                     source_point, bias, out_height - y, out_width - x, cols)  # fmt: skip
+        source += source_tile * size
+
+
+@njit(nogil=True)
+def transform_weights(
+    transform_filter: int,
+    to: int,
+    to_panel: int,
+    to_point: int,
+    panel_cols: int,
+    source: int,
+    tap: int,
+    row: int,
+    cols: int,
+    depth: int,
+    size: int,
+) -> None:
+    """to[panel][point][depth][NR] = the transformed filter[taps][depth][cols]."""
+    for first in range(0, cols, panel_cols):
+        call_address(transform_filter, to, to_point, panel_cols, source + first * size, tap, row,
+                     min(panel_cols, cols - first), depth)  # fmt: skip
+        to += to_panel * size

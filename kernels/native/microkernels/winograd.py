@@ -1,0 +1,84 @@
+"""The micro-kernel of a schedule with the step `winograd`, and the transforms around it.
+
+The products of one point are a small matrix product of packed factors, which the outer-product
+micro-kernel computes without knowing what it is for: it writes sums of products to scratch, and
+bias and relu are the transform's of the result.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
+from kernels.native.microkernels.outer_product import (
+    OuterProduct,
+)
+from kernels.native.microkernels.outer_product_spec import OuterProductSpec, outer_product_spec
+from kernels.native.microkernels.specs import Piece
+from kernels.native.microkernels.use import ANYHOW, Use
+from kernels.native.packing.winograd import (
+    TransformSpec,
+    emit_transform_filter,
+    emit_transform_image,
+    emit_transform_result,
+)
+from kernels.native.strides import Strides
+from kernels.problem import Conv2d, Problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class WinogradProduct:
+    """The products of the points, and the transforms.
+
+    Attributes:
+        spec: of the micro-kernel.
+        transforms: of the transforms.
+    """
+
+    spec: OuterProductSpec
+    transforms: TransformSpec
+
+    @classmethod
+    def serves(cls, problem: Problem, schedule: Schedule) -> bool:
+        """Whether the schedule computes by minimal filtering."""
+        return schedule.winograd is not None
+
+    @classmethod
+    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
+        """That of words of A, each multiplied with a vector of B."""
+        return arithmetic(dtype, target)
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
+        """The one that a schedule asks for; LoweringError for what the target has not."""
+        assert isinstance(problem, Conv2d) and schedule.winograd is not None
+        spec = outer_product_spec(problem, schedule, target, strides)
+        flags = epilogue_flags(problem)
+        transforms = TransformSpec(
+            element=problem.element.name,
+            lanes=spec.lanes,
+            fma=spec.fma,
+            output=schedule.winograd,
+            depth=problem.ci % spec.lanes > 0,
+            cols=problem.co % spec.lanes > 0,
+            bias=bool(flags & ADD_BIAS),
+            relu=bool(flags & RELU),
+        )
+        return cls(replace(spec, epilogue=0), transforms)
+
+    def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
+        """Its functions as they are used; where no tile is cut, `edge` takes all."""
+        of_kernel = OuterProduct(self.spec, packs_transposed=False, patch_stride=0).pieces(use)
+        # Less what the code of each does not depend on, so that more schedules share it.
+        image = replace(self.transforms, cols=False, bias=False, relu=False)
+        result = replace(self.transforms, depth=False)
+        weights = replace(image, depth=False)
+        return {
+            "full": of_kernel["full"],
+            "edge": of_kernel["edge"],
+            "transform_image": Piece("winograd image", (image,), emit_transform_image, True),
+            "transform_result": Piece("winograd result", (result,), emit_transform_result, True),
+            "transform_filter": Piece("winograd filter", (weights,), emit_transform_filter, True),
+        }

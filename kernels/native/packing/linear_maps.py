@@ -1,0 +1,106 @@
+"""Constant matrices applied to vectors, in few instructions.
+
+Minimal filtering's points come in pairs p and -p. Two rows for such a pair differ in the signs of
+odd powers alone, so that they share the sum of the even and the sum of the odd terms; for two
+columns that differ so, the terms' sum and difference stand in for both.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from llvmlite import ir
+
+from kernels.minimal_filtering import Matrix
+from kernels.native.ir.vectors import Value, Vectors
+
+Row = tuple[Fraction, ...]
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """Emits `matrix` times vectors."""
+
+    v: Vectors
+    matrix: Matrix
+
+    def __call__(self, values: Sequence[Value]) -> list[Value]:
+        """One value for each row of the matrix."""
+        rows, known = self._folded(self.matrix, list(values))
+        done: dict[int, Value] = {}
+        for i, row in enumerate(rows):
+            if i in done:
+                continue
+            twin = next((j for j in range(i + 1, len(rows)) if _are_twins(row, rows[j])), None)
+            if twin is None:
+                done[i] = self._sum(row, known)
+            else:
+                done[i], done[twin] = self._pair(row, rows[twin], known)
+        return [done[i] for i in range(len(rows))]
+
+    def _folded(self, matrix: Matrix, values: list[Value]) -> tuple[list[Row], list[Value]]:
+        """The same product, with sums and differences in place of columns that are twins."""
+        columns = [tuple(column) for column in zip(*matrix, strict=True)]
+        for i, one in enumerate(columns):
+            for j in range(i + 1, len(columns)):
+                if not _are_twins(one, columns[j]):
+                    continue
+                pairs = list(zip(one, columns[j], strict=True))
+                values[i], values[j] = (
+                    self.v.add(values[i], values[j]),
+                    self.v.builder.fsub(values[i], values[j]),
+                )
+                columns[i] = tuple(x if x == y else Fraction(0) for x, y in pairs)
+                columns[j] = tuple(x if x != y else Fraction(0) for x, y in pairs)
+                break
+        return list(zip(*columns, strict=True)), values
+
+    def _pair(self, row: Row, twin: Row, values: Sequence[Value]) -> tuple[Value, Value]:
+        """Two rows of the same even terms and opposite odd ones."""
+        even = tuple(x if x == y else Fraction(0) for x, y in zip(row, twin, strict=True))
+        odd = tuple(x if x != y else Fraction(0) for x, y in zip(row, twin, strict=True))
+        scale = next(x for x in reversed(odd) if x)
+        evens = self._sum(even, values)
+        odds = self._sum(tuple(x / scale for x in odd), values)
+        return self._plus(evens, scale, odds), self._plus(evens, -scale, odds)
+
+    def _sum(self, row: Row, values: Sequence[Value]) -> Value:
+        """The sum of a row's terms, from one that needs no product if there is such a term."""
+        terms = [(x, value) for x, value in zip(row, values, strict=True) if x]
+        terms.sort(key=lambda term: term[0] != 1)
+        (factor, total), *rest = terms
+        if factor != 1:
+            total = self.v.builder.fmul(self._constant(factor), total)
+        for factor, value in rest:
+            total = self._plus(total, factor, value)
+        return total
+
+    def _plus(self, total: Value, factor: Fraction, value: Value) -> Value:
+        if factor == 1:
+            return self.v.add(total, value)
+        if factor == -1:
+            return self.v.builder.fsub(total, value)
+        return self.v.multiply_add(self._constant(factor), value, total)
+
+    def _constant(self, factor: Fraction) -> Value:
+        return ir.Constant(self.v.type, [float(factor)] * self.v.lanes)
+
+
+def _are_twins(one: Row, other: Row) -> bool:
+    """Whether two rows, or columns, are alike but for some signs."""
+    pairs = [(x, y) for x, y in zip(one, other, strict=True) if x or y]
+    alike = [x == y for x, y in pairs]
+    return any(alike) and not all(alike) and all(abs(x) == abs(y) for x, y in pairs)
+
+
+Read = Callable[[int, int], Value]
+
+
+def on_both_sides(
+    v: Vectors, matrix: Matrix, count: tuple[int, int], read: Read
+) -> list[list[Value]]:
+    """The product of a matrix, the `count` values that `read` gives, and the matrix transposed."""
+    along = LinearMap(v, matrix)
+    rows, cols = count
+    columns = [along([read(i, j) for i in range(rows)]) for j in range(cols)]
+    return [along(list(row)) for row in zip(*columns, strict=True)]

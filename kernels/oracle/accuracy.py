@@ -1,0 +1,60 @@
+"""How accurate a method is beside the direct one: rms errors on several kinds of operands.
+
+`accuracy=standard` allows a root of the mean squared error of up to `MOST_TIMES` that of the direct
+method, against float64, on each of the `KINDS` of operands:
+
+    gaussian        standard normal image and filter
+    uniform         both uniform in [0, 1): sums without cancellation
+    relu            a gaussian image cut off below zero, as networks have it
+    scaled          a gaussian image and filter whose channels differ by up to 2**16, and an image
+                    whose pixels do: what is large meets what is small in the same tile
+
+Rounding depends on the depth of the sums, not on how many there are: a few pixels tell as much as
+an image.
+"""
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from kernels.oracle.operands import NUMPY_TYPES, Array, Operands, empty_aligned
+from kernels.problem import Problem
+
+Kind = Literal["gaussian", "uniform", "relu", "scaled"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MOST_TIMES = 4.0
+SPREAD = 8  # doublings up and down
+
+
+def operands_of_kind(problem: Problem, kind: Kind, seed: int = 0) -> Operands:
+    """Random `A`, `B` and a `C` of zeros for an nhwc convolution of f32 or f64 without bias."""
+    rng = np.random.default_rng(seed)
+    shapes = problem.operand_shapes
+    if kind == "uniform":
+        image, weights = rng.random(shapes["A"]), rng.random(shapes["B"])
+    else:
+        image, weights = rng.standard_normal(shapes["A"]), rng.standard_normal(shapes["B"])
+    if kind == "relu":
+        image = np.maximum(image, 0.0)
+    if kind == "scaled":
+        image *= _powers(rng, (*shapes["A"][:3], 1)) * _powers(rng, shapes["A"][3:])
+        weights *= _powers(rng, (shapes["B"][2], 1))
+    made = {"A": image, "B": weights, "C": np.zeros(shapes["C"])}
+    return {name: _as(problem, array) for name, array in made.items()}
+
+
+def _powers(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Powers of two, which round nothing themselves."""
+    return np.exp2(rng.integers(-SPREAD, SPREAD, shape, endpoint=True))
+
+
+def _as(problem: Problem, array: Array) -> Array:
+    out = empty_aligned(array.shape, NUMPY_TYPES[problem.element.name])
+    out[...] = array
+    return out
+
+
+def rms_error(found: Array, exact: Array) -> float:
+    """The root of the mean squared difference; infinite where something is no number."""
+    error = float(np.sqrt(np.mean(np.square(found.astype(np.float64) - exact))))
+    return error if np.isfinite(error) else np.inf

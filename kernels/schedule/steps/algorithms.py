@@ -1,0 +1,41 @@
+"""Steps that compute the same by fewer multiplications."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kernels.schedule.steps.base import Step
+
+
+@dataclass(frozen=True)
+class Winograd(Step):
+    """Compute a 3x3 convolution in tiles of `output` x `output` pixels, by minimal filtering.
+
+    Halide and TVM write it as stages of their own (TVM: topi.nn.conv2d_winograd); transform
+    structured.winograd_conv2d and structured.decompose_winograd_op. The native lowering alone:
+    upstream's operation takes no filter as hwcf, and decomposes one channel at a time.
+
+        winograd output=4
+        pack operand=B
+        tile dim=t size=28
+        pack operand=A
+        register rows=7 cols=64 outer=cols
+    before                          after
+        for n, oh, ow, co:              U[point][ci][co] = G w G', for each ci, co
+            acc = 0                     for t0 in tiles step 28:
+            for kh, kw, ci:                 V[point][t][ci] = B' d B, for each t, ci
+                acc += A * B                for co1 in step 64:
+            C = acc                             for point in 36, t1 in step 7:
+                                                    M[point][t1..][64] = V[point] * U[point]
+                                                C = A' M A, bias and relu, for each t, co
+
+    The schedule speaks of other dims from here on: `t` are the tiles of all images, row by row,
+    and `point` the (output+2)**2 products of a tile, an independent matrix product each; `co` and
+    `ci` stay. Packing B transforms the filter, packing A the image; both are needed. Tiles
+    past the image's end read zeros and are cut when they are written.
+
+    Rounding differs from the direct method's, and a NaN or infinity spreads over its tile
+    (`kernels.minimal_filtering`); problems with accuracy=strict refuse the step.
+    """
+
+    name: ClassVar[str] = "winograd"
+    output: int

@@ -1,0 +1,224 @@
+"""Convolutions by minimal filtering: any size and cut, rounding, what NaN spreads to, refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.errors import ScheduleError
+from kernels.loopnest import build, count
+from kernels.native import lower
+from kernels.oracle.filtering import loosened
+from kernels.oracle.operands import make_operands
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
+from kernels.problem import Conv2d, Problem, parse_problem
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Tile,
+    Unroll,
+    Winograd,
+    check_legal,
+)
+from kernels.schedule.winograd import winograd_space
+from kernels.target import Target
+from tests.kernels.native_case import TARGETS, check
+
+sides = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 13, 14])
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Conv2d:
+    """3x3 convolutions of every size and pad that leave an output."""
+    pad = draw(st.integers(0, 3))
+    least = max(1, 3 - 2 * pad)
+    return Conv2d(
+        n=draw(st.integers(1, 3)),
+        h=max(least, draw(sides)),
+        w=max(least, draw(sides)),
+        ci=draw(st.sampled_from([1, 3, 8, 16, 17, 32, 40])),
+        co=draw(st.sampled_from([1, 5, 16, 33, 64, 70])),
+        kh=3,
+        kw=3,
+        pad=pad,
+        dtype=draw(st.sampled_from(["f32", "f64"])),
+        bias=draw(st.booleans()),
+        epilogue=draw(st.sampled_from(["none", "relu"])),
+        weights=draw(st.sampled_from(["variable", "constant"])),
+    )
+
+
+@st.composite
+def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
+    """A legal schedule with the step, of every structure."""
+    output = draw(st.sampled_from([2, 4]))
+    rows = draw(st.integers(1, 8))
+    cols = target.lanes(problem.element.name) * draw(st.integers(1, 3))
+    steps: list[Step] = [Winograd(output)]
+    for dim, unit in (("t", rows), ("co", cols)):
+        tiles = -(-winograd_space(problem, output).extent(dim) // unit)
+        if tiles > 1 and draw(st.booleans()):
+            steps.append(Parallel(dim, draw(st.integers(2, min(3, tiles)))))
+    steps += [Tile("co", cols * draw(st.integers(1, 2)))] if draw(st.booleans()) else []
+    steps += [Pack("B")]
+    steps += [Tile("t", rows * draw(st.integers(1, 3)))] if draw(st.booleans()) else []
+    steps += [Pack("A"), Register(rows, cols)]
+    steps += [Unroll(draw(st.integers(2, 5)))] if draw(st.booleans()) else []
+    return Schedule(tuple(steps))
+
+
+def is_legal(problem: Problem, schedule: Schedule) -> bool:
+    try:
+        check_legal(problem, schedule)
+    except ScheduleError:
+        return False
+    return True
+
+
+@pytest.mark.timeout(900)
+@settings(
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(st.data())
+def test_any_convolution_in_any_tiles(data: st.DataObject) -> None:
+    problem = data.draw(convolutions())
+    target = data.draw(st.sampled_from(TARGETS))
+    schedule = data.draw(schedules(problem, target))
+    if is_legal(problem, schedule):  # a block may be cut after the part of a thread is smaller
+        check(problem, schedule, target, data.draw(st.integers(0, 1000)))
+
+
+SMALL = parse_problem("conv2d:n=2,h=9,w=11,ci=20,co=40,kh=3,kw=3,pad=1,dtype=f32")
+STEPS: tuple[Step, ...] = (Pack("B"), Tile("t", 8), Pack("A"), Register(4, 32))
+
+
+def tiled(output: int) -> Schedule:
+    return Schedule((Winograd(output), *STEPS))
+
+
+def test_one_pixel(host: Target) -> None:
+    for output in (2, 4):
+        problem = Conv2d(n=1, h=1, w=1, ci=1, co=1, kh=3, kw=3, pad=1, dtype="f32")
+        check(problem, tiled(output), host, 1)
+
+
+@pytest.mark.parametrize("output", [2, 4])
+def test_the_bound_finds_a_wrong_pixel(output: int, host: Target) -> None:
+    """The bound is wider than the direct method's, and still narrower than any mistake."""
+    operands = make_operands(SMALL, 3)
+    expected = loosened(SMALL, operands, reference(SMALL, operands), output)
+    lower(SMALL, tiled(output), host).run(operands)
+    error, tolerance = compare(SMALL, operands["C"], expected)
+    assert error <= tolerance
+    scale = np.abs(expected.value).max()
+    assert (expected.tolerance < 1e-2 * scale).all()
+    operands["C"][1, 8, 10, 39] += 1e-2 * scale
+    error, tolerance = compare(SMALL, operands["C"], expected)
+    assert error > tolerance
+
+
+@pytest.mark.parametrize("output", [2, 4])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_and_infinity_spread_over_their_tile_alone(
+    output: int, value: float, host: Target
+) -> None:
+    operands = make_operands(SMALL, 0)
+    clean = make_operands(SMALL, 0)
+    operands["A"][1, 4, 5, 7] = value
+    run = lower(SMALL, tiled(output), host)
+    run.run(operands)
+    run.run(clean)
+    touched = np.zeros(SMALL.operand_shapes["C"][:3], bool)
+    for y in range(0, SMALL.operand_shapes["C"][1], output):
+        for x in range(0, SMALL.operand_shapes["C"][2], output):
+            inside = y - 1 <= 4 <= y + output and x - 1 <= 5 <= x + output
+            touched[1, y : y + output, x : x + output] = inside
+    assert not np.isfinite(operands["C"][1, 4, 5]).any()
+    assert np.array_equal(operands["C"][~touched], clean["C"][~touched])
+
+
+def test_a_nan_in_the_filter_stays_in_its_channel(host: Target) -> None:
+    operands = make_operands(SMALL, 0)
+    operands["B"][1, 1, 3, 17] = np.nan
+    lower(SMALL, tiled(4), host).run(operands)
+    assert np.isnan(operands["C"][..., 17]).all()
+    assert np.isfinite(np.delete(operands["C"], 17, axis=-1)).all()
+
+
+def test_relu_keeps_a_nan(host: Target) -> None:
+    problem = replace(SMALL, bias=True, epilogue="relu")
+    operands = make_operands(problem, 0)
+    operands["bias"][2] = np.nan
+    lower(problem, tiled(4), host).run(operands)
+    assert np.isnan(operands["C"][..., 2]).all()
+    assert (np.delete(operands["C"], 2, axis=-1) >= 0).all()
+
+
+def test_the_nest_and_its_counts() -> None:
+    problem = parse_problem("conv2d:n=1,h=56,w=56,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32")
+    steps = (Winograd(4), Pack("B"), Tile("t", 28), Pack("A"), Register(7, 64), Unroll(2))
+    nest = build(problem, Schedule(steps))
+    assert str(nest) == (
+        "transform B to 2x36x64x64\n"
+        "for t step 28  # tile, 7 trips\n"
+        "  transform A to 36x28x64\n"
+        "  for co step 64  # micro, 2 trips\n"
+        "    for point step 1  # micro, 36 trips\n"
+        "      for t step 7  # micro, 4 trips\n"
+        "        micro-kernel 7x64 over 64, unrolled 2\n"
+        "    transform 36x28x64 to C"
+    )
+    counts = count(problem, nest)
+    assert counts.micro_kernels == 7 * 2 * 36 * 4
+    assert counts.packs == {"B": 1, "A": 7, "C": 14}
+    assert counts.packed_bytes == {
+        "B": 4 * 36 * 64 * 128, "A": 4 * 36 * 196 * 64, "C": 4 * 36 * 196 * 128
+    }  # fmt: skip
+
+
+PLAIN = "conv2d:n=1,h=9,w=9,ci=8,co=32,{}dtype=f32"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("matmul:m=9,n=9,k=9,dtype=f32", "it is no convolution"),
+        (PLAIN.format("kh=3,kw=1,"), "the filter is 3x1, not 3x3"),
+        (PLAIN.format("kh=3,kw=3,stride=2,"), "stride=2 is not 1"),
+        (PLAIN.format("kh=3,kw=3,dilation=2,"), "dilation=2 is not 1"),
+        (PLAIN.format("kh=3,kw=3,groups=2,"), "groups=2 is not 1"),
+        (PLAIN.format("kh=3,kw=3,layout=nchw_fchw,"), "layout=nchw_fchw is not nhwc_hwcf"),
+        ("conv2d:n=1,h=9,w=9,ci=8,co=32,kh=3,kw=3,dtype=i32", "dtype=i32 is not one of f32, f64"),
+        (PLAIN.format("kh=3,kw=3,") + ",accuracy=strict", "accuracy=strict asks for the direct"),
+    ],
+)
+def test_what_cannot_be_filtered_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ScheduleError, match=why):
+        build(parse_problem(text), tiled(4))
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        ((Winograd(3), *STEPS), "output is one of 2, 4"),
+        ((Winograd(2), Winograd(4), *STEPS), "pack operand=B is expected"),
+        ((*STEPS[:1], Winograd(4), *STEPS[1:]), "the step winograd is expected"),
+        ((Winograd(4), *STEPS[1:]), "pack operand=B is expected"),
+        ((Winograd(4), Pack("B"), Register(4, 32)), "pack operand=A is expected"),
+        ((Winograd(4), Pack("B"), Prefetch("B"), *STEPS[1:]), "pack operand=A is expected"),
+        ((Winograd(4), Pack("B"), Pack("A"), Register(4, 32, "rows")), "register outer=cols"),
+        ((Winograd(4), Pack("B"), Tile("t", 6), Pack("A"), Register(4, 32)), "not a multiple"),
+        ((Parallel("t", 2), Winograd(4), *STEPS), "the step winograd is expected"),
+        ((Winograd(4), Parallel("point", 2), *STEPS), "pack operand=B is expected"),
+    ],
+)
+def test_steps_in_another_order_are_refused(steps: tuple[Step, ...], why: str) -> None:
+    with pytest.raises(ScheduleError, match=why):
+        build(SMALL, Schedule(steps))
