@@ -103,7 +103,7 @@ class TrialRecord:
         state: timed (to the end), pruned (stopped early, clearly slower), or failed.
         origin: `prior`, `transfer` (from a near problem) or the sampler's name.
         failure: class of the failure, None unless failed.
-        message: what happened, for failures.
+        message: what happened, for failures; of a method that is not direct, its rms error.
         measurement: None for failures; at pace 1.
         samples: every wall time kept, in seconds, as it was.
         pace: how many times longer than in the job's first trial everything took meanwhile;
@@ -197,6 +197,8 @@ class Best:
         rejected: samples of all finalists that were preempted, and thrown away.
         disturbed: rounds that count for no median, because everything was slow in them.
         cold: how the caches were emptied before each sample; None if they were hot.
+        accuracy: the winner's rms errors in those of the direct method, by the kind of operands
+            (`kernels.oracle.accuracy`); none if it is direct.
     """
 
     schedule: Schedule
@@ -209,6 +211,7 @@ class Best:
     rejected: int = 0
     disturbed: int = 0
     cold: str | None = None
+    accuracy: dict[str, float] = field(default_factory=dict)
 
     @property
     def peak_fraction(self) -> float:

@@ -40,4 +40,13 @@ def attempt(
         rejected=reply.rejected,
         compile_s=reply.compile_s,
         max_error=reply.max_error,
+        message=_told_of(reply.accuracy),
     )
+
+
+def _told_of(accuracy: dict[str, float]) -> str:
+    """The largest of a method's rms errors; nothing of the direct method's own."""
+    if not accuracy:
+        return ""
+    kind = max(accuracy, key=lambda name: accuracy[name])
+    return f"rms error {accuracy[kind]:.2f} times the direct method's, on {kind} operands at most"

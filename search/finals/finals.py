@@ -206,6 +206,7 @@ class Finals:
             rejected=self._rejected,
             disturbed=rounds.disturbed,
             cold=reply.cold,
+            accuracy=reply.accuracy[winner] if reply.accuracy else {},
         )
         peers = {
             name: summarise(list(rounds.in_quiet(by_round(timed)).values()), flops)

@@ -33,6 +33,8 @@ class TrialReply:
         pruned: whether it was given up early, clearly slower than the best.
         compile_s, measure_s: seconds that were spent on it.
         max_error: deviation from the reference, and `tolerance`, what it may be.
+        accuracy: rms errors in those of the direct method, by the kind of operands; of a schedule
+            that is direct there are none.
     """
 
     times: tuple[float, ...]
@@ -44,6 +46,7 @@ class TrialReply:
     measure_s: float
     max_error: float
     tolerance: float
+    accuracy: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class FinalsReply:
         peak_gflops: multiply-add peak, measured in the same run.
         scratch_bytes: of each finalist's panels, by operand.
         cold: how the caches were emptied before each sample; None if they were hot.
+        accuracy: of each finalist, as for a trial.
     """
 
     finalists: tuple[TimedInTurn, ...]
@@ -78,6 +82,7 @@ class FinalsReply:
     peak_gflops: float
     scratch_bytes: tuple[dict[str, int], ...]
     cold: str | None
+    accuracy: tuple[dict[str, float], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ def result(found: Json) -> str:
         ("peak", f"{best['peak_fraction']:.1%} of the {best['gflops'] / best['peak_fraction']:.1f}"
                  " GFLOP/s measured in the same run"),
         *_measured_lines(found),
+        *_accuracy_lines(found),
         *_scratch_lines(best),
         *_peer_lines(found),
         ("script", _proof_line(found)),
@@ -47,6 +48,15 @@ def _measured_lines(found: Json) -> list[tuple[str, str]]:
                      "preempted and thrown away"
                      f"{_disturbed_text(measured.get('disturbed', 0))}"),
     ]  # fmt: skip
+
+
+def _accuracy_lines(found: Json) -> list[tuple[str, str]]:
+    """The rms errors of a method that is not direct, beside the direct one's."""
+    errors = (found["best"].get("measured") or {}).get("accuracy")
+    if not errors:
+        return []
+    said = ", ".join(f"{times:.2f} ({kind})" for kind, times in errors.items())
+    return [("accuracy", f"rms error {said} times the direct method's")]
 
 
 def _disturbed_text(rounds: int) -> str:

@@ -38,7 +38,7 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> B
             absent[name] = reason
     ways = [way for name in peers for way in session.screened[name]]
     call = session.call(steps)
-    session.check(call)
+    session.check(call, steps)
 
     def ours(repeat: int) -> None:
         for _ in range(repeat):  # entered from Python each time, as every peer is

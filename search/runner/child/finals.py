@@ -67,6 +67,7 @@ def finals(
         peak_gflops=peak,
         scratch_bytes=tuple(scratch),
         cold=None if cold is None else cold.description,
+        accuracy=tuple(session.accuracy(steps) for steps in schedules),
     )
 
 
@@ -76,7 +77,7 @@ def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
     for index, steps in enumerate(schedules):
         call = session.call(steps)
         try:
-            session.check(call)
+            session.check(call, steps)
         except CandidateFailureError as failure:
             raise CandidateFailureError(failure.kind, str(failure), index) from failure
         scratch.append(call.scratch_bytes)

@@ -9,13 +9,15 @@ import numpy as np
 from kernels.native import lower
 from kernels.native.executable import Call, Executable
 from kernels.native.microbench import peak_gflops
+from kernels.oracle.filtering import loosened
 from kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
 from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import compare
+from kernels.oracle.tolerance import Expected, compare
 from kernels.problem import parse_problem
 from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target import resolve
+from search.runner.child.accuracy import Errors, check_accuracy
 from search.runner.child.compiler import compiled
 from search.runner.failures import CandidateFailureError
 from search.runner.protocol import CompileReply
@@ -57,6 +59,7 @@ class Session:
         self.pace = 1.0
         self.control: tuple[Any, Control] | None = None
         self.screened: dict[str, list[Timed]] = {}
+        self._loosened: dict[int, Expected] = {}
         gc.freeze()  # what was imported stays, and need not be looked at again
 
     def call(self, steps: Any) -> Call:
@@ -111,15 +114,36 @@ class Session:
         """The multiply-add peak for the problem's type now, in GFLOP/s."""
         return peak_gflops(self.target, self.problem.element.name)
 
-    def check(self, run: Run) -> tuple[float, float]:
-        """Run once on poisoned (or initial) C and compare; raises what a wrong candidate is."""
+    def accuracy(self, steps: Any) -> Errors:
+        """How far a schedule's method rounds off beside the direct one, which it may only so far.
+
+        Raises:
+            CandidateFailureError: the errors are more than `accuracy` allows.
+        """
+        return check_accuracy(self.problem, Schedule.from_json(steps), self.target)
+
+    def expected_of(self, steps: Any) -> Expected:
+        """What is right for a schedule: its method decides how far off a result may be."""
+        output = Schedule.from_json(steps).winograd
+        if output is None:
+            return self.expected
+        if output not in self._loosened:
+            found = loosened(self.problem, self.operands, self.expected, output)
+            self._loosened[output] = found
+        return self._loosened[output]
+
+    def check(self, run: Run, steps: Any = ()) -> tuple[float, float]:
+        """Run once on poisoned (or initial) C and compare; raises what a wrong candidate is.
+
+        Without the steps the result has to be as near as the direct method's.
+        """
         result = self.operands["C"]
         if self.problem.accumulates:
             result[...] = self.initial
         else:
             poison(result)
         run(1)
-        error, tolerance = compare(self.problem, result, self.expected)
+        error, tolerance = compare(self.problem, result, self.expected_of(steps))
         if not error <= tolerance:
             said = f"largest deviation {error:.3g}, tolerance {tolerance:.3g}"
             raise CandidateFailureError("wrong", said)

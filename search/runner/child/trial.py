@@ -38,7 +38,8 @@ def trial(
     def sampled(_repeat: int) -> None:
         first.take(call)
 
-    error, tolerance = session.check(sampled)
+    error, tolerance = session.check(sampled, steps)
+    accuracy = session.accuracy(steps)
     limits = Bounds(best_s * CLEARLY_SLOWER, best_s * BEHIND) if best_s else None
     paced = _timed(session, steps, call, first, limits, known)
     session.pace = paced.pace or session.pace  # until a control tells another
@@ -52,6 +53,7 @@ def trial(
         measure_s=time.perf_counter() - compiled,
         max_error=error,
         tolerance=tolerance,
+        accuracy=accuracy,
     )
 
 

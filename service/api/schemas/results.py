@@ -27,7 +27,8 @@ class MeasuredView(BaseModel):
     """How a speed was had: samples kept and thrown away, placements of the buffers.
 
     `disturbed` rounds count for no median, for everything was slow in them. `cold` says what
-    emptied the caches before each sample, null when they were hot.
+    emptied the caches before each sample, null when they were hot. `accuracy` has the rms errors
+    in those of the direct method, by the kind of operands; null for a direct schedule.
     """
 
     samples: int
@@ -35,6 +36,7 @@ class MeasuredView(BaseModel):
     rejected: int
     disturbed: int = 0
     cold: str | None
+    accuracy: dict[str, float] | None = None
 
 
 class FiniteView(BaseModel):

@@ -1,0 +1,115 @@
+"""The rms error of a schedule's method beside the direct one's, on a few pixels.
+
+Every candidate that is not direct is measured: its own micro-kernel and transforms compute a strip
+of tiles with as many input channels as the problem has (`kernels.oracle.accuracy`). The direct
+method's error and the exact results are computed once.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.native import lower
+from kernels.oracle.accuracy import KINDS, MOST_TIMES, Kind, operands_of_kind, rms_error
+from kernels.oracle.operands import Array, Operands, empty_aligned
+from kernels.oracle.reference import reference
+from kernels.problem import Conv2d, Problem
+from kernels.schedule import Pack, Register, Schedule, Step, Tile, Unroll, Winograd
+from kernels.target.model import Target
+from search.runner.failures import CandidateFailureError
+
+LINES = 4  # of the result: a multiple of every tile's
+LEAST_TILES, MOST_TILES = 12, 24  # of 4 pixels, in a strip
+TILE = 4
+COLS = 96  # the widest register tile
+DIRECT_ROWS, DIRECT_VECTORS = 4, 2
+
+Errors = dict[str, float]
+"""Times the direct method's rms error, by the kind of operands."""
+
+
+def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
+    """The rms errors of a schedule in those of the direct method; empty for a direct one."""
+    if schedule.winograd is None:
+        return {}
+    assert isinstance(problem, Conv2d)
+    strips = _strips(problem.ci, problem.element.name, target)
+    register = schedule.register
+    tiles = register.rows * max(1, -(-LEAST_TILES // register.rows))
+    cols = min(register.cols, COLS)
+    part = _strip(problem.ci, problem.element.name, min(tiles, MOST_TILES), cols)
+    run = lower(part, _on_a_strip(schedule), target)
+    errors: Errors = {}
+    for kind, strip in strips.items():
+        operands = _part_of(strip.operands, part)
+        run.run(operands)
+        exact = strip.exact[:, :, : part.ow, : part.co]
+        errors[kind] = rms_error(operands["C"], exact) / strip.direct
+    return errors
+
+
+def check_accuracy(problem: Problem, schedule: Schedule, target: Target) -> Errors:
+    """`errors_of`; a candidate with too large a one is wrong."""
+    errors = errors_of(problem, schedule, target)
+    for kind, times in errors.items():
+        if not times <= MOST_TIMES:
+            raise CandidateFailureError(
+                "wrong",
+                f"on {kind} operands the rms error is {times:.2f} times the direct method's, "
+                f"more than the {MOST_TIMES:g} of accuracy=standard",
+            )
+    return errors
+
+
+@dataclass(frozen=True)
+class _Strip:
+    """Operands of one kind, the exact result, and the rms error of the direct method."""
+
+    operands: Operands
+    exact: Array
+    direct: float
+
+
+def _strip(ci: int, dtype: str, tiles: int, co: int) -> Conv2d:
+    """A strip of tiles within an image: no padding, so that every tile is whole."""
+    return Conv2d(n=1, h=LINES + 2, w=tiles * TILE + 2, ci=ci, co=co, kh=3, kw=3, dtype=dtype)
+
+
+@functools.lru_cache(maxsize=4)
+def _strips(ci: int, dtype: str, target: Target) -> dict[Kind, _Strip]:
+    """The longest and widest strip, of every kind."""
+    problem = _strip(ci, dtype, MOST_TILES, COLS)
+    cols = DIRECT_VECTORS * target.lanes(dtype)
+    direct = Schedule((Pack("B"), Tile("n", 1), Register(DIRECT_ROWS, cols)))
+    run = lower(problem, direct, target)
+    found = {}
+    for kind in KINDS:
+        operands = operands_of_kind(problem, kind)
+        exact = reference(problem, operands).value
+        run.run(operands)
+        found[kind] = _Strip(operands, exact, rms_error(operands["C"], exact))
+    return found
+
+
+def _on_a_strip(schedule: Schedule) -> Schedule:
+    """The steps that decide the rounding, with nothing cut or divided."""
+    kept: list[Step] = [s for s in schedule.steps if isinstance(s, Register | Unroll)]
+    assert schedule.winograd is not None
+    return Schedule((Winograd(schedule.winograd), Pack("B"), Pack("A"), *kept))
+
+
+def _part_of(operands: Operands, part: Conv2d) -> Operands:
+    """The first pixels and filters of a strip, as contiguous operands."""
+    shapes = part.operand_shapes
+    slices = {
+        "A": operands["A"][:, :, : part.w],
+        "B": operands["B"][..., : part.co],
+        "C": operands["C"][:, :, : part.ow, : part.co],
+    }
+    made = {}
+    for name, array in slices.items():
+        made[name] = empty_aligned(shapes[name], array.dtype.type)
+        made[name][...] = array
+    made["C"].fill(np.nan)
+    return made

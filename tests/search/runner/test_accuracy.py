@@ -1,0 +1,102 @@
+"""What `accuracy=standard` allows: rms errors beside the direct method's."""
+
+import numpy as np
+import pytest
+
+from kernels.oracle.accuracy import KINDS, MOST_TIMES, operands_of_kind, rms_error
+from kernels.problem import Conv2d, parse_problem
+from kernels.schedule import Pack, Parallel, Register, Schedule, Tile, Unroll, Winograd
+from kernels.target import detect
+from search.runner.child.accuracy import check_accuracy, errors_of
+from search.runner.child.session import Session
+from search.runner.child.trial import trial
+from search.runner.failures import CandidateFailureError
+
+HOST = detect()
+COLS = 2 * HOST.lanes("f32")
+
+
+def convolution(ci: int) -> Conv2d:
+    problem = parse_problem(f"conv2d:n=1,h=14,w=14,ci={ci},co=40,kh=3,kw=3,pad=1,dtype=f32")
+    assert isinstance(problem, Conv2d)
+    return problem
+
+
+def filtered(output: int, rows: int = 4) -> Schedule:
+    return Schedule((Winograd(output), Pack("B"), Tile("t", rows), Pack("A"), Register(rows, COLS)))
+
+
+@pytest.mark.parametrize("ci", [8, 33, 256])
+@pytest.mark.parametrize("output", [2, 4])
+def test_both_tiles_are_accurate_enough(ci: int, output: int) -> None:
+    errors = check_accuracy(convolution(ci), filtered(output), HOST)
+    assert set(errors) == set(KINDS)
+    assert all(0 < times <= MOST_TIMES for times in errors.values())
+
+
+def test_small_tiles_round_less_than_large_ones() -> None:
+    small, large = (errors_of(convolution(64), filtered(output), HOST) for output in (2, 4))
+    assert small["gaussian"] < large["gaussian"] and small["relu"] < large["relu"]
+
+
+def test_large_tiles_of_a_single_channel_are_wrong() -> None:
+    """The direct method adds nine products; the transforms round as for any depth."""
+    with pytest.raises(CandidateFailureError, match="times the direct method's") as failed:
+        check_accuracy(convolution(1), filtered(4), HOST)
+    assert failed.value.kind == "wrong"
+    assert check_accuracy(convolution(1), filtered(2), HOST)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 13])
+def test_any_register_tile_and_thread_is_measured(rows: int) -> None:
+    steps = (Winograd(4), Parallel("co", 2), Pack("B"), Pack("A"), Register(rows, COLS), Unroll(4))
+    assert max(errors_of(convolution(16), Schedule(steps), HOST).values()) < MOST_TIMES
+
+
+def test_a_direct_schedule_is_not_measured() -> None:
+    direct = Schedule((Tile("n", 1), Pack("A"), Register(4, COLS)))
+    assert errors_of(convolution(1), direct, HOST) == {}
+
+
+def test_operands_differ_by_kind_and_not_from_time_to_time() -> None:
+    problem = Conv2d(n=1, h=6, w=10, ci=8, co=16, kh=3, kw=3, dtype="f32")
+    made = {kind: operands_of_kind(problem, kind) for kind in KINDS}
+    assert (made["uniform"]["A"] >= 0).all() and (made["uniform"]["B"] >= 0).all()
+    assert (made["relu"]["A"] >= 0).all() and (made["relu"]["B"] < 0).any()
+    assert (made["gaussian"]["A"] < 0).any()
+    sizes = np.abs(made["scaled"]["A"]).max(axis=(0, 3))
+    assert sizes.max() > 1000 * sizes.min()
+    for kind in KINDS:
+        assert np.array_equal(made[kind]["A"], operands_of_kind(problem, kind)["A"])
+
+
+def test_what_is_no_number_is_infinitely_wrong() -> None:
+    assert rms_error(np.array([1.0, 2.0]), np.array([1.0, 2.0])) == 0.0
+    assert rms_error(np.array([1.0, 5.0]), np.array([1.0, 2.0])) == pytest.approx(3 / 2**0.5)
+    assert rms_error(np.array([np.nan]), np.array([1.0])) == np.inf
+
+
+def test_a_trial_tells_the_errors_and_a_wrong_one_fails() -> None:
+    session = Session(convolution(16).canonical, HOST.canonical, seed=0)
+    reply = trial(session, list(filtered(4).to_json()), None)
+    assert set(reply.accuracy) == set(KINDS)
+    assert reply.max_error <= reply.tolerance
+    direct = Schedule((Tile("n", 1), Pack("A"), Register(4, COLS)))
+    assert trial(session, list(direct.to_json()), None).accuracy == {}
+    shallow = Session(convolution(1).canonical, HOST.canonical, seed=0)
+    with pytest.raises(CandidateFailureError, match="rms error"):
+        trial(shallow, list(filtered(4).to_json()), None)
+
+
+def test_the_check_of_a_filtered_result_finds_a_wrong_one() -> None:
+    session = Session(convolution(16).canonical, HOST.canonical, seed=0)
+    steps = list(filtered(4).to_json())
+    call = session.call(steps)
+
+    def off_by_a_little(repeat: int) -> None:
+        call(repeat)
+        session.operands["C"][0, 3, 4, 5] += 0.1
+
+    session.check(call, steps)
+    with pytest.raises(CandidateFailureError, match="deviation"):
+        session.check(off_by_a_little, steps)
