@@ -10,24 +10,26 @@ A cost is an amount times its weight. `amounts` counts; `search.model.weights` h
 """
 
 from dataclasses import dataclass
-from math import ceil, log, log2, prod
+from math import ceil, log, prod
 from operator import itemgetter, mul
 
-from search.model.sizes import Sizes, sizes_of
+from search.model.computing import (
+    FMA_LATENCY,
+    FMA_UNITS,
+    LOADS_PER_CYCLE,
+    Calls,
+    add_computing,
+)
+from search.model.sizes import sizes_of
 from search.model.traffic import LINE_BYTES, add_packs, add_reads
 from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
 from search.model.windows import window_amounts
+from search.model.winograd import filtered_amounts
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import TileShape, tile_shape
+from search.space.winograd import output_of
 from search.space.workload import Workload
-
-FMA_UNITS = 2  # multiply-adds begun in a cycle
-FMA_LATENCY = 4  # cycles from a multiply-add's begin to its end
-ADD_LATENCY = 1  # cycles; where products are added apart, only sums of integers wait for each other
-LOADS_PER_CYCLE = 2  # vectors
-LATENCY_HIDING_CHAINS = 20  # accumulators, from where no latency of multiply-adds shows
-CROWDED_FROM = 0.5  # of the registers, from where unrolled loads crowd the accumulators
 
 _unhidden = itemgetter(*map(AMOUNTS.index, UNHIDDEN))
 _reads = itemgetter(*map(AMOUNTS.index, READS))
@@ -70,6 +72,8 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     workload, shape = space.workload, tile_shape(point["tile"])
     if workload.dims.spans_groups:
         return window_amounts(space, point)
+    if (output := output_of(point)) is not None:
+        return filtered_amounts(space, point, output)
     if shape.split:
         return _split_amounts(workload, shape, int(point["unroll"]))
     if shape.swept:
@@ -77,7 +81,13 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
     tile = shape.rows, shape.cols(workload.lanes)
     sizes = sizes_of(space, point, *tile)
     out = dict.fromkeys(AMOUNTS, 0.0)
-    _add_computing(out, workload, sizes, shape, int(point["unroll"]))
+    work = Calls(
+        sizes.calls,
+        sizes.depth * workload.dims.taps,
+        sizes.computed_share(tile[1], workload.lanes),
+        sizes.edge_share(*tile),
+    )
+    add_computing(out, workload, shape, work, int(point["unroll"]))
     accumulator = workload.problem.element.accumulator_bytes
     out["c_lines"] = (2 * sizes.chunks - 1) * sizes.rows * sizes.cols * accumulator / LINE_BYTES
     add_reads(out, space, point, sizes, tile)
@@ -87,29 +97,6 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
         return out
     lead = prod(workload.extents[dim] for dim in leading)
     return {name: amount * lead for name, amount in out.items()}
-
-
-def _add_computing(
-    out: dict[str, float], workload: Workload, sizes: Sizes, shape: TileShape, unroll: int
-) -> None:
-    """Add what the micro-kernel's instructions take when all they read is in the first cache."""
-    rows, vectors, adds_apart = shape.rows, shape.width, workload.adds_apart
-    cols = shape.cols(workload.lanes)
-    latency = ADD_LATENCY if adds_apart else FMA_LATENCY
-    instructions = rows * vectors * (2 if adds_apart else 1)
-    busy = max(instructions / FMA_UNITS, latency, (rows + vectors) / LOADS_PER_CYCLE)
-    calls = sizes.calls
-    steps = calls * (sizes.depth * workload.dims.taps / workload.arithmetic.depth)
-    out["multiply_adds"] = steps * busy * sizes.computed_share(cols, workload.lanes)
-    out["loads"] = steps * (rows + vectors) / LOADS_PER_CYCLE
-    enough = LATENCY_HIDING_CHAINS * latency / FMA_LATENCY
-    out["few_chains"] = steps * max(0, enough - rows * vectors) / FMA_UNITS
-    out["steps"] = steps / unroll
-    out["unrolled"] = out["multiply_adds"] * log2(unroll)
-    used = (rows * vectors + vectors) / workload.target.vector_registers
-    out["crowded"] = out["unrolled"] * max(0, used - CROWDED_FROM)
-    out["calls"] = calls
-    out["edges"] = out["multiply_adds"] * sizes.edge_share(rows, cols)
 
 
 def _split_amounts(workload: Workload, shape: TileShape, unroll: int) -> dict[str, float]:

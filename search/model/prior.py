@@ -7,14 +7,16 @@ the best points of all descents. The first few differ in register tile or packs:
 model in one respect then costs one trial.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from math import log
 
 from search.model.analytical import Model
 from search.space.parameters import Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
 from search.space.tiles import SPLIT_TILE_VECTORS, SplitTile, split_tiles, tile_shape
+from search.space.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, output_of
 
 DESCENTS = 10  # plain points that a descent starts from
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
@@ -23,16 +25,42 @@ LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a tim
 MAX_SWEEPS = 3  # of a descent over all parameters
 EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
 DIVERSE_PROPOSALS = 4  # the first so many differ in tile or packs
+HOPELESS = 1.5  # times as long, by the model, as the direct method
+OTHER_EVERY = 4  # proposals, of which one is of the method that the model likes less
 LOG_TIME_TIE = 1e-6  # modelled times whose logarithms differ by less are equal
 
 
 def prior_points(model: Model, most: int) -> list[Point]:
-    """Up to `most` points of different schedules, the most promising first."""
-    points = list(islice(_legal(model), EXAMINED_RATIO * most))
+    """Up to `most` points of different schedules, the most promising first.
+
+    Where a convolution can be computed by minimal filtering, these are points of the method that
+    the model likes better, and, second and then every fourth time, of the other: the model may be
+    wrong, and the fastest schedule with a script is a direct one.
+    """
+    names = [str(value) for value in model.space.values(ALGORITHM)]
+    direct = _diverse(model, most, [DIRECT])
+    if not names:
+        return direct
+    filtered = _diverse(model, most, [name for name in names if name != DIRECT])
+    if not filtered or model.log_time(filtered[0]) > model.log_time(direct[0]) + log(HOPELESS):
+        return direct
+    liked, other = sorted((direct, filtered), key=lambda points: model.log_time(points[0]))
+    chosen: list[Point] = []
+    while (liked or other) and len(chosen) < most:
+        takes_other = len(chosen) % OTHER_EVERY == 1
+        source = (other or liked) if takes_other else (liked or other)
+        chosen.append(source.pop(0))
+    return chosen
+
+
+def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:
+    """Up to `most` points of some algorithms, the first of which differ in tile or packs."""
+    points = list(islice(_legal(model, algorithms), EXAMINED_RATIO * most))
     leaders: dict[object, Point] = {}
     for point in points:
-        shape = tile_shape(point["tile"])
-        kind = (point["pack_a"], point["pack_b"]) if shape.is_plain else point["unroll"]
+        shape, output = tile_shape(point["tile"]), output_of(point)
+        kind: object = (point["pack_a"], point["pack_b"]) if shape.is_plain else point["unroll"]
+        kind = kind if output is None else output
         if len(leaders) < DIVERSE_PROPOSALS:
             leaders.setdefault((point["tile"], kind), point)
     chosen = list(leaders.values())
@@ -40,18 +68,23 @@ def prior_points(model: Model, most: int) -> list[Point]:
     return chosen[:most]
 
 
-def _legal(model: Model) -> Iterator[Point]:
+def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
     """The points of `ranked` that are legal, each schedule once."""
     space, seen = model.space, set[str]()
-    for point in ranked(model):
+    for point in ranked(model, algorithms):
         schedule = space.schedule(point)
         if schedule.hash not in seen and space.why_illegal(schedule) is None:
             seen.add(schedule.hash)
             yield point
 
 
-def ranked(model: Model) -> Iterator[Point]:
-    """Points of split tiles, where there are any; then what the descents met, by time."""
+def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
+    """Points of split tiles, where there are any; then what the descents met, by time.
+
+    Args:
+        model: of a space.
+        algorithms: that points may have; a space without the choice has the direct one.
+    """
     space = model.space
     yield from islice(_split_points(space), MAX_SPLIT_POINTS)
     yield from _swept_points(space)
@@ -63,7 +96,7 @@ def ranked(model: Model) -> Iterator[Point]:
             known[key] = (model.log_time(point), len(known), point)
         return known[key][0]
 
-    for start in islice(_starts(model), DESCENTS):
+    for start in islice(_starts(model, algorithms), DESCENTS):
         _descend(space, start, cost)
     yield from (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
 
@@ -71,7 +104,10 @@ def ranked(model: Model) -> Iterator[Point]:
 def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None:
     """Move one parameter at a time to where `cost` is least, the first of equals."""
     # The model was fitted on one thread, and is not asked about a division among several.
-    moving = [p for p in space.parameters if p.name != "parallel"]
+    fixed = ("parallel", ALGORITHM)
+    moving = [p for p in space.parameters if p.name not in fixed]
+    if output_of(point) is not None:
+        moving = [p for p in moving if p.name in EFFECTIVE]
     for _ in range(MAX_SWEEPS):
         before = cost(point)
         for parameter in moving:
@@ -90,14 +126,19 @@ def _tried_values(parameter: Parameter) -> tuple[Value, ...]:
     return parameter.values
 
 
-def _starts(model: Model) -> list[Point]:
+def _starts(model: Model, algorithms: Sequence[str]) -> list[Point]:
     """For each register tile a plain point, nothing cut, B packed or not; likely ones first."""
     space = model.space
     base: Point = {p.name: p.values[0] for p in space.parameters}
-    base |= {name: WHOLE for name in ("depth", "cols", "rows", "image_rows") if name in base}
+    uncut = ("depth", "cols", "rows", "image_rows", WANTED)
+    base |= {name: WHOLE for name in uncut if name in base}
     base |= _division(space)
+    choices: list[Point] = [{}]
+    if ALGORITHM in base:
+        choices = [{ALGORITHM: name} for name in algorithms]
     points = [
-        base | {"tile": tile, "pack_b": pack}
+        base | {"tile": tile, "pack_b": pack} | choice
+        for choice in choices
         for tile in space.values("tile")
         if tile_shape(tile).is_plain
         for pack in space.values("pack_b")

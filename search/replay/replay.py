@@ -16,6 +16,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from search.engine.study import PRIOR, Proposal, SearchStudy
 from search.model.analytical import Model
@@ -25,6 +26,7 @@ from search.records import TrialRecord, TuneRequest
 from search.replay.recording import Recording
 from search.space.points import Point
 from search.space.space import Space
+from search.space.winograd import ALGORITHM
 from search.timing.summary import summarise
 
 SLOWER = 1.25  # a search stops timing what is so many times slower than the best
@@ -38,8 +40,14 @@ class RecordedSpace(Space):
 
     @classmethod
     def of(cls, recording: Recording) -> "RecordedSpace":
-        """The space of a recording."""
-        return cls(recording.problem, recording.target, recording=recording)
+        """The space of a recording.
+
+        One that is older than other methods than the direct is of the direct method alone.
+        """
+        problem = recording.problem
+        if ALGORITHM not in recording.parameters:
+            problem = parse_problem({**problem.to_json(), "accuracy": "strict"})
+        return cls(problem, recording.target, recording=recording)
 
     @cached_property
     def trials(self) -> dict[str, TrialRecord]:

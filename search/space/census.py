@@ -3,7 +3,8 @@
 Once the register tile, the division among threads and the depth are chosen, the choices for the
 columns (block, pack of B, prefetch) and those for the rows (block, pack of A) are independent:
 neither changes the steps of the other, nor what the caches allow it. The schedules of each are
-counted apart and multiplied. Tiles of equally many columns (or rows) share the count.
+counted apart and multiplied. Tiles of equally many columns (or rows) share the count. So it is with
+minimal filtering, whose columns and tiles are cut independently.
 """
 
 from itertools import product
@@ -12,6 +13,7 @@ from search.space.points import Point, Value
 from search.space.space import Space
 from search.space.tiles import tile_shape
 from search.space.windows import count_windows
+from search.space.winograd import ALGORITHM, DIRECT, WANTED
 
 COLUMN_CHOICES = ("cols", "pack_b", "prefetch")
 ROW_CHOICES = ("rows", "image_rows", "pack_a")
@@ -48,7 +50,40 @@ def count_schedules(space: Space) -> int:
             of_cols = count(point, COLUMN_CHOICES, "B", (cols, col, is_alone, *shared))
             of_rows = count(point, ROW_CHOICES, "A", (rows, *part.values(), *shared))
             total += free * of_cols * of_rows
-    return total
+    return total + _count_filtered(space, base)
+
+
+def _count_filtered(space: Space, base: Point) -> int:
+    """Different legal schedules by minimal filtering."""
+    total = 0
+    counts: dict[object, int] = {}
+    for algorithm in space.values(ALGORITHM):
+        if algorithm == DIRECT:
+            continue
+        for tile in space.values("tile"):
+            shape = tile_shape(tile)
+            point = base | {ALGORITHM: algorithm, "tile": tile}
+            for divided in _distinct_divisions(space, point):
+                steps = space.schedule(divided).steps
+                of_each = []
+                for name, operand in (("cols", "B"), (WANTED, "A")):
+                    unit = shape.width if operand == "B" else shape.rows
+                    key = (algorithm, operand, unit, divided.get("parallel"), steps[:3])
+                    if key not in counts:
+                        counts[key] = _count(space, divided, {name: space.values(name)}, operand)
+                    of_each.append(counts[key])
+                total += of_each[0] * of_each[1]
+    return total * len(space.values("unroll"))
+
+
+def _distinct_divisions(space: Space, base: Point) -> list[Point]:
+    """Points with the divisions among threads that give different steps."""
+    choices: list[Point] = [{"parallel": value} for value in space.values("parallel")]
+    found: dict[object, Point] = {}
+    for choice in choices or [{}]:
+        point = base | choice
+        found.setdefault(space.schedule(point), point)
+    return list(found.values())
 
 
 def _count_swept(space: Space, base: Point) -> int:

@@ -20,6 +20,7 @@ from search.space.division import block_steps, parallel_steps, part_extents
 from search.space.points import Point
 from search.space.tiles import TileShape, tile_shape
 from search.space.windows import window_schedule
+from search.space.winograd import filtered_schedule, output_of
 from search.space.workload import Workload
 
 
@@ -27,6 +28,8 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
     """The schedule that a point means; steps without effect are left out."""
     if workload.dims.spans_groups:
         return window_schedule(workload, point)
+    if (output := output_of(point)) is not None:
+        return filtered_schedule(workload, point, output)
     outer: Literal["cols", "rows"] = "cols" if point["outer"] == "cols" else "rows"
     shape = tile_shape(point["tile"])
     if shape.swept:

@@ -6,6 +6,7 @@ from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
 from search.space.tiles import register_tiles, split_tiles, swept_tiles
 from search.space.windows import window_parameters
+from search.space.winograd import filtering_parameters
 from search.space.workload import Workload
 
 UNROLLS = (1, 2, 4, 8)  # steps of the reduction in one turn of its loop
@@ -38,6 +39,7 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
         chosen.append(_size(workload, "rows", WANTED_ROWS, dims.row))
     if _may_prefetch(workload):
         chosen.append(Choice("prefetch", (False, True)))
+    chosen += filtering_parameters(workload)
     if workload.target.threads > 1:
         chosen.append(Choice("parallel", workload.divisions()))
     return tuple(chosen)

@@ -1,0 +1,51 @@
+"""What the instructions of an outer-product micro-kernel take, with all they read in L1."""
+
+from math import log2
+from typing import NamedTuple
+
+from search.space.tiles import TileShape
+from search.space.workload import Workload
+
+FMA_UNITS = 2  # multiply-adds begun in a cycle
+FMA_LATENCY = 4  # cycles from a multiply-add's begin to its end
+ADD_LATENCY = 1  # cycles; where products are added apart, only sums of integers wait for each other
+LOADS_PER_CYCLE = 2  # vectors
+LATENCY_HIDING_CHAINS = 20  # accumulators, from where no latency of multiply-adds shows
+CROWDED_FROM = 0.5  # of the registers, from where unrolled loads crowd the accumulators
+
+
+class Calls(NamedTuple):
+    """Calls of a micro-kernel.
+
+    Attributes:
+        calls: how many.
+        depth: elements of the reduction in each, filter taps included.
+        computed_share: of all columns of the tiles, those that are computed.
+        edge_share: of all tiles, those that the result cuts off.
+    """
+
+    calls: int
+    depth: float
+    computed_share: float
+    edge_share: float
+
+
+def add_computing(
+    out: dict[str, float], workload: Workload, shape: TileShape, work: Calls, unroll: int
+) -> None:
+    """Add the amounts of a tile's calls."""
+    rows, vectors, adds_apart = shape.rows, shape.width, workload.adds_apart
+    latency = ADD_LATENCY if adds_apart else FMA_LATENCY
+    instructions = rows * vectors * (2 if adds_apart else 1)
+    busy = max(instructions / FMA_UNITS, latency, (rows + vectors) / LOADS_PER_CYCLE)
+    steps = work.calls * (work.depth / workload.arithmetic.depth)
+    out["multiply_adds"] = steps * busy * work.computed_share
+    out["loads"] = steps * (rows + vectors) / LOADS_PER_CYCLE
+    enough = LATENCY_HIDING_CHAINS * latency / FMA_LATENCY
+    out["few_chains"] = steps * max(0, enough - rows * vectors) / FMA_UNITS
+    out["steps"] = steps / unroll
+    out["unrolled"] = out["multiply_adds"] * log2(unroll)
+    used = (rows * vectors + vectors) / workload.target.vector_registers
+    out["crowded"] = out["unrolled"] * max(0, used - CROWDED_FROM)
+    out["calls"] = work.calls
+    out["edges"] = out["multiply_adds"] * work.edge_share

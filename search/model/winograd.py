@@ -1,0 +1,52 @@
+"""What a schedule by minimal filtering takes, in the amounts of `search.model.weights`.
+
+A matrix product for each point, at the register tile's efficiency; the transforms before and behind
+them, counted as lines that are copied; and the transformed filter, which every block of tiles reads
+again from where it stays.
+"""
+
+from math import ceil
+
+from kernels.minimal_filtering import minimal_filtering
+from kernels.schedule import Register
+from search.model.computing import Calls, add_computing
+from search.model.traffic import LINE_BYTES, OWN_SHARE
+from search.model.weights import AMOUNTS
+from search.space.block_sizes import equal_block
+from search.space.points import Point
+from search.space.space import Space
+from search.space.tiles import tile_shape
+from search.space.winograd import WANTED, filtered_part
+
+# Copied lines that a transformed line takes as long as: it is computed, too.
+COPIES_NEAR, COPIES_FAR = 1.5, 2.5  # where a block and its products stay in L2, and beyond
+
+
+def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float]:
+    """The amounts of one run of one thread."""
+    workload, shape = space.workload, tile_shape(point["tile"])
+    rows, cols = shape.rows, shape.cols(workload.lanes)
+    extents, _ = filtered_part(workload, point, output, Register(rows, cols, "cols"))
+    tiles, channels, depth = extents["t"], extents["co"], extents["ci"]
+    points = minimal_filtering(output).input ** 2
+    block = min(equal_block(tiles, int(point[WANTED]), rows), tiles)
+    blocks, panels = ceil(tiles / block), ceil(channels / cols)
+    last = tiles - (blocks - 1) * block
+    calls = points * panels * ((blocks - 1) * ceil(block / rows) + ceil(last / rows))
+    cut = 1 - tiles * channels * points / (calls * rows * cols)
+    out = dict.fromkeys(AMOUNTS, 0.0)
+    add_computing(out, workload, shape, Calls(calls, depth, 1.0, cut), int(point["unroll"]))
+
+    size, near = space.problem.element.bytes, OWN_SHARE * space.target.l2_bytes
+    image = points * tiles * ceil(depth * size / LINE_BYTES)
+    products = points * tiles * ceil(channels * size / LINE_BYTES)
+    weights = points * panels * depth * cols * size / LINE_BYTES
+    held = points * block * (depth + min(cols, channels)) * size
+    out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
+    out["c_lines"] = products * output**2 / points
+    out["a_from_l2" if held <= near else "a_from_l3"] = panels * image
+    stays = weights * LINE_BYTES + held <= near
+    out["b_from_l2" if stays else "b_from_l3"] = blocks * weights
+    if not workload.stored["B"].is_packed_ahead:
+        out["packed_b" if weights * LINE_BYTES <= near else "packed_b_far"] = weights
+    return out

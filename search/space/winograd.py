@@ -1,0 +1,97 @@
+"""Points that mean a convolution by minimal filtering, beside those of the direct method.
+
+A workload that can be filtered has two parameters more: `algorithm` and, of its tiles, `tiles`.
+Register tile, unroll factor, columns and division among threads are those of the direct method;
+the parameters that say how the direct method packs and cuts have no effect.
+"""
+
+from kernels.problem import Conv2d
+from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Tile, Unroll, Winograd
+from kernels.schedule.legality import part_size
+from kernels.schedule.winograd import TILES, why_not_winograd, winograd_space
+from search.space.block_sizes import equal_block
+from search.space.parameters import Choice, Parameter, Size
+from search.space.points import WHOLE, Point
+from search.space.tiles import tile_shape
+from search.space.workload import Workload
+
+DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
+OUTPUTS = {2: 1, 4: 8}
+"""Sides of tiles, and the least input channels that each is offered for.
+
+Rounding in the transforms is the same for any depth, and that of the direct method grows with it:
+F(4x4,3x3) is beyond what `accuracy=standard` allows from 4 channels down.
+"""
+EFFECTIVE = ("tile", "unroll", "cols", WANTED)
+"""The parameters, beside the division among threads, that a tile's schedule depends on."""
+
+WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
+_COL = "co"
+
+
+def outputs_of(workload: Workload) -> tuple[int, ...]:
+    """The sides of tiles that a workload is offered; none where it is computed directly."""
+    problem = workload.problem
+    if why_not_winograd(problem) is not None:
+        return ()
+    assert isinstance(problem, Conv2d)
+    return tuple(side for side, least in OUTPUTS.items() if problem.ci >= least)
+
+
+def filtering_parameters(workload: Workload) -> tuple[Parameter, ...]:
+    """What a point says beside the parameters of the direct method."""
+    outputs = outputs_of(workload)
+    if not outputs:
+        return ()
+    most = winograd_space(workload.problem, min(outputs)).extent(TILES)
+    wanted = tuple(size for size in WANTED_TILES if size < most)
+    names = tuple(f"winograd{output}" for output in outputs)
+    return Choice(ALGORITHM, (DIRECT, *names)), Size(WANTED, (*wanted, WHOLE), most)
+
+
+def output_of(point: Point) -> int | None:
+    """The side of the tiles of a point; None for the direct method."""
+    name = str(point.get(ALGORITHM, DIRECT))
+    return None if name == DIRECT else int(name.removeprefix("winograd"))
+
+
+def filtered_schedule(workload: Workload, point: Point, output: int) -> Schedule:
+    """The schedule of a point whose tiles have sides of `output`."""
+    shape = tile_shape(point["tile"])
+    register = Register(shape.rows, shape.cols(workload.lanes), "cols")
+    extents, divided = filtered_part(workload, point, output, register)
+    steps: list[Step] = [Winograd(output), *divided]
+    steps += _block(_COL, extents[_COL], int(point["cols"]), register.cols)
+    steps += [Pack("B")]
+    steps += _block(TILES, extents[TILES], int(point[WANTED]), register.rows)
+    steps += [Pack("A"), register]
+    if int(point["unroll"]) > 1:
+        steps.append(Unroll(int(point["unroll"])))
+    return Schedule(tuple(steps))
+
+
+def _block(dim: str, extent: int, wanted: int, unit: int) -> list[Step]:
+    size = equal_block(extent, wanted, unit)
+    return [Tile(dim, size)] if size < extent else []
+
+
+def filtered_part(
+    workload: Workload, point: Point, output: int, register: Register
+) -> tuple[dict[str, int], list[Parallel]]:
+    """The extents of one thread's part, and the steps that divide the whole.
+
+    What divides images, lines or pixels of the direct method divides tiles.
+    """
+    extents = dict(winograd_space(workload.problem, output).extents)
+    wanted = {TILES: 1, _COL: 1}
+    for part in str(point.get("parallel", "none")).split(","):
+        dim, _, parts = part.partition("=")
+        if parts:
+            wanted[_COL if dim == _COL else TILES] *= int(parts)
+    steps = []
+    for dim, unit in ((TILES, register.rows), (_COL, register.cols)):
+        parts_of_dim = min(wanted[dim], -(-extents[dim] // unit))
+        if parts_of_dim > 1:
+            steps.append(Parallel(dim, parts_of_dim))
+            extents[dim] = part_size(extents[dim], parts_of_dim, unit)
+    return extents, steps

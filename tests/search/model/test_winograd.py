@@ -1,0 +1,60 @@
+"""The model of minimal filtering, and its share of the prior."""
+
+from math import exp
+
+import pytest
+
+from kernels.problem import parse_problem
+from search.model.analytical import Model, amounts
+from search.model.prior import prior_points
+from search.model.weights import AMOUNTS
+from search.space.space import Space
+from search.space.winograd import ALGORITHM, output_of
+from tests.search.targets import WIDE
+
+DEEP = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32"
+FIRST = "conv2d:n=1,h=112,w=112,ci=3,co=32,kh=3,kw=3,pad=1,dtype=f32"
+
+
+def model(text: str) -> Model:
+    return Model.shipped(Space(parse_problem(text), WIDE))
+
+
+def test_the_first_trial_filters_and_the_second_does_not() -> None:
+    outputs = [output_of(point) for point in prior_points(model(DEEP), 10)]
+    assert outputs[:4] == [4, None, 4, 4]
+    assert outputs[5] is None and len(outputs) == 10
+
+
+@pytest.mark.parametrize("text", [FIRST, f"{DEEP},accuracy=strict"])
+def test_where_it_does_not_pay_the_prior_is_direct(text: str) -> None:
+    assert {output_of(point) for point in prior_points(model(text), 10)} == {None}
+
+
+def test_the_prior_of_direct_points_is_that_without_the_choice() -> None:
+    strict = model(f"{DEEP},accuracy=strict")
+    alone = [strict.space.schedule(point) for point in prior_points(strict, 12)]
+    both = model(DEEP)
+    points = [point for point in prior_points(both, 12) if output_of(point) is None]
+    assert [both.space.schedule(point) for point in points] == alone[: len(points)]
+
+
+def test_products_are_counted_point_by_point() -> None:
+    """Four times fewer multiply-adds for tiles of 4x4, 2.25 times for 2x2, where tiles fit."""
+    space = Space(parse_problem(DEEP), WIDE)
+    point = {p.name: p.values[0] for p in space.parameters}
+    point |= {"tile": "7x2", "cols": 0, "tiles": 0, "depth": 0}
+    of_each = {name: amounts(space, point | {ALGORITHM: name}) for name in space.values(ALGORITHM)}
+    assert all(tuple(found) == AMOUNTS for found in of_each.values())
+    adds = {name: found["multiply_adds"] for name, found in of_each.items()}
+    assert adds["direct"] / adds["winograd4"] == pytest.approx(4.0)
+    assert adds["direct"] / adds["winograd2"] == pytest.approx(2.25)
+    assert of_each["winograd4"]["packed_a"] > 0 and of_each["winograd4"]["packed_b_far"] > 0
+
+
+def test_a_block_of_tiles_that_leaves_the_second_cache_costs() -> None:
+    found = model("conv2d:n=1,h=112,w=112,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32")
+    point = {p.name: p.values[0] for p in found.space.parameters}
+    point |= {ALGORITHM: "winograd4", "tile": "6x4", "cols": 0}
+    whole, cut = (exp(found.log_time(point | {"tiles": tiles})) for tiles in (0, 24))
+    assert whole > cut

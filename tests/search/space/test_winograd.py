@@ -1,0 +1,88 @@
+"""Minimal filtering in a space: where it is offered, and what its points mean."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from kernels.problem import Conv2d, parse_problem
+from kernels.schedule import Parallel, Winograd, check_legal
+from search.space.space import Space
+from search.space.winograd import ALGORITHM, WANTED
+from tests.search.targets import NARROW, WIDE
+
+TEXT = "conv2d:n=2,h=30,w=17,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32"
+
+
+def changed(**keys: object) -> Conv2d:
+    problem = parse_problem(TEXT)
+    assert isinstance(problem, Conv2d)
+    return replace(problem, **keys)
+
+
+def algorithms(problem: Conv2d) -> tuple[object, ...]:
+    return Space(problem, WIDE).values(ALGORITHM)
+
+
+def test_it_is_offered_where_it_can_be_applied() -> None:
+    assert algorithms(changed()) == ("direct", "winograd2", "winograd4")
+    assert algorithms(changed(dtype="f64", bias=True, epilogue="relu", pad=0)) != ()
+    for keys in (
+        {"stride": 2},
+        {"dilation": 2},
+        {"groups": 2},
+        {"kw": 1},
+        {"dtype": "bf16"},
+        {"layout": "nchw_fchw"},
+        {"accuracy": "strict"},
+    ):
+        assert algorithms(changed(**keys)) == (), keys
+
+
+def test_shallow_sums_have_small_tiles_alone() -> None:
+    """The direct method rounds so little there that large tiles are beyond what is allowed."""
+    assert algorithms(changed(ci=4)) == ("direct", "winograd2")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("target", [WIDE, NARROW])
+def test_every_point_is_a_legal_schedule(target, threads: int) -> None:
+    problem, random = changed(), Random(0)
+    space = Space(problem, target.with_threads(threads))
+    seen = set()
+    for _ in range(400):
+        point = space.draw(random)
+        schedule = space.schedule(point)
+        check_legal(problem, schedule)
+        wanted = {"direct": None, "winograd2": 2, "winograd4": 4}[point[ALGORITHM]]
+        assert schedule.winograd == wanted
+        assert schedule.threads <= threads
+        seen.add(type(schedule.steps[0]))
+    assert Winograd in seen
+
+
+def test_direct_points_mean_what_they_mean_without_the_choice() -> None:
+    strict, random = Space(changed(accuracy="strict"), WIDE), Random(0)
+    space = Space(changed(), WIDE)
+    for _ in range(100):
+        point = strict.draw(random)
+        assert ALGORITHM not in point
+        known = point | {ALGORITHM: "direct", WANTED: 0}
+        assert space.schedule(known) == strict.schedule(point)
+
+
+def test_what_divides_images_and_lines_divides_tiles() -> None:
+    space = Space(changed(), WIDE.with_threads(4))
+    point = {p.name: p.values[0] for p in space.parameters} | {ALGORITHM: "winograd4"}
+    divided = {
+        choice: [s for s in space.schedule(point | {"parallel": choice}).steps
+                 if isinstance(s, Parallel)]
+        for choice in ("none", "oh=4", "n=2,oh=2", "oh=2,co=2", "co=4")
+    }  # fmt: skip
+    assert divided == {
+        "none": [],
+        "oh=4": [Parallel("t", 4)],
+        "n=2,oh=2": [Parallel("t", 4)],
+        "oh=2,co=2": [Parallel("t", 2), Parallel("co", 2)],
+        "co=4": [Parallel("co", 4)],
+    }
