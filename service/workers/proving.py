@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kernels.errors import KernelsError
 from kernels.problem import Problem
@@ -81,16 +82,23 @@ def with_a_script(
 ) -> list[Schedule]:
     """The fastest schedules, which need not give the fastest script.
 
-    Some schedules have no script: a reduction that is split, blocks of parts that differ.
-    Where none of the fastest has one, the last gives way to the fastest trial that does;
-    pruned ones count too.
+    Some schedules have no script: a reduction that is split, minimal filtering, blocks of parts
+    that differ. Where none of the fastest has one, the last gives way to the fastest trial that
+    does; pruned ones count too. Beside minimal filtering, whose nearest rivals are as scriptless,
+    the fastest direct schedules come first, and of the others the winner alone, to say why.
     """
     if any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)
+    is_filtered = any(schedule.winograd is not None for schedule in fastest)
+    kept = fastest[: 1 if is_filtered else MOST_PROOFS - 1]
     timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
-    nearest = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])][:MOST_TRIED]
-    found = next((schedule for schedule in nearest if _has_script(problem, schedule)), None)
-    return list(fastest) if found is None else [*fastest[: MOST_PROOFS - 1], found]
+    ranked = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])]
+    nearest = [schedule for schedule in ranked if schedule.winograd is None][:MOST_TRIED]
+    able = (schedule for schedule in nearest if _has_script(problem, schedule))
+    found = list(islice(able, MOST_PROOFS - len(kept)))
+    if not found:
+        return list(fastest)
+    return [*found, *kept] if is_filtered else [*kept, *found]
 
 
 def _has_script(problem: Problem, schedule: Schedule) -> bool:

@@ -1,11 +1,13 @@
 """Which scripts are put to the proof, in which order, and within how many seconds."""
 
+import time
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from kernels.errors import UnsupportedError
 from kernels.problem import parse_problem
+from kernels.schedule import Pack, Register, Schedule, Tile, Winograd
 from search.records import Best, TuneResult
 from service.jobs.outcome import Attempt
 from service.workers import proving
@@ -117,6 +119,31 @@ def test_a_winner_that_was_not_proven_is_proven_where_time_is_no_matter(make, ha
     assert tried(proofs) == schedules(0, 1, 2, *more)
     proofs.complete(*result(1, 7))
     assert tried(proofs) == schedules(0, 1, 2, *more), "it was proven before"
+
+
+def filtered(number):
+    """A trial by minimal filtering, which has no script."""
+    steps = (Winograd(4), Pack("B"), Pack("A"), Register(number % 14 + 1, 16))
+    return replace(fakes.trial(number, gflops=1000.0 - number), schedule=Schedule(steps))
+
+
+def test_beside_minimal_filtering_the_fastest_direct_schedules_are_proven(monkeypatch):
+    """However many of the others were faster; the winner's refusal says why it has no script."""
+    problem = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,dtype=f32")
+    direct = [replace(fakes.trial(n), schedule=Schedule((Tile("n", 1), Register(n, 16))))
+              for n in (1, 2, 3)]  # fmt: skip
+    trials = [*(filtered(n) for n in range(14)), *direct]
+    attempts = []
+
+    def attempt(schedule, seconds):
+        attempts.append(schedule)
+        return Attempt(schedule, None, "of the tests")
+
+    Proofs(problem, attempt, lambda: False, False).prove(trials, None)
+    assert attempts == [direct[0].schedule, direct[1].schedule, trials[0].schedule]
+    attempts.clear()
+    Proofs(problem, attempt, lambda: False, True).prove(trials, time.monotonic() - 1.0)
+    assert attempts == [direct[0].schedule]
 
 
 @pytest.mark.parametrize("has_seconds", [False, True])
