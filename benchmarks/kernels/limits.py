@@ -69,7 +69,7 @@ def limits(text: str, target: Target, steps: Any) -> dict[str, Any]:
     problem, ops = session.problem, session.operands
     dtype = problem.element.name
     calls = {"run": (session.call(steps), problem.flops)}
-    session.check(calls["run"][0])
+    session.check(calls["run"][0], steps)
     schedule = Schedule.from_json(steps)
     for level, size in (("l1", target.l1_bytes), ("l2", target.l2_bytes)):
         calls[level] = micro_kernel(schedule, dtype, target, int(size * FILLED))

@@ -49,6 +49,14 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     return errors
 
 
+def direct_errors(problem: Conv2d, target: Target) -> Errors:
+    """The rms errors of the direct method, as shares of the result's root mean square."""
+    strips = _strips(problem.ci, problem.element.name, target)
+    return {
+        kind: strip.direct / rms_error(np.zeros(()), strip.exact) for kind, strip in strips.items()
+    }
+
+
 def check_accuracy(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     """`errors_of`; a candidate with too large a one is wrong."""
     errors = errors_of(problem, schedule, target)

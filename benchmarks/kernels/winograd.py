@@ -1,0 +1,221 @@
+"""Convolutions by minimal filtering: beside the direct method and oneDNN, and how accurate.
+
+    python -m benchmarks.kernels.winograd [PROBLEM ...] [--trials 64] [--db URL] [--out FILE.json]
+
+Each problem is searched for twice, with accuracy=standard and strict, and the winners and every way
+of oneDNN are timed in the same interleaved rounds of one process. `limit` is what no such schedule
+can be faster than here: its products at the peak of multiply-adds, and its transforms at the speed
+at which this core copies lines within its second cache, both measured in the run. Speeds count the
+multiply-adds of the direct method.
+
+The second table has rms errors against float64, those of the direct method relative to the result
+and the others in multiples of it.
+"""
+
+import argparse
+import ctypes
+import json
+import tempfile
+import time
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.kernels.threads import best_steps
+from kernels.loopnest import build, count
+from kernels.minimal_filtering import POINTS
+from kernels.native.jit.functions import load
+from kernels.native.microbench import peak_gflops
+from kernels.native.plan import plan
+from kernels.oracle.accuracy import KINDS
+from kernels.oracle.operands import empty_aligned
+from kernels.problem import Problem, parse_problem
+from kernels.schedule import Pack, Register, Schedule, Winograd
+from kernels.target import Target, resolve
+from search.peers.screen import Bench, screen
+from search.peers.variant import PeerAbsentError
+from search.runner.child.accuracy import direct_errors, errors_of
+from search.runner.child.session import Session
+from search.timing.interleave import interleave
+from tilewise.bench.machine import processor
+
+SIZES = (
+    "n=1,h=56,w=56,ci=64,co=64",
+    "n=1,h=28,w=28,ci=128,co=128",
+    "n=1,h=14,w=14,ci=256,co=256",
+    "n=5,h=80,w=100,ci=128,co=128",
+)
+PROBLEMS = tuple(
+    f"conv2d:{size},kh=3,kw=3,pad=1,dtype=f32{weights}"
+    for weights in (",weights=constant", "")
+    for size in SIZES
+)
+ROUNDS = 25
+COPIED_BYTES = 256 << 10  # read and as many written: together half of a second cache
+DEPTHS = (8, 16, 64, 128, 256, 512)
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("problems", nargs="*", default=PROBLEMS)
+    parser.add_argument("--target", default="cpu:host")
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--db", help="default: an empty one")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    target = resolve(options.target)
+    print(f"{processor()}, {target.canonical}\n\n{HEADER}")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        url = options.db or f"sqlite:///{folder}/results.db"
+        for text in options.problems:
+            rows.append(compared(text, target, options.trials, url))
+            print(line(rows[-1]), flush=True)
+    for said in means(rows):
+        print(said)
+    errors = [accuracy(depth, target) for depth in DEPTHS]
+    print(f"\n{ERRORS_HEADER}")
+    for row in errors:
+        print("\n".join(error_lines(row)))
+    if options.out:
+        found = {"processor": processor(), "target": target.canonical}
+        options.out.write_text(
+            json.dumps(found | {"rows": rows, "errors": errors}, indent=1) + "\n"
+        )
+
+
+def compared(text: str, target: Target, trials: int, url: str) -> Row:
+    """GFLOP/s of the best schedule, of the best direct one and of oneDNN, and the limit."""
+    problem = parse_problem(text)
+    steps = {
+        accuracy: best_steps(f"{text},accuracy={accuracy}", target.canonical, trials, url)
+        for accuracy in ("standard", "strict")
+    }
+    session = Session(problem.canonical, target.canonical, seed=0)
+    calls = {name: session.call(given) for name, given in steps.items()}
+    for name, call in calls.items():
+        session.check(call, steps[name])
+    ways = _ways_of_onednn(session)
+    before, copying = peak_gflops(target, problem.element.name), copied_gbs(target)
+    timed = interleave([*calls.values(), *(way.run for way in ways)], ROUNDS, target.threads)
+    times = [median(samples.times) for samples in timed]
+    peak = max(before, peak_gflops(target, problem.element.name))
+    speeds = [problem.flops / seconds / 1e9 for seconds in times]
+    best = Schedule.from_json(steps["standard"])
+    return {
+        "problem": text,
+        "schedule": str(best).replace("\n", "; "),
+        "ours": speeds[0],
+        "direct": speeds[1],
+        "onednn": max(speeds[2:], default=None),
+        "peak": peak,
+        "copied_gbs": copying,
+        "limit": problem.flops / least_seconds(problem, best, peak, copying) / 1e9,
+    }
+
+
+def _ways_of_onednn(session: Session) -> list[Any]:
+    bench = Bench(
+        session.problem, session.operands, session.expected, session.initial, session.target.threads
+    )
+    try:
+        return [timed.variant for timed in screen("onednn", bench)]
+    except PeerAbsentError:
+        return []
+
+
+def least_seconds(problem: Problem, schedule: Schedule, peak: float, copying: float) -> float:
+    """Products at the peak, and the transforms' bytes at the speed of copies.
+
+    A transform reads about as many bytes as it writes, or less: what is counted are the bytes that
+    lie in scratch, and of the result those of C.
+    """
+    if schedule.winograd is None:
+        return problem.flops / peak / 1e9
+    nest = build(problem, schedule)
+    counts = count(problem, nest)
+    space = nest.space
+    tiles, depth, cols = (space.extent(dim) for dim in ("t", "ci", "co"))
+    products = 2 * space.extent("point") * tiles * depth * cols
+    moved = sum(counts.packed_bytes.values())
+    return products / peak / 1e9 + 2 * moved / copying / 1e9
+
+
+def copied_gbs(target: Target) -> float:
+    """Bytes read and written a second by a copy of lines within the second cache."""
+    problem = parse_problem("matmul:m=64,n=64,k=64,dtype=f32")
+    packing = Schedule((Pack("B"), Pack("A"), Register(4, 2 * target.lanes("f32"))))
+    piece = plan(problem, packing, target).kernel.pieces()["copy_rows"]
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)(load(piece).addresses[0])
+    source, to = (empty_aligned((COPIED_BYTES // 4,), np.float32) for _ in range(2))
+    source.fill(1.0)
+    to.fill(0.0)
+    row, rows = 1024, COPIED_BYTES // 4096
+    best = 1e9
+    for _ in range(200):
+        begin = time.perf_counter()
+        function(to.ctypes.data, row, source.ctypes.data, row, rows, row)
+        best = min(best, time.perf_counter() - begin)
+    return 2 * COPIED_BYTES / best / 1e9
+
+
+def accuracy(depth: int, target: Target) -> Row:
+    """The direct method's rms errors relative to the result's, and in them those of each tile."""
+    problem = parse_problem(f"conv2d:n=1,h=18,w=18,ci={depth},co=64,kh=3,kw=3,dtype=f32")
+    cols = 2 * target.lanes("f32")
+    found: Row = {"depth": depth, "direct": direct_errors(problem, target)}
+    for output in POINTS:
+        steps = Schedule((Winograd(output), Pack("B"), Pack("A"), Register(6, cols)))
+        found[f"F{output}"] = errors_of(problem, steps, target)
+    return found
+
+
+def means(rows: list[Row]) -> list[str]:
+    """Geometric means of the ratios over oneDNN and the direct method, by kind of weights."""
+    said = []
+    for kind in ("constant", "variable"):
+        chosen = [row for row in rows if ("constant" in row["problem"]) == (kind == "constant")]
+        for name in ("onednn", "direct"):
+            ratios = [row["ours"] / row[name] for row in chosen if row[name]]
+            if ratios:
+                mean = exp(sum(map(log, ratios)) / len(ratios))
+                said.append(f"geometric mean over {name}, weights {kind}: {mean:.2f}")
+    return said
+
+
+HEADER = (
+    f"{'problem':<80} {'ours':>6} {'direct':>6} {'oneDNN':>6} {'over direct':>11} "
+    f"{'over oneDNN':>11} {'limit':>6} {'of limit':>8}"
+)
+ERRORS_HEADER = f"{'channels':>8} {'method':<7}" + "".join(f"{kind:>10}" for kind in KINDS)
+
+
+def line(row: Row) -> str:
+    peer, over = row["onednn"], "-"
+    if peer:
+        over = f"{row['ours'] / peer:.2f}"
+    return (
+        f"{row['problem']:<80} {row['ours']:>6.0f} {row['direct']:>6.0f} "
+        f"{f'{peer:.0f}' if peer else '-':>6} {row['ours'] / row['direct']:>11.2f} {over:>11} "
+        f"{row['limit']:>6.0f} {row['ours'] / row['limit']:>8.0%}"
+    )
+
+
+def error_lines(row: Row) -> list[str]:
+    direct = "".join(f"{row['direct'][kind]:>10.1e}" for kind in KINDS)
+    others = {
+        name: "".join(f"{row[name][kind]:>10.2f}" for kind in KINDS)
+        for name in row
+        if name.startswith("F")
+    }
+    filtered = [f"{'':>8} {name:<7}{errors}" for name, errors in others.items()]
+    return [f"{row['depth']:>8} {'direct':<7}{direct}", *filtered]
+
+
+if __name__ == "__main__":
+    main()
