@@ -25,10 +25,10 @@ from search.model.traffic import LINE_BYTES, add_packs, add_reads
 from search.model.weights import AMOUNTS, READS, UNHIDDEN, Weights, shipped
 from search.model.windows import window_amounts
 from search.model.winograd import filtered_amounts
+from search.space.methods.winograd import output_of
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import TileShape, tile_shape
-from search.space.winograd import output_of
 from search.space.workload import Workload
 
 _unhidden = itemgetter(*map(AMOUNTS.index, UNHIDDEN))

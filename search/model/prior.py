@@ -12,11 +12,11 @@ from itertools import islice
 from math import log
 
 from search.model.analytical import Model
+from search.space.methods.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, output_of
 from search.space.parameters import Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
 from search.space.tiles import SPLIT_TILE_VECTORS, SplitTile, split_tiles, tile_shape
-from search.space.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, output_of
 
 DESCENTS = 10  # plain points that a descent starts from
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed

@@ -13,10 +13,10 @@ from search.model.computing import Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS
 from search.space.block_sizes import equal_block
+from search.space.methods.winograd import WANTED, filtered_part
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import tile_shape
-from search.space.winograd import WANTED, filtered_part
 
 # Copied lines that a transformed line takes as long as: it is computed, too.
 COPIES_NEAR, COPIES_FAR = 1.5, 2.5  # where a block and its products stay in L2, and beyond

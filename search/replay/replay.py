@@ -24,9 +24,9 @@ from search.model.prior import prior_points
 from search.model.weights import Weights, shipped
 from search.records import TrialRecord, TuneRequest
 from search.replay.recording import Recording
+from search.space.methods.winograd import ALGORITHM
 from search.space.points import Point
 from search.space.space import Space
-from search.space.winograd import ALGORITHM
 from search.timing.summary import summarise
 
 SLOWER = 1.25  # a search stops timing what is so many times slower than the best

@@ -9,11 +9,11 @@ minimal filtering, whose columns and tiles are cut independently.
 
 from itertools import product
 
+from search.space.methods.winograd import ALGORITHM, DIRECT, WANTED
 from search.space.points import Point, Value
 from search.space.space import Space
 from search.space.tiles import tile_shape
 from search.space.windows import count_windows
-from search.space.winograd import ALGORITHM, DIRECT, WANTED
 
 COLUMN_CHOICES = ("cols", "pack_b", "prefetch")
 ROW_CHOICES = ("rows", "image_rows", "pack_a")

@@ -17,10 +17,10 @@ from kernels.schedule import (
 )
 from search.space.block_sizes import balanced_chunk
 from search.space.division import block_steps, parallel_steps, part_extents
+from search.space.methods.winograd import filtered_schedule, output_of
 from search.space.points import Point
 from search.space.tiles import TileShape, tile_shape
 from search.space.windows import window_schedule
-from search.space.winograd import filtered_schedule, output_of
 from search.space.workload import Workload
 
 

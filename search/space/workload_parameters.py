@@ -2,11 +2,11 @@
 
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
+from search.space.methods.winograd import filtering_parameters
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
 from search.space.tiles import register_tiles, split_tiles, swept_tiles
 from search.space.windows import window_parameters
-from search.space.winograd import filtering_parameters
 from search.space.workload import Workload
 
 UNROLLS = (1, 2, 4, 8)  # steps of the reduction in one turn of its loop

@@ -8,8 +8,8 @@ from kernels.problem import parse_problem
 from search.model.analytical import Model, amounts
 from search.model.prior import prior_points
 from search.model.weights import AMOUNTS
+from search.space.methods.winograd import ALGORITHM, output_of
 from search.space.space import Space
-from search.space.winograd import ALGORITHM, output_of
 from tests.search.targets import WIDE
 
 DEEP = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,pad=1,dtype=f32"

@@ -7,8 +7,8 @@ import pytest
 
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Parallel, Winograd, check_legal
+from search.space.methods.winograd import ALGORITHM, WANTED
 from search.space.space import Space
-from search.space.winograd import ALGORITHM, WANTED
 from tests.search.targets import NARROW, WIDE
 
 TEXT = "conv2d:n=2,h=30,w=17,ci=64,co=100,kh=3,kw=3,pad=1,dtype=f32"

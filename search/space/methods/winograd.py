@@ -6,10 +6,10 @@ the parameters that say how the direct method packs and cuts have no effect.
 """
 
 from kernels.problem import Conv2d
-from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Tile, Unroll, Winograd
+from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll, Winograd
 from kernels.schedule.legality import part_size
 from kernels.schedule.winograd import TILES, why_not_winograd, winograd_space
-from search.space.block_sizes import equal_block
+from search.space.division import block_steps
 from search.space.parameters import Choice, Parameter, Size
 from search.space.points import WHOLE, Point
 from search.space.tiles import tile_shape
@@ -61,18 +61,13 @@ def filtered_schedule(workload: Workload, point: Point, output: int) -> Schedule
     register = Register(shape.rows, shape.cols(workload.lanes), "cols")
     extents, divided = filtered_part(workload, point, output, register)
     steps: list[Step] = [Winograd(output), *divided]
-    steps += _block(_COL, extents[_COL], int(point["cols"]), register.cols)
+    steps += block_steps(_COL, extents, int(point["cols"]), register.cols)
     steps += [Pack("B")]
-    steps += _block(TILES, extents[TILES], int(point[WANTED]), register.rows)
+    steps += block_steps(TILES, extents, int(point[WANTED]), register.rows)
     steps += [Pack("A"), register]
     if int(point["unroll"]) > 1:
         steps.append(Unroll(int(point["unroll"])))
     return Schedule(tuple(steps))
-
-
-def _block(dim: str, extent: int, wanted: int, unit: int) -> list[Step]:
-    size = equal_block(extent, wanted, unit)
-    return [Tile(dim, size)] if size < extent else []
 
 
 def filtered_part(
