@@ -148,14 +148,13 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
 
 def measured_json(best: Best) -> Json:
     """How the speed of a best schedule was had, and its accuracy where it is not direct."""
-    accuracy = {"accuracy": best.accuracy} if best.accuracy else {}
     return {
         "samples": best.samples,
         "placements": best.placements,
         "rejected": best.rejected,
         "disturbed": best.disturbed,
         "cold": best.cold,
-        **accuracy,
+        "accuracy": best.accuracy or None,
     }
 
 

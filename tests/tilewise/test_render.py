@@ -51,6 +51,16 @@ def test_speeds_and_sizes_have_their_units() -> None:
     assert line(text, "measured").endswith("; 1 rounds left out, in which all were slow")
 
 
+def test_a_method_that_is_not_direct_tells_its_rms_errors() -> None:
+    plain = found()["best"]["measured"]
+    text = render.result(found(best={"measured": plain | {"accuracy": None}}))
+    assert "\naccuracy" not in text
+    errors = {"gaussian": 1.9, "relu": 2.125}
+    text = render.result(found(best={"measured": plain | {"accuracy": errors}}))
+    said = "rms error 1.90 (gaussian), 2.12 (relu) times the direct method's"
+    assert line(text, "accuracy") == said
+
+
 def test_what_a_result_is_not_is_said() -> None:
     text = render.result(found())
     counts = "4 timed, 3 pruned, 2 failed of 9 asked, in 2.5 s; 77 schedules are legal"

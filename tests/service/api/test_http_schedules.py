@@ -30,7 +30,14 @@ def test_the_result_has_the_form_of_the_contract(client, machine, tuned):
         "time_us": 1e3 / 13.0,
         "peak_fraction": 0.13,
         "scratch_bytes": {"A": 64, "B": 4096},
-        "measured": {"samples": 21, "placements": 6, "rejected": 2, "disturbed": 0, "cold": None},
+        "measured": {
+            "samples": 21,
+            "placements": 6,
+            "rejected": 2,
+            "disturbed": 0,
+            "cold": None,
+            "accuracy": None,
+        },
     }
     space = Space(parse_problem(PROBLEM), resolve(machine.target))
     assert result["space"] == {"schedules": count_schedules(space), "exact": True}
