@@ -63,7 +63,7 @@ def count(problem: Problem, nest: Nest) -> Counts:
     packed_bytes: dict[str, int] = {}
     blocks: dict[str, Lengths] = {}
     for entry, blocks in blocks_at(nest):
-        if isinstance(entry, Copy) and is_packed_ahead(problem, entry.operand):
+        if isinstance(entry, Copy) and is_packed_ahead(problem, entry.operand, nest.space):
             packs[entry.operand] = packed_bytes[entry.operand] = 0
         elif isinstance(entry, Copy):
             packs[entry.operand] = _visits(blocks)

@@ -219,13 +219,21 @@ def _transformed(problem: Conv2d, nest: Nest, how: Arithmetic) -> Strides:
     row = _odd_lines(depth, size)
     return Strides(
         a=Operand({"t": 0}, stream=1),
-        b=Operand({"co": 1, "point": _odd_lines(depth * cols, size)}, stream=problem.co),
+        b=_filter(problem, _odd_lines(depth * cols, size)),
         c={"t": cols, "point": _odd_lines(tiles * cols, size)},
         bias={"co": 1},
         packed_a=PackedRows({"t": row, "point": _odd_lines(tiles * row, size)}, row),
         words=Words(row, 1, b_row=cols),
-        taps=Taps(b_source=problem.ci * problem.co),
+        taps=Taps(b_source=problem.ci * problem.co, rows=problem.kh, cols=problem.kw),
     )
+
+
+def _filter(problem: Conv2d, point: int) -> Operand:
+    """The filter in place, and what a point moves the transformed one by."""
+    if problem.has_channels_first:
+        taps = problem.kh * problem.kw
+        return Operand({"co": problem.ci * taps, "point": point}, stream=taps, is_transposed=True)
+    return Operand({"co": 1, "point": point}, stream=problem.co)
 
 
 def _image_block(

@@ -22,7 +22,7 @@ def loosened(problem: Problem, operands: Operands, expected: Expected, output: i
     """What a right result by F(output x output, 3x3) looks like; the same value.
 
     Args:
-        problem: an nhwc convolution of floats.
+        problem: a convolution of floats.
         operands: its image, filter and, where it has one, bias.
         expected: of the direct method.
         output: pixels of a side of a tile.
@@ -38,6 +38,8 @@ def _magnitudes(problem: Conv2d, operands: Operands, output: int) -> Array:
     image, weights = (
         np.abs(widened(operands[name], operand_type(problem, name))) for name in ("A", "B")
     )
+    if problem.has_channels_first:
+        image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)
     filtering = minimal_filtering(output)
     tiles = _tiles(problem, image, output, filtering.input)
     transformed = _both_sides(filtering.image, tiles)
@@ -47,7 +49,8 @@ def _magnitudes(problem: Conv2d, operands: Operands, output: int) -> Array:
     found = _both_sides(filtering.result, products)
     n, down, across = found.shape[2:5]
     lines = found.transpose(2, 3, 0, 4, 1, 5).reshape(n, down * output, across * output, problem.co)
-    return lines[:, : problem.oh, : problem.ow]
+    lines = lines[:, : problem.oh, : problem.ow]
+    return lines.transpose(0, 3, 1, 2) if problem.has_channels_first else lines
 
 
 def _tiles(problem: Conv2d, image: Array, output: int, side: int) -> Array:

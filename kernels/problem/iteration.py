@@ -189,8 +189,14 @@ def is_packed_by_rows(problem: Problem) -> bool:
     return not gathers and not is_packed_ahead(problem, "B")
 
 
-def is_packed_ahead(problem: Problem, role: str) -> bool:
-    """Whether packing a factor is no part of a run: constant weights that play B."""
-    space = iteration_space(problem)
+def is_packed_ahead(problem: Problem, role: str, space: IterationSpace | None = None) -> bool:
+    """Whether packing a factor is no part of a run: constant weights that play B.
+
+    Args:
+        problem: what is computed.
+        role: A or B.
+        space: the dims of a schedule, where its steps changed those of the problem.
+    """
+    space = iteration_space(problem) if space is None else space
     weights = "A" if space.image == "B" else "B"
     return not space.spans_groups and role == "B" == weights and problem.has_constant_weights

@@ -72,8 +72,6 @@ def why_not_winograd(problem: Problem) -> str | None:
     for name in ("stride", "dilation", "groups"):
         if getattr(problem, name) != 1:
             return f"{name}={getattr(problem, name)} is not 1"
-    if problem.has_channels_first:
-        return f"layout={problem.layout} is not nhwc_hwcf"
     if problem.element.name not in ELEMENTS:
         return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
     return None

@@ -47,6 +47,6 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     out["a_from_l2" if held <= near else "a_from_l3"] = panels * image
     stays = weights * LINE_BYTES + held <= near
     out["b_from_l2" if stays else "b_from_l3"] = blocks * weights
-    if not workload.stored["B"].is_packed_ahead:
+    if not space.problem.has_constant_weights:
         out["packed_b" if weights * LINE_BYTES <= near else "packed_b_far"] = weights
     return out

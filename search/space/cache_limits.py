@@ -30,7 +30,7 @@ def why_too_large(
     nest = build(problem, schedule)
     limit = max(target.l3_bytes, MIN_SCRATCH_BYTES)
     for copy in nest.copies:
-        if is_packed_ahead(problem, copy.operand):
+        if is_packed_ahead(problem, copy.operand, nest.space):
             continue  # a model's weights are packed whole, and stay
         size = prod(copy.shape) * problem.element.bytes
         if size > limit and operand in ("", copy.operand):

@@ -9,7 +9,7 @@ minimal filtering, whose columns and tiles are cut independently.
 
 from itertools import product
 
-from search.space.methods.winograd import ALGORITHM, DIRECT, WANTED
+from search.space.methods.winograd import ALGORITHM, DIRECT, WANTED, channels_of
 from search.space.points import Point, Value
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -66,7 +66,7 @@ def _count_filtered(space: Space, base: Point) -> int:
             for divided in _distinct_divisions(space, point):
                 steps = space.schedule(divided).steps
                 of_each = []
-                for name, operand in (("cols", "B"), (WANTED, "A")):
+                for name, operand in ((channels_of(space.workload), "B"), (WANTED, "A")):
                     unit = shape.width if operand == "B" else shape.rows
                     key = (algorithm, operand, unit, divided.get("parallel"), steps[:3])
                     if key not in counts:

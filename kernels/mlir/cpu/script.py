@@ -63,8 +63,8 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         raise UnsupportedError(f"{problem}: the step split has no script yet", "steps")
     if schedule.winograd is not None:
         raise UnsupportedError(
-            f"{problem}: the step winograd has no script: upstream's winograd_conv2d takes no "
-            "filter as hwcf, and decomposes a channel at a time",
+            f"{problem}: the step winograd has no script: upstream's winograd_conv2d takes "
+            "linalg.conv_2d_nhwc_fhwc alone, and decomposes a channel at a time",
             "steps",
         )
     shape = form(problem)

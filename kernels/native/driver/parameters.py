@@ -181,11 +181,15 @@ class TransformSizes:
     Attributes:
         tile_size: pixels of a side of a tile of the output.
         tiles_down, tiles_across: tiles of an image.
-        out_height, out_width, out_channels: of the output.
+        out_height, out_width: of the output.
+        image_size, image_line, image_pixel, image_channel: elements from an image to the next, and
+            from a line, pixel or channel of one.
+        result_size, result_line, result_pixel, result_channel: the same of the output.
         image_point, filter_point, product_point: elements between points of the transformed
             image and filter and of their products.
         filter_panel: elements of a panel of the transformed filter.
         products_at: bytes from the transformed image to the products.
+        turned_at: bytes from the transformed filter to the memory of a transposed panel.
     """
 
     tile_size: int
@@ -193,12 +197,20 @@ class TransformSizes:
     tiles_across: int
     out_height: int
     out_width: int
-    out_channels: int
+    image_size: int
+    image_line: int
+    image_pixel: int
+    image_channel: int
+    result_size: int
+    result_line: int
+    result_pixel: int
+    result_channel: int
     image_point: int
     filter_point: int
     product_point: int
     filter_panel: int
     products_at: int
+    turned_at: int
 
 
 TRANSFORMED = "transformed"

@@ -51,7 +51,7 @@ def driver_sizes(
         _elements(spec),
         _tap_loops(nest, strides, spec),
         _moves(nest, strides),
-        _panels_ahead(nest, spec) if is_packed_ahead(problem, "B") else PanelsAhead(),
+        _panels_ahead(nest, spec) if is_packed_ahead(problem, "B", nest.space) else PanelsAhead(),
         _calls(problem, nest, strides, spec),
         RegisterTile(nest.kernel.rows, nest.kernel.cols),
     )
@@ -73,7 +73,7 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
             a = _bytes_of_a(copy, strides, spec.how)
         else:
             b = _bytes_of_b(copy, spec.how) + _raw_bytes(copy, nest, spec.how)
-    if is_packed_ahead(problem, "B"):
+    if is_packed_ahead(problem, "B", nest.space):
         batches = prod(nest.space.extent(dim) for dim in nest.space.lead)
         b = batches * _panels_ahead(nest, spec).batch_bytes
     return PanelBytes(a, b)
@@ -83,18 +83,28 @@ def _transform_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> Transform
     output = int(nest.space.extent(POINT) ** 0.5) - problem.kh + 1
     down, across = tiles_of(problem, output)
     bytes_of_image, _ = _bytes_of_tiles(problem, nest, strides)
+    ci, co, planes = problem.ci, problem.co, problem.has_channels_first
+    panels = _panels_of_filter(problem, nest)
     return TransformSizes(
         tile_size=output,
         tiles_down=down,
         tiles_across=across,
         out_height=problem.oh,
         out_width=problem.ow,
-        out_channels=problem.co,
+        image_size=problem.h * problem.w * ci,
+        image_line=problem.w * (1 if planes else ci),
+        image_pixel=1 if planes else ci,
+        image_channel=problem.h * problem.w if planes else 1,
+        result_size=problem.oh * problem.ow * co,
+        result_line=problem.ow * (1 if planes else co),
+        result_pixel=1 if planes else co,
+        result_channel=problem.oh * problem.ow if planes else 1,
         image_point=strides.packed_a.dims[POINT],
         filter_point=strides.b.dims[POINT],
         product_point=strides.c[POINT],
         filter_panel=nest.space.extent(POINT) * strides.b.dims[POINT],
         products_at=bytes_of_image,
+        turned_at=panels * _bytes_of_filter_panel(problem, nest, strides),
     )
 
 
@@ -105,14 +115,26 @@ def _bytes_of_tiles(problem: Problem, nest: Nest, strides: Strides) -> tuple[int
 
 
 def _transformed_bytes(problem: Problem, nest: Nest, strides: Strides) -> PanelBytes:
-    """Tiles and products of a block; the filter's panels, all of them where they are made ahead."""
-    panels = next(copy.shape[0] for copy in nest.copies if copy.operand == "B")
-    if is_packed_ahead(problem, "B"):
-        panels = -(-nest.space.extent(nest.space.col) // nest.kernel.cols)
-    points = nest.space.extent(POINT) * strides.b.dims[POINT]
+    """Tiles and products of a block; panels of the filter, and of one that is transposed first."""
+    panels, panel = _panels_of_filter(problem, nest), _bytes_of_filter_panel(problem, nest, strides)
+    turned = 0
+    if strides.b.is_transposed:
+        turned = strides.taps.rows * strides.taps.cols * nest.kernel.depth * nest.kernel.cols
     return PanelBytes(
-        sum(_bytes_of_tiles(problem, nest, strides)), panels * points * problem.element.bytes
+        sum(_bytes_of_tiles(problem, nest, strides)),
+        panels * panel + turned * problem.element.bytes,
     )
+
+
+def _panels_of_filter(problem: Problem, nest: Nest) -> int:
+    """How many lie in memory together: those of a block, or all where they are made ahead."""
+    if is_packed_ahead(problem, "B", nest.space):
+        return -(-nest.space.extent(nest.space.col) // nest.kernel.cols)
+    return next(copy.shape[0] for copy in nest.copies if copy.operand == "B")
+
+
+def _bytes_of_filter_panel(problem: Problem, nest: Nest, strides: Strides) -> int:
+    return nest.space.extent(POINT) * strides.b.dims[POINT] * problem.element.bytes
 
 
 def _elements(spec: KernelSpec) -> Elements:

@@ -50,7 +50,7 @@ class Structure:
             nest=nest,
             packs_a=schedule.packs("A"),
             packs_b=schedule.packs("B"),
-            is_ahead=is_packed_ahead(problem, "B") and schedule.packs("B"),
+            is_ahead=is_packed_ahead(problem, "B", nest.space) and schedule.packs("B"),
             fills=strides.words.filled_row > 0,
             prefetches=bool(schedule.prefetches),
             writes_past_caches=schedule.writes_past_caches,

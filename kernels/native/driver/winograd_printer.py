@@ -15,6 +15,7 @@ from kernels.native.microkernels.abi import TRANSFORMS, Arguments
 from kernels.schedule.winograd import POINT, TILES
 
 _COL = "co"
+_FILTER = ("filter_rows", "filter_cols")
 
 
 class WinogradPrinter:
@@ -22,7 +23,7 @@ class WinogradPrinter:
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.structure = scope, scope.structure
-        for name in (*TRANSFORMS, *names_of(TransformSizes), TRANSFORMED):
+        for name in (*TRANSFORMS, *names_of(TransformSizes), *_FILTER, TRANSFORMED):
             scope.parameter(name)
         for name in (*names_of(RegisterTile), stride("ap", TILES), stride("c", TILES)):
             scope.parameter(name)
@@ -52,8 +53,8 @@ class WinogradPrinter:
     def _image(self) -> None:
         self.scope.put(
             f"transform_tiles(transform_image, a_panels, {stride('ap', TILES)}, image_point,"
-            f" {self._tiles()}, a, tile_size, tiles_down, tiles_across, height, width, channels,"
-            " pad, size)"
+            f" {self._tiles()}, a, image_size, image_line, image_pixel, image_channel, tile_size,"
+            " tiles_down, tiles_across, height, width, channels, pad, size)"
         )
         self.scope.count(PACKED["A"])
 
@@ -61,19 +62,27 @@ class WinogradPrinter:
         if self.structure.is_ahead:
             return
         scope = self.scope
-        scope.put(
-            "transform_weights(transform_filter, b_panels, filter_panel, filter_point,"
-            f" register_cols, b + {scope.start[_COL]} * size, b_tap_source, b_stream,"
-            f" {scope.length(_COL)}, {extent('ci')}, size)"
-        )
+        first = f"b + {scope.start[_COL]} * {scope.ensure(stride('b', _COL))} * size"
+        scope.put(self._of_weights(first, scope.length(_COL)))
         scope.count(PACKED["B"])
 
     def prepare(self) -> str:
         """The body of a function that transforms the whole filter before the driver runs."""
+        return f"    {self._of_weights('b', extent(_COL))}\n"
+
+    def _of_weights(self, source: str, cols: str) -> str:
+        """The transform of so many output channels' filters."""
+        to = "b_panels, filter_panel, filter_point, register_cols"
+        depth = extent("ci")
+        if self.structure.b_transposed:
+            return (
+                f"transform_turned_weights(transform_filter, pack_b_panel, {to},"
+                f" b_panels + turned_at, {source}, filter_rows * filter_cols, {cols},"
+                f" {depth}, size)"
+            )
         return (
-            "    transform_weights(transform_filter, b_panels, filter_panel, filter_point,\n"
-            f"                      register_cols, b, b_tap_source, b_stream, {extent(_COL)},\n"
-            f"                      {extent('ci')}, size)\n"
+            f"transform_weights(transform_filter, {to}, {source}, b_tap_source, b_stream, {cols},"
+            f" {depth}, size)"
         )
 
     def _kernel(self) -> None:
@@ -102,10 +111,10 @@ class WinogradPrinter:
         scope = self.scope
         first, length = cols.split(", ")
         scope.put(
-            f"transform_products(transform_result, c + {first} * out_size,"
+            f"transform_products(transform_result, c + {first} * result_channel * out_size,"
+            " result_size, result_line, result_pixel, result_channel,"
             f" bias + {first} * out_size, {length}, a_panels + products_at, c_t, product_point,"
-            f" {tiles}, tile_size, tiles_down, tiles_across, out_height, out_width, out_channels,"
-            " out_size)"
+            f" {tiles}, tile_size, tiles_down, tiles_across, out_height, out_width, out_size)"
         )
         place = scope.parameters.index(TRANSFORMED)
         scope.put(f"if count: add_word(p, {place}, 1)")

@@ -5,7 +5,6 @@ from typing import Any
 from kernels.native.driver.parameters import Addresses
 from kernels.native.plan import Plan
 from kernels.problem import Conv2d, Problem
-from kernels.problem.iteration import iteration_space
 
 _PUBLIC = '''
 def {op}({first}, {second}, out=None, bias=None):
@@ -190,7 +189,7 @@ def _outputs(problem: Problem) -> dict[str, Any]:
 def _run_text(problem: Problem, planned: Plan, taken: str) -> str:
     """The call of the driver, or of the crew that runs it on its parts."""
     first, second = operand_names(problem)
-    space = iteration_space(problem)
+    space = planned.nest.space
     names = {"A": first, "B": second}
     a, b = names[space.operand("A")], names[space.operand("B")]
     panels = f"{taken}.ctypes.data" if planned.is_ahead else "scratch[1][0]"

@@ -18,6 +18,10 @@ def transform_tiles(
     first: int,
     end: int,
     image: int,
+    of_image: int,
+    line: int,
+    pixel: int,
+    channel: int,
     tile_size: int,
     tiles_down: int,
     tiles_across: int,
@@ -27,13 +31,16 @@ def transform_tiles(
     pad: int,
     size: int,
 ) -> None:
-    """to[point][tile][channels] = the transformed image under each tile from `first` to `end`."""
+    """to[point][tile][channels] = the transformed image under each tile from `first` to `end`.
+
+    `of_image`, `line`, `pixel` and `channel` are what one of each moves the image by.
+    """
     for tile in range(first, end):
-        line = tile // tiles_across
-        y = line % tiles_down * tile_size - pad
+        row = tile // tiles_across
+        y = row % tiles_down * tile_size - pad
         x = tile % tiles_across * tile_size - pad
-        source = image + ((line // tiles_down * height + y) * width + x) * channels * size
-        call_address(transform_image, to, to_point, source, width * channels, channels,
+        source = image + (row // tiles_down * of_image + y * line + x * pixel) * size
+        call_address(transform_image, to, to_point, source, line, pixel, channel, channels,
                      -y, height - y, -x, width - x)  # fmt: skip
         to += to_tile * size
 
@@ -42,6 +49,10 @@ def transform_tiles(
 def transform_products(
     transform_result: int,
     result: int,
+    of_image: int,
+    line: int,
+    pixel: int,
+    channel: int,
     bias: int,
     cols: int,
     source: int,
@@ -54,20 +65,20 @@ def transform_products(
     tiles_across: int,
     out_height: int,
     out_width: int,
-    out_channels: int,
     size: int,
 ) -> None:
     """The tiles of `result` from `first` to `end`, `cols` channels of them, from products.
 
-    `result` and `bias` point at the first of those channels.
+    `result` and `bias` point at the first of those channels; `of_image`, `line`, `pixel` and
+    `channel` are what one of each moves the result by.
     """
     for tile in range(first, end):
-        line = tile // tiles_across
-        y = line % tiles_down * tile_size
+        row = tile // tiles_across
+        y = row % tiles_down * tile_size
         x = tile % tiles_across * tile_size
-        to = result + ((line // tiles_down * out_height + y) * out_width + x) * out_channels * size
-        call_address(transform_result, to, out_width * out_channels, out_channels, source,
-                     source_point, bias, out_height - y, out_width - x, cols)  # fmt: skip
+        to = result + (row // tiles_down * of_image + y * line + x * pixel) * size
+        call_address(transform_result, to, line, pixel, channel, cols, source, source_point, bias,
+                     out_height - y, out_width - x)  # fmt: skip
         source += source_tile * size
 
 
@@ -89,4 +100,29 @@ def transform_weights(
     for first in range(0, cols, panel_cols):
         call_address(transform_filter, to, to_point, panel_cols, source + first * size, tap, row,
                      min(panel_cols, cols - first), depth)  # fmt: skip
+        to += to_panel * size
+
+
+@njit(nogil=True)
+def transform_turned_weights(
+    transform_filter: int,
+    pack_panel: int,
+    to: int,
+    to_panel: int,
+    to_point: int,
+    panel_cols: int,
+    turned: int,
+    source: int,
+    taps: int,
+    cols: int,
+    depth: int,
+    size: int,
+) -> None:
+    """The same of filter[cols][depth][taps], whose panels are transposed to `turned` first."""
+    for first in range(0, cols, panel_cols):
+        left = min(panel_cols, cols - first)
+        call_address(pack_panel, turned, panel_cols, source + first * depth * taps * size,
+                     depth * taps, depth * taps, left, 0)  # fmt: skip
+        call_address(transform_filter, to, to_point, panel_cols, turned, panel_cols,
+                     taps * panel_cols, panel_cols, depth)  # fmt: skip
         to += to_panel * size

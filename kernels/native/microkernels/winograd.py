@@ -61,23 +61,26 @@ class WinogradProduct:
             lanes=spec.lanes,
             fma=spec.fma,
             output=schedule.winograd,
+            planes=problem.has_channels_first,
             depth=problem.ci % spec.lanes > 0,
             cols=problem.co % spec.lanes > 0,
             bias=bool(flags & ADD_BIAS),
             relu=bool(flags & RELU),
         )
-        return cls(replace(spec, epilogue=0), transforms)
+        return cls(replace(spec, taps=False, bias_rows=False, epilogue=0), transforms)
 
     def pieces(self, use: Use = ANYHOW) -> dict[str, Piece]:
         """Its functions as they are used; where no tile is cut, `edge` takes all."""
-        of_kernel = OuterProduct(self.spec, packs_transposed=False, patch_stride=0).pieces(use)
+        planes = self.transforms.planes
+        of_kernel = OuterProduct(self.spec, packs_transposed=planes, patch_stride=0).pieces(use)
         # Less what the code of each does not depend on, so that more schedules share it.
         image = replace(self.transforms, cols=False, bias=False, relu=False)
         result = replace(self.transforms, depth=False)
-        weights = replace(image, depth=False)
+        weights = replace(image, depth=False, planes=False)
         return {
             "full": of_kernel["full"],
             "edge": of_kernel["edge"],
+            "pack_b_panel": of_kernel["pack_b_panel"],
             "transform_image": Piece("winograd image", (image,), emit_transform_image, True),
             "transform_result": Piece("winograd result", (result,), emit_transform_result, True),
             "transform_filter": Piece("winograd filter", (weights,), emit_transform_filter, True),

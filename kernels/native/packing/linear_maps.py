@@ -5,7 +5,7 @@ odd powers alone, so that they share the sum of the even and the sum of the odd 
 columns that differ so, the terms' sum and difference stand in for both.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -93,14 +93,9 @@ def _are_twins(one: Row, other: Row) -> bool:
     return any(alike) and not all(alike) and all(abs(x) == abs(y) for x, y in pairs)
 
 
-Read = Callable[[int, int], Value]
-
-
-def on_both_sides(
-    v: Vectors, matrix: Matrix, count: tuple[int, int], read: Read
-) -> list[list[Value]]:
-    """The product of a matrix, the `count` values that `read` gives, and the matrix transposed."""
+def on_both_sides(v: Vectors, matrix: Matrix, rows: Iterable[list[Value]]) -> list[list[Value]]:
+    """The product of a matrix, the values in `rows`, and the matrix transposed."""
     along = LinearMap(v, matrix)
-    rows, cols = count
-    columns = [along([read(i, j) for i in range(rows)]) for j in range(cols)]
-    return [along(list(row)) for row in zip(*columns, strict=True)]
+    done = [along(row) for row in rows]
+    columns = [along(list(column)) for column in zip(*done, strict=True)]
+    return [list(row) for row in zip(*columns, strict=True)]

@@ -14,6 +14,7 @@ from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch
 from kernels.native.ir.dot_products import OFFSET, add_offset, column_sums, join, widen
 from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const, internal_function
+from kernels.native.packing.transposes import transpose
 
 # Addresses; strides of `to` in words, of `source` in elements; sizes in elements.
 PANEL_ARGUMENTS = ("to", "to_row", "source", "source_row", "depth", "cols", "sums")
@@ -177,29 +178,7 @@ def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Valu
             rows.append(b.bitcast(loaded, ir.VectorType(I32, lanes)))
         else:
             rows.append(widen(b, loaded, how.stored, how.packed))
-    return _transpose(b, rows)
-
-
-def _transpose(builder: Builder, rows: list[Value]) -> list[Value]:
-    """Transpose a square of vectors by exchanging halves, quarters, and so on."""
-    lanes = len(rows)
-    distance = lanes // 2
-    while distance:
-        low = [i if not i // distance % 2 else lanes + i - distance for i in range(lanes)]
-        high = [i + distance if not i // distance % 2 else lanes + i for i in range(lanes)]
-        for i in range(lanes):
-            if i // distance % 2:
-                continue
-            upper, lower = rows[i], rows[i + distance]
-            rows[i] = _shuffle(builder, upper, lower, low)
-            rows[i + distance] = _shuffle(builder, upper, lower, high)
-        distance //= 2
-    return rows
-
-
-def _shuffle(builder: Builder, x: Value, y: Value, lanes: list[int]) -> Value:
-    indices = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
-    return builder.shuffle_vector(x, y, indices)
+    return transpose(b, rows)
 
 
 def emit_copy_rows(module: ir.Module, how: Arithmetic, vector_bytes: int) -> ir.Function:

@@ -1,8 +1,8 @@
 """The transforms of minimal filtering, a vector of channels at a time: copies that compute.
 
 A tile's inputs, or products, are all in registers between the transform's two sides. What lies
-outside the image is read from zeros on the stack, and what lies outside the result is written to
-the stack: one selected address each, no copy of the image, and no branch.
+outside the image is zero and not read, and what lies outside the result is not written: neither is
+the image copied or padded for it, nor is there a branch for each pixel.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,15 @@ from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
 from kernels.native.packing.linear_maps import on_both_sides
+from kernels.native.packing.tiles import Limits, Places, Planes, SideBySide
 
 # Addresses; strides in elements; of a tile, where the image begins and ends, in its pixels.
 IMAGE_ARGUMENTS = (
-    "to", "to_point", "source", "line", "pixel", "top", "bottom", "left", "right",
+    "to", "to_point", "source", "line", "pixel", "channel", "channels", "top", "bottom", "left",
+    "right",
 )  # fmt: skip
 RESULT_ARGUMENTS = (
-    "to", "line", "pixel", "source", "source_point", "bias", "rows", "cols", "channels",
+    "to", "line", "pixel", "channel", "channels", "source", "source_point", "bias", "rows", "cols",
 )  # fmt: skip
 FILTER_ARGUMENTS = ("to", "to_point", "to_row", "source", "tap", "row", "cols", "depth")
 
@@ -35,6 +37,7 @@ class TransformSpec:
         lanes: elements of a vector.
         fma: whether the target fuses multiply and add.
         output: pixels of a side of a tile of the result.
+        planes: whether each channel is a plane of its own, and does not lie beside the others.
         depth, cols: whether the last vector of input or output channels has idle lanes.
         bias, relu: what the result's transform ends with.
     """
@@ -43,6 +46,7 @@ class TransformSpec:
     lanes: int
     fma: bool
     output: int
+    planes: bool
     depth: bool
     cols: bool
     bias: bool
@@ -85,11 +89,24 @@ class _Emitter:
         self.builder.store(self.v.zero, at, align=self.v.element.bytes)
         return self.builder.ptrtoint(at)
 
-    def over_channels(
-        self, count: Value, has_rest: bool, body: Callable[[Value, Value | None], None]
-    ) -> None:
-        """`body` for each vector of channels: where it begins, and the mask of the last."""
-        b, lanes = self.builder, self.spec.lanes
+    def tile(self, side: int, limits: Limits, whole: Value, body: "Body") -> ir.Function:
+        """`body` for a whole tile of `side` x `side` pixels or for one that is cut; the return."""
+        line, pixel, channel = (self.size(self.arg[n]) for n in ("line", "pixel", "channel"))
+        lines, pixels = (self.chain(const(0), step, side) for step in (line, pixel))
+        spare = None if self.spec.planes else self.spare()
+
+        def either(limits: Limits | None, nothing: list[Value]) -> list[Value]:
+            places = Places(lines, pixels, channel, limits)
+            body(Planes(self.v, places) if spare is None else SideBySide(self.v, places, spare))
+            return nothing
+
+        branch(self.builder, whole, lambda n: either(None, n), [], lambda n: either(limits, n))
+        self.builder.ret_void()
+        return self.fn
+
+    def over_channels(self, has_rest: bool, body: Callable[[Value, Value | None], None]) -> None:
+        """`body` for each vector of channels: where it begins, and the rest that the last has."""
+        b, lanes, count = self.builder, self.spec.lanes, self.arg["channels"]
         whole = b.sub(count, b.srem(count, const(lanes))) if has_rest else count
         with b.if_then(b.icmp_signed(">", whole, const(0))):
             loop = Loop(b, (), "channels")
@@ -98,7 +115,7 @@ class _Emitter:
         if has_rest:
             rest = b.sub(count, whole)
             with b.if_then(b.icmp_signed(">", rest, const(0))):
-                body(whole, self.v.first_lanes(rest, 0))
+                body(whole, rest)
 
     def all_of(self, conditions: list[Value]) -> Value:
         """Whether every condition holds."""
@@ -107,101 +124,69 @@ class _Emitter:
             found = self.builder.and_(found, condition)
         return found
 
-    def choose(self, whole: Value, body: Callable[[bool], None]) -> ir.Function:
-        """`body` for a whole tile or for one that is cut, and the return."""
+    def channel_at(self, name: str, channel: Value) -> Value:
+        """An address moved by channels."""
+        return self.v.offset(self.arg[name], self.builder.mul(channel, self.arg["channel"]))
 
-        def either(is_cut: bool, nothing: list[Value]) -> list[Value]:
-            body(is_cut)
-            return nothing
 
-        branch(self.builder, whole, lambda n: either(False, n), [], lambda n: either(True, n))
-        self.builder.ret_void()
-        return self.fn
+Body = Callable[[SideBySide | Planes], None]
 
 
 def emit_transform_image(module: ir.Module, spec: TransformSpec) -> ir.Function:
     """to[point][channels] = B' d B for the tile d at `source`, as many pixels beyond its output.
 
     `source` may lie outside the image; pixels above `top`, from `bottom` on, before `left` or from
-    `right` on are zero and not read. A pixel is its channels; whole vectors are written.
+    `right` on are zero and not read. Whole vectors are written.
     """
     e = _Emitter.begin(module, "transform_image", IMAGE_ARGUMENTS, spec)
-    b, v, arg, side = e.builder, e.v, e.arg, minimal_filtering(spec.output).input
-    spare = e.spare()
-    line, pixel, point = (e.size(arg[name]) for name in ("line", "pixel", "to_point"))
-    lines, pixels = e.chain(const(0), line, side), e.chain(const(0), pixel, side)
+    b, v, arg, filtering = e.builder, e.v, e.arg, minimal_filtering(spec.output)
+    side, point = filtering.input, e.size(arg["to_point"])
     whole = e.all_of(
         [b.icmp_signed("<=", arg[name], const(0)) for name in ("top", "left")]
         + [b.icmp_signed(">=", arg[name], const(side)) for name in ("bottom", "right")]
     )
 
-    def inside(first: str, end: str) -> list[Value]:
-        return [
-            b.and_(
-                b.icmp_signed("<=", arg[first], const(i)), b.icmp_signed("<", const(i), arg[end])
-            )
-            for i in range(side)
-        ]
-
-    def tile(is_cut: bool) -> None:
-        down = inside("top", "bottom") if is_cut else []
-        across = inside("left", "right") if is_cut else []
-
-        def vector(channel: Value, mask: Value | None) -> None:
-            source = v.offset(arg["source"], channel)
-            rows = [b.add(source, at) for at in lines]
-
-            def read(i: int, j: int) -> Value:
-                at = b.add(rows[i], pixels[j])
-                if is_cut:
-                    at = b.select(b.and_(down[i], across[j]), at, spare)
-                return v.load(at, mask)
-
-            found = on_both_sides(v, minimal_filtering(spec.output).image, (side, side), read)
+    def tile(pixels: SideBySide | Planes) -> None:
+        def vector(channel: Value, left: Value | None) -> None:
+            source = e.channel_at("source", channel)
+            rows = (pixels.read(i, source, left) for i in range(side))
+            found = on_both_sides(v, filtering.image, rows)
             to = e.chain(v.offset(arg["to"], channel), point, side * side)
             for at, value in zip(to, [x for row in found for x in row], strict=True):
                 v.store(value, at)
 
-        e.over_channels(arg["pixel"], spec.depth, vector)
+        e.over_channels(spec.depth, vector)
 
-    return e.choose(whole, tile)
+    limits = Limits(*(arg[name] for name in ("top", "bottom", "left", "right")))
+    return e.tile(side, limits, whole, tile)
 
 
 def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function:
     """to[pixels][channels] = A' M A for the products M[point][channels] of a tile.
 
-    Bias and relu come last. Pixels from `rows` or `cols` on, and channels from `channels` on, do
-    not exist and are not written.
+    Bias and relu come last. Pixels from `rows` or `cols` on do not exist and are not written.
     """
     e = _Emitter.begin(module, "transform_result", RESULT_ARGUMENTS, spec)
     b, v, arg, filtering = e.builder, e.v, e.arg, minimal_filtering(spec.output)
-    side, output = filtering.input, filtering.output
-    spare = e.spare()
-    line, pixel, point = (e.size(arg[name]) for name in ("line", "pixel", "source_point"))
-    lines, pixels = e.chain(const(0), line, output), e.chain(const(0), pixel, output)
+    side, output, point = filtering.input, filtering.output, e.size(arg["source_point"])
     whole = e.all_of([b.icmp_signed(">=", arg[name], const(output)) for name in ("rows", "cols")])
 
-    def tile(is_cut: bool) -> None:
-        down = [b.icmp_signed("<", const(i), arg["rows"]) for i in range(output if is_cut else 0)]
-        across = [b.icmp_signed("<", const(i), arg["cols"]) for i in range(output if is_cut else 0)]
-
-        def vector(channel: Value, mask: Value | None) -> None:
+    def tile(pixels: SideBySide | Planes) -> None:
+        def vector(channel: Value, left: Value | None) -> None:
             source = e.chain(v.offset(arg["source"], channel), point, side * side)
-            found = on_both_sides(
-                v, filtering.result, (side, side), lambda i, j: v.load(source[i * side + j], mask)
-            )
+            rows = ([v.load(at) for at in source[i * side :][:side]] for i in range(side))
+            found = on_both_sides(v, filtering.result, rows)
+            mask = None if left is None else v.first_lanes(left, 0)
             bias = v.load(v.offset(arg["bias"], channel), mask) if spec.bias else None
-            to = v.offset(arg["to"], channel)
+            to = e.channel_at("to", channel)
             for i, row in enumerate(found):
-                for j, value in enumerate(row):
-                    at = b.add(b.add(to, lines[i]), pixels[j])
-                    if is_cut:
-                        at = b.select(b.and_(down[i], across[j]), at, spare)
-                    v.store(_finished(v, value, bias, spec.relu), at, mask)
+                values = [_finished(v, value, bias, spec.relu) for value in row]
+                pixels.write(i, to, values, left)
 
-        e.over_channels(arg["channels"], spec.cols, vector)
+        e.over_channels(spec.cols, vector)
 
-    return e.choose(whole, tile)
+    limits = Limits(const(0), arg["rows"], const(0), arg["cols"])
+    return e.tile(output, limits, whole, tile)
 
 
 def _finished(v: Vectors, value: Value, bias: Value | None, relu: bool) -> Value:
@@ -220,9 +205,8 @@ def emit_transform_filter(module: ir.Module, spec: TransformSpec) -> ir.Function
     vector = Loop(b, (), "columns")
     mask = v.first_lanes(b.sub(arg["cols"], vector.index), 0)
     taps = e.chain(v.offset(source, vector.index), tap, TAPS * TAPS)
-    found = on_both_sides(
-        v, filtering.filter, (TAPS, TAPS), lambda i, j: v.load(taps[i * TAPS + j], mask)
-    )
+    rows = ([v.load(at, mask) for at in taps[i * TAPS :][:TAPS]] for i in range(TAPS))
+    found = on_both_sides(v, filtering.filter, rows)
     points = e.chain(v.offset(to, vector.index), point, filtering.input**2)
     for at, value in zip(points, [x for row in found for x in row], strict=True):
         v.store(value, at)

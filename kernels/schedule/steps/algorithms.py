@@ -13,7 +13,7 @@ class Winograd(Step):
     `output` is 2 or 4: 16 products in place of 36 for each pair of channels, or 36 in place of 144.
     Halide and TVM write it as stages of their own (TVM: topi.nn.conv2d_winograd); transform
     structured.winograd_conv2d and structured.decompose_winograd_op. The native lowering alone:
-    upstream's operation takes no filter as hwcf, and decomposes one channel at a time.
+    upstream's operation takes linalg.conv_2d_nhwc_fhwc alone, and decomposes a channel at a time.
 
         winograd output=4
         pack operand=B

@@ -78,7 +78,7 @@ class Session:
         """
         for name, size in executable.scratch_bytes.items():
             held = place.arena.get(name)
-            own = is_packed_ahead(self.problem, name)
+            own = is_packed_ahead(self.problem, name, executable.nest.space)
             if held is None or held.size < size or own:
                 place.arena[name] = empty_aligned((size,), np.uint8)
         return executable.bind(place.operands, place.arena)

@@ -22,7 +22,7 @@ OUTPUTS = {2: 1, 4: 8}
 Rounding in the transforms is the same for any depth, and that of the direct method grows with it:
 F(4x4,3x3) is beyond what `accuracy=standard` allows from 4 channels down.
 """
-EFFECTIVE = ("tile", "unroll", "cols", WANTED)
+EFFECTIVE = ("tile", "unroll", "cols", "rows", WANTED)
 """The parameters, beside the division among threads, that a tile's schedule depends on."""
 
 WANTED_TILES = (8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -55,13 +55,18 @@ def output_of(point: Point) -> int | None:
     return None if name == DIRECT else int(name.removeprefix("winograd"))
 
 
+def channels_of(workload: Workload) -> str:
+    """The parameter that says in what blocks of output channels the direct method works."""
+    return "cols" if workload.dims.col == _COL else "rows"
+
+
 def filtered_schedule(workload: Workload, point: Point, output: int) -> Schedule:
     """The schedule of a point whose tiles have sides of `output`."""
     shape = tile_shape(point["tile"])
     register = Register(shape.rows, shape.cols(workload.lanes), "cols")
     extents, divided = filtered_part(workload, point, output, register)
     steps: list[Step] = [Winograd(output), *divided]
-    steps += block_steps(_COL, extents, int(point["cols"]), register.cols)
+    steps += block_steps(_COL, extents, int(point[channels_of(workload)]), register.cols)
     steps += [Pack("B")]
     steps += block_steps(TILES, extents, int(point[WANTED]), register.rows)
     steps += [Pack("A"), register]

@@ -205,5 +205,5 @@ def test_accuracy_is_part_of_the_problem() -> None:
     strict = parse_problem(f"{text},accuracy=strict")
     assert strict.canonical == f"{text},accuracy=strict" and strict.is_strict
     assert not parse_problem(text).is_strict
-    with pytest.raises(ProblemError, match="accuracy=loose is not one of standard, strict"):
+    with pytest.raises(ProblemError, match="accuracy='loose' is not one of standard, strict"):
         parse_problem(f"{text},accuracy=loose")

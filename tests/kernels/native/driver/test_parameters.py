@@ -65,8 +65,10 @@ def test_threads_have_parameters_of_their_own(host: Target) -> None:
 
 
 @pytest.mark.parametrize("weights", ["variable", "constant"])
-def test_every_parameter_of_transforms_has_a_value(weights: str, host: Target) -> None:
-    text = f"conv2d:n=1,h=9,w=9,ci=8,co=40,kh=3,kw=3,dtype=f32,weights={weights}"
+@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
+def test_every_parameter_of_transforms_has_a_value(weights: str, layout: str, host: Target) -> None:
+    keys = f"layout={layout},weights={weights}"
+    text = f"conv2d:n=1,h=9,w=9,ci=8,co=40,kh=3,kw=3,dtype=f32,{keys}"
     steps = (Winograd(4), Parallel("t", 2), Pack("B"), Pack("A"), Register(2, 32))
     planned = plan(parse_problem(text), Schedule(steps), host)
     assert not without_a_value(planned)

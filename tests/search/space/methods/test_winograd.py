@@ -27,13 +27,13 @@ def algorithms(problem: Conv2d) -> tuple[object, ...]:
 def test_it_is_offered_where_it_can_be_applied() -> None:
     assert algorithms(changed()) == ("direct", "winograd2", "winograd4")
     assert algorithms(changed(dtype="f64", bias=True, epilogue="relu", pad=0)) != ()
+    assert algorithms(changed(layout="nchw_fchw")) != ()
     for keys in (
         {"stride": 2},
         {"dilation": 2},
         {"groups": 2},
         {"kw": 1},
         {"dtype": "bf16"},
-        {"layout": "nchw_fchw"},
         {"accuracy": "strict"},
     ):
         assert algorithms(changed(**keys)) == (), keys
@@ -46,8 +46,9 @@ def test_shallow_sums_have_small_tiles_alone() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("target", [WIDE, NARROW])
-def test_every_point_is_a_legal_schedule(target, threads: int) -> None:
-    problem, random = changed(), Random(0)
+@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
+def test_every_point_is_a_legal_schedule(target, threads: int, layout: str) -> None:
+    problem, random = changed(layout=layout), Random(0)
     space = Space(problem, target.with_threads(threads))
     seen = set()
     for _ in range(400):
