@@ -44,10 +44,13 @@ def working_bytes(problem: Problem) -> int:
     """Bytes to hold the operands and all that the reference computes from them in float64.
 
     A and B have a second copy of magnitudes, and the result exists as value, bound, product of
-    one tap, and what is being compared. Scripts pad an image ahead, and gather all patches of
+    one tap, and what is being compared. A 3x3 filter may be transformed as well, to 36 for its 9
+    values. Scripts pad an image ahead, and gather all patches of
     an nchw image ahead.
     """
-    copies = {"A": 2 if isinstance(problem, Conv2d) else 4, "B": 2, "C": 5, "bias": 1}
+    is_conv = isinstance(problem, Conv2d)
+    may_filter = isinstance(problem, Conv2d) and (problem.kh, problem.kw) == (3, 3)
+    copies = {"A": 2 if is_conv else 4, "B": 8 if may_filter else 2, "C": 5, "bias": 1}
     total = problem.bytes
     for name, shape in problem.operand_shapes.items():
         total += copies[name] * _WIDE * prod(shape)

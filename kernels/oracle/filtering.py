@@ -34,41 +34,45 @@ def loosened(problem: Problem, operands: Operands, expected: Expected, output: i
 
 
 def _magnitudes(problem: Conv2d, operands: Operands, output: int) -> Array:
-    """The sums of magnitudes that each pixel of the result is made of."""
+    """The sums of magnitudes that each pixel of the result is made of; line of tiles by line."""
     image, weights = (
         np.abs(widened(operands[name], operand_type(problem, name))) for name in ("A", "B")
     )
     if problem.has_channels_first:
         image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)
     filtering = minimal_filtering(output)
-    tiles = _tiles(problem, image, output, filtering.input)
-    transformed = _both_sides(filtering.image, tiles)
-    products = np.einsum(
-        "ijnyxc,ijcf->ijnyxf", transformed, _both_sides(filtering.filter, weights), optimize=True
-    )
-    found = _both_sides(filtering.result, products)
-    n, down, across = found.shape[2:5]
-    lines = found.transpose(2, 3, 0, 4, 1, 5).reshape(n, down * output, across * output, problem.co)
-    lines = lines[:, : problem.oh, : problem.ow]
-    return lines.transpose(0, 3, 1, 2) if problem.has_channels_first else lines
+    across = -(-problem.ow // output)
+    transformed = _both_sides(filtering.filter, weights)
+    found = np.empty((problem.n, problem.oh, problem.ow, problem.co))
+    for n in range(problem.n):
+        for first in range(0, problem.oh, output):
+            band = _band(problem, image[n], first, (filtering.input, across * output + TAPS - 1))
+            tiles = _tiles(band, output, across)
+            products = np.einsum(
+                "ijxc,ijcf->ijxf", _both_sides(filtering.image, tiles), transformed, optimize=True
+            )
+            pixels = _both_sides(filtering.result, products).transpose(0, 2, 1, 3)
+            lines = pixels.reshape(output, across * output, problem.co)[:, : problem.ow]
+            last = min(first + output, problem.oh)
+            found[n, first:last] = lines[: last - first]
+    return found.transpose(0, 3, 1, 2) if problem.has_channels_first else found
 
 
-def _tiles(problem: Conv2d, image: Array, output: int, side: int) -> Array:
-    """The tiles' inputs, [side, side, n, down, across, ci], zero beyond the image."""
-    down, across = -(-problem.oh // output), -(-problem.ow // output)
-    overlap, pad = TAPS - 1, problem.pad
-    missing = (
-        max(0, down * output + overlap - problem.h - pad),
-        max(0, across * output + overlap - problem.w - pad),
-    )
-    padded = np.pad(image, ((0, 0), (pad, missing[0]), (pad, missing[1]), (0, 0)))
-    rows, cols = (np.arange(count) * output for count in (down, across))
-    return np.stack(
-        [
-            np.stack([padded[:, rows[:, None] + i, cols[None, :] + j] for j in range(side)])
-            for i in range(side)
-        ]
-    )
+def _band(problem: Conv2d, image: Array, first: int, shape: tuple[int, int]) -> Array:
+    """The lines under a line of tiles from output `first` on, zero beyond the image."""
+    band = np.zeros((*shape, problem.ci))
+    top, pad = first - problem.pad, problem.pad
+    begin, end = max(top, 0), min(top + shape[0], problem.h)
+    width = min(problem.w, shape[1] - pad)
+    if begin < end and width > 0:
+        band[begin - top : end - top, pad : pad + width] = image[begin:end, :width]
+    return band
+
+
+def _tiles(band: Array, output: int, across: int) -> Array:
+    """The inputs of each tile of a band: [side, side, across, ci]."""
+    side, cols = len(band), np.arange(across) * output
+    return np.stack([band[:, cols + j] for j in range(side)], axis=1)
 
 
 def _both_sides(matrix: Matrix, values: Array) -> Array:

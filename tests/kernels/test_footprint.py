@@ -6,6 +6,7 @@ import pytest
 
 from kernels.errors import ProblemError
 from kernels.footprint import GIB, check_memory, physical_memory, working_bytes
+from kernels.oracle.filtering import loosened
 from kernels.oracle.operands import make_operands
 from kernels.oracle.reference import reference
 from kernels.problem import parse_problem
@@ -80,3 +81,23 @@ def test_this_machine_is_what_problems_have_to_fit_in() -> None:
     with pytest.raises(ProblemError, match="this machine has"):
         check_memory(parse_problem(f"matmul:m={edge},n={edge},k={edge},dtype=f32"))
     check_memory(parse_problem("matmul:m=8,n=8,k=8,dtype=f32"))
+
+
+@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
+@pytest.mark.parametrize("output", [2, 4])
+@pytest.mark.parametrize(
+    "extents",
+    ["n=1,h=9,w=7,ci=64,co=64,pad=2", "n=2,h=90,w=80,ci=8,co=8", "n=1,h=9,w=7,ci=8,co=8,pad=70"],
+)
+def test_the_bound_of_minimal_filtering_takes_no_more(
+    extents: str, output: int, layout: str
+) -> None:
+    problem = parse_problem(f"conv2d:{extents},kh=3,kw=3,layout={layout},dtype=f32")
+    tracemalloc.start()
+    try:
+        operands = make_operands(problem)
+        loosened(problem, operands, reference(problem, operands), output)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert working_bytes(problem) > peak - 4 * FEW_BYTES
