@@ -66,6 +66,13 @@ TABLES = (
         15,
     ),
     Table(
+        "winograd",
+        ("benchmarks.kernels.winograd", "--out", "{results}/winograd.json"),
+        ("winograd.txt", "winograd.json"),
+        10,
+        ("torch",),
+    ),
+    Table(
         "scripts",
         ("benchmarks.kernels.scripts", "--out", "{results}"),
         ("scripts.txt", "scripts.json"),

@@ -13,7 +13,7 @@ from search.model.computing import Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS
 from search.space.block_sizes import equal_block
-from search.space.methods.winograd import WANTED, filtered_part
+from search.space.methods.winograd import WANTED, channels_of, filtered_part
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -38,15 +38,17 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     add_computing(out, workload, shape, Calls(calls, depth, 1.0, cut), int(point["unroll"]))
 
     size, near = space.problem.element.bytes, OWN_SHARE * space.target.l2_bytes
-    image = points * tiles * ceil(depth * size / LINE_BYTES)
+    part = min(equal_block(channels, int(point[channels_of(workload)]), cols), panels * cols)
+    image = ceil(channels / part) * points * tiles * ceil(depth * size / LINE_BYTES)
     products = points * tiles * ceil(channels * size / LINE_BYTES)
     weights = points * panels * depth * cols * size / LINE_BYTES
+    weights_of_part = points * depth * part * size
     held = points * block * (depth + min(cols, channels)) * size
     out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
     out["c_lines"] = products * output**2 / points
-    out["a_from_l2" if held <= near else "a_from_l3"] = panels * image
-    stays = weights * LINE_BYTES + held <= near
+    out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
+    stays = weights_of_part + held <= near
     out["b_from_l2" if stays else "b_from_l3"] = blocks * weights
     if not space.problem.has_constant_weights:
-        out["packed_b" if weights * LINE_BYTES <= near else "packed_b_far"] = weights
+        out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights
     return out
