@@ -3,10 +3,10 @@
     python -m benchmarks.kernels.winograd [PROBLEM ...] [--trials 64] [--db URL] [--out FILE.json]
 
 Each problem is searched for twice, with accuracy=standard and strict, and the winners and every way
-of oneDNN are timed in the same interleaved rounds of one process. `limit` is what no such schedule
-can be faster than here: its products at the peak of multiply-adds, and its transforms at the speed
-at which this core copies lines within its second cache, both measured in the run. Speeds count the
-multiply-adds of the direct method.
+of oneDNN are timed in the same interleaved rounds of one process. `limit` is what its products take
+at the peak of multiply-adds, and its transforms at the speed at which this core copies lines within
+its second cache; both are measured in the run. Blocks that stay in the first cache may come up to
+it. Speeds count the multiply-adds of the direct method.
 
 The second table has rms errors against float64, those of the direct method relative to the result
 and the others in multiples of it.
