@@ -27,7 +27,7 @@ SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
 SPLIT_MARK = "s"
 SWEPT_MARK = "w"
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
-SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once
+SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if registers hold them
 MAX_SWEPT_ROWS = 8
 MIN_CHAINS = 8  # multiply-adds under way that hide their latency
 MAX_ROWS_IN_PLACE = 4  # rows of C up to which a B that lies along the reduction is not packed
@@ -149,14 +149,16 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
         return ()
     if problem.transpose_a and problem.m > 1:
         return ()
-    deep, lanes = workload.arithmetic.depth, workload.lanes
-    line = max(1, LINE_BYTES // (lanes * problem.element.bytes))
+    deep, size = workload.arithmetic.depth, problem.element.bytes
     free = workload.target.vector_registers - deep - 2
+    line = max(1, LINE_BYTES // (workload.lanes * size))
+    wanted = (*(groups * line for groups in SWEPT_GROUPS), free // problem.m)
+    widths = sorted({min(width, line * max(SWEPT_GROUPS)) for width in wanted})
     return tuple(
-        f"{problem.m}x{groups * line}{SWEPT_MARK}{depth}"
-        for groups in SWEPT_GROUPS
+        f"{problem.m}x{width}{SWEPT_MARK}{depth}"
+        for width in widths
         for depth in SWEPT_DEPTHS
-        if depth % deep == 0 and depth <= problem.k and problem.m * groups * line <= free
+        if depth % deep == 0 and depth <= problem.k and 0 < problem.m * width <= free
     )
 
 

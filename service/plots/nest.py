@@ -132,19 +132,21 @@ def _how_often(page: _Page, copy: Copy) -> str:
 
 def _kernel(page: _Page, kernel: Kernel, x: int, y: int) -> int:
     """The register tile as a grid, and what runs in it; where it ends."""
-    rows = min(kernel.rows, MOST_CELLS)
+    rows = min(kernel.lines * kernel.rows, MOST_CELLS)
     high = max(3 * LINE - 8, rows * (CELL - 1) + 12)
     colour = page.colours["category"][0]
     page.parts.append(
         f'<rect class="nest-kernel" x="{x + 6}" y="{y + 2}" width="{_right(x) - x - 12}" '
         f'height="{high}" rx="3" fill="{colour}" fill-opacity="0.16" stroke="{colour}"/>'
     )
-    told = [f"micro-kernel: {kernel.rows} x {kernel.cols} of C in registers",
+    jammed = f"{kernel.lines} x " if kernel.lines > 1 else ""
+    done = "tiles" if kernel.walks else "calls"
+    told = [f"micro-kernel: {jammed}{kernel.rows} x {kernel.cols} of C in registers",
             f"over {kernel.depth} of {page.nest.space.stream}"
             + (f" at each of {kernel.taps} taps" if kernel.taps > 1 else "")
             + f", unrolled by {kernel.unroll}"
             + (f", {kernel.lanes} partial sums" if kernel.lanes > 1 else ""),
-            f"called {page.counts.micro_kernels} times"]  # fmt: skip
+            f"{page.counts.micro_kernels} {done}"]  # fmt: skip
     for number, line in enumerate(told):
         _text(page, x + 14, y + 18 + 17 * number, line, is_faint=number > 0)
     _grid(page, kernel, _right(x) - 18, y + 8)
@@ -153,7 +155,7 @@ def _kernel(page: _Page, kernel: Kernel, x: int, y: int) -> int:
 
 def _grid(page: _Page, kernel: Kernel, right: int, top: int) -> None:
     """Rows of the tile, and its columns in bundles, so that the picture has its proportions."""
-    rows = min(kernel.rows, MOST_CELLS)
+    rows = min(kernel.lines * kernel.rows, MOST_CELLS)
     columns = min(max(1, kernel.cols // 8), 12) if kernel.cols >= 8 else kernel.cols
     left = right - columns * CELL
     colour = page.colours["category"][0]

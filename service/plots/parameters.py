@@ -33,6 +33,8 @@ def importances(trials: Sequence[Row]) -> dict[str, float]:
         # it would look like with more packages.
         warnings.simplefilter("ignore")
         found = _evaluated(timed)
+    tried = {name: {trial["params"].get(name) for trial in timed} for name in found}
+    found = {name: share for name, share in found.items() if len(tried[name]) > 1}
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -87,6 +89,8 @@ def importance(found: dict[str, float], count: int) -> Spec:
 def parallel(trials: Sequence[Row], order: Sequence[str] = ()) -> Spec:
     """A line through the values of each timed trial; the fast ones are strong.
 
+    Parameters that had one value alone say nothing and are left out.
+
     Args:
         trials: of the API, by number.
         order: of the parameters, from left to right; others follow by name.
@@ -95,6 +99,7 @@ def parallel(trials: Sequence[Row], order: Sequence[str] = ()) -> Spec:
     shown = thinned(timed, MOST_LINES)
     names = [*order, *sorted({name for trial in shown for name in trial["params"]} - set(order))]
     values = {name: _sorted({trial["params"].get(name) for trial in shown}) for name in names}
+    names = [name for name in names if len(values[name]) > 1] or names
     lines = [row for trial in shown for row in _line(trial, names, values)]
     ticks = [
         {"axis": name, "at": _place(values[name], value), "value": _said(value)}

@@ -1,12 +1,13 @@
 import pytest
 
+from kernels.native.plan import plan
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from kernels.target import Target
 from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.space.space import Space
-from search.space.tiles import SplitTile, register_tiles, split_tiles, tile_shape
+from search.space.tiles import SplitTile, register_tiles, split_tiles, swept_tiles, tile_shape
 from tests.search.targets import NARROW, SQUARE, WIDE
 
 
@@ -63,3 +64,43 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
 )
 def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
     assert split_tiles(Space(parse_problem(text), WIDE).workload) == ()
+
+
+@pytest.mark.parametrize("target", [WIDE, NARROW, WIDE.with_threads(2)], ids=str)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:m=1,n=4096,k=4096,dtype=bf16",
+        "matmul:m=1,n=1000,k=1000,dtype=f32,transpose_a",
+        "matmul:batch=2,m=8,n=300,k=64,dtype=i8,bias",
+        "matmul:m=5,n=4096,k=33,dtype=f64,weights=constant",
+    ],
+)
+def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> None:
+    problem = parse_problem(text)
+    space = Space(problem, target)
+    offered = swept_tiles(space.workload)
+    assert offered and set(offered) <= set(space.values("tile"))
+    first = [space.schedule(p) for p in prior_points(Model.shipped(space), 16)]
+    assert any(schedule.sweeps for schedule in first)
+    assert not all(schedule.sweeps for schedule in first)
+    for tile in offered:
+        shape = tile_shape(tile)
+        assert shape.rows == problem.m and not shape.is_plain
+        point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}
+        schedule = space.schedule(point)
+        assert schedule.sweeps and schedule.depth == shape.swept
+        plan(problem, schedule, target)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:m=9,n=4096,k=4096,dtype=f32",
+        "matmul:m=1,n=4096,k=4096,dtype=f32,transpose_b",
+        "matmul:m=2,n=4096,k=4096,dtype=f32,transpose_a",
+        "conv2d:n=1,h=1,w=1,ci=64,co=64,kh=1,kw=1,dtype=f32",
+    ],
+)
+def test_what_cannot_be_swept_is_offered_none(text: str) -> None:
+    assert not swept_tiles(Space(parse_problem(text), WIDE).workload)

@@ -158,7 +158,23 @@ def test_a_nest_is_drawn_with_its_loops_packs_and_bytes() -> None:
     assert "pack B to 2x1x33x16: 4.1 KiB, fits L2" in said
     assert "micro-kernel: 6 x 16 of C in registers" in said
     # 100 rows are 17 tiles of six; 70 columns are blocks of 32, 32 and 6: 2 + 2 + 1 panels
-    assert "called 85 times" in said
+    assert "85 calls" in said
+
+
+def test_a_nest_shows_what_is_jammed_and_who_walks() -> None:
+    problem = "conv2d:n=1,h=14,w=14,ci=32,co=32,kh=3,kw=3,pad=1,groups=32,dtype=f32"
+    steps = [{"step": "register", "rows": 7, "cols": 16, "outer": "rows"},
+             {"step": "jam", "dim": "oh", "factor": 2}]  # fmt: skip
+    svg = nest.draw(problem, steps, {})
+    assert "micro-kernel: 2 x 7 x 16 of C in registers" in svg
+    assert "28 tiles" in svg and " calls" not in svg  # 7 pairs of lines, 2 of pixels, 2 vectors
+
+
+def test_parameters_with_one_value_are_not_drawn() -> None:
+    trials = [trial(n, 1.0 + n % 3, params={"tile": f"{n % 3}x1", "same": 1}) for n in range(12)]
+    ticks = parameters.parallel(trials)["layer"][1]["data"]["values"]
+    assert {tick["axis"] for tick in ticks} == {"tile"}
+    assert set(parameters.importances(trials)) == {"tile"}
 
 
 def test_what_cannot_be_a_nest_is_refused() -> None:
