@@ -38,11 +38,6 @@ def _of(*parts: str) -> Callable[[str], bool]:
     return lambda problem: all(f"{part}," in f"{problem}," for part in parts)
 
 
-def _tokens_of(dtype: str) -> Callable[[str], bool]:
-    """Problems of several tokens."""
-    return lambda problem: _of(f"dtype={dtype}")(problem) and not _of("matmul:m=1")(problem)
-
-
 ROWS = (
     Row("ResNet-50, f32 convolutions", "resnet50"),
     Row("BERT base, f32", "bert_base"),
@@ -53,16 +48,12 @@ ROWS = (
     Row("square, f64", "square", _of("dtype=f64")),
     Row("i32 GEMMs of MLIR-AIR", "background", _of("dtype=i32")),
     Row("MobileNetV2, depthwise f32", "mobilenet_v2_depthwise"),
-    Row("the same, cold caches", "mobilenet_v2_depthwise_cold"),
-    Row("decode, 1 token, bf16", "decode", _of("matmul:m=1", "dtype=bf16")),
-    Row("decode, 2 to 8 tokens, bf16", "decode", _tokens_of("bf16")),
-    Row("decode, 1 and 4 tokens, i8", "decode", _of("dtype=i8")),
     Row("LLaMA 7B, 128 tokens, bf16", "llama7b", _of("matmul:m=128", "dtype=bf16")),
     Row("LLaMA 7B, 128 tokens, i8", "llama7b", _of("matmul:m=128", "dtype=i8")),
     Row("LLaMA 7B, 16 tokens, bf16", "llama7b", _of("matmul:m=16", "dtype=bf16")),
     Row("LLaMA 7B, 16 tokens, i8", "llama7b", _of("matmul:m=16", "dtype=i8")),
-    Row("LLaMA 7B, 1 token, bf16", "llama7b", _of("matmul:m=1", "dtype=bf16")),
-    Row("LLaMA 7B, 1 token, i8", "llama7b", _of("matmul:m=1", "dtype=i8")),
+    Row("LLaMA 7B, 1 to 8 tokens, bf16", "decode", _of("dtype=bf16")),
+    Row("LLaMA 7B, 1 and 4 tokens, i8", "decode", _of("dtype=i8")),
 )
 
 
