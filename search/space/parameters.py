@@ -8,6 +8,7 @@ and the distance of two points are made of them.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import log2
 from random import Random
 
@@ -100,7 +101,23 @@ class RegisterTile(Parameter):
         return {}
 
     def _neighbours(self, shape: TileShape) -> tuple[Value, ...]:
-        return tuple(value for value, other in self._shapes.items() if _are_near(shape, other))
+        near = tuple(value for value, other in self._shapes.items() if _are_near(shape, other))
+        ends = [end for end in self._bridge if self._shapes[end] == shape]
+        return near + tuple(end for end in self._bridge if ends and end not in ends)
+
+    @cached_property
+    def _bridge(self) -> tuple[Value, ...]:
+        """A swept tile and another, the nearest to each other: a way from kind to kind."""
+        swept = [value for value, shape in self._shapes.items() if shape.swept]
+        others = [value for value in self.values if value not in swept]
+        if not swept or not others:
+            return ()
+
+        def apart(ends: tuple[Value, Value]) -> float:
+            codes = zip(*map(self.encode, ends), strict=True)
+            return float(sum((one - other) ** 2 for one, other in codes))
+
+        return min(product(swept, others), key=apart)
 
     def encode(self, value: Value) -> tuple[float, ...]:
         """Logarithms of rows and columns (or vectors), and of the partial sums of a split."""

@@ -24,6 +24,13 @@ Handles = tuple[str, str | None]
 """The contraction, and the epilogue where there is one."""
 
 
+_SAID: dict[type[Step], str] = {
+    Prefetch: "left to the hardware here",
+    Sweep: "the loops are those above",
+}
+"""Steps of the native lowering alone, and what a script says of them."""
+
+
 class StepEmitter:
     """Walks a schedule and writes the operations of each step.
 
@@ -51,11 +58,8 @@ class StepEmitter:
         for step in self.schedule.steps:
             if isinstance(step, Unroll):
                 continue
-            if isinstance(step, Sweep):
-                self.writer.line(f"// {step}: the loops are those above")
-                continue
-            if isinstance(step, Prefetch):
-                self.writer.line(f"// {step}: left to the hardware here")
+            if said := _SAID.get(type(step)):
+                self.writer.line(f"// {step}: {said}")
                 continue
             self.writer.line(f"// {step}")
             self._emit(step)
@@ -162,9 +166,7 @@ class StepEmitter:
             self._fuse_fill(loop)
         self.fill_follows &= kind == "forall"
         extents = tuple(sorted({min(e, size) for e in piece.extents[dim]}, reverse=True))
-        moves = (
-            piece.moves_image or dim in self.form.space.operand_dims[self.form.space.image or "A"]
-        )
+        moves = piece.moves_image or dim in self.form.moving_dims
         return replace(piece.with_extent(tiled, dim, extents), moves_image=moves)
 
     def _tile_op(

@@ -56,6 +56,11 @@ class Form:
     starts_from_fill: bool
 
     @property
+    def moving_dims(self) -> frozenset[str]:
+        """The dims that move a convolution's image, or a matmul's A."""
+        return self.space.operand_dims[self.space.image or "A"]
+
+    @property
     def transposes_rows(self) -> bool:
         """Whether neighbours in A are rows of the result, not elements of the reduction."""
         return self.contiguous == self.space.row

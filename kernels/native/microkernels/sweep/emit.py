@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, Transform, branch, when
-from kernels.native.ir.dot_products import OFFSET, add_offset, join, multiply_add, widen
+from kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
 from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const, internal_function
 from kernels.native.microkernels.abi import (
     ADD_BIAS,
@@ -22,6 +22,7 @@ from kernels.native.microkernels.abi import (
     SWEEP_ARGUMENTS,
     SweepArguments,
 )
+from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
 from kernels.native.microkernels.sweep.interleave import (
     in_order_of_columns,
     in_order_of_words,
@@ -50,10 +51,11 @@ class _Sweep:
         self.builder = Builder(fn.append_basic_block("entry"))
         how, lanes = spec.how, spec.lanes
         self.v = Vectors(self.builder, ELEMENTS[how.accumulator], lanes, spec.fma)
-        self.words = Vectors(self.builder, ELEMENTS[how.word], lanes, spec.fma)
         self.stored = Vectors(self.builder, ELEMENTS[how.stored], lanes, spec.fma)
-        self.held = self._held() if is_whole and spec.holds_a else {}
-        self.corrections = self._corrections() if how.offset else []
+        self.a = ChunkOfA(self.builder, spec, self.arg)
+        if is_whole and spec.holds_a:
+            self.a.hold()
+        self.corrections = self.a.corrections(is_whole) if how.offset else []
 
     def emit(self) -> None:
         """Groups of columns, single vectors, and what is left of one."""
@@ -157,7 +159,7 @@ class _Sweep:
                 rows = [add_offset(self.builder, row) for row in rows]
             for j, joined in enumerate(interleaved(self.builder, rows)):
                 for i in range(spec.rows):
-                    at, a = i * vectors + group + j, self._a_word(i, word)
+                    at, a = i * vectors + group + j, self.a.word(i, word)
                     out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
         return out
 
@@ -172,7 +174,7 @@ class _Sweep:
             rows = [self.stored.load(self.stored.at(b_at, place), mask) for place in places]
             joined = self._joined(rows)
             for i in range(spec.rows):
-                at, a = i * vectors + j, self._a_word(i, word)
+                at, a = i * vectors + j, self.a.word(i, word)
                 out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
         return out
 
@@ -187,7 +189,7 @@ class _Sweep:
         for j in range(vectors):
             joined = self._joined([self.stored.load(self.stored.at(row, j * spec.lanes), mask)])
             for i in range(spec.rows):
-                at, a = i * vectors + j, self._a_alone(i, loop.index)
+                at, a = i * vectors + j, self.a.alone(i, loop.index)
                 out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
         return loop.close(out, self.arg.depth, 1)
 
@@ -211,59 +213,6 @@ class _Sweep:
             first = self.stored.at(at, row * spec.b_row)
             for line in range(lines):
                 self.v.prefetch(b.add(first, const(line * LINE_BYTES)))
-
-    # A
-
-    def _held(self) -> dict[tuple[int, int], Value]:
-        """A's chunk in registers, by row and word."""
-        depth = self.spec.how.depth
-        return {
-            (i, word): self._a(i, const(word * depth))
-            for i in range(self.spec.rows)
-            for word in range(self.spec.words)
-        }
-
-    def _a_word(self, row: int, word: int) -> Value:
-        """A word of the chunk, from where it is held."""
-        return self.held.get((row, word)) or self._a(row, const(word * self.spec.how.depth))
-
-    def _a(self, row: int, step: Value) -> Value:
-        """A word of a row of A in every lane."""
-        at = self.stored.at(self.stored.offset(self.arg.a, step), row * self.spec.a_row)
-        if self.spec.how.depth > 1:
-            return self.words.load_splat(at)
-        how = self.spec.how
-        return widen(self.builder, self.stored.load_splat(at), how.stored, how.word)
-
-    def _a_alone(self, row: int, step: Value) -> Value:
-        """A word whose other elements are zero."""
-        if self.spec.how.depth == 1:
-            return self._a(row, step)
-        at = self.stored.at(self.stored.offset(self.arg.a, step), row * self.spec.a_row)
-        b, kind = self.builder, ELEMENTS[self.spec.how.word].type
-        pointer = b.inttoptr(at, ELEMENTS[self.spec.how.stored].type.as_pointer())
-        element = b.load(pointer, align=ELEMENTS[self.spec.how.stored].bytes)
-        return self.words.splat(b.zext(element, kind))
-
-    def _corrections(self) -> list[Value]:
-        """For each row of A, -128 times the sum of its chunk, in every lane."""
-        spec, b = self.spec, self.builder
-        ones = ir.Constant(self.words.type, [0x01010101] * spec.lanes)
-        out = []
-        for i in range(spec.rows):
-            total = self.v.zero
-            if self.is_whole:
-                for word in range(spec.words):
-                    a = self._a_word(i, word)
-                    total = multiply_add(self.v, spec.how, ones, a, total)
-            else:
-                loop = Loop(b, [total], "sum")
-                a = self._a_alone(i, loop.index)
-                total = multiply_add(self.v, spec.how, ones, a, loop.carried[0])
-                (total,) = loop.close([total], self.arg.depth, 1)
-            factor = ir.Constant(self.v.type, [-OFFSET] * spec.lanes)
-            out.append(b.mul(total, factor))
-        return out
 
     def _when(self, flag: int, then: Transform, values: list[Value]) -> list[Value]:
         """`then(values)` where the flag is set, else `values`."""
