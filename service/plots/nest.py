@@ -119,8 +119,15 @@ def _copy(page: _Page, copy: Copy, x: int, y: int) -> None:
     fits = next((name for name in CACHES if size <= page.caches.get(name, 0)), MEMORY)
     where = f", fits {fits.upper()}" if page.caches and fits != MEMORY else ""
     shape = "x".join(map(str, copy.shape))
-    _text(page, x + 14, y + 16, f"pack {copy.operand} to {shape}: {said_bytes(size)}{where}")
+    _text(page, x + 14, y + 16, f"{_verb(copy)} {shape}: {said_bytes(size)}{where}")
     _text(page, _right(x) - 18, y + 16, _how_often(page, copy), is_faint=True, at_end=True)
+
+
+def _verb(copy: Copy) -> str:
+    """What a copy does; C is transformed behind the loops that it is drawn before."""
+    if copy.operand == "C":
+        return "then transform to C"
+    return f"{'transform' if copy.transforms else 'pack'} {copy.operand} to"
 
 
 def _how_often(page: _Page, copy: Copy) -> str:
