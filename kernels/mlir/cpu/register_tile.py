@@ -62,12 +62,7 @@ class KernelEmitter:
         """
         w = self.writer
         if fill:
-            zeros = w.name("zeros")
-            w.line(
-                f'{zeros} = transform.structured.match ops{{["linalg.fill"]}} in %func '
-                f": ({ANY}) -> {ANY}"
-            )
-            w.line(f"transform.structured.vectorize {zeros} : {ANY}")
+            w.vectorize_fills()
         w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
         if self.ends_in_registers:
             extents = self._result_extents()

@@ -7,6 +7,8 @@ from kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
 from kernels.mlir.payload.form import Form
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.schedule import (
+    Jam,
+    Nontemporal,
     Pack,
     Parallel,
     Prefetch,
@@ -26,9 +28,11 @@ Handles = tuple[str, str | None]
 
 _SAID: dict[type[Step], str] = {
     Prefetch: "left to the hardware here",
+    Nontemporal: "left to the hardware here",
     Sweep: "the loops are those above",
+    Jam: "with the register tile above",
 }
-"""Steps of the native lowering alone, and what a script says of them."""
+"""Steps that write no operations of their own, and what a script says of them."""
 
 
 class StepEmitter:

@@ -13,7 +13,7 @@ from kernels.mlir.cpu.register_tile import REGISTER_BYTES
 from kernels.mlir.cpu.steps import StepEmitter
 from kernels.mlir.transform.matchers import contraction_matcher, epilogue_matcher
 from kernels.mlir.transform.writer import ANY
-from kernels.schedule import Jam, Nontemporal, Parallel, Prefetch, Register, Schedule, Step, Tile
+from kernels.schedule import Register, Schedule, Step, Tile
 
 
 def of_groups(schedule: Schedule, group: int, col: str) -> Schedule:
@@ -32,21 +32,11 @@ def _of_groups(step: Step, group: int, col: str) -> Step:
 class WindowEmitter(StepEmitter):
     """Writes the steps of a schedule whose columns span the groups."""
 
-    def run(self) -> None:
-        """Write every step."""
-        for step in self.schedule.steps:
-            if isinstance(step, Prefetch | Nontemporal):
-                self.writer.line(f"// {step}: left to the hardware here")
-            elif isinstance(step, Jam):
-                self.writer.line(f"// {step}: with the register tile above")
-            elif isinstance(step, Parallel | Tile | Register):
-                if isinstance(step, Register) and self.form.pads_image:
-                    self.pieces = [self._padded(piece) for piece in self.pieces]
-                self.writer.line(f"// {step}")
-                self._emit(step)
-                self.writer.include("cleanup")
+    def _register(self, step: Register) -> None:
+        """Pad what the loops so far move, then tile."""
         if self.form.pads_image:
-            self.packs.fill_pads()
+            self.pieces = [self._padded(piece) for piece in self.pieces]
+        super()._register(step)
 
     def _padded(self, piece: Piece) -> Piece:
         """Pad the block that the loops move, where all blocks are alike; else the whole image."""
@@ -71,12 +61,7 @@ class WindowEmitter(StepEmitter):
         w = self.writer
         w.include("drop_unit_dims")
         if self.fill_follows:
-            zeros = w.name("zeros")
-            w.line(
-                f'{zeros} = transform.structured.match ops{{["linalg.fill"]}} in %func '
-                f": ({ANY}) -> {ANY}"
-            )
-            w.line(f"transform.structured.vectorize {zeros} : {ANY}")
+            w.vectorize_fills()
         w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
         if self.epilogue is not None:
             w.line(f"transform.structured.vectorize {w.collect('epilogue')} : {ANY}")

@@ -42,6 +42,15 @@ class Writer:
         )
         return found
 
+    def vectorize_fills(self) -> None:
+        """Vectors for the zeros that sums start from."""
+        zeros = self.name("zeros")
+        self.line(
+            f'{zeros} = transform.structured.match ops{{["linalg.fill"]}} in %func '
+            f": ({ANY}) -> {ANY}"
+        )
+        self.line(f"transform.structured.vectorize {zeros} : {ANY}")
+
     def tile_for(self, handle: str, sizes: Sequence[int]) -> tuple[str, list[str]]:
         """Tile by sequential loops; the tiled op and a handle for each size that is not 0."""
         tiled = self.name("step")

@@ -20,7 +20,18 @@ from kernels.mlir.transform.module import with_payload
 from kernels.native import lower
 from kernels.oracle.operands import make_operands
 from kernels.problem import Conv2d, Matmul, Problem
-from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.schedule import (
+    Jam,
+    Pack,
+    Parallel,
+    Register,
+    Schedule,
+    Step,
+    Stream,
+    Sweep,
+    Tile,
+    Unroll,
+)
 from kernels.target import Target
 from tests.kernels.mlir.nests import Transformed, products, read
 from tests.kernels.strategies import schedules
@@ -101,6 +112,75 @@ def applied(problem: Problem, schedule: Schedule) -> str:
     with ir.Context() as context, ir.Location.unknown():
         text = with_payload(problem, emit_script(problem, schedule))
         return str(apply_script(text, Diagnostics(context)))
+
+
+@st.composite
+def narrow_groups(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
+    """A convolution of few channels in a group, without padding, of whole blocks and tiles."""
+    planes, lines, rows = draw(st.booleans()), draw(small), draw(st.integers(1, 4))
+    vectors, stride = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    kh, kw = draw(small), draw(small)
+    cols, blocks = LANES * vectors, draw(small)
+    down, across, groups = lines * draw(small), rows * draw(small), cols * blocks
+    if planes:
+        down, across, groups, lines = rows * draw(small), cols * draw(small), draw(small) + 1, 1
+    problem = Conv2d(
+        n=1,
+        h=(down - 1) * stride + kh,
+        w=(across - 1) * stride + kw,
+        ci=groups,
+        co=groups,
+        groups=groups,
+        kh=kh,
+        kw=kw,
+        stride=stride,
+        layout="nchw_fchw" if planes else "nhwc_hwcf",
+        dtype=draw(st.sampled_from(["f32", "i32"])),
+    )
+    unit = rows if planes else lines
+    steps: list[Step] = [Tile("oh", unit)] if down > unit and draw(st.booleans()) else []
+    if not planes and blocks > 1 and draw(st.booleans()):
+        steps.append(Tile("co", cols))
+    register = Register(rows, cols, draw(st.sampled_from(["rows", "cols"])))
+    return problem, Schedule((*steps, register, *([Jam("oh", lines)] if lines > 1 else [])))
+
+
+@pytest.mark.timeout(900)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(narrow_groups())
+def test_narrow_groups_have_one_nest_in_both_lowerings(
+    host: Target, drawn: tuple[Conv2d, Schedule]
+) -> None:
+    """Loops are the same one by one; taps and vectors of a tile are unrolled."""
+    problem, schedule = drawn
+    nest = build(problem, schedule)
+    counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
+    assert counted["micro_kernels"] == count(problem, nest).micro_kernels
+    text = applied(problem, schedule)
+    (kernel,) = read(text).kernels
+    assert kernel.trips == trips_before(nest, nest.kernel)
+    assert prod(kernel.trips) == counted["micro_kernels"]
+    assert products(text) == problem.flops // 2
+
+
+@pytest.mark.timeout(900)
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
+    host: Target, data: st.DataObject
+) -> None:
+    depth, rows, vectors = data.draw(st.sampled_from([2, 4, 8])), data.draw(small), data.draw(small)
+    cols = host.lanes("f32") * vectors
+    problem = Matmul(
+        m=rows, n=cols * data.draw(st.integers(2, 4)), k=depth * data.draw(st.integers(2, 5)),
+        dtype="f32",
+    )  # fmt: skip
+    schedule = Schedule((Stream("k", depth), Register(rows, cols), Sweep("n")))
+    nest = build(problem, schedule)
+    counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
+    assert counted["micro_kernels"] == count(problem, nest).micro_kernels
+    (kernel,) = read(applied(problem, schedule)).kernels
+    assert kernel.trips == [*trips_before(nest, nest.kernel), depth]
 
 
 def trips_before(nest: Nest, entry: object) -> list[int]:

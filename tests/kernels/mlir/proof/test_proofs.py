@@ -14,6 +14,11 @@ from tests.kernels.mlir.build import IMAGE, IN_PLACE, PACKED, PIXELS, schedule
 
 CONV = "conv2d:n=2,h=9,w=11,ci=5,co=19,kh=3,kw=2"
 GROUPED = "conv2d:n=2,h=9,w=11,ci=10,co=38,kh=3,kw=2,groups=2"
+NARROW = "conv2d:n=1,h=9,w=11,ci=21,co=21,kh=3,kw=2"
+WINDOW = ("register rows=4 cols=16 outer=cols", "jam dim=oh factor=2")
+PLANES = ("register rows=2 cols=16 outer=rows",)
+SWEEP = ("stream dim=k depth=8", "register rows=1 cols=32 outer=cols", "sweep dim=n")
+SWEEP_OF_THREE = (SWEEP[0], "register rows=3 cols=32 outer=cols", SWEEP[2])
 RIGHT = [
     ("matmul:m=13,n=37,k=16,dtype=f32", PACKED),
     ("matmul:m=13,n=37,k=19,dtype=f64", PACKED),
@@ -58,6 +63,17 @@ RIGHT = [
     (f"{GROUPED},layout=nchw_fchw,pad=1,dtype=f32,bias", ("tile dim=g size=1", *PIXELS)),
     (f"{CONV},layout=nchw_fchw,stride=2,dtype=i8,epilogue=relu", PIXELS),
     ("conv2d:n=2,h=6,w=7,ci=16,co=33,kh=1,kw=1,layout=nchw_fchw,dtype=f64", PIXELS),
+    (f"{NARROW},groups=21,dtype=f32", WINDOW),
+    (f"{NARROW},groups=21,pad=1,dtype=i8,bias,epilogue=relu", ("tile dim=oh size=4", *WINDOW)),
+    (f"{NARROW},groups=21,pad=2,stride=2,dtype=bf16", ("tile dim=co size=16", *WINDOW)),
+    (f"{NARROW},groups=7,pad=1,dtype=f64,bias", ("register rows=3 cols=18 outer=rows",)),
+    (f"{NARROW},groups=21,layout=nchw_fchw,pad=1,dtype=f32,epilogue=relu", PLANES),
+    (f"{NARROW},groups=7,layout=nchw_fchw,stride=2,dtype=i32,bias", PLANES),
+    ("matmul:m=1,n=100,k=37,dtype=bf16,bias,epilogue=relu", SWEEP),
+    (
+        "matmul:m=3,n=64,k=32,dtype=i8,init=accumulate",
+        SWEEP_OF_THREE,
+    ),
     # outputs of one row or column, and an image whose end a stride leaves unread
     ("conv2d:n=1,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,dtype=f32", IN_PLACE),
     ("conv2d:n=2,h=6,w=8,ci=4,co=16,kh=3,kw=3,stride=4,layout=nchw_fchw,dtype=f32", PIXELS),
