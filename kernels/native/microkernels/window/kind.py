@@ -15,7 +15,7 @@ what it costs. The image is read in place, padding is never read, and nothing is
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from llvmlite import ir
 
@@ -91,7 +91,7 @@ class _Walk:
         self.builder = Builder(fn.append_basic_block("entry"))
         self.spec = spec
         self.arg: WindowArguments[Value] = WindowArguments(*fn.args)
-        self.tile: WindowTile = (PlaneTile if spec.planes else PixelTile)(
+        self.tile: WindowTile[Any] = (PlaneTile if spec.planes else PixelTile)(
             self.builder, spec, self.arg
         )
 
@@ -116,7 +116,7 @@ class _Walk:
             self.tile.v.wait_for_stores()
         self.builder.ret_void()
 
-    def _lines_of(self, channel: Value, held: object) -> None:
+    def _lines_of(self, channel: Value, held: Any) -> None:
         """All tiles of some channels, line by line."""
         self._lines(
             lambda line, found: self._columns(
@@ -124,7 +124,7 @@ class _Walk:
             )
         )
 
-    def _down(self, run: Run, column: Value, channel: Value, held: object) -> None:
+    def _down(self, run: Run, column: Value, channel: Value, held: Any) -> None:
         """The tiles at one column of a channel, from line to line."""
         self._lines(
             lambda line, found: self.tile.emit(run, Place(line, column, channel, found), held)
@@ -132,7 +132,7 @@ class _Walk:
 
     # Loops
 
-    def _channels(self, body: Callable[[Value, object], None], holds: bool = True) -> None:
+    def _channels(self, body: Callable[[Value, Any], None], holds: bool = True) -> None:
         """Over the channels of a call; the last vectors of channels are moved back to end there."""
         b, arg, step = self.builder, self.arg, self.spec.channel_step
         loop = Loop(b, (), "channel")

@@ -45,7 +45,7 @@ class GroupLanes:
         return cls(needed, -(-needed // spec.lanes), orders)
 
 
-class PixelTile(WindowTile):
+class PixelTile(WindowTile[Weights]):
     """Emits tiles of pixels, each with a few vectors of channels."""
 
     def runs(self) -> list[Run]:
@@ -66,17 +66,13 @@ class PixelTile(WindowTile):
         ]
         return {key: self._weight(channel, *key) for key in keys}
 
-    def emit(self, run: Run, place: Place, held: object) -> None:
+    def emit(self, run: Run, place: Place, held: Weights | None) -> None:
         """One tile: pixels of a line, then lines."""
         spec, pixels = self.spec, len(run.starts)
-        bias = [
-            self.v.load(self.v.at(self._bias_at(place), vector * spec.span), self._span_mask)
-            for vector in range(spec.vectors)
-        ]
         image = self._image_at(place)
         if spec.fetches_ahead:
             self._fetch_below(image, pixels)
-        taken: Weights = held if isinstance(held, dict) else {}
+        taken = held or {}
 
         def add(offset: int, readers: Readers, sums: list[Value]) -> list[Value]:
             out = list(sums)
@@ -89,7 +85,7 @@ class PixelTile(WindowTile):
                     self._multiply(out, read, readers, users, vector, pixels, taken, place)
             return out
 
-        sums = self.by_lines(place, self.start(bias * pixels), add)
+        sums = self.by_lines(place, self.start(pixels * spec.vectors, place), add)
         self.store(sums, self._outputs(place, pixels))
 
     def _multiply(
@@ -123,14 +119,13 @@ class PixelTile(WindowTile):
                     at = (line * across.extent + pixel) * spec.image_channels + vector * spec.span
                     self.v.prefetch_to_l2(self.stored.at(image, at))
 
+    def bias(self, width: int, at: Value) -> list[Value]:
+        """A vector of channels for each vector of a pixel, the same for all pixels."""
+        mask, vectors = self.first_lanes(self.spec.span), range(self.spec.vectors)
+        row = [self.v.load(self.v.at(at, vector * self.spec.span), mask) for vector in vectors]
+        return row * (width // self.spec.vectors)
+
     # Where things lie
-
-    @property
-    def _span_mask(self) -> Value | None:
-        return self.first_lanes(self.spec.span)
-
-    def _bias_at(self, place: Place) -> Value:
-        return self.v.offset(self.arg.bias, place.channel)
 
     def _image_at(self, place: Place) -> Value:
         """The first tap of the tile's first output, at its first channel."""

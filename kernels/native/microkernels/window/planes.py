@@ -19,7 +19,7 @@ from kernels.native.microkernels.window.tile import Place, Readers, WindowTile, 
 PAIRS = 2  # the stride of which two whole vectors are loaded; from wider ones elements are gathered
 
 
-class PlaneTile(WindowTile):
+class PlaneTile(WindowTile[list[Value]]):
     """Emits tiles of a few vectors of one channel's lines."""
 
     def runs(self) -> list[Run]:
@@ -34,13 +34,12 @@ class PlaneTile(WindowTile):
         at = self._weights_at(channel)
         return [self.splat(self.stored.at(at, tap)) for tap in range(spec.taps)]
 
-    def emit(self, run: Run, place: Place, held: object) -> None:
+    def emit(self, run: Run, place: Place, held: list[Value] | None) -> None:
         """One tile: every input of the group, line by line."""
         spec, b = self.spec, self.builder
-        bias = self.v.load_splat(self.v.offset(self.arg.bias, place.channel))
-        sums = self.start([bias] * len(run.starts))
+        sums = self.start(len(run.starts), place)
         image, weights = self._image_at(place), self._weights_at(place.channel)
-        taken: list[Value] = held if isinstance(held, list) else []
+        taken = held or []
         if spec.inputs == 1:
             sums = self.by_lines(place, sums, partial(self._add, run, image, weights, taken))
         else:
@@ -93,6 +92,10 @@ class PlaneTile(WindowTile):
         high = self.load(self.stored.at(at, lanes), spread[lanes:])
         even = ir.Constant(ir.VectorType(I32, lanes), [PAIRS * lane for lane in range(lanes)])
         return self.builder.shuffle_vector(low, high, even)
+
+    def bias(self, width: int, at: Value) -> list[Value]:
+        """The channel's one value."""
+        return [self.v.load_splat(at)] * width
 
     # Where things lie
 

@@ -8,6 +8,7 @@ the padding add nothing.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from llvmlite import ir
 
@@ -21,6 +22,8 @@ from kernels.native.microkernels.window.spec import WindowSpec
 
 Readers = list[tuple[int, int]]
 """Outputs of a tile that read the same line or pixel, each with its tap."""
+
+Held = TypeVar("Held")
 
 AddLine = Callable[[int, Readers, list[Value]], list[Value]]
 """Adds a line's products to sums; the line is told by its offset, and by who reads it."""
@@ -42,8 +45,8 @@ class Place:
     lines_found: dict[int, Value] | None
 
 
-class WindowTile(ABC):
-    """Emits tiles into one function."""
+class WindowTile(ABC, Generic[Held]):
+    """Emits tiles into one function; `Held` is a filter in registers."""
 
     def __init__(self, builder: Builder, spec: WindowSpec, arg: WindowArguments[Value]) -> None:
         self.builder, self.spec, self.arg = builder, spec, arg
@@ -55,11 +58,11 @@ class WindowTile(ABC):
         """The tiles of a line."""
 
     @abstractmethod
-    def held_weights(self, channel: Value) -> object:
+    def held_weights(self, channel: Value) -> Held | None:
         """The filter of a tile's channels in registers; None where they are too few."""
 
     @abstractmethod
-    def emit(self, run: Run, place: Place, held: object) -> None:
+    def emit(self, run: Run, place: Place, held: Held | None) -> None:
         """One tile, from what its sums start from to the store."""
 
     def by_lines(self, place: Place, sums: list[Value], add: AddLine) -> list[Value]:
@@ -77,10 +80,15 @@ class WindowTile(ABC):
             sums = branch(self.builder, place.lines_found[offset], added, sums)
         return sums
 
-    def start(self, bias: list[Value]) -> list[Value]:
-        """What the sums of a tile start from, given the bias of each vector of a line."""
-        adds = self.spec.epilogue & ADD_BIAS
-        return (bias if adds else [self.v.zero] * len(bias)) * self.spec.lines
+    def start(self, width: int, place: Place) -> list[Value]:
+        """What the sums of a tile start from, with so many vectors in each of its lines."""
+        if not self.spec.epilogue & ADD_BIAS:
+            return [self.v.zero] * (width * self.spec.lines)
+        return self.bias(width, self.v.offset(self.arg.bias, place.channel)) * self.spec.lines
+
+    @abstractmethod
+    def bias(self, width: int, at: Value) -> list[Value]:
+        """What is added to each of `width` vectors of a line; `at` is that of the first channel."""
 
     def store(self, sums: list[Value], places: Sequence[Value]) -> None:
         """Relu where it is asked for, and the store."""
