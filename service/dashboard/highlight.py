@@ -13,7 +13,7 @@ from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
 PREFIX = "c-"
-MOST_HIGHLIGHTED = 60_000  # characters; a longer text is shown plain
+MOST_HIGHLIGHTED = 120_000  # characters; a longer text is shown plain
 
 
 class MlirLexer(RegexLexer):

@@ -9,9 +9,11 @@ from typing import Any, Literal
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
+from kernels.errors import KernelsError
 from kernels.schedule import Schedule
 from search.records import TrialState
 from service.api.documents import job_json, moment
+from service.dashboard.roofs import roof
 from service.db import models
 from service.db.base import Garbled, is_sound
 from service.errors import NotFoundError
@@ -32,7 +34,7 @@ class Standing:
     """A stored schedule in the table of problems.
 
     Attributes:
-        share: of the measured peak.
+        share: of what the roofline allows.
         ratio: ours over the fastest peer of the same rounds; None without peers.
         peer: which that is.
         is_stale: of another toolchain than the present one.
@@ -62,6 +64,7 @@ def standings(session: Session, present: str) -> list[Standing]:
         .select_from(models.Schedule)
         .join(models.Problem, models.Problem.id == models.Schedule.problem_id)
         .join(models.Toolchain, models.Toolchain.id == models.Schedule.toolchain_id)
+        .join(models.Machine, models.Machine.id == models.Schedule.machine_id)
         .order_by(models.Schedule.created_at.desc(), models.Schedule.id.desc())
     )
     found: dict[tuple[str, str, str], Standing] = {}
@@ -80,6 +83,7 @@ _COLUMNS = (
     models.Schedule.cache, models.Toolchain.identity, models.Schedule.gflops,
     models.Schedule.low, models.Schedule.high, models.Schedule.peak_gflops,
     models.Schedule.peers, models.Schedule.job_id, models.Schedule.created_at,
+    models.Machine.caches, models.Machine.bandwidth_gbs,
 )  # fmt: skip
 
 
@@ -89,6 +93,7 @@ def _standing(row: Any, present: str) -> Standing:
         for name, peer in (row.peers or {}).items()
         if isinstance(peer, dict) and isinstance(peer.get("gflops"), int | float)
     }
+    limit = _roof(row)
     peer = max(peers, key=lambda name: peers[name], default=None)
     return Standing(
         id=row.id,
@@ -100,13 +105,21 @@ def _standing(row: Any, present: str) -> Standing:
         gflops=row.gflops,
         low=row.low,
         high=row.high,
-        share=row.gflops / row.peak_gflops if row.peak_gflops else 0.0,
+        share=row.gflops / limit if limit else 0.0,
         ratio=row.gflops / peers[peer] if peer and peers[peer] else None,
         peer=peer,
         job=row.job_id,
         created=row.created_at,
         is_stale=row.identity != present,
     )
+
+
+def _roof(row: Any) -> float:
+    machine = (row.caches or {}, row.bandwidth_gbs)
+    try:
+        return roof(row.canonical, row.target, row.cache, row.peak_gflops, machine)
+    except KernelsError:  # the page of its problem says what is wrong
+        return float(row.peak_gflops)
 
 
 def ordered(rows: Sequence[Standing], order: Order, contains: str) -> list[Standing]:
@@ -136,7 +149,7 @@ def live(session: Session) -> Json:
             "cpu": worker.machine.cpu,
             "targets": ", ".join(map(str, worker.targets)),
             "capacity": worker.capacity,
-            "running": sum(1 for job in running if _host(job.owner) == worker.machine.host),
+            "jobs": [job.id for job in running if _host(job.owner) == worker.machine.host],
         }
         for worker in registry.live(session)
     ]

@@ -86,7 +86,13 @@ def history(title: str, rows: Sequence[Row]) -> Spec:
         data={"values": list(rows)},
         mark={"type": "line", "point": True},
         encoding={
-            "x": {"field": "when", "type": "temporal", "title": None},
+            "x": {
+                "field": "when",
+                "type": "temporal",
+                "title": None,
+                # Of reports minutes apart the axis would name thousandths of seconds.
+                "axis": {"format": "%b %d, %H:%M", "tickCount": 5, "labelOverlap": True},
+            },
             "y": {
                 "field": "value",
                 "type": "quantitative",

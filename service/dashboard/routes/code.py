@@ -1,23 +1,28 @@
-"""A schedule's code: its kernel, and the inner loop as machine code. Each takes a second."""
+"""A schedule's code that takes a second: kernel, script of flavor air, inner loop."""
 
 from collections.abc import Callable, Hashable
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, TypeVar
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Request, Response
 from markupsafe import Markup
 
 from service.api.documents import result_json
+from service.api.flights import Flights
 from service.api.routes.jobs import LARGEST_ID
 from service.api.services import Services, ServicesDep
 from service.dashboard import highlight, stored
 from service.dashboard.rendering import PageRoute, page
 from service.errors import UnfinishedError
+from service.results import air_scripts
 from service.results.inner_loop import inner_loop_text
 from service.results.kernel_modules import kept_module, kernel_module, kernel_source, kernel_tag
 
 AGAIN_S = 2
+
+Made = TypeVar("Made")
 
 router = APIRouter(prefix="/schedules", include_in_schema=False, route_class=PageRoute)
 
@@ -32,8 +37,24 @@ async def kernel(number: Number, request: Request, services: ServicesDep) -> Res
     tag = kernel_tag(source, services.toolchain)
     text = await services.lanes.reads.run(partial(kept_module, tag))
     if text is None:
-        text = await _made(services, tag, partial(kernel_module, tag, source))
-    return _shown(request, result, "Kernel", None if text is None else highlight.python(text))
+        text = await _made(services.kernels, tag, partial(kernel_module, tag, source))
+    file = _served(result, "kernel", "py")
+    return await _shown(services, request, {**file, "result": result, "title": "Kernel"},
+                        text, highlight.python)  # fmt: skip
+
+
+@router.get("/{number}/air")
+async def air(number: Number, request: Request, services: ServicesDep) -> Response:
+    """The script of flavor air of the schedule's problem."""
+    result = await services.lanes.reads.run(partial(_result, services, number))
+    key, target = result["key"], result["target"]
+    making = partial(air_scripts.make, services.sessions, services.toolchain, key, target)
+    made = await _made(services.proofs, (key, target), making)
+    file = _served(result, "script", "mlir", flavor=air_scripts.FLAVOR)
+    return await _shown(
+        services, request, {**file, "result": result, "title": "Script of flavor air"},
+        None if made is None else made.text, highlight.mlir,
+    )  # fmt: skip
 
 
 @router.get("/{number}/assembly")
@@ -42,8 +63,15 @@ async def assembly(number: Number, request: Request, services: ServicesDep) -> R
     result = await services.lanes.reads.run(partial(_result, services, number))
     source = kernel_source(result, result["target"])
     key = ("assembly", kernel_tag(source, services.toolchain))
-    text = await _made(services, key, partial(inner_loop_text, source))
-    return _shown(request, result, "Inner loop", None if text is None else highlight.plain(text))
+    text = await _made(services.kernels, key, partial(inner_loop_text, source))
+    return await _shown(services, request, {"result": result, "title": "Inner loop", "href": None},
+                        None if text is None else counts_first(text), highlight.plain)  # fmt: skip
+
+
+def counts_first(text: str) -> str:
+    """An inner loop with its counts and bound above the hundreds of lines that they are of."""
+    loop, found, counts = text.partition("\ncounts ")
+    return f"counts {counts}\n{loop}\n" if found else text
 
 
 def _result(services: Services, number: int) -> stored.Json:
@@ -51,17 +79,29 @@ def _result(services: Services, number: int) -> stored.Json:
         return result_json(session, stored.schedule_row(session, number), services.toolchain)
 
 
-async def _made(services: Services, key: Hashable, work: Callable[[], str]) -> str | None:
+def _served(result: stored.Json, what: str, suffix: str, **asked: str) -> dict[str, str]:
+    """Where the API serves a text, and what a file of it is called."""
+    query = urlencode({"target": result["target"], **asked})
+    name = "-".join([result["key"][:12], *asked.values()])
+    return {"href": f"/v1/schedules/{result['key']}/{what}?{query}", "file": f"{name}.{suffix}"}
+
+
+async def _made(flights: Flights, key: Hashable, work: Callable[[], Made]) -> Made | None:
     """What is made, or None where it takes longer than a page waits."""
     try:
-        return await services.kernels.make(key, work)
+        return await flights.make(key, work)
     except UnfinishedError:
         return None
 
 
-def _shown(request: Request, result: stored.Json, title: str, code: Markup | None) -> Response:
-    status = HTTPStatus.OK if code is not None else HTTPStatus.ACCEPTED
-    answer = page(request, "code.html", status, title=title, result=result, code=code)
-    if code is None:
+async def _shown(
+    services: Services, request: Request, values: stored.Json, text: str | None,
+    marked: Callable[[str], Markup],
+) -> Response:  # fmt: skip
+    status = HTTPStatus.OK if text is not None else HTTPStatus.ACCEPTED
+    # Marking a long text takes tenths of a second, which would hold up every other request.
+    code = None if text is None else await services.lanes.reads.run(partial(marked, text))
+    answer = page(request, "code.html", status, **values, code=code)
+    if text is None:
         answer.headers["Refresh"] = str(AGAIN_S)
     return answer

@@ -154,6 +154,7 @@ def problem(
         key=key,
         result=result,
         chosen=chosen.id,
+        job=chosen.job_id,
         host=host,
         peak=result["best"]["gflops"] / result["best"]["peak_fraction"],
         steps=stored.steps_text(result["best"]["steps"]),
@@ -182,6 +183,7 @@ def _link(row: models.Schedule, services: Services) -> dict[str, Any]:
     return {
         "id": row.id,
         "target": row.target,
+        "host": row.machine.host if is_sound(row.machine) else "",
         "cache": row.cache,
         "toolchain": row.toolchain.identity,
         "gflops": row.gflops,

@@ -71,15 +71,19 @@ def of_problem(key: ProblemKey, services: ServicesDep) -> Spec:
 def of_two(left: int, right: int, services: ServicesDep) -> Spec:
     """The speeds of two schedules with their intervals."""
     with services.reading() as session:
-        rows = [_interval(session, services, one) for one in (left, right)]
+        rows = [
+            _interval(session, services, number, side)
+            for side, number in (("first", left), ("second", right))
+        ]
     return speeds.intervals("GFLOP/s, 95% intervals", rows)
 
 
-def _interval(session: Session, services: Services, number: int) -> dict[str, Any]:
+def _interval(session: Session, services: Services, number: int, side: str) -> dict[str, Any]:
     row = _row(session, number)
     result = result_json(session, row, services.toolchain)
     low, high = result["best"]["interval"]
-    name = f"{row.hash[:8]}, {row.target}"
+    # Two toolchains or machines may have found the same schedule: names would not tell them apart.
+    name = f"{side}: {row.hash[:8]}, {row.cache}"
     return {"name": name, "gflops": result["best"]["gflops"], "low": low, "high": high}
 
 

@@ -39,13 +39,18 @@ function addRow(trial) {
     ? `${trial.failure}: ${trial.message}`
     : Object.entries(trial.params).map(([name, value]) => `${name}=${value}`).join(" ");
   const speed = trial.gflops == null ? "" : trial.gflops.toFixed(1);
-  const interval = trial.interval ? trial.interval.map((one) => one.toFixed(1)).join(" to ") : "";
-  for (const [text, kind] of [[trial.number, "number"], [trial.state, ""], [speed, "number"],
-    [interval, "number"], [trial.origin, ""], [told, "told"]]) {
+  const [low, high] = trial.interval ?? [0, 0]; // a single sample has none
+  const interval = low < high ? `${low.toFixed(1)} to ${high.toFixed(1)}` : "";
+  for (const [text, kind] of [[trial.number, "number"], ["", ""], [speed, "number"],
+    [interval, "number faint"], [trial.origin, ""], [told, "told"]]) {
     const cell = row.insertCell();
     cell.className = kind;
     cell.textContent = text;
   }
+  const state = document.createElement("span");
+  state.className = `state state-${trial.state}`;
+  state.textContent = trial.state;
+  row.cells[1].append(state);
 }
 
 function onTrial(event) {

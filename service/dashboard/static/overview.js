@@ -59,7 +59,8 @@ function machineRow() {
 }
 
 function fillMachine(row, machine) {
-  const told = { ...machine, work: `${machine.running} of ${machine.capacity} jobs` };
+  const work = machine.jobs.length ? `runs job ${machine.jobs.join(", ")}` : "is idle";
+  const told = { ...machine, work: `${work}, room for ${machine.capacity}` };
   for (const field of ["host", "cpu", "work", "targets"]) {
     tell(row.querySelector(`[data-field=${field}]`), told[field]);
   }

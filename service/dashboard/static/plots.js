@@ -2,7 +2,8 @@
 import themes from "./themes.js";
 
 const ERRORS = 1; // an empty data set is no news to whoever looks at a plot
-const views = new Map();
+const views = new Map(); // of each figure what is drawn, and the numbers of its live rows
+const arrived = new Map(); // of each live data set the rows since the page was opened
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let library = null;
 
@@ -40,20 +41,35 @@ function say(figure, text) {
   figure.append(line);
 }
 
+// What a plot is called stands above it as text: a long name would make the plot narrow.
+function caption(title) {
+  const lines = [title?.text, ...[title?.subtitle ?? []].flat()].filter(Boolean);
+  const made = document.createElement("div");
+  made.className = "drawn caption";
+  made.append(...lines.map((text, index) => {
+    const line = document.createElement("div");
+    line.className = index ? "faint" : "";
+    line.textContent = text;
+    return line;
+  }));
+  return made;
+}
+
 async function draw(figure) {
+  views.get(figure)?.view.finalize();
+  views.delete(figure);
   const answer = await fetch(figure.dataset.plot);
   if (!answer.ok) {
     const problem = await answer.json().catch(() => ({}));
     say(figure, problem.detail ?? "The plot is not to be had.");
     return;
   }
-  const spec = await answer.json();
+  const { title, ...spec } = await answer.json();
   const { vegaEmbed } = await load();
   const place = document.createElement("div");
   place.className = "drawn";
   figure.querySelectorAll(".waiting, .drawn").forEach((old) => old.remove());
-  figure.append(place);
-  views.get(figure)?.finalize();
+  figure.append(caption(title), place);
   const height = spec.height ?? 300;
   const made = await vegaEmbed(place, { width: "container", height, autosize: { type: "fit-x", contains: "padding" }, ...spec }, {
     ast: true, logLevel: ERRORS, defaultStyle: false, actions: false, renderer: "canvas", tooltip,
@@ -61,8 +77,21 @@ async function draw(figure) {
   });
   place.setAttribute("role", "img");
   place.setAttribute("aria-label", spec.description ?? "plot");
-  views.set(figure, made);
+  const known = new Set((spec.data?.values ?? []).map((row) => row.number));
+  views.set(figure, { view: made.view, known });
+  await add(figure, arrived.get(figure.dataset.live) ?? []);
   figure.dataset.drawn = "yes";
+}
+
+// Rows that a plot does not show yet: some come while it is drawn, and some come twice.
+async function add(figure, rows) {
+  const { view, known } = views.get(figure);
+  const fresh = rows.filter((row) => !known.has(row.number));
+  fresh.forEach((row) => known.add(row.number));
+  figure.dataset.rows = known.size;
+  if (fresh.length) {
+    await view.insert(figure.dataset.live, fresh).resize().runAsync(); // longer labels take more room
+  }
 }
 
 function drawn(figure) {
@@ -89,16 +118,17 @@ requestAnimationFrame(() => setTimeout(() => {
 }));
 
 dark.addEventListener("change", () => {
-  for (const figure of views.keys()) {
+  for (const figure of [...views.keys()]) {
     drawn(figure);
   }
 });
 
-// New rows of a live data set; plots that are not drawn yet will ask for all of them.
+// New rows of a live data set, for plots that are drawn and for those that will be.
 export function insert(name, rows) {
-  for (const [figure, made] of views) {
+  arrived.set(name, [...(arrived.get(name) ?? []), ...rows]);
+  for (const figure of views.keys()) {
     if (figure.dataset.live === name) {
-      made.view.insert(name, rows).resize().runAsync(); // longer labels take more room
+      add(figure, rows);
     }
   }
 }

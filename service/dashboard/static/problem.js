@@ -1,4 +1,4 @@
-// Copies the script.
+// Copies a script, or other code.
 
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = !navigator.clipboard;

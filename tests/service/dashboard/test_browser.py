@@ -1,14 +1,18 @@
 """The dashboard in a browser: it lives, it obeys its policy, and everybody can use it."""
 
+import time
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import TRIALS, Seen, store_reports, walk
 from tests.service.processes import ServiceProcess, wait_until
 
 LOOKS = [("light", 1920), ("dark", 1280), ("light", 390)]
+SHOWN_AND_ENDED = """() => [document.querySelector("#convergence").dataset.rows,
+  document.querySelector("[data-field=ended]").textContent]"""
 SEEN_BY_ALL = ("minor", "moderate", "serious", "critical")
 
 
@@ -65,6 +69,25 @@ def test_a_live_table_has_every_trial_once(page: Page, service: ServiceProcess) 
     wait_until(lambda: page.locator("#trial-rows tbody tr").count() >= 8)
     numbers = page.locator("#trial-rows tbody td:first-child").all_inner_texts()
     assert numbers == [str(number) for number in range(len(numbers))]
+
+
+def test_a_live_plot_has_the_trials_that_came_while_it_was_drawn(
+    page: Page, service: ServiceProcess
+) -> None:
+    slow_s = 1.5
+
+    def late(route: Route) -> None:
+        time.sleep(slow_s)
+        route.continue_()
+
+    page.route("**/vega.js", late)
+    asked = service.client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 500})
+    page.goto(f"/jobs/{asked.json()['id']}")
+    plot = page.locator("#convergence")
+    expect(plot).to_have_attribute("data-drawn", "yes", timeout=20_000)
+    wait_until(lambda: int(page.locator("[data-field=ended]").inner_text()) >= 10)
+    shown, ended = page.evaluate(SHOWN_AND_ENDED)
+    assert int(shown) == int(ended)
 
 
 def test_the_keyboard_alone_submits_and_cancels(page: Page, service: ServiceProcess) -> None:

@@ -57,7 +57,7 @@ def test_a_search_is_seen_from_its_first_trial_to_its_script(
     page.get_by_role("link", name=PROBLEM).click()
     walk(page)
     expect(page.locator("main")).to_contain_text("micro-kernel")
-    expect(page.locator("main")).to_contain_text(re.compile(r"Proven on .*applied, run"))
+    expect(page.locator("main")).to_contain_text(re.compile(r"Proven of schedule .*applied, run"))
     expect(page.locator("pre").last).to_contain_text("transform.structured")
     pictures.take("problem")
     page.get_by_role("link", name="its inner loop").click()
