@@ -130,8 +130,12 @@ def test_the_way_from_a_request_to_a_script(client, sessions, machine):
     assert client.post("/v1/jobs", json=body, headers=headers).json()["id"] == job
     assert client.post("/v1/jobs", json={**body, "seed": 1}, headers=headers).status_code == 422
     assert run(sessions, machine, job).state == "done"
-    told = events_of(client.get(f"/v1/jobs/{job}/events").text)
-    assert [data["number"] for name, data, _ in told if name == "trial"] == [0, 1, 2, 3]
+    stream = client.get(f"/v1/jobs/{job}/events")
+    assert stream.status_code == 200, stream.text
+    told = events_of(stream.text)
+    assert [data["number"] for name, data, _ in told if name == "trial"] == [0, 1, 2, 3], (
+        stream.text
+    )
     assert told[-1][0] == "end"
     (found,) = client.post(
         "/v1/schedules/lookup", json={"problems": [PROBLEM], "files": ["cpu"]}
