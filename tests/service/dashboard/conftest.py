@@ -8,8 +8,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
+from sqlalchemy import select
 
 from benchmarks.watching.suite_reports import reports
+from service.db import Sessions, models
 from tests.service.conftest import PROBLEM
 from tests.service.processes import ServiceProcess
 
@@ -76,6 +78,13 @@ def page(context: BrowserContext, seen: Seen) -> Page:
     made = context.new_page()
     seen.watch(made)
     return made
+
+
+@pytest.fixture
+def schedule_id(tuned: int, sessions: Sessions) -> int:
+    """The number of the schedule that the job of `tuned` has found."""
+    with sessions() as session:
+        return session.scalars(select(models.Schedule.id)).one()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Pages over HTTP: what they show, what they refuse, and that nothing a client sets is markup."""
 
 import gzip
-import html
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +19,6 @@ from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
 KEY = parse_problem(PROBLEM).key
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
-
-
-@pytest.fixture
-def schedule_id(tuned: int, sessions: Sessions) -> int:
-    with sessions() as session:
-        return session.scalars(select(models.Schedule.id)).one()
 
 
 def paths(job: int, schedule: int) -> list[str]:
@@ -178,19 +171,6 @@ def test_a_problem_is_checked_as_it_is_typed(client: TestClient) -> None:
     assert "m=0" in client.get(
         "/submit/check", params={"problem": "matmul:m=0,n=6,k=8,dtype=f32"}
     ).json()["error"]  # fmt: skip
-
-
-def test_the_kernel_and_its_inner_loop_can_be_read(client: TestClient, schedule_id: int) -> None:
-    kernel = client.get(f"/schedules/{schedule_id}/kernel")
-    served = client.get(f"/v1/schedules/{KEY}/kernel").text
-    plain = re.sub(r"<[^>]+>", "", kernel.text)
-    assert kernel.status_code == 200 and served.splitlines()[0].strip('"') in html.unescape(plain)
-    loop = client.get(f"/schedules/{schedule_id}/assembly").text
-    assert "multiply-adds, fma" in loop and "spills: none" in loop
-    # What the counts are of is long, so they stand above it.
-    assert loop.index("bound:") < loop.index("inner loop, ")
-    assert "c-" in kernel.text, "a kernel is highlighted"
-    assert client.get("/schedules/99/assembly").status_code == 404
 
 
 def test_assets_are_kept_for_ever_under_a_name_of_their_content(client: TestClient) -> None:

@@ -1,0 +1,55 @@
+"""Pages of a schedule's code, two schedules beside each other, and what machines do."""
+
+import html
+import re
+
+from fastapi.testclient import TestClient
+
+from kernels.problem import parse_problem
+from service.dashboard.rendering import environment
+from tests.service.conftest import PROBLEM
+
+KEY = parse_problem(PROBLEM).key
+
+
+def test_the_kernel_and_its_inner_loop_can_be_read(client: TestClient, schedule_id: int) -> None:
+    kernel = client.get(f"/schedules/{schedule_id}/kernel")
+    served = client.get(f"/v1/schedules/{KEY}/kernel").text
+    plain = re.sub(r"<[^>]+>", "", kernel.text)
+    assert kernel.status_code == 200 and served.splitlines()[0].strip('"') in html.unescape(plain)
+    loop = client.get(f"/schedules/{schedule_id}/assembly").text
+    assert "multiply-adds, fma" in loop and "spills: none" in loop
+    # What the counts are of is long, so they stand above it.
+    assert loop.index("bound:") < loop.index("inner loop, ")
+    assert "c-" in kernel.text, "a kernel is highlighted"
+    assert client.get("/schedules/99/assembly").status_code == 404
+
+
+def test_flavor_air_can_be_read_and_is_the_one_that_is_served(
+    client: TestClient, schedule_id: int
+) -> None:
+    page = client.get(f"/schedules/{schedule_id}/air")
+    served = client.get(f"/v1/schedules/{KEY}/script", params={"flavor": "air"})
+    assert page.status_code == served.status_code == 200
+    assert served.text.strip() in html.unescape(re.sub(r"<[^>]+>", "", page.text))
+    link = re.search(r'download="[^"]+-air.mlir" href="([^"]+)"', page.text)
+    assert link and client.get(html.unescape(link[1])).text == served.text
+
+
+def test_two_results_of_one_schedule_have_lines_of_their_own(
+    client: TestClient, schedule_id: int
+) -> None:
+    plot = client.get(f"/plots/compare/{schedule_id}/{schedule_id}").json()
+    assert len({row["name"] for row in plot["data"]["values"]}) == 2
+
+
+def test_a_machine_says_which_jobs_it_runs() -> None:
+    template = environment().get_template("overview.html")
+    one = {"owner": "vm:1:1", "host": "vm", "cpu": "znver4", "targets": "", "capacity": 1}
+    for jobs, said in (([7, 8], "runs job 7, 8, room for 1"), ([], "is idle, room for 1")):
+        text = template.render(
+            machines=[{**one, "jobs": jobs}], jobs=[], rows=[], total=0, order="created",
+            contains="", number=1, pages=1, path="/", assets="", may_submit=False,
+            is_signed_in=False,
+        )  # fmt: skip
+        assert said in text
