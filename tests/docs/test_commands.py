@@ -77,7 +77,10 @@ def session(
     return run_page(page, tmp_path, cache, POSTGRESQL=request.getfixturevalue("postgresql"))
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.skipif(
+    shutil.which("curl") is None,
+    reason="the pages ask the service with curl, and this machine has none",
+)
 @pytest.mark.parametrize("page", [page for page, found in RUN.items() if found])
 def test_commands_do_what_the_page_shows(page: str, session: Session) -> None:
     ran = session.ran

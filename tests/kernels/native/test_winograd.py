@@ -14,7 +14,7 @@ from kernels.oracle.filtering import loosened
 from kernels.oracle.operands import make_operands
 from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import compare
-from kernels.problem import Conv2d, Problem, parse_problem
+from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import (
     Pack,
     Parallel,
@@ -25,11 +25,11 @@ from kernels.schedule import (
     Tile,
     Unroll,
     Winograd,
-    check_legal,
 )
 from kernels.schedule.winograd import winograd_space
 from kernels.target import Target
 from tests.kernels.native_case import TARGETS, check
+from tests.kernels.strategies import is_legal
 
 sides = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 13, 14])
 
@@ -73,14 +73,6 @@ def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
     steps += [Pack("A"), Register(rows, cols)]
     steps += [Unroll(draw(st.integers(2, 5)))] if draw(st.booleans()) else []
     return Schedule(tuple(steps))
-
-
-def is_legal(problem: Problem, schedule: Schedule) -> bool:
-    try:
-        check_legal(problem, schedule)
-    except ScheduleError:
-        return False
-    return True
 
 
 @pytest.mark.timeout(900)

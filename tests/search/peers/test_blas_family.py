@@ -51,7 +51,10 @@ def test_a_matrix_that_meets_a_whole_stack() -> None:
     np.testing.assert_allclose(c, a @ b)
 
 
-@pytest.mark.skipif(FAMILY is not None, reason="the tests above ran here as they are")
+@pytest.mark.skipif(
+    FAMILY is not None,
+    reason="this machine has a second family: the tests above ran in this process",
+)
 @pytest.mark.skipif(
     "avx512f" not in detect().features, reason="only AVX-512 cores have a better family"
 )
