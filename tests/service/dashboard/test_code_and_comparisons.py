@@ -21,7 +21,7 @@ def test_the_kernel_and_its_inner_loop_can_be_read(client: TestClient, schedule_
     assert "multiply-adds, fma" in loop and "spills: none" in loop
     # What the counts are of is long, so they stand above it.
     assert loop.index("bound:") < loop.index("inner loop, ")
-    assert "c-" in kernel.text, "a kernel is highlighted"
+    assert re.search(r'<span class="c-\w+">def</span>', kernel.text), "a kernel is highlighted"
     assert client.get("/schedules/99/assembly").status_code == 404
 
 
