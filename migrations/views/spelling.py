@@ -85,7 +85,7 @@ class Sqlite(Spelling):
         return f"(substr({at}, 1, 13) || ':00')"
 
     def hour_unix(self, at: str) -> str:
-        return f"(CAST(strftime('%s', {at}) AS INTEGER) / 3600 * 3600)"
+        return f"({_seconds(at)} / 3600 * 3600)"
 
     def before(self, text: str, mark: str) -> str:
         return f"substr({text}, 1, instr({text}, '{mark}') - 1)"
@@ -162,11 +162,14 @@ def of(dialect: str) -> Spelling:
     return Postgresql() if dialect == "postgresql" else Sqlite()
 
 
+def _seconds(at: str) -> str:
+    """Whole ones from 1970, without the fraction: SQLite rounds .9995 up to the next second."""
+    return f"CAST(strftime('%s', substr({at}, 1, 19)) AS INTEGER)"
+
+
 def _microseconds(at: str) -> str:
     """From 1970, a whole number, so that its quotient is rounded once, as PostgreSQL's is."""
-    return (
-        f"(CAST(strftime('%s', {at}) AS INTEGER) * 1000000 + CAST(substr({at}, 21, 6) AS INTEGER))"
-    )
+    return f"({_seconds(at)} * 1000000 + CAST(substr({at}, 21, 6) AS INTEGER))"
 
 
 def _valid(json: str) -> str:

@@ -281,6 +281,21 @@ def test_a_job_of_before_0009_gets_its_machine_where_that_is_known(tmp_path, pop
     assert count[0] == 2
 
 
+def test_a_database_of_0010_gets_views_with_the_seconds_of_their_moments(url, tuned):
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        command.downgrade(schema.alembic_config(connection), "0010")
+        connection.exec_driver_sql("UPDATE trials SET created_at = '2026-01-31 12:59:59.999653'")
+        connection.exec_driver_sql("DROP VIEW trial_history")
+        connection.exec_driver_sql(
+            "CREATE VIEW trial_history AS"
+            " SELECT CAST(strftime('%s', created_at) AS INTEGER) AS hour_unix FROM trials"
+        )
+    schema.upgrade(url)
+    with make_engine(url).begin() as connection:
+        found = connection.exec_driver_sql("SELECT hour_unix, created_unix FROM trial_history")
+        assert set(found.all()) == {(1769860800, 1769864399.999653)}
+
+
 def test_upgrading_twice_keeps_the_data(url, sessions, tuned):
     schema.upgrade(url)
     with reading(sessions) as session:

@@ -33,6 +33,7 @@ UPDATE problems SET canonical = 'matmul:n=64' WHERE id = 7;
 INSERT INTO script_proofs
   (id, schedule_id, ok, applied, executed, mlir, failure, message, created_at)
   VALUES (1000, 1, false, false, false, '', 'prover', 'it died', '2026-01-31 12:00:00.000001+00');
+UPDATE trials SET created_at = '2026-01-31 12:59:59.999653+00' WHERE number = 2;
 INSERT INTO scripts (id, schedule_id, flavor, hash, steps, text, sha256, created_at)
   SELECT id + 1000, 2, CASE WHEN id = 1 THEN 'air' ELSE 'cpu' END, hash, steps, text, sha256,
     created_at FROM scripts WHERE id < 4;
@@ -122,6 +123,8 @@ def test_both_databases_show_the_same_of_what_is_odd(engines, new_postgresql, tm
     (lost,) = [row for row in shown[0]["proofs"] if row["proof"] == 1000]
     assert (lost["flavor"], lost["hash"], lost["ok"], lost["is_served"]) == ("cpu", None, 0, 0)
     assert lost["created_unix"] == 1769860800.000001
+    late = [row for row in shown[0]["trial_history"] if row["number"] == 2]
+    assert {row["created_unix"] for row in late} == {1769864399.999653}
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
