@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from math import log
 
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target import Target
 from search.model.analytical import Model
 from search.space.methods.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, output_of
 from search.space.parameters import Parameter, Size
@@ -51,6 +54,12 @@ def prior_points(model: Model, most: int) -> list[Point]:
         source = (other or liked) if takes_other else (liked or other)
         chosen.append(source.pop(0))
     return chosen
+
+
+def direct_schedules(problem: Problem, target: Target, most: int) -> list[Schedule]:
+    """Up to `most` schedules of the direct method, untimed, the most promising first."""
+    model = Model.shipped(Space(problem, target))
+    return [model.space.schedule(point) for point in _diverse(model, most, [DIRECT])]
 
 
 def _diverse(model: Model, most: int, algorithms: Sequence[str]) -> list[Point]:

@@ -14,9 +14,8 @@ from search.store import TrialStore
 if TYPE_CHECKING:
     from kernels.mlir.proof.proof import Proof
 
+DIRECT = "search.model.prior:direct_schedules"
 EMITTER = "kernels.mlir.cpu.script:emit_script"
-
-
 TUNER = "search.engine.tune:tune"
 PROVER = "kernels.mlir.proof.prove:prove"
 

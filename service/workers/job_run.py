@@ -13,7 +13,7 @@ from typing import Literal
 from kernels.errors import KernelsError
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
-from kernels.target import resolve
+from kernels.target import Target, resolve
 from search.errors import SearchError
 from search.progress import Phase
 from search.records import Best, TrialRecord, TuneRequest, TuneResult
@@ -110,7 +110,12 @@ def run_job(
         with Heartbeat(sessions, held) as heartbeat:
             attempt = partial(run.attempt, prover or load(PROVER))
             proofs = Proofs(
-                run.problem, attempt, heartbeat.should_stop, run.has_seconds, run.on_phase
+                run.problem,
+                run.target,
+                attempt,
+                heartbeat.should_stop,
+                run.has_seconds,
+                run.on_phase,
             )
             result = run.search(tuner or load(TUNER), heartbeat.should_stop, proofs.prove, began)
             if result.best is None:
@@ -143,6 +148,11 @@ class _Run:
         """What the job is for; a ProblemError where the database does not say."""
         return parse_problem(self._job.problem.canonical)
 
+    @cached_property
+    def target(self) -> Target:
+        """Where the job's schedules run."""
+        return resolve(self._job.target)
+
     def search(
         self,
         tune: Tuner,
@@ -157,14 +167,13 @@ class _Run:
             self._on_event(TrialEnded(trial, best, request.trials))
 
         store = SqlTrialStore(self._sessions, self._job.id, self._held)
-        target = resolve(self._job.target)
         if request.seconds is not None:
             left = request.seconds - self._job.elapsed_s - (time.monotonic() - began)
             request = replace(request, seconds=max(left, _LEAST_SECONDS))
         note_phase(self._sessions, self._held, Phase("search", 0, request.trials))
         return tune(
             self.problem,
-            target,
+            self.target,
             request,
             store,
             on_trial=on_trial,

@@ -8,10 +8,11 @@ from itertools import islice
 from kernels.errors import KernelsError
 from kernels.problem import Problem
 from kernels.schedule import Schedule
+from kernels.target import Target
 from search.progress import OnPhase, Phase
 from search.records import Best, TrialRecord, TuneResult
 from service.jobs.outcome import Attempt
-from service.workers.entry_points import EMITTER, load
+from service.workers.entry_points import DIRECT, EMITTER, load
 
 MOST_PROOFS = 3
 PROOF_LIMIT_S = 60.0
@@ -29,6 +30,7 @@ class Proofs:
 
     Attributes:
         problem: what the schedules compute.
+        target: where.
         attempt: puts one schedule's script to the proof within so many seconds.
         should_stop: asked before each proof.
         has_seconds: whether the run is bound in time.
@@ -37,6 +39,7 @@ class Proofs:
     """
 
     problem: Problem
+    target: Target
     attempt: Callable[[Schedule, float], Attempt]
     should_stop: Callable[[], bool]
     has_seconds: bool
@@ -50,7 +53,7 @@ class Proofs:
         another.
         """
         timed = [trial.schedule for trial in ranking if trial.state == "timed"]
-        schedules = with_a_script(self.problem, timed[:MOST_PROOFS], ranking)
+        schedules = with_a_script(self.problem, self.target, timed[:MOST_PROOFS], ranking)
         longest = 0.0
         for done, schedule in enumerate(schedules):
             self.on_phase(Phase("proof", done, len(schedules)))
@@ -69,7 +72,7 @@ class Proofs:
         if tried:
             missing = [] if self.has_seconds or best.schedule in tried else [best.schedule]
         else:
-            missing = with_a_script(self.problem, finalists, result.trials)
+            missing = with_a_script(self.problem, self.target, finalists, result.trials)
         for done, schedule in enumerate(missing):
             if self.should_stop():
                 return
@@ -78,14 +81,18 @@ class Proofs:
 
 
 def with_a_script(
-    problem: Problem, fastest: Sequence[Schedule], trials: Sequence[TrialRecord]
+    problem: Problem,
+    target: Target,
+    fastest: Sequence[Schedule],
+    trials: Sequence[TrialRecord],
 ) -> list[Schedule]:
     """The fastest schedules, which need not give the fastest script.
 
     Some schedules have no script: a reduction that is split, minimal filtering, blocks of parts
     that differ. Where none of the fastest has one, the last gives way to the fastest trial that
     does; pruned ones count too. Beside minimal filtering, whose nearest rivals are as scriptless,
-    the fastest direct schedules come first, and of the others the winner alone, to say why.
+    the fastest direct schedules come first, and of the others the winner alone, to say why. A
+    search that tried no direct one proves those that the model likes best.
     """
     if any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)
@@ -93,8 +100,10 @@ def with_a_script(
     kept = fastest[: 1 if is_filtered else MOST_PROOFS - 1]
     timed = [(t.measurement.time_us, t.schedule) for t in trials if t.measurement]
     ranked = [schedule for _, schedule in sorted(timed, key=lambda pair: pair[0])]
-    nearest = [schedule for schedule in ranked if schedule.winograd is None][:MOST_TRIED]
-    able = (schedule for schedule in nearest if _has_script(problem, schedule))
+    nearest = [schedule for schedule in ranked if schedule.winograd is None]
+    if is_filtered and not nearest:
+        nearest = load(DIRECT)(problem, target, MOST_TRIED)
+    able = (schedule for schedule in nearest[:MOST_TRIED] if _has_script(problem, schedule))
     found = list(islice(able, MOST_PROOFS - len(kept)))
     if not found:
         return list(fastest)

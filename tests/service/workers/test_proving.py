@@ -6,14 +6,19 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from kernels.errors import UnsupportedError
+from kernels.mlir.cpu.script import emit_script
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Register, Schedule, Tile, Winograd
+from kernels.target import resolve
+from search.model.prior import direct_schedules
 from search.records import Best, TuneResult
 from service.jobs.outcome import Attempt
 from service.workers import proving
 from service.workers.proving import LEAST_PROOF_S, MOST_PROOFS, MOST_TRIED, PROOF_LIMIT_S, Proofs
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
+
+TARGET = resolve("cpu:host")
 
 
 @dataclass
@@ -47,7 +52,7 @@ def make(monkeypatch):
 
         monkeypatch.setattr(proving, "time", clock)
         monkeypatch.setattr(proving, "load", lambda _path: emit)
-        proofs = Proofs(parse_problem(PROBLEM), clock.attempt, should_stop, has_seconds)
+        proofs = Proofs(parse_problem(PROBLEM), TARGET, clock.attempt, should_stop, has_seconds)
         return proofs, clock
 
     return made
@@ -139,11 +144,26 @@ def test_beside_minimal_filtering_the_fastest_direct_schedules_are_proven(monkey
         attempts.append(schedule)
         return Attempt(schedule, None, "of the tests")
 
-    Proofs(problem, attempt, lambda: False, False).prove(trials, None)
+    Proofs(problem, TARGET, attempt, lambda: False, False).prove(trials, None)
     assert attempts == [direct[0].schedule, direct[1].schedule, trials[0].schedule]
     attempts.clear()
-    Proofs(problem, attempt, lambda: False, True).prove(trials, time.monotonic() - 1.0)
+    Proofs(problem, TARGET, attempt, lambda: False, True).prove(trials, time.monotonic() - 1.0)
     assert attempts == [direct[0].schedule]
+
+
+def test_a_search_of_minimal_filtering_alone_proves_what_the_model_likes_best():
+    problem = parse_problem("conv2d:n=1,h=30,w=30,ci=64,co=64,kh=3,kw=3,dtype=f32")
+    attempts = []
+
+    def attempt(schedule, seconds):
+        attempts.append(schedule)
+        return Attempt(schedule, None, "of the tests")
+
+    Proofs(problem, TARGET, attempt, lambda: False, False).prove([filtered(1)], None)
+    assert attempts[2:] == [filtered(1).schedule]
+    assert attempts[:2] == direct_schedules(problem, TARGET, MOST_TRIED)[:2]
+    for schedule in attempts[:2]:
+        assert "transform.named_sequence" in emit_script(problem, schedule)
 
 
 @pytest.mark.parametrize("has_seconds", [False, True])
