@@ -14,6 +14,16 @@ PROBLEMS = {
     "conv3x3-f32": "conv2d:n=1,h=58,w=58,ci=64,co=64,kh=3,kw=3,dtype=f32",
     "conv1x1-f32": "conv2d:n=1,h=28,w=28,ci=512,co=128,kh=1,kw=1,dtype=f32",
 }
+METHODS = {
+    "depthwise-f32": "conv2d:n=1,h=56,w=56,ci=144,co=144,kh=3,kw=3,dtype=f32,pad=1,groups=144",
+    "planes-f32": "conv2d:n=1,h=28,w=28,ci=120,co=120,kh=5,kw=5,dtype=f32,pad=2,stride=2,groups=120,"
+    "layout=nchw_fchw",
+    "filtering-f32": "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,dtype=f32,pad=1,weights=constant",
+    "sweep-bf16": "matmul:m=8,n=2048,k=2048,dtype=bf16",
+    "column-f32": "matmul:m=1000,n=1,k=1000,dtype=f32",
+}
+"""A problem for each kind of kernel beside the blocked one: windows of both layouts, minimal
+filtering, sweeps, and partial sums along k."""
 UNSEEN = {
     "unseen-f32": "matmul:m=128,n=3072,k=768,dtype=f32",
     "unseen-skinny-f32": "matmul:m=12,n=2048,k=768,dtype=f32",
@@ -49,4 +59,4 @@ RELATIVES = {
     for name, text in UNSEEN.items()
     for kind, near in relatives(parse_problem(text)).items()
 }
-ALL = PROBLEMS | UNSEEN | RELATIVES
+ALL = PROBLEMS | METHODS | UNSEEN | RELATIVES
