@@ -16,9 +16,10 @@ PROBLEMS = {
 }
 METHODS = {
     "depthwise-f32": "conv2d:n=1,h=56,w=56,ci=144,co=144,kh=3,kw=3,dtype=f32,pad=1,groups=144",
-    "planes-f32": "conv2d:n=1,h=28,w=28,ci=120,co=120,kh=5,kw=5,dtype=f32,pad=2,stride=2,groups=120,"
-    "layout=nchw_fchw",
-    "filtering-f32": "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,dtype=f32,pad=1,weights=constant",
+    "planes-f32": "conv2d:n=1,h=28,w=28,ci=120,co=120,kh=5,kw=5,dtype=f32,pad=2,stride=2,"
+    "groups=120,layout=nchw_fchw",
+    "filtering-f32": "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=3,kw=3,dtype=f32,pad=1,"
+    "weights=constant",
     "sweep-bf16": "matmul:m=8,n=2048,k=2048,dtype=bf16",
     "column-f32": "matmul:m=1000,n=1,k=1000,dtype=f32",
 }
