@@ -1,16 +1,20 @@
 """Every suite beside OpenBLAS, oneDNN and IREE; the results that the README shows.
 
-    python -m benchmarks.peers.suites [NAME ...] [--trials 64] [--cache cold] [--db URL]
+    python -m benchmarks.peers.suites [NAME ...] [--trials 64] [--weights constant] [--cache cold]
+        [--db URL]
 
 Tunes what the database does not hold, writes `benchmarks/data/results/NAME.json` and the table
-`NAME.txt` (`NAME_cold` with `--cache cold`), and draws all problems in one roofline,
-`docs/roofline.svg`. An hour or two for all of them; `python -m benchmarks.peers.bars` sums them up.
+`NAME.txt` (`NAME_constant` with `--weights constant`, `_cold` with `--cache cold`), and draws all
+problems in one roofline, `docs/roofline.svg`. An hour or two for all of them;
+`python -m benchmarks.peers.bars` sums them up.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.places import DOCS, RESULTS, SUITES
@@ -25,6 +29,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--target", default="host")
+    parser.add_argument("--weights", choices=("variable", "constant"), default="variable")
     parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
     parser.add_argument("--db", help="default: TILEWISE_DB")
     options = parser.parse_args()
@@ -35,15 +40,27 @@ def main() -> None:
 
 def measure(name: str, options: argparse.Namespace) -> None:
     """One suite through `tilewise bench`, as a user runs it."""
-    command = [sys.executable, "-m", "tilewise", "bench", str(SUITES / f"{name}.json")]
-    command += ["--trials", str(options.trials), "--target", options.target]
-    command += ["--cache", options.cache]
-    name += "_cold" * (options.cache == "cold")
-    command += ["--out", str(RESULTS / f"{name}.json")]
-    command += ["--db", options.db] if options.db else []
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    suite = json.loads((SUITES / f"{name}.json").read_text())
+    if options.weights == "constant":
+        suite, name = with_constant_weights(suite), f"{name}_constant"
+    if options.cache == "cold":
+        name += "_cold"
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.json"
+        path.write_text(json.dumps(suite))
+        command = [sys.executable, "-m", "tilewise", "bench", str(path)]
+        command += ["--trials", str(options.trials), "--target", options.target]
+        command += ["--cache", options.cache, "--out", str(RESULTS / f"{name}.json")]
+        command += ["--db", options.db] if options.db else []
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     (RESULTS / f"{name}.txt").write_text(done.stdout)
     print(f"# {name}\n{done.stdout}", flush=True)
+
+
+def with_constant_weights(suite: dict[str, Any]) -> dict[str, Any]:
+    """The suite under a name of its own, with B known ahead in all of its problems."""
+    problems = [problem | {"weights": "constant"} for problem in suite["problems"]]
+    return suite | {"name": f"{suite['name']}, constant weights", "problems": problems}
 
 
 def together(names: list[str]) -> dict[str, Any]:

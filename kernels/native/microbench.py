@@ -54,13 +54,22 @@ def peak_gflops(target: Target, dtype: str) -> float:
 def bandwidth_gbs(target: Target) -> float:
     """Bytes that the target's threads read from memory, in GB/s."""
     size = max(BUFFER_BYTES, LEAST_BUFFER_PER_CACHE * target.l3_bytes)
-    how = arithmetic("f32", target)
-    run = _compiled("read", how, target.lanes("f32"), target.has_fma, STREAMS)
+    run = reader(target, STREAMS)
     buffers = [np.ones(size // 4, np.float32) for _ in range(target.threads)]
     step = target.vector_bytes
     steps = size // (STREAMS * step)
     best = _least_time(run, [(buffer.ctypes.data, steps) for buffer in buffers], 3)
     return target.threads * STREAMS * steps * step / best / 1e9
+
+
+def reader(target: Target, streams: int) -> Callable[[int, int], Any]:
+    """What `bandwidth_gbs` times: f(address, steps) loads `streams` vectors in each step.
+
+    The streams are equal parts of the memory that begins at the address, one behind the other.
+    """
+    return _compiled(
+        "read", arithmetic("f32", target), target.lanes("f32"), target.has_fma, streams
+    )
 
 
 def _least_time(run: Callable[[int, int], Any], given: list[tuple[int, int]], rounds: int) -> float:

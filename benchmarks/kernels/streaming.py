@@ -1,0 +1,112 @@
+"""Products that read a matrix once, beside plain reads of that matrix in the same rounds.
+
+    python -m benchmarks.kernels.streaming [PROBLEM ...] [--trials 48] [--db URL] [--out FILE.json]
+
+The best schedule (searched for where the database has none) is timed in one process with loops
+that load every vector of the same matrix once and do nothing else, on 1 to 16 streams; the fastest
+of these is `read`. Speeds are bytes of the matrix over the median time, in GB/s, so that `share` is
+100% for a product that costs nothing beside its reads.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.kernels.threads import best_steps
+from kernels.native.microbench import reader
+from kernels.problem.model import Matmul
+from kernels.schedule import Schedule
+from kernels.target import Target, resolve
+from search.runner.child.session import Session
+from search.timing.interleave import interleave
+from tilewise.bench.machine import processor
+
+DECODING = [
+    f"matmul:m=1,n={n},k={k},dtype={dtype}{transposed}"
+    for n, k in ((4096, 4096), (11008, 4096), (4096, 11008))
+    for dtype in ("bf16", "i8", "f16", "f32", "i32", "f64")
+    for transposed in ("", ",transpose_b")
+]
+COLUMNS = ["matmul:m=11008,n=1,k=4096,dtype=f32", "matmul:m=11008,n=1,k=4096,dtype=bf16"]
+CACHED = [
+    f"matmul:m={m},n={n},k={k},dtype=f32"
+    for m, n, k in ((1, 400, 500), (400, 1, 500), (1, 1000, 1000), (1000, 1, 1000),
+                    (1, 512, 4096), (4096, 1, 512))
+]  # fmt: skip
+STREAMS = (1, 2, 4, 8, 16)
+ROUNDS = 21
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("problems", nargs="*", default=DECODING + COLUMNS + CACHED)
+    parser.add_argument("--target", default="cpu:host")
+    parser.add_argument("--trials", type=int, default=48)
+    parser.add_argument("--db", help="default: an empty one")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    target = resolve(options.target)
+    print(f"{processor()}, {target.canonical}\n\n{HEADER}")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        url = options.db or f"sqlite:///{folder}/results.db"
+        for text in options.problems:
+            steps = best_steps(text, target.canonical, options.trials, url)
+            rows.append(measured(text, target, steps))
+            print(line(rows[-1]), flush=True)
+    if options.out:
+        found = {"processor": processor(), "target": target.canonical, "rows": rows}
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def measured(text: str, target: Target, steps: Any) -> Row:
+    """GB/s of the schedule and of the reads, each a median over the same rounds."""
+    session = Session(text, target.canonical, seed=0)
+    problem = session.problem
+    assert isinstance(problem, Matmul)
+    call = session.call(steps)
+    session.check(call, steps)
+    matrix = session.operands["A" if problem.n == 1 else "B"]
+    reads = [reading(target, matrix, streams) for streams in STREAMS]
+    timed = interleave([call, *reads], ROUNDS, target.threads)
+    ours, *others = (matrix.nbytes / median(samples.times) / 1e9 for samples in timed)
+    return {
+        "problem": problem.canonical,
+        "schedule": "; ".join(map(str, Schedule.from_json(steps).steps)),
+        "megabytes": matrix.nbytes / 1e6,
+        "ours": ours,
+        "read": max(others),
+        "streams": STREAMS[others.index(max(others))],
+    }
+
+
+def reading(target: Target, matrix: Any, streams: int) -> Callable[[int], None]:
+    """A run, so many times, of the loop that reads a matrix on so many streams."""
+    read, address = reader(target, streams), matrix.ctypes.data
+    steps = matrix.nbytes // (streams * target.vector_bytes)
+
+    def run(times: int = 1) -> None:
+        for _ in range(times):
+            read(address, steps)
+
+    return run
+
+
+HEADER = f"{'problem':<52} {'MB':>6} {'ours':>6} {'read':>6} {'streams':>7} {'share':>6}"
+
+
+def line(row: Row) -> str:
+    return (
+        f"{row['problem']:<52} {row['megabytes']:>6.1f} {row['ours']:>6.1f} {row['read']:>6.1f} "
+        f"{row['streams']:>7} {row['ours'] / row['read']:>6.0%}"
+    )
+
+
+if __name__ == "__main__":
+    main()
