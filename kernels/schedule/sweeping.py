@@ -12,7 +12,7 @@ LARGEST_SWEEP = 32  # rows of B side by side; the code has all of them
 
 
 def check_sweep(problem: Problem, space: IterationSpace, schedule: Schedule, step: Sweep) -> None:
-    """Raise unless rows of B can be read side by side, for all rows of the result at once.
+    """Raise unless rows of B can be read side by side, for one register tile of rows after another.
 
     Raises:
         ScheduleError: names the step, the problem and the way out.
@@ -24,8 +24,12 @@ def check_sweep(problem: Problem, space: IterationSpace, schedule: Schedule, ste
         raise refuse(problem, step, f"sweep takes the columns {space.col}")
     if rows > 1 and problem.has_transposed_a:
         raise refuse(problem, step, "rows of a transposed A are not contiguous")
-    if schedule.register.rows != rows:
-        raise refuse(problem, step, f"its register tile has all rows; give rows={rows}")
+    if schedule.register.rows > rows:
+        raise refuse(problem, step, f"there are {rows} rows; give rows={rows} or fewer")
+    if schedule.register.rows < rows and schedule.register.outer != "rows":
+        raise refuse(
+            problem, step, "columns are the innermost loop; give outer=rows, or all rows at once"
+        )
     if not schedule.depth or schedule.depth > LARGEST_SWEEP:
         raise refuse(problem, step, f"stream {space.stream} by at most {LARGEST_SWEEP} before")
     for other in schedule.steps:

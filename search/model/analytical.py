@@ -31,6 +31,9 @@ from search.space.space import Space
 from search.space.tiles import TileShape, tile_shape
 from search.space.workload import Workload
 
+SHUFFLES_PER_CYCLE = 2
+JOINS_ALONE = 3  # instructions that join another row to a single vector of words
+
 _unhidden = itemgetter(*map(AMOUNTS.index, UNHIDDEN))
 _reads = itemgetter(*map(AMOUNTS.index, READS))
 
@@ -115,14 +118,21 @@ def _split_amounts(workload: Workload, shape: TileShape, unroll: int) -> dict[st
 
 
 def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
-    """The amounts of a swept tile: a load of each line of B, and a visit of C for every chunk."""
+    """The amounts of a swept tile: for every chunk C is visited once, and B for each tile of rows.
+
+    A visit of B loads its rows and joins them to words, and loads A's words for every vector of the
+    tile's width.
+    """
     dims, extents, out = workload.dims, workload.extents, dict.fromkeys(AMOUNTS, 0.0)
     vectors, chunks = (
         ceil(extents[dims.col] / workload.lanes),
         ceil(extents[dims.stream] / shape.swept),
     )
-    words = shape.swept / workload.arithmetic.depth
-    visit = shape.rows * (words / FMA_UNITS + 1) + shape.swept / LOADS_PER_CYCLE
+    rows, deep = extents[dims.row], workload.arithmetic.depth
+    words, tiles = shape.swept / deep, ceil(rows / shape.rows)
+    loads = tiles * (shape.swept + shape.rows * words / shape.width)
+    joins = tiles * words * (deep - 1) * (1 if shape.width % deep == 0 else JOINS_ALONE)
+    visit = rows * (words / FMA_UNITS + 1) + loads / LOADS_PER_CYCLE + joins / SHUFFLES_PER_CYCLE
     out["multiply_adds"] = chunks * vectors * visit
     out["calls"] = float(chunks)
     return out

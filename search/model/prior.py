@@ -23,7 +23,9 @@ from search.space.tiles import SPLIT_TILE_VECTORS, SplitTile, split_tiles, tile_
 
 DESCENTS = 10  # plain points that a descent starts from
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
-MAX_SWEPT_POINTS = 6  # of swept ones
+SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
+MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
+MAX_RIVAL_POINTS = 3  # of other swept ones, whose rivals pack B
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
 MAX_SWEEPS = 3  # of a descent over all parameters
 EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
@@ -88,7 +90,8 @@ def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
 
 
 def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
-    """Points of split tiles, where there are any; then what the descents met, by time.
+    """Points of split tiles, and of swept ones, where there are any; then what the descents met, by
+    time. Swept tiles of some rows at a time come behind the best of these, which packs B or not.
 
     Args:
         model: of a space.
@@ -96,7 +99,8 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
     """
     space = model.space
     yield from islice(_split_points(space), MAX_SPLIT_POINTS)
-    yield from _swept_points(space)
+    swept = _swept_points(space)
+    yield from _at_once(space, swept)
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
 
     def cost(point: Point) -> float:
@@ -107,7 +111,11 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
 
     for start in islice(_starts(model, algorithms), DESCENTS):
         _descend(space, start, cost)
-    yield from (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
+    met = [point for _, _, point in sorted(known.values(), key=lambda item: item[:2])]
+    rivals = [point for point in swept if point not in _at_once(space, swept)]
+    yield from met[:1]
+    yield from sorted(rivals, key=model.log_time)[:MAX_RIVAL_POINTS]
+    yield from met[1:]
 
 
 def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None:
@@ -172,14 +180,23 @@ def _division(space: Space) -> Point:
     return {"parallel": f"{max(rows, key=dims.extent)}={threads}"}
 
 
-def _swept_points(space: Space) -> Iterator[Point]:
-    """Points of swept tiles, where there are any: the deep ones, which prefetchers follow best."""
+def _swept_points(space: Space) -> list[Point]:
+    """Points of swept tiles, one for each; none where no tile is swept."""
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
     base |= _division(space)
-    swept = [tile for tile in space.values("tile") if tile_shape(tile).swept]
-    for tile in sorted(swept, key=lambda tile: -tile_shape(tile).swept)[:MAX_SWEPT_POINTS]:
-        yield base | {"tile": tile}
+    return [base | {"tile": tile} for tile in space.values("tile") if tile_shape(tile).swept]
+
+
+def _at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
+    """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best."""
+    rows = space.workload.dims.extent(space.workload.dims.row)
+    if rows > SWEPT_AT_ONCE:
+        return []
+    shapes = [(tile_shape(point["tile"]), point) for point in swept]
+    whole = [(shape.swept, point) for shape, point in shapes if shape.rows == rows]
+    ordered = sorted(whole, key=lambda pair: -pair[0])
+    return [point for _, point in ordered[:MAX_SWEPT_POINTS]]
 
 
 def _split_points(space: Space) -> Iterator[Point]:

@@ -47,7 +47,9 @@ def schedule_of(workload: Workload, point: Point) -> Schedule:
 
 def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
     """The schedule of a swept tile; of other choices, blocks of columns and the prefetch count."""
-    dims, register = workload.dims, Register(shape.rows, shape.cols(workload.lanes))
+    dims = workload.dims
+    order: Literal["cols", "rows"] = "cols" if shape.rows == dims.extent(dims.row) else "rows"
+    register = Register(shape.rows, shape.cols(workload.lanes), order)
     tail = Schedule((register,))
     divided = parallel_steps(workload, point, tail)
     extents = part_extents(workload, divided, tail)

@@ -4,8 +4,8 @@ A tile is a parameter's value, as text. `ROWSxVECTORS` has whole vectors of colu
 `ROWSxCOLSsVECTORS` has single columns, for results that are too narrow to fill vectors: a split
 step sums each element of C in that many vectors along the reduction. A workload is offered split
 tiles beside the ordinary ones only where it streams one operand and hardly uses it twice.
-`ROWSxVECTORSwDEPTH` sweeps: it has all rows of a result of few, and reads DEPTH rows of B side by
-side, whole.
+`ROWSxVECTORSwDEPTH` sweeps: it reads DEPTH rows of B side by side, whole, once for each ROWS of a
+result that has few.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,8 @@ SPLIT_MARK = "s"
 SWEPT_MARK = "w"
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
 SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if registers hold them
-MAX_SWEPT_ROWS = 8
+MAX_SWEPT_ROWS = 32  # of the result
+MAX_SWEPT_AHEAD = 8  # of one whose B could be packed ahead
 MIN_CHAINS = 8  # multiply-adds under way that hide their latency
 MAX_ROWS_IN_PLACE = 4  # rows of C up to which a B that lies along the reduction is not packed
 
@@ -143,23 +144,34 @@ def split_tiles(workload: Workload) -> tuple[SplitTile, ...]:
 
 
 def swept_tiles(workload: Workload) -> tuple[str, ...]:
-    """The swept tiles to offer; none where a result has many rows, or B lies across."""
+    """The swept tiles to offer; none where a result has many rows, or B lies across.
+
+    Those with the fewest tiles of rows come first, and those with one more behind them.
+    """
     problem = workload.problem
-    if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MAX_SWEPT_ROWS:
-        return ()
-    if problem.transpose_a and problem.m > 1:
+    if not isinstance(problem, Matmul) or not _is_swept(workload, problem):
         return ()
     deep, size = workload.arithmetic.depth, problem.element.bytes
     free = workload.target.vector_registers - deep - 2
     line = max(1, LINE_BYTES // (workload.lanes * size))
-    wanted = (*(groups * line for groups in SWEPT_GROUPS), free // problem.m)
+    wanted = (*(groups * line for groups in SWEPT_GROUPS), max(1, free // problem.m))
     widths = sorted({min(width, line * max(SWEPT_GROUPS)) for width in wanted})
+    fewest = {w: -(-problem.m // min(problem.m, free // w)) for w in widths if w <= free}
+    shapes = ((-(-problem.m // (fewest[w] + more)), w) for more in (0, 1) for w in fewest)
     return tuple(
-        f"{problem.m}x{width}{SWEPT_MARK}{depth}"
-        for width in widths
+        f"{rows}x{width}{SWEPT_MARK}{depth}"
+        for rows, width in dict.fromkeys(shapes)
         for depth in SWEPT_DEPTHS
-        if depth % deep == 0 and depth <= problem.k and 0 < problem.m * width <= free
+        if depth % deep == 0 and depth <= problem.k
     )
+
+
+def _is_swept(workload: Workload, problem: Matmul) -> bool:
+    """Whether rows of B can be read side by side, and B is used too seldom to be packed for it."""
+    if problem.transpose_b or (problem.transpose_a and problem.m > 1):
+        return False
+    is_ahead = workload.stored["B"].is_packed_ahead
+    return problem.m <= (MAX_SWEPT_AHEAD if is_ahead else MAX_SWEPT_ROWS)
 
 
 def _is_thin(workload: Workload, problem: Matmul) -> bool:

@@ -143,7 +143,7 @@ def schedules(
 
 
 def can_sweep(problem: Problem, target: Target) -> bool:
-    """Whether rows of B can be read side by side, for all rows of a result of few."""
+    """Whether rows of B can be read side by side."""
     if not isinstance(problem, Matmul) or problem.transpose_b or problem.m > MOST_SWEPT_ROWS:
         return False
     how = sweep_arithmetic(problem.element.name, target)
@@ -162,8 +162,11 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     steps.append(Stream("k", depth))
     if draw(st.booleans()):
         steps.append(Prefetch("B"))
-    whole = Schedule((*steps, Register(problem.m, cols), Sweep("n")))
-    return draw(divided(problem, whole))
+    rows = draw(st.integers(1, problem.m))
+    if rows < problem.m and draw(st.booleans()):
+        steps.insert(len(steps), Tile("m", rows * draw(st.integers(1, 3))))
+    tile = Register(rows, cols, "cols" if rows == problem.m else "rows")
+    return draw(divided(problem, Schedule((*steps, tile, Sweep("n")))))
 
 
 @st.composite

@@ -69,16 +69,17 @@ class SweepPrinter(WalkPrinter):
         scope.put(f"flags = flags_first if {scope.start[stream]} == 0 else flags_later")
         scope.put(f"if {scope.end[stream]} == {stream}_extent: flags |= flags_last")
         scope.put(f"kernel = full if depth == {chunk} else edge")
-        a = scope.offset("a", self.structure.lead("A"))
+        a = scope.offset("a", (*self.structure.lead("A"), space.row))
         scope.ensure(stride("b", col))
         return "kernel", SweepArguments(
             a=f"a + ({scope.start[stream]} * a_stream + {a}) * size",
             b=scope.b_in_place(),
-            c=f"c + ({scope.offset('c', (*space.lead, col))}) * out_size",
+            c=f"c + ({scope.offset('c', (*space.lead, space.row, col))}) * out_size",
             bias=f"bias + ({scope.offset('bias', (col,))}) * out_size",
             c_row="c_row",
             depth="depth",
             flags="flags",
+            rows=scope.length(space.row),
             cols="cols",
             wrap=f"({chunk} * b_stream - cols) * size",
         )

@@ -109,13 +109,13 @@ class SweepArguments(Generic[T]):
     """The arguments of a sweeping micro-kernel, in their order: as values in IR, or as text.
 
     Attributes:
-        a: address of the first row's first element of the chunk.
+        a: address of the block's first row, where the chunk begins.
         b: address of the chunk's first row of B, at the first column.
-        c, bias: addresses of the first column.
+        c, bias: addresses of the block's first row and column.
         c_row: elements between rows of C.
         depth: rows of B in the chunk.
         flags: of `LOAD_C`, `ADD_BIAS` and `RELU`.
-        cols: columns of the block.
+        rows, cols: of the block.
         wrap: bytes from a row of the block's end to where the next chunk's row begins.
     """
 
@@ -126,6 +126,7 @@ class SweepArguments(Generic[T]):
     c_row: T
     depth: T
     flags: T
+    rows: T
     cols: T
     wrap: T
 

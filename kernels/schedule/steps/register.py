@@ -64,8 +64,9 @@ class Sweep(Step):
                 for k: acc += A * B
                 C[n1..] += acc
 
-    The loops are the same; the micro-kernel has the innermost one, and reads rows of B in place,
-    side by side, each from one end to the other.
+    The loops are the same; the micro-kernel has those over register tiles, and reads rows of B in
+    place, side by side, each from one end to the other. With `outer=rows` the register tile may have
+    fewer rows than the result; the chunk of B is then read once for each tile.
     """
 
     name: ClassVar[str] = "sweep"

@@ -47,6 +47,27 @@ def test_blocks_batches_and_threads(host: Target) -> None:
     check(problem, divided, host.with_threads(2), 2)
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize(("m", "rows"), [(16, 6), (7, 3), (9, 1), (12, 4)])
+def test_register_tiles_of_rows_one_after_the_other(
+    m: int, rows: int, dtype: str, target: Target
+) -> None:
+    problem = Matmul(m=m, n=131, k=39, dtype=dtype, bias=True, init="accumulate", epilogue="relu")
+    deep = sweep_arithmetic(dtype, target).depth
+    register = Register(rows, 4 * target.lanes(dtype), "rows")
+    for before in ((), (Prefetch("B"),), (Tile("n", register.cols), Prefetch("B"))):
+        check(problem, Schedule((*before[:-1], Stream("k", 2 * deep), *before[-1:], register,
+                                 Sweep("n"))), target, rows)  # fmt: skip
+
+
+def test_blocks_of_rows_and_threads_along_them(host: Target) -> None:
+    problem = Matmul(m=19, n=70, k=33, dtype="bf16")
+    tail = (Stream("k", 4), Prefetch("B"), Tile("m", 8), Register(4, 32, "rows"), Sweep("n"))
+    check(problem, Schedule(tail), host, 1)
+    check(problem, Schedule((Parallel("m", 2), *tail)), host.with_threads(2), 2)
+
+
 def test_one_row_of_a_transposed_factor_is_contiguous(host: Target) -> None:
     problem = Matmul(m=1, n=70, k=33, dtype="i8", transpose_a=True)
     check(problem, swept(problem, host, 4, 2), host, 4)

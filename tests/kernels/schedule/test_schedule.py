@@ -167,7 +167,7 @@ def test_legal_schedules() -> None:
 @pytest.mark.parametrize(
     ("problem", "steps", "says"),
     [
-        (MATMUL, (Stream("k", 8), REGISTER, Sweep("n")), "give rows=100"),
+        (MATMUL, (Stream("k", 8), REGISTER, Sweep("n")), "give outer=rows, or all rows"),
         (MATMUL, (Stream("k", 8), Register(100, 16), Sweep("m")), "sweep takes the columns n"),
         (MATMUL, (Stream("k", 33), Register(100, 16), Sweep("n")), "by at most 32"),
         (MATMUL, (Register(100, 16), Sweep("n")), "by at most 32"),

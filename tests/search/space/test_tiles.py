@@ -74,6 +74,8 @@ def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
         "matmul:m=1,n=1000,k=1000,dtype=f32,transpose_a",
         "matmul:batch=2,m=8,n=300,k=64,dtype=i8,bias",
         "matmul:m=5,n=4096,k=33,dtype=f64,weights=constant",
+        "matmul:m=16,n=512,k=300,dtype=i8",
+        "matmul:m=29,n=300,k=64,dtype=f16",
     ],
 )
 def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> None:
@@ -86,7 +88,7 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
     assert not all(schedule.sweeps for schedule in first)
     for tile in offered:
         shape = tile_shape(tile)
-        assert shape.rows == problem.m and not shape.is_plain
+        assert shape.rows <= problem.m and not shape.is_plain
         point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}
         schedule = space.schedule(point)
         assert schedule.sweeps and schedule.depth == shape.swept
@@ -96,7 +98,8 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
 @pytest.mark.parametrize(
     "text",
     [
-        "matmul:m=9,n=4096,k=4096,dtype=f32",
+        "matmul:m=33,n=4096,k=4096,dtype=f32",
+        "matmul:m=9,n=4096,k=4096,dtype=f32,weights=constant",
         "matmul:m=1,n=4096,k=4096,dtype=f32,transpose_b",
         "matmul:m=2,n=4096,k=4096,dtype=f32,transpose_a",
         "conv2d:n=1,h=1,w=1,ci=64,co=64,kh=1,kw=1,dtype=f32",

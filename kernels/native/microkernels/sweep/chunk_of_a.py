@@ -6,17 +6,21 @@ from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop
 from kernels.native.ir.dot_products import OFFSET, multiply_add, widen
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
-from kernels.native.microkernels.abi import SweepArguments
 from kernels.native.microkernels.sweep.spec import SweepSpec
 
 _ONES = 0x01010101  # four bytes
 
 
 class ChunkOfA:
-    """Emits words of A, from memory or from where they are held."""
+    """Emits words of A, from memory or from where they are held.
 
-    def __init__(self, builder: Builder, spec: SweepSpec, arg: SweepArguments[Value]) -> None:
-        self.builder, self.spec, self.arg = builder, spec, arg
+    Attributes:
+        first: the address of the register tile's first row, where the chunk begins.
+        depth: elements of the chunk.
+    """
+
+    def __init__(self, builder: Builder, spec: SweepSpec, first: Value, depth: Value) -> None:
+        self.builder, self.spec, self.first, self.depth = builder, spec, first, depth
         how, lanes = spec.how, spec.lanes
         self.words = Vectors(builder, ELEMENTS[how.word], lanes, spec.fma)
         self.sums = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
@@ -67,11 +71,11 @@ class ChunkOfA:
     def _sum_of_what_is_left(self, row: int) -> Value:
         loop = Loop(self.builder, [self.sums.zero], "sum")
         total = self._with_sum_of(self.alone(row, loop.index), loop.carried[0])
-        return loop.close([total], self.arg.depth, 1)[0]
+        return loop.close([total], self.depth, 1)[0]
 
     def _with_sum_of(self, word: Value, total: Value) -> Value:
         ones = ir.Constant(self.words.type, [_ONES] * self.spec.lanes)
         return multiply_add(self.sums, self.spec.how, ones, word, total)
 
     def _at(self, row: int, step: Value) -> Value:
-        return self.stored.at(self.stored.offset(self.arg.a, step), row * self.spec.a_row)
+        return self.stored.at(self.stored.offset(self.first, step), row * self.spec.a_row)

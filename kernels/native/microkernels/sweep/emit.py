@@ -1,13 +1,15 @@
-"""The code of a sweep: some rows of B times their column of A, added to all columns of C.
+"""The code of a sweep: a chunk of rows of B times its columns of A, added to all columns of C.
 
     C[rows, cols] = relu?( (C | 0) + bias? + sum over the chunk's k of A[rows, k] * B[k, cols] )
 
-Rows of B lie where they lie: elements of neighbouring rows are joined to words in registers. Where
+One register tile of rows comes after the other, and finds the chunk of B in a cache from the second
+on. Rows of B lie where they lie: elements of neighbouring rows are joined to words in registers. Where
 bytes are multiplied, B is made unsigned on the way, and a correction by the sum of A's chunk
 starts the sums.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from llvmlite import ir
 
@@ -35,24 +37,68 @@ def emit_sweep(module: ir.Module, spec: SweepSpec, is_whole: bool) -> ir.Functio
     """Add the micro-kernel for whole chunks, or the one for what is left of the reduction."""
     name = "full" if is_whole else "edge"
     fn = internal_function(module, f"tilewise_kernel_{name}", len(SWEEP_ARGUMENTS))
-    _Sweep(fn, spec, is_whole).emit()
+    builder = Builder(fn.append_basic_block("entry"))
+    arg: SweepArguments[Value] = SweepArguments(*fn.args)
+    if spec.all_rows == spec.rows:
+        _RowTile(builder, spec, arg, const(0), is_whole).emit()
+    else:
+        _emit_row_tiles(builder, spec, arg, is_whole)
+    builder.ret_void()
     return fn
+
+
+def _emit_row_tiles(
+    builder: Builder, spec: SweepSpec, arg: SweepArguments[Value], is_whole: bool
+) -> None:
+    """The register tiles of a block; the first one prefetches, and the last may be cut off."""
+    rest = builder.srem(arg.rows, const(spec.rows))
+    whole = builder.sub(arg.rows, rest)
+    later = replace(spec, fetches_ahead=False)
+
+    def tile(spec: SweepSpec, row: Value) -> Transform:
+        def emit(nothing: list[Value]) -> list[Value]:
+            _RowTile(builder, spec, arg, row, is_whole).emit()
+            return nothing
+
+        return emit
+
+    first = const(spec.rows if spec.fetches_ahead else 0)
+    if spec.fetches_ahead:
+        branch(builder, builder.icmp_signed(">", whole, const(0)), tile(spec, const(0)), [])
+
+    def loop_over_tiles(nothing: list[Value]) -> list[Value]:
+        loop = Loop(builder, (), "rows")
+        tile(later, builder.add(loop.index, first))([])
+        loop.close((), builder.sub(whole, first), spec.rows)
+        return nothing
+
+    branch(builder, builder.icmp_signed(">", whole, first), loop_over_tiles, [])
+    if spec.all_rows % spec.rows:
+        last = replace(later, rows=spec.all_rows % spec.rows)
+        branch(builder, builder.icmp_signed(">", rest, const(0)), tile(last, whole), [])
 
 
 AHEAD_BYTES = 512  # of a row, from where a prefetch has its lines
 
 
-class _Sweep:
-    """One emission."""
+class _RowTile:
+    """One emission of the walk over all columns, for a register tile of rows from `row` on."""
 
-    def __init__(self, fn: ir.Function, spec: SweepSpec, is_whole: bool) -> None:
-        self.spec, self.is_whole = spec, is_whole
-        self.arg: SweepArguments[Value] = SweepArguments(*fn.args)
-        self.builder = Builder(fn.append_basic_block("entry"))
+    def __init__(
+        self,
+        builder: Builder,
+        spec: SweepSpec,
+        arg: SweepArguments[Value],
+        row: Value,
+        is_whole: bool,
+    ) -> None:
+        self.builder, self.spec, self.arg, self.is_whole = builder, spec, arg, is_whole
         how, lanes = spec.how, spec.lanes
-        self.v = Vectors(self.builder, ELEMENTS[how.accumulator], lanes, spec.fma)
-        self.stored = Vectors(self.builder, ELEMENTS[how.stored], lanes, spec.fma)
-        self.a = ChunkOfA(self.builder, spec, self.arg)
+        self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
+        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
+        a = self.stored.offset(arg.a, builder.mul(row, const(spec.a_row)))
+        self.c = self.v.offset(arg.c, builder.mul(row, arg.c_row))
+        self.a = ChunkOfA(builder, spec, a, arg.depth)
         if is_whole and spec.holds_a:
             self.a.hold()
         self.corrections = self.a.corrections(is_whole) if how.offset else []
@@ -73,7 +119,6 @@ class _Sweep:
             return nothing
 
         branch(b, b.icmp_signed(">", rest, const(0)), last, [])
-        b.ret_void()
 
     def _walk(self, first: Value, end: Value, vectors: int) -> None:
         """Columns from `first` to `end`, so many vectors at a time."""
@@ -89,8 +134,8 @@ class _Sweep:
         branch(b, b.icmp_signed(">", count, const(0)), body, [])
 
     def _columns(self, col: Value, vectors: int, mask: Value | None) -> None:
-        """All rows of some columns."""
-        c = self.v.offset(self.arg.c, col)
+        """All rows of the tile in some columns."""
+        c = self.v.offset(self.c, col)
         rows = [
             self.v.offset(c, self.builder.mul(self.arg.c_row, const(i)))
             for i in range(self.spec.rows)

@@ -5,6 +5,9 @@ columns, a stripe of lines in every row; here several whole rows are read side b
 one end to the other, and the sums of all columns stay in the first cache, which takes a load and a
 store for every chunk of rows. Few long streams are what prefetchers follow and what a page of
 memory holds; with 16 or more, a power of two apart, they collapse.
+
+Of more rows than a register tile has, the chunk of B is read again for each tile, from a cache, and
+joined to words again, which still costs less than packs that are used once.
 """
 
 from dataclasses import dataclass

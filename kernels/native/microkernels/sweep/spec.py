@@ -17,7 +17,8 @@ class SweepSpec:
 
     Attributes:
         how: the arithmetic; words are joined, and elements widened, as they are loaded.
-        rows: of the result.
+        all_rows: of the result.
+        rows: of a register tile; the last one of all has what is left.
         vectors: columns that are computed at once, in vectors.
         lanes: elements of an accumulator vector.
         depth: rows of B that are read side by side.
@@ -29,6 +30,7 @@ class SweepSpec:
     """
 
     how: Arithmetic
+    all_rows: int
     rows: int
     vectors: int
     lanes: int
@@ -82,7 +84,8 @@ def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: St
         )
     return SweepSpec(
         how=how,
-        rows=problem.operand_shapes["C"][-2],
+        all_rows=problem.operand_shapes["C"][-2],
+        rows=register.rows,
         vectors=register.cols // lanes,
         lanes=lanes,
         depth=depth,
