@@ -65,8 +65,8 @@ class Sweep(Step):
                 C[n1..] += acc
 
     The loops are the same; the micro-kernel has those over register tiles, and reads rows of B in
-    place, side by side, each from one end to the other. With `outer=rows` the register tile may have
-    fewer rows than the result; the chunk of B is then read once for each tile.
+    place, side by side, each from one end to the other. With `outer=rows` the register tile may
+    have fewer rows than the result; the chunk of B is then read once for each tile.
     """
 
     name: ClassVar[str] = "sweep"

@@ -3,8 +3,8 @@
     C[rows, cols] = relu?( (C | 0) + bias? + sum over the chunk's k of A[rows, k] * B[k, cols] )
 
 One register tile of rows comes after the other, and finds the chunk of B in a cache from the second
-on. Rows of B lie where they lie: elements of neighbouring rows are joined to words in registers. Where
-bytes are multiplied, B is made unsigned on the way, and a correction by the sum of A's chunk
+on. Rows of B lie where they lie: elements of neighbouring rows are joined to words in registers.
+Where bytes are multiplied, B is made unsigned on the way, and a correction by the sum of A's chunk
 starts the sums.
 """
 

@@ -170,12 +170,11 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
     host: Target, data: st.DataObject
 ) -> None:
     depth, rows, vectors = data.draw(st.sampled_from([2, 4, 8])), data.draw(small), data.draw(small)
-    cols = host.lanes("f32") * vectors
-    problem = Matmul(
-        m=rows, n=cols * data.draw(st.integers(2, 4)), k=depth * data.draw(st.integers(2, 5)),
-        dtype="f32",
-    )  # fmt: skip
-    schedule = Schedule((Stream("k", depth), Register(rows, cols), Sweep("n")))
+    cols, tiles = host.lanes("f32") * vectors, data.draw(st.integers(1, 3))
+    n, k = cols * data.draw(st.integers(2, 4)), depth * data.draw(st.integers(2, 5))
+    problem = Matmul(m=rows * tiles, n=n, k=k, dtype="f32")
+    register = Register(rows, cols, "cols" if tiles == 1 else "rows")
+    schedule = Schedule((Stream("k", depth), register, Sweep("n")))
     nest = build(problem, schedule)
     counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
     assert counted["micro_kernels"] == count(problem, nest).micro_kernels
