@@ -34,11 +34,11 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     if schedule.winograd is None:
         return {}
     assert isinstance(problem, Conv2d)
-    strips = _strips(problem.ci, problem.element.name, target)
+    strips = _strips(_strip(problem, MOST_TILES, COLS), target)
     register = schedule.register
     tiles = register.rows * max(1, -(-LEAST_TILES // register.rows))
     cols = min(register.cols, COLS)
-    part = _strip(problem.ci, problem.element.name, min(tiles, MOST_TILES), cols)
+    part = _strip(problem, min(tiles, MOST_TILES), cols)
     run = lower(part, _on_a_strip(schedule), target)
     errors: Errors = {}
     for kind, strip in strips.items():
@@ -51,7 +51,7 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
 
 def direct_errors(problem: Conv2d, target: Target) -> Errors:
     """The rms errors of the direct method, as shares of the result's root mean square."""
-    strips = _strips(problem.ci, problem.element.name, target)
+    strips = _strips(_strip(problem, MOST_TILES, COLS), target)
     return {
         kind: strip.direct / rms_error(np.zeros(()), strip.exact) for kind, strip in strips.items()
     }
@@ -79,16 +79,24 @@ class _Strip:
     direct: float
 
 
-def _strip(ci: int, dtype: str, tiles: int, co: int) -> Conv2d:
+def _strip(problem: Conv2d, tiles: int, co: int) -> Conv2d:
     """A strip of tiles within an image: no padding, so that every tile is whole."""
-    return Conv2d(n=1, h=LINES + 2, w=tiles * TILE + 2, ci=ci, co=co, kh=3, kw=3, dtype=dtype)
+    return Conv2d(
+        n=1,
+        h=LINES + problem.kh - 1,
+        w=tiles * TILE + problem.kw - 1,
+        ci=problem.ci,
+        co=co,
+        kh=problem.kh,
+        kw=problem.kw,
+        dtype=problem.dtype,
+    )
 
 
 @functools.lru_cache(maxsize=4)
-def _strips(ci: int, dtype: str, target: Target) -> dict[Kind, _Strip]:
+def _strips(problem: Conv2d, target: Target) -> dict[Kind, _Strip]:
     """The longest and widest strip, of every kind."""
-    problem = _strip(ci, dtype, MOST_TILES, COLS)
-    cols = DIRECT_VECTORS * target.lanes(dtype)
+    cols = DIRECT_VECTORS * target.lanes(problem.dtype)
     direct = Schedule((Pack("B"), Tile("n", 1), Register(DIRECT_ROWS, cols)))
     run = lower(problem, direct, target)
     found = {}
