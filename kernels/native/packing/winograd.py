@@ -5,7 +5,7 @@ outside the image is zero and not read, and what lies outside the result is not 
 the image copied or padded for it, nor is there a branch for each pixel.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -129,6 +129,15 @@ class _Emitter:
             with b.if_then(b.icmp_signed(">", rest, const(0))):
                 body(whole, rest)
 
+    def store_points(self, to: Value, point: Value, columns: Iterable[list[Value]]) -> None:
+        """Store the columns of a transformed tile, whose points lie row by row."""
+        (height, width), b = self.spec.filtering.input, self.builder
+        lines = self.chain(to, b.mul(point, const(width)), height)
+        for column in columns:
+            for at, value in zip(lines, column, strict=True):
+                self.v.store(value, at)
+            lines = [b.add(at, point) for at in lines]
+
     def all_of(self, conditions: list[Value]) -> Value:
         """Whether every condition holds."""
         found = conditions[0]
@@ -164,9 +173,7 @@ def emit_transform_image(module: ir.Module, spec: TransformSpec) -> ir.Function:
             source = e.channel_at("source", channel)
             rows = (pixels.read(i, source, left) for i in range(height))
             found = on_both_sides(v, filtering.down.image, filtering.across.image, rows)
-            to = e.chain(v.offset(arg["to"], channel), point, filtering.products)
-            for at, value in zip(to, [x for row in found for x in row], strict=True):
-                v.store(value, at)
+            e.store_points(v.offset(arg["to"], channel), point, found)
 
         e.over_channels(spec.depth, vector)
 
@@ -193,7 +200,8 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
         def vector(channel: Value, left: Value | None) -> None:
             source = e.chain(v.offset(arg["source"], channel), point, filtering.products)
             rows = ([v.load(at) for at in source[i * width :][:width]] for i in range(height))
-            found = on_both_sides(v, filtering.down.result, filtering.across.result, rows)
+            columns = on_both_sides(v, filtering.down.result, filtering.across.result, rows)
+            found = zip(*columns, strict=True)
             mask = None if left is None else v.first_lanes(left, 0)
             bias = v.load(v.offset(arg["bias"], channel), mask) if spec.bias else None
             to = e.channel_at("to", channel)
@@ -226,9 +234,7 @@ def emit_transform_filter(module: ir.Module, spec: TransformSpec) -> ir.Function
     taps = e.chain(v.offset(source, vector.index), tap, height * width)
     rows = ([v.load(at, mask) for at in taps[i * width :][:width]] for i in range(height))
     found = on_both_sides(v, filtering.down.filter, filtering.across.filter, rows)
-    points = e.chain(v.offset(to, vector.index), point, filtering.products)
-    for at, value in zip(points, [x for row in found for x in row], strict=True):
-        v.store(value, at)
+    e.store_points(v.offset(to, vector.index), point, found)
     vector.close((), arg["to_row"], spec.lanes)
     row.close((), arg["depth"], 1)
     b.ret_void()
