@@ -5,13 +5,15 @@ Register tile, unroll factor, columns and division among threads are those of th
 the parameters that say how the direct method packs and cuts have no effect.
 """
 
+from collections.abc import Sequence
+
 from kernels.problem import Conv2d
 from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll, Winograd
 from kernels.schedule.legality import part_size
 from kernels.schedule.winograd import TILES, taps_of, why_not_winograd, winograd_space
 from search.space.division import block_steps
 from search.space.parameters import Choice, Parameter, Size
-from search.space.points import WHOLE, Point
+from search.space.points import WHOLE, Point, Value
 from search.space.tiles import tile_shape
 from search.space.workload import Workload
 
@@ -64,6 +66,24 @@ def output_of(point: Point) -> int | None:
     """The outputs, along the filter, of the tiles of a point; None for the direct method."""
     name = str(point.get(ALGORITHM, DIRECT))
     return None if name == DIRECT else int(name.removeprefix("winograd"))
+
+
+def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
+    """What another problem's algorithm is here: itself, else the one with tiles most like its own.
+
+    Of two as near, that with the larger tiles; the direct method where there are no tiles.
+    """
+    filtered = [name for name in names if name != DIRECT]
+    if wanted == DIRECT or not filtered:
+        return DIRECT
+    output = output_of({ALGORITHM: wanted})
+
+    def far(name: Value) -> tuple[int, int]:
+        here = output_of({ALGORITHM: name})
+        assert here is not None and output is not None
+        return abs(here - output), -here
+
+    return min(filtered, key=far)
 
 
 def channels_of(workload: Workload) -> str:
