@@ -1,17 +1,18 @@
 """Points of minimal filtering, by how much the transforms at them round.
 
     python -m benchmarks.kernels.points OUTPUT TAPS [--square] [--channels 16] [--shown 8]
+        [--pairs 1/2 1 2]
 
 Every set of pairs p and -p of `CANDIDATES`, with zero where the form has an odd number of points,
-computes a strip of tiles in f32 with F(OUTPUT, TAPS), along one axis or with --square along both.
-Printed are the best sets: the rms errors against float64, in those of the direct method in f32, on
-each kind of operands that `accuracy=standard` asks about (`kernels.oracle.accuracy`). The points of
-`kernels.minimal_filtering` were found with it. The products are summed one by one, as a
-micro-kernel does, and the transforms row by row.
+computes a strip of tiles in f32 with F(OUTPUT, TAPS), along one axis or with --square along both;
+with --pairs that set alone. Printed are the best sets: the rms errors against float64, in those of
+the direct method in f32, on each kind of operands that `accuracy=standard` asks about
+(`kernels.oracle.accuracy`). The products are summed one by one, as a micro-kernel does, and the
+transforms row by row. The points of `kernels.minimal_filtering` were found so.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
 
@@ -39,19 +40,23 @@ def main() -> None:
     parser.add_argument("--square", action="store_true")
     parser.add_argument("--channels", type=int, default=16)
     parser.add_argument("--shown", type=int, default=8)
+    parser.add_argument("--pairs", nargs="+", type=Fraction, help="positive points of the only set")
     options = parser.parse_args()
     strip = Strip(options.output, options.taps, options.square, options.channels)
-    found = [(points, strip.errors(points)) for points in sets(options.output, options.taps)]
+    chosen = options.pairs or CANDIDATES
+    found = [
+        (points, strip.errors(points)) for points in sets(options.output, options.taps, chosen)
+    ]
     found.sort(key=lambda item: max(item[1].values()))
     print("".join(f"{kind:>10}" for kind in KINDS) + "  points")
     for points, errors in found[: options.shown]:
         print(line(points, errors))
 
 
-def sets(output: int, taps: int) -> Iterator[Points]:
+def sets(output: int, taps: int, positive: Sequence[Fraction] = CANDIDATES) -> Iterator[Points]:
     """The sets of finite points that F(output, taps) may have."""
     count = output + taps - 2
-    for chosen in combinations(CANDIDATES, count // 2):
+    for chosen in combinations(positive, count // 2):
         pairs = tuple(sign * one for one in chosen for sign in (1, -1))
         yield (ZERO, *pairs) if count % 2 else pairs
 
