@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.kernels.threads import best_steps
 from kernels.loopnest import build, count
-from kernels.minimal_filtering import tile_filtering
+from kernels.minimal_filtering import outputs_for, tile_filtering
 from kernels.native.jit.functions import load
 from kernels.native.microbench import peak_gflops
 from kernels.native.plan import plan
@@ -61,7 +61,11 @@ OTHER_SIZES = (
     "n=1,h=28,w=32,ci=128,co=128,kh=1,kw=5",
     "n=1,h=56,w=58,ci=64,co=64,kh=1,kw=3",
     "n=1,h=10,w=8,ci=384,co=384,kh=3,kw=1",
+    "n=1,h=17,w=19,ci=192,co=192,kh=1,kw=3",
     "n=1,h=30,w=32,ci=128,co=128,kh=3,kw=5",
+    "n=1,h=10,w=12,ci=128,co=128,kh=3,kw=5",
+    "n=1,h=30,w=34,ci=128,co=128,kh=3,kw=7",
+    "n=1,h=32,w=34,ci=128,co=128,kh=5,kw=7",
 )
 """Pad is that of both axes; what one-dimensional filters have along theirs lies in the image."""
 
@@ -79,6 +83,11 @@ ROUNDS = 25
 COPIED_BYTES = 256 << 10  # read and as many written: together half of a second cache
 DEPTHS = (8, 16, 64, 128, 256, 512)
 SQUARE3 = (3, 3)
+FORMS = {
+    "square3": {SQUARE3: tuple(LEAST_CHANNELS[SQUARE3])},
+    "others": {taps: outputs_for(taps) for taps in LEAST_CHANNELS if taps != SQUARE3},
+}
+"""The filters whose errors are measured, and with which outputs: of others every one there is."""
 
 Row = dict[str, Any]
 
@@ -102,10 +111,8 @@ def main() -> None:
             print(line(rows[-1]), flush=True)
     for said in means(rows):
         print(said)
-    taps = (
-        [SQUARE3] if options.filters == "square3" else [t for t in LEAST_CHANNELS if t != SQUARE3]
-    )
-    errors = [accuracy(depth, one, target) for one in taps for depth in DEPTHS]
+    forms = FORMS[options.filters].items()
+    errors = [accuracy(depth, *form, target) for form in forms for depth in DEPTHS]
     print()
     for said in error_table(errors) if options.filters == "square3" else worst_table(errors):
         print(said)
@@ -191,14 +198,14 @@ def copied_gbs(target: Target) -> float:
     return 2 * COPIED_BYTES / best / 1e9
 
 
-def accuracy(depth: int, taps: tuple[int, int], target: Target) -> Row:
+def accuracy(depth: int, taps: tuple[int, int], outputs: tuple[int, ...], target: Target) -> Row:
     """The direct method's rms errors relative to the result's, and in them those of each tile."""
     size = "n=1,h=18,w=18,co=64,kh={},kw={}".format(*taps)
     problem = parse_problem(f"conv2d:{size},ci={depth},dtype=f32")
     assert isinstance(problem, Conv2d)
     cols = 2 * target.lanes("f32")
     found: Row = {"depth": depth, "taps": list(taps), "direct": direct_errors(problem, target)}
-    for output in LEAST_CHANNELS[taps]:
+    for output in outputs:
         steps = Schedule((Winograd(output), Pack("B"), Pack("A"), Register(6, cols)))
         found[f"F{output}"] = errors_of(problem, steps, target)
     return found

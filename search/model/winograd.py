@@ -7,8 +7,9 @@ again from where it stays.
 
 from math import ceil, prod
 
+from kernels.minimal_filtering import tile_filtering
 from kernels.schedule import Register
-from kernels.schedule.winograd import POINT, winograd_space
+from kernels.schedule.winograd import POINT, taps_of
 from search.model.computing import Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS
@@ -45,7 +46,7 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     weights_of_part = points * depth * part * size
     held = points * block * (depth + min(cols, channels)) * size
     out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
-    pixels = prod(winograd_space(space.problem, output).tile)
+    pixels = prod(tile_filtering(output, taps_of(space.problem)).output)
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     stays = weights_of_part + held <= near

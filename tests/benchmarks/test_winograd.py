@@ -34,7 +34,7 @@ def test_lines_and_means() -> None:
 
 
 def test_errors_have_a_line_for_each_method() -> None:
-    row = winograd.accuracy(8, (3, 3), detect())
+    row = winograd.accuracy(8, (3, 3), (2, 4), detect())
     header, direct, small, large = winograd.error_table([row])
     assert header.split()[2:] == list(KINDS)
     assert direct.split()[:2] == ["8", "direct"]
