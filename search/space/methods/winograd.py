@@ -20,7 +20,7 @@ from search.space.workload import Workload
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
 LEAST_CHANNELS = {
     (3, 3): {2: 1, 4: 8},
-    (5, 5): {2: 8, 3: 8},
+    (5, 5): {2: 8, 3: 16},
     (1, 3): {4: 16, 6: 96},
     (1, 5): {4: 8},
     (1, 7): {2: 16},
@@ -32,7 +32,8 @@ LEAST_CHANNELS = {
 
 By the filter's sides, the shorter one first. Rounding in the transforms is the same for any depth,
 and that of the direct method grows with it: F(4x4,3x3) is beyond what `accuracy=standard` allows
-from 4 channels down. F(4) of three taps costs more than it saves from 8 channels down.
+from 4 channels down, and F(3x3,5x5) from 8 down where nothing fuses multiply and add. F(4) of three
+taps costs more than it saves from 8 channels down.
 """
 EFFECTIVE = ("tile", "unroll", "cols", "rows", WANTED)
 """The parameters, beside the division among threads, that a tile's schedule depends on."""
