@@ -73,6 +73,19 @@ TABLES = (
         ("torch",),
     ),
     Table(
+        "winograd_others",
+        (
+            "benchmarks.kernels.winograd",
+            "--filters",
+            "others",
+            "--out",
+            "{results}/winograd_others.json",
+        ),
+        ("winograd_others.txt", "winograd_others.json"),
+        15,
+        ("torch",),
+    ),
+    Table(
         "scripts",
         ("benchmarks.kernels.scripts", "--out", "{results}"),
         ("scripts.txt", "scripts.json"),

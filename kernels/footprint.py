@@ -1,9 +1,10 @@
 """What a problem needs of a machine; light, so that a service can ask."""
 
 import os
-from math import prod
+from math import ceil, prod
 
 from kernels.errors import ProblemError
+from kernels.minimal_filtering import outputs_for, tile_filtering
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
 
@@ -44,17 +45,25 @@ def working_bytes(problem: Problem) -> int:
     """Bytes to hold the operands and all that the reference computes from them in float64.
 
     A and B have a second copy of magnitudes, and the result exists as value, bound, product of
-    one tap, and what is being compared. A 3x3 filter may be transformed as well, to 36 for its 9
-    values. Scripts pad an image ahead, and gather all patches of
-    an nchw image ahead.
+    one tap, and what is being compared. A filter may be transformed as well, first along one side.
+    Scripts pad an image ahead, and gather all patches of an nchw image ahead.
     """
     is_conv = isinstance(problem, Conv2d)
-    may_filter = isinstance(problem, Conv2d) and (problem.kh, problem.kw) == (3, 3)
-    copies = {"A": 2 if is_conv else 4, "B": 8 if may_filter else 2, "C": 5, "bias": 1}
+    copies = {"A": 2 if is_conv else 4, "B": 2 + _transformed_share(problem), "C": 5, "bias": 1}
     total = problem.bytes
     for name, shape in problem.operand_shapes.items():
         total += copies[name] * _WIDE * prod(shape)
     return total + padded_bytes(problem) + patch_bytes(problem)
+
+
+def _transformed_share(problem: Problem) -> int:
+    """How often minimal filtering has a value of the filter: transformed along a side, and both."""
+    if not isinstance(problem, Conv2d) or not (outputs := outputs_for((problem.kh, problem.kw))):
+        return 0
+    filtering = tile_filtering(max(outputs), (problem.kh, problem.kw))
+    height, width = filtering.input
+    half = max(height * problem.kw, problem.kh * width)
+    return ceil((filtering.products + half) / (problem.kh * problem.kw))
 
 
 def padded_bytes(problem: Problem) -> int:

@@ -12,8 +12,9 @@ Any points give the exact result; rounding depends on them. Barabasz, Anderson, 
 (Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks, ACM
 TOMS 46(4), 2020) bound the error by the norms of the transforms, and choose points by measuring
 it; Alam, Anderson, Barabasz and Gregg (Winograd Convolution for Deep Neural Networks: Efficient
-Point Selection, ACM TECS 21(6), 2022) search among fractions. The points of F(4, 3) here are
-nearer to each other than 0, 1, -1, 2, -2, and f32 holds the image's transform of them exactly.
+Point Selection, ACM TECS 21(6), 2022) search among fractions. So were the points here found
+(`benchmarks.kernels.points`): pairs p and -p, which share instructions, with or without zero, and
+of fractions whose transforms of image and result f32 holds exactly.
 """
 
 import functools
@@ -24,56 +25,138 @@ from math import prod
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
-TAPS = 3
-POINTS: dict[int, tuple[Fraction, ...]] = {
-    2: (Fraction(0), Fraction(1), Fraction(-1)),
-    4: (Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(3, 2), Fraction(-3, 2)),
+
+def _pairs(*positive: str) -> tuple[Fraction, ...]:
+    """Each of these points and its negative."""
+    return tuple(sign * Fraction(one) for one in positive for sign in (1, -1))
+
+
+ZERO = Fraction(0)
+POINTS: dict[tuple[int, int], tuple[Fraction, ...]] = {
+    (2, 3): (ZERO, *_pairs("1")),
+    (3, 3): _pairs("3/8", "5/4"),
+    (4, 3): (ZERO, *_pairs("3/4", "3/2")),
+    (6, 3): (ZERO, *_pairs("1/2", "1", "2")),
+    (2, 5): (ZERO, *_pairs("3/4", "3/2")),
+    (3, 5): _pairs("1/4", "7/8", "7/4"),
+    (4, 5): (ZERO, *_pairs("1/2", "1", "2")),
+    (2, 7): (ZERO, *_pairs("1/2", "1", "2")),
 }
-"""The finite points of F(m, 3), by m."""
+"""The finite points of F(m, r), by m and r."""
+
+SIDES = tuple(sorted({taps for _, taps in POINTS}))
+"""The taps, along an axis, of the filters that there are points for."""
+
+MOST_PRODUCTS = 49
+"""Of a tile. F(4x4,5x5) and F(2x2,7x7) have 64, and round five times as much as direct sums."""
 
 
 @dataclass(frozen=True)
 class Filtering:
-    """F(output, 3), in one dimension.
+    """F(output, taps), in one dimension.
 
     Attributes:
-        output: outputs of a tile.
         image: B^T, of as many rows and columns as a tile has inputs.
         filter: G, with a row for each of those and a column for each tap.
         result: A^T, with a row for each output.
     """
 
-    output: int
     image: Matrix
     filter: Matrix
     result: Matrix
 
     @property
+    def output(self) -> int:
+        """Outputs of a tile."""
+        return len(self.result)
+
+    @property
+    def taps(self) -> int:
+        """Taps of the filter."""
+        return len(self.filter[0])
+
+    @property
     def input(self) -> int:
         """Inputs of a tile, which are also the products."""
-        return self.output + TAPS - 1
+        return len(self.image)
+
+
+@dataclass(frozen=True)
+class TileFiltering:
+    """A tile of pixels: minimal filtering down and across.
+
+    Where a filter has a single tap along an axis, F(1, 1) leaves the axis as it is, and a tile is
+    one pixel wide.
+    """
+
+    down: Filtering
+    across: Filtering
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """Pixels of the result, down and across."""
+        return self.down.output, self.across.output
+
+    @property
+    def input(self) -> tuple[int, int]:
+        """Pixels of the image, down and across."""
+        return self.down.input, self.across.input
+
+    @property
+    def products(self) -> int:
+        """One for each pair of points, as many as the tile has inputs."""
+        return self.down.input * self.across.input
 
 
 @functools.cache
-def minimal_filtering(output: int) -> Filtering:
-    """F(output, 3) at the points of `POINTS`; KeyError where there are none."""
-    return filtering_at(POINTS[output])
+def tile_filtering(output: int, taps: tuple[int, int]) -> TileFiltering:
+    """F(output x output, taps), with one pixel along an axis with a single tap.
+
+    Raises:
+        KeyError: `outputs_for` does not have the output.
+    """
+    if output not in outputs_for(taps):
+        raise KeyError((output, taps))
+    return TileFiltering(*(minimal_filtering(output, count) for count in taps))
 
 
-def filtering_at(points: Sequence[Fraction]) -> Filtering:
-    """F(m, 3) for m - 1 + 3 - 1 finite points and infinity, which comes last."""
-    output = len(points) + 2 - TAPS
+@functools.cache
+def outputs_for(taps: tuple[int, int]) -> tuple[int, ...]:
+    """The outputs along each axis that a filter of so many taps, down and across, has tiles of."""
+    if set(taps) == {1}:
+        return ()
+    return tuple(
+        output
+        for output in sorted({output for output, _ in POINTS})
+        if all(count == 1 or (output, count) in POINTS for count in taps)
+        and prod(output + count - 1 for count in taps if count > 1) <= MOST_PRODUCTS
+    )
+
+
+@functools.cache
+def minimal_filtering(output: int, taps: int) -> Filtering:
+    """F(output, taps) at the points of `POINTS`, KeyError where there are none; F(1, 1) for a tap.
+
+    Args:
+        output: outputs of a tile; for a single tap it does not count.
+        taps: of the filter.
+    """
+    return filtering_at((), 1) if taps == 1 else filtering_at(POINTS[output, taps], taps)
+
+
+def filtering_at(points: Sequence[Fraction], taps: int) -> Filtering:
+    """F(m, taps) for m + taps - 2 finite points and infinity, which comes last."""
+    output = len(points) + 2 - taps
     image = [_from_roots([p for p in points if p != at]) for at in points]
     norms = [prod(at - p for p in points if p != at) for at in points]
     return Filtering(
-        output,
         image=(*((*row, Fraction(0)) for row in image), _from_roots(points)),
         filter=(
             *(
-                _powers(at, TAPS, Fraction(1) / norm)
+                _powers(at, taps, Fraction(1) / norm)
                 for at, norm in zip(points, norms, strict=True)
             ),
-            _last(TAPS),
+            _last(taps),
         ),
         result=_transposed([*(_powers(at, output) for at in points), _last(output)]),
     )

@@ -1,7 +1,9 @@
 """Convolutions by minimal filtering: beside the direct method and oneDNN, and how accurate.
 
-    python -m benchmarks.kernels.winograd [PROBLEM ...] [--trials 64] [--db URL] [--out FILE.json]
+    python -m benchmarks.kernels.winograd [PROBLEM ...] [--filters square3|others] [--trials 64]
+        [--db URL] [--out FILE.json]
 
+`square3` are 3x3 filters, `others` those of 5x5, of one dimension, and of unequal sides.
 Each problem is searched for twice, with accuracy=standard and strict, and the winners and every way
 of oneDNN are timed in the same interleaved rounds of one process. `limit` is what its products take
 at the peak of multiply-adds, and its transforms at the speed at which this core copies lines within
@@ -9,7 +11,8 @@ its second cache; both are measured in the run. Blocks that stay in the first ca
 it. Speeds count the multiply-adds of the direct method.
 
 The second table has rms errors against float64, those of the direct method relative to the result
-and the others in multiples of it.
+and the others in multiples of it. Of other filters it has the largest of all kinds of operands, for
+each number of input channels.
 """
 
 import argparse
@@ -17,7 +20,7 @@ import ctypes
 import json
 import tempfile
 import time
-from math import exp, log
+from math import exp, log, prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,19 +29,20 @@ import numpy as np
 
 from benchmarks.kernels.threads import best_steps
 from kernels.loopnest import build, count
-from kernels.minimal_filtering import POINTS
+from kernels.minimal_filtering import outputs_for, tile_filtering
 from kernels.native.jit.functions import load
 from kernels.native.microbench import peak_gflops
 from kernels.native.plan import plan
 from kernels.oracle.accuracy import KINDS
 from kernels.oracle.operands import empty_aligned
-from kernels.problem import Problem, parse_problem
+from kernels.problem import Conv2d, Problem, parse_problem
 from kernels.schedule import Pack, Register, Schedule, Winograd
 from kernels.target import Target, resolve
 from search.peers.screen import Bench, screen
 from search.peers.variant import PeerAbsentError
 from search.runner.child.accuracy import direct_errors, errors_of
 from search.runner.child.session import Session
+from search.space.methods.winograd import LEAST_CHANNELS
 from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
 
@@ -48,21 +52,50 @@ SIZES = (
     "n=1,h=14,w=14,ci=256,co=256",
     "n=5,h=80,w=100,ci=128,co=128",
 )
-PROBLEMS = tuple(
-    f"conv2d:{size},kh=3,kw=3,pad=1,dtype=f32{weights}"
-    for weights in (",weights=constant", "")
-    for size in SIZES
+OTHER_SIZES = (
+    "n=1,h=28,w=28,ci=96,co=128,kh=5,kw=5,pad=2",
+    "n=1,h=35,w=35,ci=64,co=64,kh=5,kw=5,pad=2",
+    "n=1,h=8,w=8,ci=128,co=128,kh=5,kw=5,pad=2",
+    "n=1,h=17,w=23,ci=192,co=192,kh=1,kw=7",
+    "n=1,h=23,w=17,ci=192,co=192,kh=7,kw=1",
+    "n=1,h=28,w=32,ci=128,co=128,kh=1,kw=5",
+    "n=1,h=56,w=58,ci=64,co=64,kh=1,kw=3",
+    "n=1,h=10,w=8,ci=384,co=384,kh=3,kw=1",
+    "n=1,h=17,w=19,ci=192,co=192,kh=1,kw=3",
+    "n=1,h=30,w=32,ci=128,co=128,kh=3,kw=5",
+    "n=1,h=10,w=12,ci=128,co=128,kh=3,kw=5",
+    "n=1,h=30,w=34,ci=128,co=128,kh=3,kw=7",
+    "n=1,h=32,w=34,ci=128,co=128,kh=5,kw=7",
 )
+"""Pad is that of both axes; what one-dimensional filters have along theirs lies in the image."""
+
+
+def _problems(sizes: tuple[str, ...]) -> tuple[str, ...]:
+    kinds = (",weights=constant", "")
+    return tuple(f"conv2d:{size},dtype=f32{weights}" for weights in kinds for size in sizes)
+
+
+PROBLEMS = {
+    "square3": _problems(tuple(f"{size},kh=3,kw=3,pad=1" for size in SIZES)),
+    "others": _problems(OTHER_SIZES),
+}
 ROUNDS = 25
 COPIED_BYTES = 256 << 10  # read and as many written: together half of a second cache
 DEPTHS = (8, 16, 64, 128, 256, 512)
+SQUARE3 = (3, 3)
+FORMS = {
+    "square3": {SQUARE3: tuple(LEAST_CHANNELS[SQUARE3])},
+    "others": {taps: outputs_for(taps) for taps in LEAST_CHANNELS if taps != SQUARE3},
+}
+"""The filters whose errors are measured, and with which outputs: of others every one there is."""
 
 Row = dict[str, Any]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("problems", nargs="*", default=PROBLEMS)
+    parser.add_argument("problems", nargs="*")
+    parser.add_argument("--filters", choices=tuple(PROBLEMS), default="square3")
     parser.add_argument("--target", default="cpu:host")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--db", help="default: an empty one")
@@ -73,15 +106,16 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         url = options.db or f"sqlite:///{folder}/results.db"
-        for text in options.problems:
+        for text in options.problems or PROBLEMS[options.filters]:
             rows.append(compared(text, target, options.trials, url))
             print(line(rows[-1]), flush=True)
     for said in means(rows):
         print(said)
-    errors = [accuracy(depth, target) for depth in DEPTHS]
-    print(f"\n{ERRORS_HEADER}")
-    for row in errors:
-        print("\n".join(error_lines(row)))
+    forms = FORMS[options.filters].items()
+    errors = [accuracy(depth, *form, target) for form in forms for depth in DEPTHS]
+    print()
+    for said in error_table(errors) if options.filters == "square3" else worst_table(errors):
+        print(said)
     if options.out:
         found = {"processor": processor(), "target": target.canonical}
         options.out.write_text(
@@ -164,12 +198,14 @@ def copied_gbs(target: Target) -> float:
     return 2 * COPIED_BYTES / best / 1e9
 
 
-def accuracy(depth: int, target: Target) -> Row:
+def accuracy(depth: int, taps: tuple[int, int], outputs: tuple[int, ...], target: Target) -> Row:
     """The direct method's rms errors relative to the result's, and in them those of each tile."""
-    problem = parse_problem(f"conv2d:n=1,h=18,w=18,ci={depth},co=64,kh=3,kw=3,dtype=f32")
+    size = "n=1,h=18,w=18,co=64,kh={},kw={}".format(*taps)
+    problem = parse_problem(f"conv2d:{size},ci={depth},dtype=f32")
+    assert isinstance(problem, Conv2d)
     cols = 2 * target.lanes("f32")
-    found: Row = {"depth": depth, "direct": direct_errors(problem, target)}
-    for output in POINTS:
+    found: Row = {"depth": depth, "taps": list(taps), "direct": direct_errors(problem, target)}
+    for output in outputs:
         steps = Schedule((Winograd(output), Pack("B"), Pack("A"), Register(6, cols)))
         found[f"F{output}"] = errors_of(problem, steps, target)
     return found
@@ -204,6 +240,24 @@ def line(row: Row) -> str:
         f"{f'{peer:.0f}' if peer else '-':>6} {row['ours'] / row['direct']:>11.2f} {over:>11} "
         f"{row['limit']:>6.0f} {row['ours'] / row['limit']:>8.0%}"
     )
+
+
+def error_table(rows: list[Row]) -> list[str]:
+    """The errors of one filter: every kind of operands, by the depth of the sums."""
+    return [ERRORS_HEADER, *(said for row in rows for said in error_lines(row))]
+
+
+def worst_table(rows: list[Row]) -> list[str]:
+    """The errors of many filters: the largest of all kinds of operands, for every depth."""
+    said = [f"{'filter':<7}{'output':>6}{'saves':>7}" + "".join(f"{depth:>7}" for depth in DEPTHS)]
+    for taps in dict.fromkeys(tuple(row["taps"]) for row in rows):
+        of_filter = [row for row in rows if tuple(row["taps"]) == taps]
+        for name in (name for name in of_filter[0] if name.startswith("F")):
+            tile = tile_filtering(int(name[1:]), taps)
+            saves = prod(tile.output) * prod(taps) / tile.products
+            worst = "".join(f"{max(row[name].values()):>7.2f}" for row in of_filter)
+            said.append(f"{taps[0]}x{taps[1]:<5}{name[1:]:>6}{saves:>7.2f}{worst}")
+    return said
 
 
 def error_lines(row: Row) -> list[str]:

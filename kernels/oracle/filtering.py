@@ -9,52 +9,63 @@ Neural Networks, ACM TOMS 46(4), 2020), with the probabilistic constant of `kern
 
 import numpy as np
 
-from kernels.minimal_filtering import TAPS, Matrix, minimal_filtering
+from kernels.minimal_filtering import Filtering, Matrix, TileFiltering, tile_filtering
 from kernels.oracle.operands import Array, Operands, operand_type, widened
 from kernels.oracle.tolerance import TINY, Expected, error_bound
 from kernels.problem import Conv2d, Problem
 
-TRANSFORM_ROUNDINGS = 32
-"""At most so many roundings a value meets in the three transforms, along both sides of each."""
-
 
 def loosened(problem: Problem, operands: Operands, expected: Expected, output: int) -> Expected:
-    """What a right result by F(output x output, 3x3) looks like; the same value.
+    """What a right result by minimal filtering looks like; the same value.
 
     Args:
         problem: a convolution of floats.
         operands: its image, filter and, where it has one, bias.
         expected: of the direct method.
-        output: pixels of a side of a tile.
+        output: pixels of a tile along the filter.
     """
     assert isinstance(problem, Conv2d) and expected.tolerance is not None
-    size = _magnitudes(problem, operands, output)
-    unit = error_bound(problem.ci + TRANSFORM_ROUNDINGS, problem.element.accumulator)
+    filtering = tile_filtering(output, (problem.kh, problem.kw))
+    size = _magnitudes(problem, operands, filtering)
+    unit = error_bound(problem.ci + _roundings(filtering), problem.element.accumulator)
     return Expected(expected.value, expected.tolerance + unit * size + TINY)
 
 
-def _magnitudes(problem: Conv2d, operands: Operands, output: int) -> Array:
+def _roundings(filtering: TileFiltering) -> int:
+    """At most so many roundings a value meets in the three transforms, along both sides of each.
+
+    One for each term of a row, and one more for those constants of the filter's transform that a
+    float does not hold.
+    """
+    sides = (filtering.down, filtering.across)
+    return sum(2 * side.input + side.taps + 1 for side in sides if side.taps > 1)
+
+
+def _magnitudes(problem: Conv2d, operands: Operands, filtering: TileFiltering) -> Array:
     """The sums of magnitudes that each pixel of the result is made of; line of tiles by line."""
     image, weights = (
         np.abs(widened(operands[name], operand_type(problem, name))) for name in ("A", "B")
     )
     if problem.has_channels_first:
         image, weights = image.transpose(0, 2, 3, 1), weights.transpose(2, 3, 1, 0)
-    filtering = minimal_filtering(output)
-    across = -(-problem.ow // output)
-    transformed = _both_sides(filtering.filter, weights)
+    down, across = filtering.down, filtering.across
+    tiles = -(-problem.ow // across.output)
+    transformed = _both_sides(down.filter, across.filter, weights)
     found = np.empty((problem.n, problem.oh, problem.ow, problem.co))
     for n in range(problem.n):
-        for first in range(0, problem.oh, output):
-            band = _band(problem, image[n], first, (filtering.input, across * output + TAPS - 1))
-            tiles = _tiles(band, output, across)
+        for first in range(0, problem.oh, down.output):
+            shape = (down.input, tiles * across.output + across.taps - 1)
+            inputs = _tiles(_band(problem, image[n], first, shape), across, tiles)
             products = np.einsum(
-                "ijxc,ijcf->ijxf", _both_sides(filtering.image, tiles), transformed, optimize=True
+                "ijxc,ijcf->ijxf",
+                _both_sides(down.image, across.image, inputs),
+                transformed,
+                optimize=True,
             )
-            pixels = _both_sides(filtering.result, products).transpose(0, 2, 1, 3)
-            lines = pixels.reshape(output, across * output, problem.co)[:, : problem.ow]
-            last = min(first + output, problem.oh)
-            found[n, first:last] = lines[: last - first]
+            pixels = _both_sides(down.result, across.result, products).transpose(0, 2, 1, 3)
+            lines = pixels.reshape(down.output, tiles * across.output, problem.co)
+            last = min(first + down.output, problem.oh)
+            found[n, first:last] = lines[: last - first, : problem.ow]
     return found.transpose(0, 3, 1, 2) if problem.has_channels_first else found
 
 
@@ -69,14 +80,14 @@ def _band(problem: Conv2d, image: Array, first: int, shape: tuple[int, int]) -> 
     return band
 
 
-def _tiles(band: Array, output: int, across: int) -> Array:
-    """The inputs of each tile of a band: [side, side, across, ci]."""
-    side, cols = len(band), np.arange(across) * output
-    return np.stack([band[:, cols + j] for j in range(side)], axis=1)
+def _tiles(band: Array, across: Filtering, tiles: int) -> Array:
+    """The inputs of each tile of a band: [inputs down, inputs across, tiles, ci]."""
+    cols = np.arange(tiles) * across.output
+    return np.stack([band[:, cols + j] for j in range(across.input)], axis=1)
 
 
-def _both_sides(matrix: Matrix, values: Array) -> Array:
-    """Magnitudes of the matrix times the first two axes."""
-    size = np.abs(np.array(matrix, np.float64))
-    found: Array = np.einsum("pi,qj,ij...->pq...", size, size, values, optimize=True)
+def _both_sides(down: Matrix, across: Matrix, values: Array) -> Array:
+    """Magnitudes of the matrices times the first two axes."""
+    sizes = [np.abs(np.array(matrix, np.float64)) for matrix in (down, across)]
+    found: Array = np.einsum("pi,qj,ij...->pq...", *sizes, values, optimize=True)
     return found

@@ -39,6 +39,7 @@ class IterationSpace:
         patches: whether B is gathered from the image, and so exists only packed.
         group: channels of the result in a group, where rows and columns run over all groups and
             each element of the result reads its own group's part of the image; else 0.
+        tile: pixels of the result, down and across, that a step along the rows stands for.
     """
 
     extents: tuple[tuple[str, int], ...]
@@ -50,6 +51,7 @@ class IterationSpace:
     image: str = ""
     patches: bool = False
     group: int = 0
+    tile: tuple[int, int] = (1, 1)
 
     def extent(self, dim: str) -> int:
         """The extent of `dim`; KeyError when there is no such dim."""

@@ -1,7 +1,7 @@
 """What the step `winograd` makes of a convolution, and where it can stand."""
 
 from kernels.errors import ScheduleError
-from kernels.minimal_filtering import POINTS, TAPS, minimal_filtering
+from kernels.minimal_filtering import SIDES, outputs_for, tile_filtering
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.problem.model import Conv2d
@@ -31,18 +31,20 @@ def winograd_space(problem: Problem, output: int) -> IterationSpace:
     """Tiles by output channels by input channels, a product for each point.
 
     Raises:
-        ScheduleError: the problem has no tiles of `output` x `output`.
+        ScheduleError: the problem has no tiles of `output` pixels along its filter.
     """
     why = why_not_winograd(problem)
-    if why is None and output not in POINTS:
-        why = f"output is one of {', '.join(map(str, POINTS))}"
+    if why is None and output not in (outputs := outputs_for(taps_of(problem))):
+        of_filter = "of a {}x{} filter".format(*taps_of(problem))
+        why = f"output {of_filter} is one of {', '.join(map(str, outputs))}"
     if why is not None:
         raise ScheduleError(f"step '{Winograd(output)}' cannot be applied to {problem}: {why}")
     assert isinstance(problem, Conv2d)
-    down, across = tiles_of(problem, output)
+    filtering = tile_filtering(output, taps_of(problem))
+    down, across = tiles_of(problem, filtering.output)
     return IterationSpace(
         extents=(
-            (POINT, minimal_filtering(output).input ** 2),
+            (POINT, filtering.products),
             (TILES, problem.n * down * across),
             ("co", problem.co),
             ("ci", problem.ci),
@@ -53,12 +55,19 @@ def winograd_space(problem: Problem, output: int) -> IterationSpace:
         taps=1,
         lead=(POINT,),
         image="A",
+        tile=filtering.output,
     )
 
 
-def tiles_of(problem: Conv2d, output: int) -> tuple[int, int]:
-    """Tiles that cover one image's result, down and across."""
-    return -(-problem.oh // output), -(-problem.ow // output)
+def tiles_of(problem: Conv2d, output: tuple[int, int]) -> tuple[int, int]:
+    """Tiles of so many pixels that cover one image's result, down and across."""
+    height, width = output
+    return -(-problem.oh // height), -(-problem.ow // width)
+
+
+def taps_of(problem: Problem) -> tuple[int, int]:
+    """Taps of the filter, down and across; of a matmul, that of a single pixel."""
+    return (problem.kh, problem.kw) if isinstance(problem, Conv2d) else (1, 1)
 
 
 def why_not_winograd(problem: Problem) -> str | None:
@@ -67,8 +76,12 @@ def why_not_winograd(problem: Problem) -> str | None:
         return "it is no convolution"
     if problem.is_strict:
         return "accuracy=strict asks for the direct method"
-    if (problem.kh, problem.kw) != (TAPS, TAPS):
-        return f"the filter is {problem.kh}x{problem.kw}, not 3x3"
+    if not outputs_for(taps_of(problem)):
+        sides = ", ".join(map(str, SIDES))
+        return (
+            f"the filter is {problem.kh}x{problem.kw}; tiles are for sides of {sides}, "
+            "one of which may be 1, and not for 7x7"
+        )
     for name in ("stride", "dilation", "groups"):
         if getattr(problem, name) != 1:
             return f"{name}={getattr(problem, name)} is not 1"

@@ -13,7 +13,7 @@ import kernels
 
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
 _GENERATORS = (
-    *("native", "mlir", "schedule", "loopnest", "arithmetic.py"),
+    *("native", "mlir", "schedule", "loopnest", "arithmetic.py", "minimal_filtering.py"),
     *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model")),
     "target/model.py",
 )

@@ -5,10 +5,11 @@ them, counted as lines that are copied; and the transformed filter, which every 
 again from where it stays.
 """
 
-from math import ceil
+from math import ceil, prod
 
-from kernels.minimal_filtering import minimal_filtering
+from kernels.minimal_filtering import tile_filtering
 from kernels.schedule import Register
+from kernels.schedule.winograd import POINT, taps_of
 from search.model.computing import Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS
@@ -28,7 +29,7 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     rows, cols = shape.rows, shape.cols(workload.lanes)
     extents, _ = filtered_part(workload, point, output, Register(rows, cols, "cols"))
     tiles, channels, depth = extents["t"], extents["co"], extents["ci"]
-    points = minimal_filtering(output).input ** 2
+    points = extents[POINT]
     block = min(equal_block(tiles, int(point[WANTED]), rows), tiles)
     blocks, panels = ceil(tiles / block), ceil(channels / cols)
     last = tiles - (blocks - 1) * block
@@ -45,7 +46,8 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     weights_of_part = points * depth * part * size
     held = points * block * (depth + min(cols, channels)) * size
     out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
-    out["c_lines"] = products * output**2 / points
+    pixels = prod(tile_filtering(output, taps_of(space.problem)).output)
+    out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     stays = weights_of_part + held <= near
     out["b_from_l2" if stays else "b_from_l3"] = blocks * weights

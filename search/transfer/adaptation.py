@@ -4,6 +4,7 @@ A block keeps its size, to fill the same cache. The size is snapped to the value
 problem has. A dim that was not cut and is about as long stays uncut.
 """
 
+from search.space.methods.winograd import ALGORITHM, nearest_algorithm
 from search.space.parameters import Parameter, RegisterTile, Size, default
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
@@ -28,6 +29,8 @@ def _value(parameter: Parameter, old: Parameter, value: Value) -> Value | None:
         return _size(parameter, old, value)
     if isinstance(parameter, RegisterTile):
         return _tile(parameter, value)
+    if parameter.name == ALGORITHM:
+        return nearest_algorithm(parameter.values, value)
     return value if value in parameter.values else default(parameter)
 
 

@@ -6,6 +6,7 @@ from benchmarks.kernels import winograd
 from kernels.oracle.accuracy import KINDS
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Register, Schedule, Tile, Winograd
+from kernels.schedule.winograd import why_not_winograd
 from kernels.target import detect
 
 PROBLEM = parse_problem("conv2d:n=1,h=16,w=16,ci=32,co=64,kh=3,kw=3,pad=1,dtype=f32")
@@ -33,7 +34,24 @@ def test_lines_and_means() -> None:
 
 
 def test_errors_have_a_line_for_each_method() -> None:
-    direct, small, large = winograd.error_lines(winograd.accuracy(8, detect()))
+    row = winograd.accuracy(8, (3, 3), (2, 4), detect())
+    header, direct, small, large = winograd.error_table([row])
+    assert header.split()[2:] == list(KINDS)
     assert direct.split()[:2] == ["8", "direct"]
     assert [small.split()[0], large.split()[0]] == ["F2", "F4"]
     assert all(len(line.split()) >= len(KINDS) + 1 for line in (direct, small, large))
+
+
+def test_other_filters_have_a_line_for_each_tile_and_a_column_for_each_depth() -> None:
+    rows = [
+        {"depth": depth, "taps": [1, 5], "F4": {"gaussian": 1.0 + depth, "scaled": depth}}
+        for depth in winograd.DEPTHS
+    ]
+    header, line = winograd.worst_table(rows)
+    assert header.split() == ["filter", "output", "saves", *map(str, winograd.DEPTHS)]
+    assert line.split() == ["1x5", "4", "2.50", *(f"{1 + d:.2f}" for d in winograd.DEPTHS)]
+
+
+def test_every_problem_can_be_filtered() -> None:
+    for problems in winograd.PROBLEMS.values():
+        assert all(why_not_winograd(parse_problem(text)) is None for text in problems)

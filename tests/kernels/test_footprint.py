@@ -84,15 +84,21 @@ def test_this_machine_is_what_problems_have_to_fit_in() -> None:
 
 
 @pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
-@pytest.mark.parametrize("output", [2, 4])
+@pytest.mark.parametrize(
+    ("taps", "output"),
+    [
+        ("kh=3,kw=3", 2), ("kh=3,kw=3", 4), ("kh=5,kw=5", 3), ("kh=1,kw=7", 2), ("kh=3,kw=1", 6),
+        ("kh=5,kw=1", 4), ("kh=5,kw=3", 4),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(
     "extents",
     ["n=1,h=9,w=7,ci=64,co=64,pad=2", "n=2,h=90,w=80,ci=8,co=8", "n=1,h=9,w=7,ci=8,co=8,pad=70"],
 )
 def test_the_bound_of_minimal_filtering_takes_no_more(
-    extents: str, output: int, layout: str
+    extents: str, taps: str, output: int, layout: str
 ) -> None:
-    problem = parse_problem(f"conv2d:{extents},kh=3,kw=3,layout={layout},dtype=f32")
+    problem = parse_problem(f"conv2d:{extents},{taps},layout={layout},dtype=f32")
     tracemalloc.start()
     try:
         operands = make_operands(problem)

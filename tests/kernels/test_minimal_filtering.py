@@ -5,7 +5,15 @@ from random import Random
 
 import pytest
 
-from kernels.minimal_filtering import POINTS, TAPS, Filtering, filtering_at, minimal_filtering
+from kernels.minimal_filtering import (
+    MOST_PRODUCTS,
+    POINTS,
+    Filtering,
+    filtering_at,
+    minimal_filtering,
+    outputs_for,
+    tile_filtering,
+)
 
 
 def filtered(given: Filtering, inputs: list[Fraction], taps: list[Fraction]) -> list[Fraction]:
@@ -18,25 +26,64 @@ def filtered(given: Filtering, inputs: list[Fraction], taps: list[Fraction]) -> 
     return product(given.result, list(products))
 
 
-@pytest.mark.parametrize("points", [*POINTS.values(), tuple(map(Fraction, (0, 1, -1, 2, -2)))])
-def test_any_points_give_the_filter(points: tuple[Fraction, ...]) -> None:
+@pytest.mark.parametrize(
+    ("points", "taps"),
+    [
+        *((points, taps) for (_, taps), points in POINTS.items()),
+        (tuple(map(Fraction, (0, 1, -1, 2, -2))), 3),
+        (tuple(map(Fraction, (0, 1, 5))), 2),
+        ((), 1),
+    ],
+)
+def test_any_points_give_the_filter(points: tuple[Fraction, ...], taps: int) -> None:
     random = Random(0)
-    given = filtering_at(points)
-    assert given.input == len(points) + 1 == given.output + TAPS - 1
+    given = filtering_at(points, taps)
+    assert given.taps == taps
+    assert given.input == len(points) + 1 == given.output + taps - 1
     for _ in range(20):
         inputs = [Fraction(random.randint(-99, 99), 7) for _ in range(given.input)]
-        taps = [Fraction(random.randint(-99, 99), 5) for _ in range(TAPS)]
+        weights = [Fraction(random.randint(-99, 99), 5) for _ in range(taps)]
         expected = [
-            sum((inputs[i + j] * taps[j] for j in range(TAPS)), Fraction(0))
+            sum((inputs[i + j] * weights[j] for j in range(taps)), Fraction(0))
             for i in range(given.output)
         ]
-        assert filtered(given, inputs, taps) == expected
+        assert filtered(given, inputs, weights) == expected
+
+
+def test_points_are_those_of_their_form() -> None:
+    for (output, taps), points in POINTS.items():
+        assert len(set(points)) == len(points) == output + taps - 2
+        assert minimal_filtering(output, taps).output == output
 
 
 def test_f32_holds_the_transforms_of_image_and_result() -> None:
-    for output in POINTS:
-        given = minimal_filtering(output)
+    for output, taps in POINTS:
+        given = minimal_filtering(output, taps)
         for row in (*given.image, *given.result):
             for value in row:
                 assert value.denominator & (value.denominator - 1) == 0
                 assert abs(value.numerator) < 1 << 24
+
+
+def test_a_tile_has_one_pixel_along_an_axis_with_a_single_tap() -> None:
+    tile = tile_filtering(4, (1, 5))
+    assert (tile.output, tile.input, tile.products) == ((1, 4), (1, 8), 8)
+    tile = tile_filtering(3, (5, 1))
+    assert (tile.output, tile.input, tile.products) == ((3, 1), (7, 1), 7)
+    tile = tile_filtering(4, (3, 5))
+    assert (tile.output, tile.input, tile.products) == ((4, 4), (6, 8), 48)
+
+
+def test_outputs_are_those_of_both_axes() -> None:
+    for taps in ((1, 1), (1, 2), (4, 3), (9, 9)):
+        assert outputs_for(taps) == ()
+        with pytest.raises(KeyError):
+            tile_filtering(2, taps)
+    sides = sorted({taps for _, taps in POINTS})
+    for down in (1, *sides):
+        for across in (1, *sides):
+            for output in outputs_for((down, across)):
+                assert tile_filtering(output, (down, across)).products <= MOST_PRODUCTS
+                assert output in outputs_for((across, down))
+            refused = down == across and down in (1, 7)
+            assert refused or 2 in outputs_for((down, across))

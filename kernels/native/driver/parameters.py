@@ -179,7 +179,7 @@ class TransformSizes:
     """Tiles that are computed by minimal filtering, and where their transforms lie.
 
     Attributes:
-        tile_size: pixels of a side of a tile of the output.
+        tile_height, tile_width: pixels of a tile of the output.
         tiles_down, tiles_across: tiles of an image.
         out_height, out_width: of the output.
         image_size, image_line, image_pixel, image_channel: elements from an image to the next, and
@@ -192,7 +192,8 @@ class TransformSizes:
         turned_at: bytes from the transformed filter to the memory of a transposed panel.
     """
 
-    tile_size: int
+    tile_height: int
+    tile_width: int
     tiles_down: int
     tiles_across: int
     out_height: int

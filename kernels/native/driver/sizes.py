@@ -80,13 +80,14 @@ def panel_bytes(problem: Problem, nest: Nest, strides: Strides, spec: KernelSpec
 
 
 def _transform_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> TransformSizes:
-    output = int(nest.space.extent(POINT) ** 0.5) - problem.kh + 1
-    down, across = tiles_of(problem, output)
+    height, width = nest.space.tile
+    down, across = tiles_of(problem, nest.space.tile)
     bytes_of_image, _ = _bytes_of_tiles(problem, nest, strides)
     ci, co, planes = problem.ci, problem.co, problem.has_channels_first
     panels = _panels_of_filter(problem, nest)
     return TransformSizes(
-        tile_size=output,
+        tile_height=height,
+        tile_width=width,
         tiles_down=down,
         tiles_across=across,
         out_height=problem.oh,

@@ -15,6 +15,7 @@ from kernels.native.microkernels.abi import TRANSFORMS, Arguments
 from kernels.schedule.winograd import POINT, TILES
 
 _COL = "co"
+_TILES_OF_AN_IMAGE = "tile_height, tile_width, tiles_down, tiles_across"
 _FILTER = ("filter_rows", "filter_cols")
 
 
@@ -53,8 +54,8 @@ class WinogradPrinter:
     def _image(self) -> None:
         self.scope.put(
             f"transform_tiles(transform_image, a_panels, {stride('ap', TILES)}, image_point,"
-            f" {self._tiles()}, a, image_size, image_line, image_pixel, image_channel, tile_size,"
-            " tiles_down, tiles_across, height, width, channels, pad, size)"
+            f" {self._tiles()}, a, image_size, image_line, image_pixel, image_channel,"
+            f" {_TILES_OF_AN_IMAGE}, height, width, channels, pad, size)"
         )
         self.scope.count(PACKED["A"])
 
@@ -114,7 +115,7 @@ class WinogradPrinter:
             f"transform_products(transform_result, c + {first} * result_channel * out_size,"
             " result_size, result_line, result_pixel, result_channel,"
             f" bias + {first} * out_size, {length}, a_panels + products_at, c_t, product_point,"
-            f" {tiles}, tile_size, tiles_down, tiles_across, out_height, out_width, out_size)"
+            f" {tiles}, {_TILES_OF_AN_IMAGE}, out_height, out_width, out_size)"
         )
         place = scope.parameters.index(TRANSFORMED)
         scope.put(f"if count: add_word(p, {place}, 1)")

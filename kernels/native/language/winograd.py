@@ -22,7 +22,8 @@ def transform_tiles(
     line: int,
     pixel: int,
     channel: int,
-    tile_size: int,
+    tile_height: int,
+    tile_width: int,
     tiles_down: int,
     tiles_across: int,
     height: int,
@@ -37,8 +38,8 @@ def transform_tiles(
     """
     for tile in range(first, end):
         row = tile // tiles_across
-        y = row % tiles_down * tile_size - pad
-        x = tile % tiles_across * tile_size - pad
+        y = row % tiles_down * tile_height - pad
+        x = tile % tiles_across * tile_width - pad
         source = image + (row // tiles_down * of_image + y * line + x * pixel) * size
         call_address(transform_image, to, to_point, source, line, pixel, channel, channels,
                      -y, height - y, -x, width - x)  # fmt: skip
@@ -60,7 +61,8 @@ def transform_products(
     source_point: int,
     first: int,
     end: int,
-    tile_size: int,
+    tile_height: int,
+    tile_width: int,
     tiles_down: int,
     tiles_across: int,
     out_height: int,
@@ -74,8 +76,8 @@ def transform_products(
     """
     for tile in range(first, end):
         row = tile // tiles_across
-        y = row % tiles_down * tile_size
-        x = tile % tiles_across * tile_size
+        y = row % tiles_down * tile_height
+        x = tile % tiles_across * tile_width
         to = result + (row // tiles_down * of_image + y * line + x * pixel) * size
         call_address(transform_result, to, line, pixel, channel, cols, source, source_point, bias,
                      out_height - y, out_width - x)  # fmt: skip

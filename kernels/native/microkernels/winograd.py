@@ -61,6 +61,7 @@ class WinogradProduct:
             lanes=spec.lanes,
             fma=spec.fma,
             output=schedule.winograd,
+            taps=(problem.kh, problem.kw),
             planes=problem.has_channels_first,
             depth=problem.ci % spec.lanes > 0,
             cols=problem.co % spec.lanes > 0,

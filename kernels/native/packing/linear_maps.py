@@ -5,7 +5,7 @@ odd powers alone, so that they share the sum of the even and the sum of the odd 
 columns that differ so, the terms' sum and difference stand in for both.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -93,9 +93,14 @@ def _are_twins(one: Row, other: Row) -> bool:
     return any(alike) and not all(alike) and all(abs(x) == abs(y) for x, y in pairs)
 
 
-def on_both_sides(v: Vectors, matrix: Matrix, rows: Iterable[list[Value]]) -> list[list[Value]]:
-    """The product of a matrix, the values in `rows`, and the matrix transposed."""
-    along = LinearMap(v, matrix)
-    done = [along(row) for row in rows]
-    columns = [along(list(column)) for column in zip(*done, strict=True)]
-    return [list(row) for row in zip(*columns, strict=True)]
+def on_both_sides(
+    v: Vectors, down: Matrix, across: Matrix, rows: Iterable[list[Value]]
+) -> Iterator[list[Value]]:
+    """The product of `down`, the values in `rows`, and `across` transposed, column by column.
+
+    Whoever stores each column before the next one is asked for leaves it no register.
+    """
+    of_row, of_column = LinearMap(v, across), LinearMap(v, down)
+    done = [of_row(row) for row in rows]
+    for column in zip(*done, strict=True):
+        yield of_column(list(column))

@@ -141,12 +141,13 @@ class Planes:
         """As for channels that lie side by side."""
         b, width = self.v.builder, self._width
         for index, first in enumerate(self._firsts):
-            groups = transpose(b, list(values[first : first + width]))
+            pixels = list(values[first : first + width])
+            groups = transpose(b, pixels + [self.v.zero] * (width - len(pixels)))
             mask = self._masks[line][index]
             for channel, x in enumerate(self._addresses(line, at, first)):
                 group, k = divmod(channel, width)
-                pixels = part(b, groups[k], group * width, width)
-                self._narrow.store(pixels, x, self._of(mask, channel, channels))
+                line_part = part(b, groups[k], group * width, width)
+                self._narrow.store(line_part, x, self._of(mask, channel, channels))
 
     def _of(self, mask: Value | None, channel: int, channels: Value | None) -> Value | None:
         """The mask of one channel, which need not exist."""

@@ -5,12 +5,12 @@ outside the image is zero and not read, and what lies outside the result is not 
 the image copied or padded for it, nor is there a branch for each pixel.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernels.minimal_filtering import TAPS, minimal_filtering
+from kernels.minimal_filtering import TileFiltering, tile_filtering
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
@@ -36,7 +36,8 @@ class TransformSpec:
         element: of the operands, by name.
         lanes: elements of a vector.
         fma: whether the target fuses multiply and add.
-        output: pixels of a side of a tile of the result.
+        output: pixels of a tile of the result along the filter.
+        taps: of the filter, down and across.
         planes: whether each channel is a plane of its own, and does not lie beside the others.
         depth, cols: whether the last vector of input or output channels has idle lanes.
         bias, relu: what the result's transform ends with.
@@ -46,11 +47,17 @@ class TransformSpec:
     lanes: int
     fma: bool
     output: int
+    taps: tuple[int, int]
     planes: bool
     depth: bool
     cols: bool
     bias: bool
     relu: bool
+
+    @property
+    def filtering(self) -> TileFiltering:
+        """The transforms' matrices."""
+        return tile_filtering(self.output, self.taps)
 
 
 @dataclass(frozen=True)
@@ -89,10 +96,15 @@ class _Emitter:
         self.builder.store(self.v.zero, at, align=self.v.element.bytes)
         return self.builder.ptrtoint(at)
 
-    def tile(self, side: int, limits: Limits, whole: Value, body: "Body") -> ir.Function:
-        """`body` for a whole tile of `side` x `side` pixels or for one that is cut; the return."""
+    def tile(
+        self, shape: tuple[int, int], limits: Limits, whole: Value, body: "Body"
+    ) -> ir.Function:
+        """`body` for a whole tile of so many pixels or for one that is cut; the return."""
         line, pixel, channel = (self.size(self.arg[n]) for n in ("line", "pixel", "channel"))
-        lines, pixels = (self.chain(const(0), step, side) for step in (line, pixel))
+        lines, pixels = (
+            self.chain(const(0), step, count)
+            for step, count in zip((line, pixel), shape, strict=True)
+        )
         spare = None if self.spec.planes else self.spare()
 
         def either(limits: Limits | None, nothing: list[Value]) -> list[Value]:
@@ -117,6 +129,15 @@ class _Emitter:
             with b.if_then(b.icmp_signed(">", rest, const(0))):
                 body(whole, rest)
 
+    def store_points(self, to: Value, point: Value, columns: Iterable[list[Value]]) -> None:
+        """Store the columns of a transformed tile, whose points lie row by row."""
+        (height, width), b = self.spec.filtering.input, self.builder
+        lines = self.chain(to, b.mul(point, const(width)), height)
+        for column in columns:
+            for at, value in zip(lines, column, strict=True):
+                self.v.store(value, at)
+            lines = [b.add(at, point) for at in lines]
+
     def all_of(self, conditions: list[Value]) -> Value:
         """Whether every condition holds."""
         found = conditions[0]
@@ -139,26 +160,25 @@ def emit_transform_image(module: ir.Module, spec: TransformSpec) -> ir.Function:
     `right` on are zero and not read. Whole vectors are written.
     """
     e = _Emitter.begin(module, "transform_image", IMAGE_ARGUMENTS, spec)
-    b, v, arg, filtering = e.builder, e.v, e.arg, minimal_filtering(spec.output)
-    side, point = filtering.input, e.size(arg["to_point"])
+    b, v, arg, filtering = e.builder, e.v, e.arg, spec.filtering
+    (height, width), point = filtering.input, e.size(arg["to_point"])
     whole = e.all_of(
         [b.icmp_signed("<=", arg[name], const(0)) for name in ("top", "left")]
-        + [b.icmp_signed(">=", arg[name], const(side)) for name in ("bottom", "right")]
+        + [b.icmp_signed(">=", arg["bottom"], const(height))]
+        + [b.icmp_signed(">=", arg["right"], const(width))]
     )
 
     def tile(pixels: SideBySide | Planes) -> None:
         def vector(channel: Value, left: Value | None) -> None:
             source = e.channel_at("source", channel)
-            rows = (pixels.read(i, source, left) for i in range(side))
-            found = on_both_sides(v, filtering.image, rows)
-            to = e.chain(v.offset(arg["to"], channel), point, side * side)
-            for at, value in zip(to, [x for row in found for x in row], strict=True):
-                v.store(value, at)
+            rows = (pixels.read(i, source, left) for i in range(height))
+            found = on_both_sides(v, filtering.down.image, filtering.across.image, rows)
+            e.store_points(v.offset(arg["to"], channel), point, found)
 
         e.over_channels(spec.depth, vector)
 
     limits = Limits(*(arg[name] for name in ("top", "bottom", "left", "right")))
-    return e.tile(side, limits, whole, tile)
+    return e.tile(filtering.input, limits, whole, tile)
 
 
 def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function:
@@ -167,15 +187,21 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
     Bias and relu come last. Pixels from `rows` or `cols` on do not exist and are not written.
     """
     e = _Emitter.begin(module, "transform_result", RESULT_ARGUMENTS, spec)
-    b, v, arg, filtering = e.builder, e.v, e.arg, minimal_filtering(spec.output)
-    side, output, point = filtering.input, filtering.output, e.size(arg["source_point"])
-    whole = e.all_of([b.icmp_signed(">=", arg[name], const(output)) for name in ("rows", "cols")])
+    b, v, arg, filtering = e.builder, e.v, e.arg, spec.filtering
+    (height, width), point = filtering.input, e.size(arg["source_point"])
+    whole = e.all_of(
+        [
+            b.icmp_signed(">=", arg[name], const(count))
+            for name, count in zip(("rows", "cols"), filtering.output, strict=True)
+        ]
+    )
 
     def tile(pixels: SideBySide | Planes) -> None:
         def vector(channel: Value, left: Value | None) -> None:
-            source = e.chain(v.offset(arg["source"], channel), point, side * side)
-            rows = ([v.load(at) for at in source[i * side :][:side]] for i in range(side))
-            found = on_both_sides(v, filtering.result, rows)
+            source = e.chain(v.offset(arg["source"], channel), point, filtering.products)
+            rows = ([v.load(at) for at in source[i * width :][:width]] for i in range(height))
+            columns = on_both_sides(v, filtering.down.result, filtering.across.result, rows)
+            found = zip(*columns, strict=True)
             mask = None if left is None else v.first_lanes(left, 0)
             bias = v.load(v.offset(arg["bias"], channel), mask) if spec.bias else None
             to = e.channel_at("to", channel)
@@ -186,7 +212,7 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
         e.over_channels(spec.cols, vector)
 
     limits = Limits(const(0), arg["rows"], const(0), arg["cols"])
-    return e.tile(output, limits, whole, tile)
+    return e.tile(filtering.output, limits, whole, tile)
 
 
 def _finished(v: Vectors, value: Value, bias: Value | None, relu: bool) -> Value:
@@ -197,19 +223,18 @@ def _finished(v: Vectors, value: Value, bias: Value | None, relu: bool) -> Value
 def emit_transform_filter(module: ir.Module, spec: TransformSpec) -> ir.Function:
     """to[point][depth][to_row] = G w G' for the filter w[taps][depth][cols], zero past `cols`."""
     e = _Emitter.begin(module, "transform_filter", FILTER_ARGUMENTS, spec)
-    b, v, arg, filtering = e.builder, e.v, e.arg, minimal_filtering(spec.output)
+    b, v, arg, filtering = e.builder, e.v, e.arg, spec.filtering
     tap, point = e.size(arg["tap"]), e.size(arg["to_point"])
     row = Loop(b, (), "depth")
     source = v.offset(arg["source"], b.mul(row.index, arg["row"]))
     to = v.offset(arg["to"], b.mul(row.index, arg["to_row"]))
     vector = Loop(b, (), "columns")
     mask = v.first_lanes(b.sub(arg["cols"], vector.index), 0)
-    taps = e.chain(v.offset(source, vector.index), tap, TAPS * TAPS)
-    rows = ([v.load(at, mask) for at in taps[i * TAPS :][:TAPS]] for i in range(TAPS))
-    found = on_both_sides(v, filtering.filter, rows)
-    points = e.chain(v.offset(to, vector.index), point, filtering.input**2)
-    for at, value in zip(points, [x for row in found for x in row], strict=True):
-        v.store(value, at)
+    height, width = spec.taps
+    taps = e.chain(v.offset(source, vector.index), tap, height * width)
+    rows = ([v.load(at, mask) for at in taps[i * width :][:width]] for i in range(height))
+    found = on_both_sides(v, filtering.down.filter, filtering.across.filter, rows)
+    e.store_points(v.offset(to, vector.index), point, found)
     vector.close((), arg["to_row"], spec.lanes)
     row.close((), arg["depth"], 1)
     b.ret_void()

@@ -8,9 +8,12 @@ from kernels.schedule.steps.base import Step
 
 @dataclass(frozen=True)
 class Winograd(Step):
-    """Compute a 3x3 convolution in tiles of `output` x `output` pixels, by minimal filtering.
+    """Compute a convolution in tiles of `output` x `output` pixels, by minimal filtering.
 
-    `output` is 2 or 4: 16 products in place of 36 for each pair of channels, or 36 in place of 144.
+    A 3x3 filter with `output` 4 takes 36 products in place of 144 for each pair of channels. The
+    taps are the problem's. Along an axis where the filter has one tap a tile is one pixel wide: of
+    a 1x7 filter it has 1 x `output` pixels. `kernels.minimal_filtering.outputs_for` says which
+    outputs a filter has.
     Halide and TVM write it as stages of their own (TVM: topi.nn.conv2d_winograd); transform
     structured.winograd_conv2d and structured.decompose_winograd_op. The native lowering alone:
     upstream's operation takes linalg.conv_2d_nhwc_fhwc alone, and decomposes a channel at a time.
@@ -30,7 +33,7 @@ class Winograd(Step):
                                                 C = A' M A, bias and relu, for each t, co
 
     The schedule speaks of other dims from here on: `t` are the tiles of all images, row by row,
-    and `point` the (output+2)**2 products of a tile, an independent matrix product each; `co` and
+    and `point` the (output+kh-1)*(output+kw-1) products of a tile, a matrix product each; `co` and
     `ci` stay. Packing B transforms the filter, packing A the image; both are needed. Tiles
     past the image's end read zeros and are cut when they are written.
 

@@ -10,18 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernels.minimal_filtering import outputs_for
 from kernels.native import lower
 from kernels.oracle.accuracy import KINDS, MOST_TIMES, Kind, operands_of_kind, rms_error
 from kernels.oracle.operands import Array, Operands, empty_aligned
 from kernels.oracle.reference import reference
 from kernels.problem import Conv2d, Problem
 from kernels.schedule import Pack, Register, Schedule, Step, Tile, Unroll, Winograd
+from kernels.schedule.winograd import taps_of, winograd_space
 from kernels.target.model import Target
 from search.runner.failures import CandidateFailureError
 
-LINES = 4  # of the result: a multiple of every tile's
-LEAST_TILES, MOST_TILES = 12, 24  # of 4 pixels, in a strip
-TILE = 4
+LINES = 4  # of the result, or those of a higher tile
+TILE = 4  # pixels
+LEAST_TILES, MOST_TILES = 12, 24  # of so many pixels, in a strip
 COLS = 96  # the widest register tile
 DIRECT_ROWS, DIRECT_VECTORS = 4, 2
 
@@ -34,24 +36,25 @@ def errors_of(problem: Problem, schedule: Schedule, target: Target) -> Errors:
     if schedule.winograd is None:
         return {}
     assert isinstance(problem, Conv2d)
-    strips = _strips(problem.ci, problem.element.name, target)
+    strips = _strips(_longest(problem), target)
     register = schedule.register
-    tiles = register.rows * max(1, -(-LEAST_TILES // register.rows))
-    cols = min(register.cols, COLS)
-    part = _strip(problem.ci, problem.element.name, min(tiles, MOST_TILES), cols)
+    tiles = min(register.rows * max(1, -(-LEAST_TILES // register.rows)), MOST_TILES)
+    height, width = winograd_space(problem, schedule.winograd).tile
+    shape = (_whole(LINES, height), _whole(tiles * TILE, width))
+    part = _strip(problem, shape, min(register.cols, COLS))
     run = lower(part, _on_a_strip(schedule), target)
     errors: Errors = {}
     for kind, strip in strips.items():
         operands = _part_of(strip.operands, part)
         run.run(operands)
-        exact = strip.exact[:, :, : part.ow, : part.co]
+        exact = strip.exact[:, : part.oh, : part.ow, : part.co]
         errors[kind] = rms_error(operands["C"], exact) / strip.direct
     return errors
 
 
 def direct_errors(problem: Conv2d, target: Target) -> Errors:
     """The rms errors of the direct method, as shares of the result's root mean square."""
-    strips = _strips(problem.ci, problem.element.name, target)
+    strips = _strips(_longest(problem), target)
     return {
         kind: strip.direct / rms_error(np.zeros(()), strip.exact) for kind, strip in strips.items()
     }
@@ -79,16 +82,36 @@ class _Strip:
     direct: float
 
 
-def _strip(ci: int, dtype: str, tiles: int, co: int) -> Conv2d:
-    """A strip of tiles within an image: no padding, so that every tile is whole."""
-    return Conv2d(n=1, h=LINES + 2, w=tiles * TILE + 2, ci=ci, co=co, kh=3, kw=3, dtype=dtype)
+def _longest(problem: Conv2d) -> Conv2d:
+    """The strip that every other one is a part of."""
+    highest = max((LINES, *outputs_for(taps_of(problem))))
+    return _strip(problem, (highest, MOST_TILES * TILE), COLS)
+
+
+def _whole(pixels: int, tile: int) -> int:
+    """Pixels of whole tiles, of one at least."""
+    return max(1, pixels // tile) * tile
+
+
+def _strip(problem: Conv2d, shape: tuple[int, int], co: int) -> Conv2d:
+    """So many lines and pixels of a result within an image: no padding, so no tile is cut."""
+    lines, pixels = shape
+    return Conv2d(
+        n=1,
+        h=lines + problem.kh - 1,
+        w=pixels + problem.kw - 1,
+        ci=problem.ci,
+        co=co,
+        kh=problem.kh,
+        kw=problem.kw,
+        dtype=problem.dtype,
+    )
 
 
 @functools.lru_cache(maxsize=4)
-def _strips(ci: int, dtype: str, target: Target) -> dict[Kind, _Strip]:
+def _strips(problem: Conv2d, target: Target) -> dict[Kind, _Strip]:
     """The longest and widest strip, of every kind."""
-    problem = _strip(ci, dtype, MOST_TILES, COLS)
-    cols = DIRECT_VECTORS * target.lanes(dtype)
+    cols = DIRECT_VECTORS * target.lanes(problem.dtype)
     direct = Schedule((Pack("B"), Tile("n", 1), Register(DIRECT_ROWS, cols)))
     run = lower(problem, direct, target)
     found = {}
@@ -111,9 +134,9 @@ def _part_of(operands: Operands, part: Conv2d) -> Operands:
     """The first pixels and filters of a strip, as contiguous operands."""
     shapes = part.operand_shapes
     slices = {
-        "A": operands["A"][:, :, : part.w],
+        "A": operands["A"][:, : part.h, : part.w],
         "B": operands["B"][..., : part.co],
-        "C": operands["C"][:, :, : part.ow, : part.co],
+        "C": operands["C"][:, : part.oh, : part.ow, : part.co],
     }
     made = {}
     for name, array in slices.items():

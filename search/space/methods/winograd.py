@@ -5,22 +5,35 @@ Register tile, unroll factor, columns and division among threads are those of th
 the parameters that say how the direct method packs and cuts have no effect.
 """
 
+from collections.abc import Sequence
+
 from kernels.problem import Conv2d
 from kernels.schedule import Pack, Parallel, Register, Schedule, Step, Unroll, Winograd
 from kernels.schedule.legality import part_size
-from kernels.schedule.winograd import TILES, why_not_winograd, winograd_space
+from kernels.schedule.winograd import TILES, taps_of, why_not_winograd, winograd_space
 from search.space.division import block_steps
 from search.space.parameters import Choice, Parameter, Size
-from search.space.points import WHOLE, Point
+from search.space.points import WHOLE, Point, Value
 from search.space.tiles import tile_shape
 from search.space.workload import Workload
 
 DIRECT, ALGORITHM, WANTED = "direct", "algorithm", "tiles"
-OUTPUTS = {2: 1, 4: 8}
-"""Sides of tiles, and the least input channels that each is offered for.
+LEAST_CHANNELS = {
+    (3, 3): {2: 1, 4: 8},
+    (5, 5): {2: 8, 3: 16},
+    (1, 3): {4: 16, 6: 96},
+    (1, 5): {4: 8},
+    (1, 7): {2: 16},
+    (3, 5): {2: 8, 3: 8},
+    (3, 7): {2: 8},
+    (5, 7): {2: 32},
+}
+"""The outputs of tiles that pay, and the least input channels that each is offered for.
 
-Rounding in the transforms is the same for any depth, and that of the direct method grows with it:
-F(4x4,3x3) is beyond what `accuracy=standard` allows from 4 channels down.
+By the filter's sides, the shorter one first. Rounding in the transforms is the same for any depth,
+and that of the direct method grows with it: F(4x4,3x3) is beyond what `accuracy=standard` allows
+from 4 channels down, and F(3x3,5x5) from 8 down where nothing fuses multiply and add. F(4) of three
+taps costs more than it saves from 8 channels down.
 """
 EFFECTIVE = ("tile", "unroll", "cols", "rows", WANTED)
 """The parameters, beside the division among threads, that a tile's schedule depends on."""
@@ -30,12 +43,13 @@ _COL = "co"
 
 
 def outputs_of(workload: Workload) -> tuple[int, ...]:
-    """The sides of tiles that a workload is offered; none where it is computed directly."""
+    """The outputs of tiles that a workload is offered; none where it is computed directly."""
     problem = workload.problem
     if why_not_winograd(problem) is not None:
         return ()
     assert isinstance(problem, Conv2d)
-    return tuple(side for side, least in OUTPUTS.items() if problem.ci >= least)
+    offered = LEAST_CHANNELS.get((min(taps_of(problem)), max(taps_of(problem))), {})
+    return tuple(output for output, least in offered.items() if problem.ci >= least)
 
 
 def filtering_parameters(workload: Workload) -> tuple[Parameter, ...]:
@@ -50,9 +64,27 @@ def filtering_parameters(workload: Workload) -> tuple[Parameter, ...]:
 
 
 def output_of(point: Point) -> int | None:
-    """The side of the tiles of a point; None for the direct method."""
+    """The outputs, along the filter, of the tiles of a point; None for the direct method."""
     name = str(point.get(ALGORITHM, DIRECT))
     return None if name == DIRECT else int(name.removeprefix("winograd"))
+
+
+def nearest_algorithm(names: Sequence[Value], wanted: Value) -> Value:
+    """What another problem's algorithm is here: itself, else the one with tiles most like its own.
+
+    Of two as near, that with the larger tiles; the direct method where there are no tiles.
+    """
+    filtered = [name for name in names if name != DIRECT]
+    if wanted == DIRECT or not filtered:
+        return DIRECT
+    output = output_of({ALGORITHM: wanted})
+
+    def far(name: Value) -> tuple[int, int]:
+        here = output_of({ALGORITHM: name})
+        assert here is not None and output is not None
+        return abs(here - output), -here
+
+    return min(filtered, key=far)
 
 
 def channels_of(workload: Workload) -> str:
@@ -61,7 +93,7 @@ def channels_of(workload: Workload) -> str:
 
 
 def filtered_schedule(workload: Workload, point: Point, output: int) -> Schedule:
-    """The schedule of a point whose tiles have sides of `output`."""
+    """The schedule of a point whose tiles have `output` pixels along the filter."""
     shape = tile_shape(point["tile"])
     register = Register(shape.rows, shape.cols(workload.lanes), "cols")
     extents, divided = filtered_part(workload, point, output, register)

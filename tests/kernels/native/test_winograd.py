@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernels.errors import ScheduleError
 from kernels.loopnest import build, count
+from kernels.minimal_filtering import SIDES, outputs_for
 from kernels.native import lower
 from kernels.oracle.filtering import loosened
 from kernels.oracle.operands import make_operands
@@ -32,22 +33,23 @@ from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import is_legal
 
 sides = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 13, 14])
+FILTERS = [(kh, kw) for kh in (1, *SIDES) for kw in (1, *SIDES) if outputs_for((kh, kw))]
 
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> Conv2d:
-    """3x3 convolutions of every size and pad that leave an output."""
+    """Convolutions of every filter with tiles, and every size and pad that leave an output."""
     pad = draw(st.integers(0, 3))
-    least = max(1, 3 - 2 * pad)
+    kh, kw = draw(st.sampled_from([(3, 3), *FILTERS]))
     return Conv2d(
         layout=draw(st.sampled_from(["nhwc_hwcf", "nchw_fchw"])),
         n=draw(st.integers(1, 3)),
-        h=max(least, draw(sides)),
-        w=max(least, draw(sides)),
+        h=max(1, kh - 2 * pad, draw(sides)),
+        w=max(1, kw - 2 * pad, draw(sides)),
         ci=draw(st.sampled_from([1, 3, 8, 16, 17, 32, 40])),
         co=draw(st.sampled_from([1, 5, 16, 33, 64, 70])),
-        kh=3,
-        kw=3,
+        kh=kh,
+        kw=kw,
         pad=pad,
         dtype=draw(st.sampled_from(["f32", "f64"])),
         bias=draw(st.booleans()),
@@ -59,7 +61,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
 @st.composite
 def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
     """A legal schedule with the step, of every structure."""
-    output = draw(st.sampled_from([2, 4]))
+    output = draw(st.sampled_from(outputs_for((problem.kh, problem.kw))))
     rows = draw(st.integers(1, 8))
     cols = target.lanes(problem.element.name) * draw(st.integers(1, 3))
     steps: list[Step] = [Winograd(output)]
@@ -77,7 +79,7 @@ def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
 
 @pytest.mark.timeout(900)
 @settings(
-    max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 @given(st.data())
 def test_any_convolution_in_any_tiles(data: st.DataObject) -> None:
@@ -96,34 +98,61 @@ def tiled(output: int) -> Schedule:
     return Schedule((Winograd(output), *STEPS))
 
 
-def test_one_pixel(host: Target) -> None:
-    for output in (2, 4):
-        problem = Conv2d(n=1, h=1, w=1, ci=1, co=1, kh=3, kw=3, pad=1, dtype="f32")
-        check(problem, tiled(output), host, 1)
+@pytest.mark.parametrize(("kh", "kw"), FILTERS)
+@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
+def test_one_pixel(kh: int, kw: int, layout: str, host: Target) -> None:
+    problem = Conv2d(n=1, h=kh, w=kw, ci=1, co=1, kh=kh, kw=kw, layout=layout, dtype="f32")
+    for output in outputs_for((kh, kw)):
+        check(problem, tiled(output), host, output)
 
 
-@pytest.mark.parametrize("output", [2, 4])
-def test_the_bound_finds_a_wrong_pixel(output: int, host: Target) -> None:
+@pytest.mark.parametrize(("kh", "kw"), FILTERS)
+def test_padding_is_seen_along_both_axes(kh: int, kw: int, host: Target) -> None:
+    """Also along one without taps, where whole outputs see nothing but zeros."""
+    problem = replace(SMALL, kh=kh, kw=kw, pad=3, bias=True)
+    for output in outputs_for((kh, kw)):
+        check(problem, tiled(output), host, output)
+
+
+@pytest.mark.parametrize(("kh", "kw"), FILTERS)
+def test_the_products_of_a_tile_are_the_pixels_that_it_reads(kh: int, kw: int) -> None:
+    problem = replace(SMALL, kh=kh, kw=kw, h=40, w=50, pad=0)
+    for output in outputs_for((kh, kw)):
+        space = winograd_space(problem, output)
+        height, width = (1 if taps == 1 else output for taps in (kh, kw))
+        assert space.tile == (height, width)
+        assert space.extent("point") == (height + kh - 1) * (width + kw - 1)
+        down, across = -(-problem.oh // height), -(-problem.ow // width)
+        assert space.extent("t") == problem.n * down * across
+
+
+@pytest.mark.parametrize(("kh", "kw"), FILTERS)
+def test_the_bound_finds_a_wrong_pixel(kh: int, kw: int, host: Target) -> None:
     """The bound is wider than the direct method's, and still narrower than any mistake."""
-    operands = make_operands(SMALL, 3)
-    expected = loosened(SMALL, operands, reference(SMALL, operands), output)
-    lower(SMALL, tiled(output), host).run(operands)
-    error, tolerance = compare(SMALL, operands["C"], expected)
-    assert error <= tolerance
-    scale = np.abs(expected.value).max()
-    assert (expected.tolerance < 1e-2 * scale).all()
-    operands["C"][1, 8, 10, 39] += 1e-2 * scale
-    error, tolerance = compare(SMALL, operands["C"], expected)
-    assert error > tolerance
+    problem = replace(SMALL, kh=kh, kw=kw)
+    for output in outputs_for((kh, kw)):
+        operands = make_operands(problem, 3)
+        expected = loosened(problem, operands, reference(problem, operands), output)
+        lower(problem, tiled(output), host).run(operands)
+        error, tolerance = compare(problem, operands["C"], expected)
+        assert error <= tolerance
+        scale = np.abs(expected.value).max()
+        assert (expected.tolerance < 1e-2 * scale).all()
+        operands["C"][1, -1, -1, 39] += 1e-2 * scale
+        error, tolerance = compare(problem, operands["C"], expected)
+        assert error > tolerance
 
 
-@pytest.mark.parametrize("output", [2, 4])
+@pytest.mark.parametrize(
+    ("kh", "kw", "output"),
+    [(3, 3, 2), (3, 3, 4), (5, 5, 3), (1, 7, 2), (5, 1, 4), (1, 3, 6), (5, 3, 3)],
+)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
 def test_nan_and_infinity_spread_over_their_tile_alone(
-    output: int, value: float, layout: str, host: Target
+    kh: int, kw: int, output: int, value: float, layout: str, host: Target
 ) -> None:
-    problem = replace(SMALL, layout=layout)
+    problem = replace(SMALL, kh=kh, kw=kw, layout=layout)
     operands = make_operands(problem, 0)
     clean = make_operands(problem, 0)
     bad, results = operands["A"], [operands["C"], clean["C"]]
@@ -135,11 +164,13 @@ def test_nan_and_infinity_spread_over_their_tile_alone(
     run.run(operands)
     run.run(clean)
     touched = np.zeros(results[0].shape[:3], bool)
-    for y in range(0, results[0].shape[1], output):
-        for x in range(0, results[0].shape[2], output):
-            inside = y - 1 <= 4 <= y + output and x - 1 <= 5 <= x + output
-            touched[1, y : y + output, x : x + output] = inside
-    assert not np.isfinite(results[0][1, 4, 5]).any()
+    height, width = winograd_space(problem, output).tile
+    for y in range(0, problem.oh, height):
+        for x in range(0, problem.ow, width):
+            inside = y <= 4 + 1 < y + height + kh - 1 and x <= 5 + 1 < x + width + kw - 1
+            touched[1, y : y + height, x : x + width] = inside
+    reads = np.s_[1, max(0, 6 - kh) : 6, max(0, 7 - kw) : 7]
+    assert not np.isfinite(results[0][reads]).any() and touched[reads].all()
     assert np.array_equal(results[0][~touched], results[1][~touched])
 
 
@@ -189,7 +220,9 @@ PLAIN = "conv2d:n=1,h=9,w=9,ci=8,co=32,{}dtype=f32"
     ("text", "why"),
     [
         ("matmul:m=9,n=9,k=9,dtype=f32", "it is no convolution"),
-        (PLAIN.format("kh=3,kw=1,"), "the filter is 3x1, not 3x3"),
+        (PLAIN.format("kh=1,kw=1,"), "the filter is 1x1; tiles are for sides of 3, 5, 7, one"),
+        (PLAIN.format("kh=3,kw=2,"), "the filter is 3x2; tiles are for"),
+        (PLAIN.format("kh=7,kw=7,"), "and not for 7x7"),
         (PLAIN.format("kh=3,kw=3,stride=2,"), "stride=2 is not 1"),
         (PLAIN.format("kh=3,kw=3,dilation=2,"), "dilation=2 is not 1"),
         (PLAIN.format("kh=3,kw=3,groups=2,"), "groups=2 is not 1"),
@@ -205,7 +238,7 @@ def test_what_cannot_be_filtered_is_refused(text: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
-        ((Winograd(3), *STEPS), "output is one of 2, 4"),
+        ((Winograd(6), *STEPS), "output of a 3x3 filter is one of 2, 3, 4"),
         ((Winograd(2), Winograd(4), *STEPS), "pack operand=B is expected"),
         ((*STEPS[:1], Winograd(4), *STEPS[1:]), "the step winograd is expected"),
         ((Winograd(4), *STEPS[1:]), "pack operand=B is expected"),

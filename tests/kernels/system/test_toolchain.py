@@ -1,5 +1,6 @@
 """What tells results of one toolchain from those of another."""
 
+import ast
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ GENERATOR = [
     "schedule/legality.py",
     "loopnest/nest.py",
     "arithmetic.py",
+    "minimal_filtering.py",
     "problem/base.py",
     "problem/dtypes.py",
     "problem/iteration.py",
@@ -77,6 +79,17 @@ def test_another_character_in_a_source_is_another_generator(name: str, copied: P
     before = hashed()
     edit(copied / name)
     assert hashed() != before
+
+
+def test_what_native_code_is_made_from_is_a_source() -> None:
+    """Whatever the generator imports from beside it, but for what runs, checks or says things."""
+    others = {"errors", "oracle", "quoting", "statistics", "system"}
+    for path in (SOURCES / "native").rglob("*.py"):
+        for line in ast.walk(ast.parse(path.read_text())):
+            if isinstance(line, ast.ImportFrom) and (line.module or "").startswith("kernels."):
+                room = str(line.module).split(".")[1]
+                known = any(name.partition("/")[0] in (room, f"{room}.py") for name in GENERATOR)
+                assert known or room in others, f"{path.name} imports {line.module}"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,16 @@ def test_the_first_trial_filters_and_the_second_does_not() -> None:
     assert outputs[5] is None and len(outputs) == 10
 
 
+FIVE = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=5,kw=5,pad=2,dtype=f32"
+LINES = "conv2d:n=1,h=28,w=28,ci=128,co=128,kh=1,kw=3,dtype=f32"
+
+
+@pytest.mark.parametrize("text", [FIVE, LINES])
+def test_other_filters_are_filtered_first_as_well(text: str) -> None:
+    outputs = [output_of(point) for point in prior_points(model(text), 10)]
+    assert outputs[0] is not None and outputs[1] is None
+
+
 @pytest.mark.parametrize("text", [FIRST, f"{DEEP},accuracy=strict"])
 def test_where_it_does_not_pay_the_prior_is_direct(text: str) -> None:
     assert {output_of(point) for point in prior_points(model(text), 10)} == {None}
@@ -50,6 +60,23 @@ def test_products_are_counted_point_by_point() -> None:
     assert adds["direct"] / adds["winograd4"] == pytest.approx(4.0)
     assert adds["direct"] / adds["winograd2"] == pytest.approx(2.25)
     assert of_each["winograd4"]["packed_a"] > 0 and of_each["winograd4"]["packed_b_far"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "saved"),
+    [(FIVE, {2: 100 / 36, 3: 225 * (28 / 30) ** 2 / 49}), (LINES, {4: 2.0, 6: 2.25 * 26 / 30})],
+)
+def test_products_are_those_of_the_form(text: str, saved: dict[int, float]) -> None:
+    """Less what the last tile of a line has too much."""
+    space = Space(parse_problem(text), WIDE)
+    point = {p.name: p.values[0] for p in space.parameters}
+    point |= {"tile": "7x2", "cols": 0, "tiles": 0, "depth": 0}
+    adds = {
+        output_of({ALGORITHM: name}): amounts(space, point | {ALGORITHM: name})["multiply_adds"]
+        for name in space.values(ALGORITHM)
+    }
+    for output, times in saved.items():
+        assert adds[None] / adds[output] == pytest.approx(times, rel=0.1), output
 
 
 def test_a_block_of_tiles_that_leaves_the_second_cache_costs() -> None:

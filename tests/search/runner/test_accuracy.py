@@ -1,5 +1,7 @@
 """What `accuracy=standard` allows: rms errors beside the direct method's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from search.runner.child.accuracy import check_accuracy, errors_of
 from search.runner.child.session import Session
 from search.runner.child.trial import trial
 from search.runner.failures import CandidateFailureError
+from search.space.methods.winograd import LEAST_CHANNELS
 
 HOST = detect()
 COLS = 2 * HOST.lanes("f32")
@@ -32,6 +35,34 @@ def test_both_tiles_are_accurate_enough(ci: int, output: int) -> None:
     errors = check_accuracy(convolution(ci), filtered(output), HOST)
     assert set(errors) == set(KINDS)
     assert all(0 < times <= MOST_TIMES for times in errors.values())
+
+
+OFFERED = [
+    (*taps, output, least)
+    for sides, outputs in LEAST_CHANNELS.items()
+    for taps in sorted({sides, sides[::-1]})
+    for output, least in outputs.items()
+]
+
+
+@pytest.mark.parametrize(("kh", "kw", "output", "least"), OFFERED)
+def test_what_the_space_offers_is_accurate_enough(
+    kh: int, kw: int, output: int, least: int
+) -> None:
+    for ci in (least, 4 * least):
+        problem = replace(convolution(ci), kh=kh, kw=kw)
+        for rows in (5, 12):
+            errors = check_accuracy(problem, filtered(output, rows), HOST)
+            assert all(0 < times <= MOST_TIMES for times in errors.values())
+
+
+def test_a_method_that_is_off_is_found_along_either_axis() -> None:
+    """Of a filter that lies as of one that stands: the strip has whole tiles of both."""
+    for kh, kw in ((1, 5), (5, 1)):
+        problem = replace(convolution(32), kh=kh, kw=kw)
+        assert max(errors_of(problem, filtered(4), HOST).values()) < MOST_TIMES
+        shallow = replace(problem, ci=1)
+        assert max(errors_of(shallow, filtered(4), HOST).values()) > MOST_TIMES
 
 
 def test_small_tiles_round_less_than_large_ones() -> None:

@@ -31,3 +31,35 @@ def test_a_dim_that_was_not_cut_stays_whole_up_to_twice_as_long(extent: int, col
 def test_a_tile_that_does_not_fit_gives_way_to_one_like_it() -> None:
     point = adapted("matmul:m=512,n=20,k=512,dtype=f32", tile="8x3")
     assert point["tile"] in ("8x2", "12x2", "10x2")
+
+
+CONVOLUTION = "conv2d:n=1,h=30,w=30,ci=128,co=128,kh={},kw={},dtype=f32"
+
+
+@pytest.mark.parametrize(
+    ("former", "algorithm", "taps", "expected"),
+    [
+        ((3, 3), "winograd4", (5, 5), "winograd3"),
+        ((3, 3), "winograd4", (3, 1), "winograd4"),
+        ((5, 5), "winograd3", (3, 3), "winograd4"),
+        ((1, 3), "winograd6", (7, 1), "winograd2"),
+        ((3, 3), "direct", (5, 5), "direct"),
+    ],
+)
+def test_another_filter_has_the_tiles_most_like_those_of_the_former(
+    former: tuple[int, int], algorithm: str, taps: tuple[int, int], expected: str
+) -> None:
+    spaces = [Space(parse_problem(CONVOLUTION.format(*one)), WIDE) for one in (taps, former)]
+    params = {p.name: p.values[0] for p in spaces[1].parameters} | {"algorithm": algorithm}
+    point = adapt(*spaces, params)
+    assert point is not None and point["algorithm"] == expected
+
+
+def test_a_problem_that_is_not_filtered_has_no_algorithm_to_adapt() -> None:
+    here = Space(parse_problem(CONVOLUTION.format(1, 1)), WIDE)
+    there = Space(parse_problem(CONVOLUTION.format(3, 3)), WIDE)
+    params = {p.name: p.values[0] for p in there.parameters} | {"algorithm": "winograd4"}
+    point = adapt(here, there, params)
+    assert point is not None and "algorithm" not in point
+    back = adapt(there, here, {p.name: p.values[0] for p in here.parameters})
+    assert back is not None and back["algorithm"] == "direct"

@@ -10,17 +10,17 @@ from kernels.schedule import Pack, Register, Schedule, Step, Tile, Winograd
 from kernels.target import Target
 from tests.kernels.native.export.test_export import run_alone
 
-TEXT = "conv2d:n=2,h=9,w=11,ci=5,co=40,kh=3,kw=3,{rest},dtype=f32,bias,weights={weights}"
+TEXT = "conv2d:n=2,h=9,w=11,ci=5,co=40,kh={kh},kw={kw},{rest},dtype=f32,bias,weights={weights}"
 
 
-@pytest.mark.parametrize("output", [2, 4])
+@pytest.mark.parametrize(("kh", "kw", "output"), [(3, 3, 2), (3, 3, 4), (5, 5, 3), (7, 1, 2)])
 @pytest.mark.parametrize("weights", ["variable", "constant"])
 @pytest.mark.parametrize("rest", ["pad=0", "pad=3,layout=nchw_fchw"])
 def test_a_module_checks_itself(
-    output: int, weights: str, rest: str, host: Target, tmp_path: Path
+    kh: int, kw: int, output: int, weights: str, rest: str, host: Target, tmp_path: Path
 ) -> None:
     """With three pixels of padding some outputs see zeros alone, and have rounding of others."""
-    problem = parse_problem(TEXT.format(rest=rest, weights=weights))
+    problem = parse_problem(TEXT.format(kh=kh, kw=kw, rest=rest, weights=weights))
     cols = 2 * host.lanes("f32")
     steps: tuple[Step, ...] = (Winograd(output), Tile("co", cols), Pack("B"))
     steps += (Tile("t", 4), Pack("A"), Register(2, cols))

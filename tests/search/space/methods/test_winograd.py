@@ -5,9 +5,11 @@ from random import Random
 
 import pytest
 
+from kernels.minimal_filtering import outputs_for
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Parallel, Winograd, check_legal
-from search.space.methods.winograd import ALGORITHM, WANTED
+from kernels.target import Target
+from search.space.methods.winograd import ALGORITHM, LEAST_CHANNELS, WANTED
 from search.space.space import Space
 from tests.search.targets import NARROW, WIDE
 
@@ -32,30 +34,47 @@ def test_it_is_offered_where_it_can_be_applied() -> None:
         {"stride": 2},
         {"dilation": 2},
         {"groups": 2},
-        {"kw": 1},
+        {"kw": 2},
+        {"kh": 1, "kw": 1},
         {"dtype": "bf16"},
         {"accuracy": "strict"},
     ):
         assert algorithms(changed(**keys)) == (), keys
 
 
+@pytest.mark.parametrize("taps", [*LEAST_CHANNELS])
+def test_a_filter_lying_or_standing_has_the_tiles_that_pay(taps: tuple[int, int]) -> None:
+    names = tuple(f"winograd{output}" for output in LEAST_CHANNELS[taps])
+    for kh, kw in (taps, taps[::-1]):
+        assert algorithms(changed(kh=kh, kw=kw, ci=256)) == ("direct", *names)
+        assert set(LEAST_CHANNELS[taps]) <= set(outputs_for((kh, kw)))
+
+
 def test_shallow_sums_have_small_tiles_alone() -> None:
     """The direct method rounds so little there that large tiles are beyond what is allowed."""
     assert algorithms(changed(ci=4)) == ("direct", "winograd2")
+    assert algorithms(changed(ci=64, kh=1)) == ("direct", "winograd4")
+    assert algorithms(changed(ci=8, kh=7, kw=1)) == ()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("target", [WIDE, NARROW])
-@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
-def test_every_point_is_a_legal_schedule(target, threads: int, layout: str) -> None:
-    problem, random = changed(layout=layout), Random(0)
+@pytest.mark.parametrize(
+    ("kh", "kw", "layout"),
+    [(3, 3, "nhwc_hwcf"), (3, 3, "nchw_fchw"), (5, 5, "nhwc_hwcf"), (7, 1, "nchw_fchw")],
+)
+def test_every_point_is_a_legal_schedule(
+    target: Target, threads: int, kh: int, kw: int, layout: str
+) -> None:
+    problem, random = changed(layout=layout, kh=kh, kw=kw), Random(0)
     space = Space(problem, target.with_threads(threads))
     seen = set()
     for _ in range(400):
         point = space.draw(random)
         schedule = space.schedule(point)
         check_legal(problem, schedule)
-        wanted = {"direct": None, "winograd2": 2, "winograd4": 4}[point[ALGORITHM]]
+        name = str(point[ALGORITHM])
+        wanted = None if name == "direct" else int(name.removeprefix("winograd"))
         assert schedule.winograd == wanted
         assert schedule.threads <= threads
         seen.add(type(schedule.steps[0]))
