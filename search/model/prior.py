@@ -16,12 +16,19 @@ from search.space.methods.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, 
 from search.space.parameters import Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
-from search.space.tiles import SPLIT_TILE_VECTORS, SplitTile, split_tiles, tile_shape
+from search.space.tiles import (
+    SPLIT_TILE_VECTORS,
+    SplitTile,
+    reads_in_place,
+    split_tiles,
+    tile_shape,
+)
 
 DESCENTS = 10  # plain points that a descent starts from
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
 MAX_SWEPT_POINTS = 6  # of swept ones
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
+SHORT_ROWS = 1024  # elements of rows of which a tile reads several
 MAX_SWEEPS = 3  # of a descent over all parameters
 EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
 DIVERSE_PROPOSALS = 4  # the first so many differ in tile or packs
@@ -176,7 +183,8 @@ def _swept_points(space: Space) -> Iterator[Point]:
 def _split_points(space: Space) -> Iterator[Point]:
     """Points of split tiles, where there are any: large tiles first, nothing else cut.
 
-    Long rows are read whole, one at a time; of short rows a tile reads all side by side.
+    Long rows are read whole, one at a time; of short rows a tile reads all side by side. Where
+    several of both factors are, tiles that load least come first, of whole and of short rows.
     """
     registers, workload = space.target.vector_registers, space.workload
     is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
@@ -187,7 +195,33 @@ def _split_points(space: Space) -> Iterator[Point]:
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
     base |= _division(space)
+    if reads_in_place(workload):
+        yield from _points_in_place(space, base)
+        return
     for tile in sorted(split_tiles(workload), key=rank):
         wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
         unroll = wanted if wanted in space.values("unroll") else 1
         yield base | {"tile": str(tile), "unroll": unroll}
+
+
+def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
+    """Points of tiles that read several rows of both factors: little loaded, little cut off."""
+    dims = space.workload.dims
+    rows, cols = dims.extent(dims.row), dims.extent(dims.col)
+
+    def slots(tile: SplitTile) -> float:
+        computed = -(-rows // tile.rows) * -(-cols // tile.cols)
+        return computed * (tile.rows * tile.cols + tile.rows + tile.cols)
+
+    depth = _depth_of(space)
+    for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_SPLIT_POINTS // 2]:
+        unroll = 2 if 2 in space.values("unroll") else 1
+        for chunk in dict.fromkeys((WHOLE, depth)):
+            yield base | {"tile": str(tile), "unroll": unroll, "depth": chunk}
+
+
+def _depth_of(space: Space) -> Value:
+    """A chunk of rows that stay in the first cache while the columns pass."""
+    depth = next(p for p in space.parameters if p.name == "depth")
+    assert isinstance(depth, Size)
+    return depth.nearest(SHORT_ROWS)
