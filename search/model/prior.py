@@ -8,7 +8,7 @@ model in one respect then costs one trial.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from math import log
 
 from search.model.analytical import Model
@@ -86,15 +86,33 @@ def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
 
 
 def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
-    """Points of split tiles, where there are any; then what the descents met, by time.
+    """Points of split and swept tiles, where there are any; then what the descents met, by time.
+
+    Where split tiles compete with packing, both come in turn.
 
     Args:
         model: of a space.
         algorithms: that points may have; a space without the choice has the direct one.
     """
     space = model.space
-    yield from islice(_split_points(space), MAX_SPLIT_POINTS)
+    split = islice(_split_points(space), MAX_SPLIT_POINTS)
+    if reads_in_place(space.workload):
+        yield from in_turn(_descended(model, algorithms), split)
+        return
+    yield from split
     yield from _swept_points(space)
+    yield from _descended(model, algorithms)
+
+
+def in_turn(first: Iterator[Point], second: Iterator[Point]) -> Iterator[Point]:
+    """The points of both, one of each while there are any."""
+    for pair in zip_longest(first, second):
+        yield from (point for point in pair if point is not None)
+
+
+def _descended(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
+    """What the descents met, by time."""
+    space = model.space
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
 
     def cost(point: Point) -> float:
