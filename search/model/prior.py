@@ -8,7 +8,7 @@ model in one respect then costs one trial.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from math import log
 
 from kernels.problem import Problem
@@ -19,7 +19,13 @@ from search.space.methods.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, 
 from search.space.parameters import Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
-from search.space.tiles import SPLIT_TILE_VECTORS, SplitTile, split_tiles, tile_shape
+from search.space.tiles import (
+    SPLIT_TILE_VECTORS,
+    SplitTile,
+    reads_in_place,
+    split_tiles,
+    tile_shape,
+)
 
 DESCENTS = 10  # plain points that a descent starts from
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
@@ -27,6 +33,7 @@ SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide
 MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
 MAX_RIVAL_POINTS = 3  # of other swept ones, whose rivals pack B
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
+SHORT_ROWS = 1024  # elements of rows of which a tile reads several
 MAX_SWEEPS = 3  # of a descent over all parameters
 EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
 DIVERSE_PROPOSALS = 4  # the first so many differ in tile or packs
@@ -90,17 +97,39 @@ def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
 
 
 def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
-    """Points of split tiles, and of swept ones, where there are any; then what the descents met, by
-    time. Swept tiles of some rows at a time come behind the best of these, which packs B or not.
+    """Points of split and swept tiles, where there are any; then what the descents met, by time.
+
+    Where split tiles compete with packing, both come in turn. Swept tiles of some rows at a time
+    come behind the best that the descents met, which packs B or not.
 
     Args:
         model: of a space.
         algorithms: that points may have; a space without the choice has the direct one.
     """
-    space = model.space
-    yield from islice(_split_points(space), MAX_SPLIT_POINTS)
+    space, met = model.space, _descended(model, algorithms)
+    split = islice(_split_points(space), MAX_SPLIT_POINTS)
+    if reads_in_place(space.workload):
+        yield from in_turn(met, split)
+        return
+    yield from split
     swept = _swept_points(space)
-    yield from _at_once(space, swept)
+    at_once = _at_once(space, swept)
+    yield from at_once
+    rivals = [point for point in swept if point not in at_once]
+    yield from islice(met, 1)
+    yield from sorted(rivals, key=model.log_time)[:MAX_RIVAL_POINTS]
+    yield from met
+
+
+def in_turn(first: Iterator[Point], second: Iterator[Point]) -> Iterator[Point]:
+    """The points of both, one of each while there are any."""
+    for pair in zip_longest(first, second):
+        yield from (point for point in pair if point is not None)
+
+
+def _descended(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
+    """What the descents met, by time."""
+    space = model.space
     known: dict[tuple[Value, ...], tuple[float, int, Point]] = {}
 
     def cost(point: Point) -> float:
@@ -111,11 +140,7 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
 
     for start in islice(_starts(model, algorithms), DESCENTS):
         _descend(space, start, cost)
-    met = [point for _, _, point in sorted(known.values(), key=lambda item: item[:2])]
-    rivals = [point for point in swept if point not in _at_once(space, swept)]
-    yield from met[:1]
-    yield from sorted(rivals, key=model.log_time)[:MAX_RIVAL_POINTS]
-    yield from met[1:]
+    yield from (point for _, _, point in sorted(known.values(), key=lambda item: item[:2]))
 
 
 def _descend(space: Space, point: Point, cost: Callable[[Point], float]) -> None:
@@ -202,7 +227,8 @@ def _at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
 def _split_points(space: Space) -> Iterator[Point]:
     """Points of split tiles, where there are any: large tiles first, nothing else cut.
 
-    Long rows are read whole, one at a time; of short rows a tile reads all side by side.
+    Long rows are read whole, one at a time; of short rows a tile reads all side by side. Where
+    several of both factors are, tiles that load least come first, of whole and of short rows.
     """
     registers, workload = space.target.vector_registers, space.workload
     is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
@@ -213,7 +239,33 @@ def _split_points(space: Space) -> Iterator[Point]:
     base: Point = {p.name: p.values[0] for p in space.parameters}
     base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
     base |= _division(space)
+    if reads_in_place(workload):
+        yield from _points_in_place(space, base)
+        return
     for tile in sorted(split_tiles(workload), key=rank):
         wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
         unroll = wanted if wanted in space.values("unroll") else 1
         yield base | {"tile": str(tile), "unroll": unroll}
+
+
+def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
+    """Points of tiles that read several rows of both factors: little loaded, little cut off."""
+    dims = space.workload.dims
+    rows, cols = dims.extent(dims.row), dims.extent(dims.col)
+
+    def slots(tile: SplitTile) -> float:
+        computed = -(-rows // tile.rows) * -(-cols // tile.cols)
+        return computed * (tile.rows * tile.cols + tile.rows + tile.cols)
+
+    depth = _depth_of(space)
+    for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_SPLIT_POINTS // 2]:
+        unroll = 2 if 2 in space.values("unroll") else 1
+        for chunk in dict.fromkeys((WHOLE, depth)):
+            yield base | {"tile": str(tile), "unroll": unroll, "depth": chunk}
+
+
+def _depth_of(space: Space) -> Value:
+    """A chunk of rows that stay in the first cache while the columns pass."""
+    depth = next(p for p in space.parameters if p.name == "depth")
+    assert isinstance(depth, Size)
+    return depth.nearest(SHORT_ROWS)

@@ -63,10 +63,11 @@ def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
 def _packed_for_split(workload: Workload, point: Point) -> Point:
     """The point with the packs of a split tile, which reads both factors along the reduction.
 
-    It reads A in place, and B where it can.
+    It reads A in place, and B where it can; no row of B's next block is fetched ahead.
     """
     how = arithmetic(workload.problem.element.name, workload.target, split=True)
-    return point | {"pack_a": False, "pack_b": "B" in must_pack(workload.problem, how)}
+    packs_b = "B" in must_pack(workload.problem, how)
+    return point | {"pack_a": False, "pack_b": packs_b, "prefetch": False}
 
 
 def part_of(workload: Workload, point: Point, register: Register) -> dict[str, int]:

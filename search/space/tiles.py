@@ -3,7 +3,8 @@
 A tile is a parameter's value, as text. `ROWSxVECTORS` has whole vectors of columns.
 `ROWSxCOLSsVECTORS` has single columns, for results that are too narrow to fill vectors: a split
 step sums each element of C in that many vectors along the reduction. A workload is offered split
-tiles beside the ordinary ones only where it streams one operand and hardly uses it twice.
+tiles beside the ordinary ones where it streams one operand and hardly uses it twice, and, instead
+of packing it, where B lies along the reduction and has few rows to serve.
 `ROWSxVECTORSwDEPTH` sweeps: it reads DEPTH rows of B side by side, whole, once for each ROWS of a
 result that has few.
 """
@@ -31,7 +32,11 @@ SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if regis
 MAX_SWEPT_ROWS = 32  # of the result
 MAX_SWEPT_AHEAD = 8  # of one whose B could be packed ahead
 MIN_CHAINS = 8  # multiply-adds under way that hide their latency
-MAX_ROWS_IN_PLACE = 4  # rows of C up to which a B that lies along the reduction is not packed
+MAX_THIN_ROWS = 4  # rows of C up to which a B that lies along the reduction is a stream
+MAX_ROWS_IN_PLACE = 128  # and up to which packing it can cost more than adding up partial sums
+IN_PLACE_SIZES = (2, 3, 4, 6, 8)  # rows or columns of tiles that serve several of both
+MIN_SUMS_IN_PLACE = 12  # elements of such a tile: fewer load more than they multiply
+MIN_VECTORS_IN_PLACE = 8  # along the reduction, for each addition of partial sums
 
 
 class TileShape(NamedTuple):
@@ -127,10 +132,12 @@ class SplitTile:
 
 
 def split_tiles(workload: Workload) -> tuple[SplitTile, ...]:
-    """The split tiles to offer; none where columns fill vectors."""
+    """The split tiles to offer; none where columns fill vectors and B lies along them."""
     problem, registers = workload.problem, workload.target.vector_registers
-    if not isinstance(problem, Matmul) or not _is_thin(workload, problem):
+    if not isinstance(problem, Matmul):
         return ()
+    if not _is_thin(workload, problem):
+        return _tiles_in_place(problem, registers) if reads_in_place(workload) else ()
     tiles = [
         SplitTile(rows, cols, vectors)
         for vectors in SPLIT_TILE_VECTORS
@@ -141,6 +148,27 @@ def split_tiles(workload: Workload) -> tuple[SplitTile, ...]:
     able = [t for t in tiles if t.chains(registers) + t.cols + 1 <= registers]
     wanted = min(MIN_CHAINS, max(t.chains(registers) for t in able))
     return tuple(t for t in able if t.chains(registers) >= wanted)
+
+
+def reads_in_place(workload: Workload) -> bool:
+    """Whether tiles of several rows and columns may read both factors along the reduction."""
+    problem = workload.problem
+    if not isinstance(problem, Matmul) or _is_thin(workload, problem):
+        return False
+    is_along = problem.transpose_b and not (problem.transpose_a or problem.has_constant_weights)
+    is_deep = problem.k >= MIN_VECTORS_IN_PLACE * workload.lanes
+    return is_along and is_deep and problem.m <= MAX_ROWS_IN_PLACE
+
+
+def _tiles_in_place(problem: Matmul, registers: int) -> tuple[SplitTile, ...]:
+    """Tiles whose sums fit the registers, a vector for each, and are worth what they load."""
+    tiles = [
+        SplitTile(rows, cols, 1)
+        for cols in IN_PLACE_SIZES
+        for rows in IN_PLACE_SIZES
+        if rows <= problem.m and cols <= problem.n and rows * cols >= MIN_SUMS_IN_PLACE
+    ]
+    return tuple(tile for tile in tiles if tile.fits(registers))
 
 
 def swept_tiles(workload: Workload) -> tuple[str, ...]:
@@ -179,7 +207,7 @@ def _is_thin(workload: Workload, problem: Matmul) -> bool:
     if problem.transpose_a and problem.m > 1:
         return False
     is_narrow = 2 * problem.n <= workload.lanes
-    return is_narrow or (problem.m <= MAX_ROWS_IN_PLACE and problem.transpose_b)
+    return is_narrow or (problem.m <= MAX_THIN_ROWS and problem.transpose_b)
 
 
 def _sizes(extent: int) -> list[int]:

@@ -88,11 +88,11 @@ def with_a_script(
 ) -> list[Schedule]:
     """The fastest schedules, which need not give the fastest script.
 
-    Some schedules have no script: a reduction that is split, minimal filtering, blocks of parts
-    that differ. Where none of the fastest has one, the last gives way to the fastest trial that
-    does; pruned ones count too. Beside minimal filtering, whose nearest rivals are as scriptless,
-    the fastest direct schedules come first, and of the others the winner alone, to say why. A
-    search that tried no direct one proves those that the model likes best.
+    Some schedules have no script: minimal filtering, single columns, blocks of parts that differ.
+    Where none of the fastest has one, the last gives way to the fastest trial that does; pruned
+    ones count too. Beside minimal filtering, whose nearest rivals are as scriptless, the fastest
+    direct schedules come first, and of the others the winner alone, to say why. A search that tried
+    no direct one proves those that the model likes best.
     """
     if any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)

@@ -66,6 +66,22 @@ class PackEmitter:
         self._remember(copy, (*lead, 1, *taps, largest_divisor(depths, COPY_ROWS)))
         return replace(piece, handle=packed, lanes=lanes)
 
+    def copy_columns(self, piece: Piece) -> Piece:
+        """B to columns that are contiguous along the reduction, as inner products read them."""
+        w, space = self.writer, self.form.space
+        if self.form.transposes_columns:
+            packed, copy = self._copied(piece.handle, 1, space.col, "columns")
+        else:
+            packed, copy = w.name("turned"), w.name("column_copy")
+            w.line(
+                f"{packed} = transform.structured.transpose_matmul {piece.handle} <rhs> "
+                f": ({ANY}) -> {ANY}"
+            )
+            w.line(f"{copy} = transform.get_producer_of_operand {packed}[1] : ({ANY}) -> {ANY}")
+        ones = (1,) * (1 + len(space.lead))
+        self._remember(copy, (*ones, largest_divisor(piece.extents[space.stream], LARGEST_COPY)))
+        return replace(piece, handle=packed)
+
     def reshape_epilogue(self, epilogue: str, lanes: int) -> str:
         """The epilogue on C in the shape that packing B gives it."""
         self.epilogue_lanes, led = lanes, self.writer.name("packed_epilogue")
@@ -79,21 +95,7 @@ class PackEmitter:
 
     def copy_rows(self, piece: Piece) -> Piece:
         """A to a block of its own, in the order in which A lies, nothing padded."""
-        w, space = self.writer, self.form.space
-        zero = self.form.zero
-        copied, pads, back = w.name("copied"), w.name("pad"), w.name("back")
-        w.line(
-            f"{copied}, {pads}, {back} = transform.structured.pad {piece.handle} "
-            f"<{{padding_values = [{zero}], padding_dimensions = "
-            f"[{self.form.dims.index(space.row)}, {self.form.dims.index(space.stream)}], "
-            f'nofold_flags = [1], copy_back_op = "none"}}> : ({ANY}) -> ({ANY}, {ANY}, {ANY})'
-        )
-        producer, copy = w.name("rows"), w.name("row_copy")
-        w.line(f"{producer} = transform.get_producer_of_operand {copied}[0] : ({ANY}) -> {ANY}")
-        w.line(
-            f"{copy} = transform.structured.rewrite_in_destination_passing_style {producer} "
-            f": ({ANY}) -> {ANY}"
-        )
+        copied, copy = self._copied(piece.handle, 0, self.form.space.row, "rows")
         ones = (1,) * self.form.copied_dims
         neighbours = piece.extents[self.form.contiguous]
         self._remember(copy, (*ones, largest_divisor(neighbours, LARGEST_COPY)))
@@ -178,5 +180,33 @@ class PackEmitter:
         for handle in tiled:
             w.line(f"transform.structured.vectorize {handle} : {ANY}")
 
+    def _copied(self, handle: str, operand: int, dim: str, names: str) -> tuple[str, str]:
+        """The op on a copy of an operand that `dim` and the reduction move; and the copy.
+
+        It is a copy of `names`, in the plural.
+        """
+        w, zero = self.writer, self.form.zero
+        dims = [self.form.dims.index(name) for name in (dim, self.form.space.stream)]
+        nofold = [int(index == operand) for index in range(operand + 1)]
+        copied, pads, back = w.name("copied"), w.name("pad"), w.name("back")
+        w.line(
+            f"{copied}, {pads}, {back} = transform.structured.pad {handle} "
+            f"<{{padding_values = {_list([zero] * len(nofold))}, padding_dimensions = {dims}, "
+            f'nofold_flags = {nofold}, copy_back_op = "none"}}> : ({ANY}) -> ({ANY}, {ANY}, {ANY})'
+        )
+        producer, copy = w.name(names), w.name(f"{names[:-1]}_copy")
+        w.line(
+            f"{producer} = transform.get_producer_of_operand {copied}[{operand}] : ({ANY}) -> {ANY}"
+        )
+        w.line(
+            f"{copy} = transform.structured.rewrite_in_destination_passing_style {producer} "
+            f": ({ANY}) -> {ANY}"
+        )
+        return copied, copy
+
     def _remember(self, copy: str, sizes: tuple[int, ...]) -> None:
         self.copies.setdefault(sizes, []).append(copy)
+
+
+def _list(words: list[str]) -> str:
+    return f"[{', '.join(words)}]"

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from kernels.mlir.cpu.pieces import Piece
 from kernels.mlir.payload.form import Form
-from kernels.mlir.transform.matchers import epilogue_matcher
+from kernels.mlir.transform.matchers import contraction_matcher, epilogue_matcher
+from kernels.mlir.transform.sequences import hoist_accumulators
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.schedule import Schedule
 
@@ -74,6 +75,16 @@ class KernelEmitter:
             w.line(f"// unroll factor={unroll}")
             loops = w.match_loops("innermost", "innermost")
             w.line(f"transform.loop.unroll {loops} factor = {unroll} : {ANY}")
+
+    def sequences(self) -> list[str]:
+        """The named sequences that vectors go through."""
+        return [hoist_accumulators(self.form.widens)]
+
+    def contraction_matchers(self) -> list[str]:
+        """What finds the contraction where handles on it are lost."""
+        body = self.form.body
+        kinds = [contraction_matcher(f"contraction_{kind}", kind, body) for kind in self.matchers]
+        return [*kinds, contraction_matcher("contraction", None, body)]
 
     def _signatures(
         self, reductions: tuple[str, ...], wanted: list[str]
@@ -203,12 +214,14 @@ def chunk_lanes(form: Form, columns: int) -> int:
 
 
 def vector_lanes(form: Form, schedule: Schedule) -> int:
-    """Least columns of the vectors that the innermost loops of a schedule multiply.
+    """Least elements of the vectors that the innermost loops of a schedule multiply.
 
-    A register's worth: a sliver that comes register by register takes the tiles with it that
-    look the same.
+    A register's worth of columns, of partial sums where the reduction is split, or all there are:
+    a sliver that comes register by register takes the tiles with it that look the same.
     """
-    columns = min(schedule.register.cols, form.space.extent(form.space.col))
-    if form.group_extents["f"] > 1 and form.space.col == "co":
+    space, register = form.space, REGISTER_BYTES // form.accumulator_bytes
+    if schedule.lanes > 1:
+        return min(schedule.lanes, schedule.depth or space.extent(space.stream), register)
+    if form.group_extents["f"] > 1 and space.col == "co":
         return form.group_extents["f"]  # only a group's channels are neighbours for MLIR
-    return min(columns, REGISTER_BYTES // form.accumulator_bytes)
+    return min(schedule.register.cols, space.extent(space.col), register)

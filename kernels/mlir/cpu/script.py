@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from kernels.errors import LoweringError, UnsupportedError
 from kernels.loopnest import Nest, build
+from kernels.mlir.cpu.inner_products import InnerProductEmitter, InnerProductSteps
 from kernels.mlir.cpu.notes import notes
 from kernels.mlir.cpu.register_tile import KernelEmitter
 from kernels.mlir.cpu.steps import StepEmitter
 from kernels.mlir.cpu.windows import WindowEmitter, of_groups
 from kernels.mlir.payload.form import Form, form
-from kernels.mlir.transform.matchers import contraction_matcher
 from kernels.mlir.transform.module import HEADER_END, MODULE, with_payload
 from kernels.mlir.transform.sequences import (
     bufferize,
@@ -59,8 +59,6 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     if flavor not in FLAVORS:
         raise UnsupportedError(f"flavor={flavor} is not one of {', '.join(FLAVORS)}", "flavor")
     nest = build(problem, schedule)
-    if schedule.lanes > 1:
-        raise UnsupportedError(f"{problem}: the step split has no script yet", "steps")
     if schedule.winograd is not None:
         raise UnsupportedError(
             f"{problem}: the step winograd has no script: upstream's winograd_conv2d takes "
@@ -68,42 +66,61 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
             "steps",
         )
     shape = form(problem)
+    _check_vectors(problem, schedule, shape)
     if shape.space.spans_groups:
         return _assembled(problem, schedule, nest, *_windows(problem, schedule, shape))
-    if schedule.register.cols == 1 < shape.space.extent(shape.space.col):
+    return _assembled(problem, schedule, nest, *_products(schedule, shape))
+
+
+def _check_vectors(problem: Problem, schedule: Schedule, shape: Form) -> None:
+    """Raise where what the vectors of a schedule run along does not lie side by side."""
+    register, space = schedule.register, shape.space
+    if schedule.lanes > 1 and shape.transposes_rows and space.extent(space.stream) > 1:
         raise LoweringError(
-            f"step '{schedule.register}': one column leaves nothing to vectorise; give more cols"
+            f"{problem}: a split reduction needs contiguous rows of A, and those of a "
+            "transposed A are not, even packed; drop the step split"
         )
-    if schedule.register.rows == 1 and shape.transposes_rows:
+    if schedule.lanes > 1 or space.spans_groups:
+        return
+    if register.cols == 1 < space.extent(space.col):
         raise LoweringError(
-            f"step '{schedule.register}': one row of a transposed A would be multiplied element "
+            f"step '{register}': one column leaves nothing to vectorise; give more cols"
+        )
+    if register.rows == 1 and shape.transposes_rows:
+        raise LoweringError(
+            f"step '{register}': one row of a transposed A would be multiplied element "
             "by element; give more rows"
         )
-    writer = Writer()
+
+
+def _products(schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
+    """The main sequence of a product of matrices or a convolution, and those it includes."""
+    writer, is_split = Writer(), schedule.lanes > 1
     handles = "%contraction", ("%epilogue" if shape.has_epilogue else None)
-    steps = StepEmitter(shape, schedule, handles, writer)
+    steps = (InnerProductSteps if is_split else StepEmitter)(shape, schedule, handles, writer)
     steps.run()
-    kernel = KernelEmitter(shape, steps.pieces, writer, steps.epilogue is not None)
+    ends = steps.epilogue is not None
+    if is_split:
+        kernel: KernelEmitter = InnerProductEmitter(
+            shape, steps.pieces, writer, ends, schedule.lanes
+        )
+    else:
+        kernel = KernelEmitter(shape, steps.pieces, writer, ends)
     kernel.reduce()
     steps.packs.vectorize_copies()
     kernel.vectorize(schedule.unroll, steps.fill_follows)
-    matchers = [
-        contraction_matcher(f"contraction_{kinds}", kinds, shape.body) for kinds in kernel.matchers
-    ]
     shared = [
         cleanup(),
         *steps.packs.sequences(),
         drop_unit_dims(),
-        *matchers,
-        contraction_matcher("contraction", None, shape.body),
+        *kernel.contraction_matchers(),
         *kernel.epilogue_matchers(),
-        hoist_accumulators(shape.widens),
+        *kernel.sequences(),
         bufferize("C in place, one scratch buffer per pack.", folds_aliases=True),
         lower_vectors(),
         *([fuse_products()] if kernel.multiplies_apart else []),
     ]
-    main = _main(shape, writer.lines, _FUSE if kernel.multiplies_apart else "")
-    return _assembled(problem, schedule, nest, main, shared)
+    return _main(shape, writer.lines, kernel.multiplies_apart), shared
 
 
 def _windows(problem: Problem, schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
@@ -123,7 +140,7 @@ def _windows(problem: Problem, schedule: Schedule, shape: Form) -> tuple[str, li
         lower_vectors(),
         *([fuse_products()] if apart else []),
     ]
-    return _main(shape, writer.lines, _FUSE if apart else ""), shared
+    return _main(shape, writer.lines, apart), shared
 
 
 def _assembled(
@@ -149,11 +166,11 @@ def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
     )
 
 
-_FUSE = f"transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
+_FUSE = f"  transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
 _EPILOGUE = f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
 
 
-def _main(form: Form, lines: list[str], fuse_products: str) -> str:
+def _main(form: Form, lines: list[str], multiplies_apart: bool) -> str:
     whole = [
         f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}}) {{",
         f'  %func = transform.structured.match ops{{["func.func"]}} in %root : ({ANY}) -> {ANY}',
@@ -163,7 +180,7 @@ def _main(form: Form, lines: list[str], fuse_products: str) -> str:
         "  // buffers, and vectors that the machine has",
         f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",
         f"  transform.include @lower_vectors failures(propagate) (%buffers) : ({ANY}) -> ()",
-        *([f"  {fuse_products}"] if fuse_products else []),
+        *([_FUSE] if multiplies_apart else []),
         "  transform.yield",
         "}",
         "",

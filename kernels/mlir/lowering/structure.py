@@ -26,10 +26,9 @@ def check_structure(module: Any, columns: int, lanes: int = 0) -> bool:
 
     Args:
         module: the transformed module.
-        columns: of the result; with one column there need not be any vector.
-        lanes: what the schedule's register step makes of the columns; a vector along the
-            rows or the reduction is as a rule shorter, and a shorter one will not do; 0 for
-            code that need not multiply.
+        columns: that vectors can run along; with one there need not be any vector.
+        lanes: what the schedule makes of them; a vector along another dim is as a rule
+            shorter, and a shorter one will not do; 0 for code that need not multiply.
 
     Returns:
         Whether vectors are multiplied.
@@ -55,7 +54,7 @@ def check_structure(module: Any, columns: int, lanes: int = 0) -> bool:
     if columns > 1 and widest < lanes:
         raise StageError(
             "structure",
-            f"vectors of {widest} are multiplied, and the register step has {lanes} columns",
+            f"vectors of {widest} are multiplied, and the schedule's have {lanes} lanes",
         )
     return widest > 0
 

@@ -5,7 +5,7 @@ from math import prod
 from typing import Any
 
 from iree.compiler import ir
-from iree.compiler.dialects import llvm
+from iree.compiler.dialects import llvm, memref
 from iree.compiler.passmanager import PassManager
 
 from kernels.mlir.lowering.apply import Diagnostics, StageError
@@ -24,6 +24,7 @@ _AFTER_SCRATCH = (
     "lower-affine,convert-scf-to-cf,canonicalize,cse)",
     "builtin.module(iree-convert-to-llvm)",
 )
+VECTOR_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
     """Replace allocations by arguments: the conversion to LLVM refuses functions that allocate.
 
     A buffer allocated in a loop becomes one buffer for all iterations, which is sound
-    since none outlives its iteration.
+    since none outlives its iteration. One that a vector fills lies on the stack, where LLVM makes
+    registers of it; nothing reads it before.
     """
     for op in [op for op, _ in walk(function) if op.name == "memref.dealloc"]:
         op.erase()
@@ -81,6 +83,10 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
         kind = ir.MemRefType(op.results[0].type)
         if not kind.has_static_shape:
             raise ValueError(f"a buffer of dynamic size is left: {op}")
+        if _is_a_vector(op, kind):
+            op.results[0].replace_all_uses_with(_on_stack(kind, block))
+            op.erase()
+            continue
         argument = block.add_argument(kind, ir.Location.unknown())
         op.results[0].replace_all_uses_with(argument)
         op.erase()
@@ -94,3 +100,27 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
     if "arg_attrs" in function.attributes:
         del function.attributes["arg_attrs"]
     return tuple(scratch)
+
+
+def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
+    """Whether the first thing that happens to a buffer is that a vector fills it."""
+    used_by = {_around(use.owner.operation, allocation.block) for use in allocation.results[0].uses}
+    first = next((op for op in allocation.block.operations if op.operation in used_by), None)
+    if first is None or first.operation.name not in ("vector.transfer_write", "vector.store"):
+        return False
+    value, *at = first.operands
+    is_masked = len(at) > 1 + kind.rank
+    return list(value.type.shape) == list(kind.shape) and not is_masked
+
+
+def _around(operation: Any, block: Any) -> Any:
+    """The operation of a block that is, or has in it, `operation`."""
+    while operation.block != block:
+        operation = operation.parent
+    return operation.operation
+
+
+def _on_stack(kind: ir.MemRefType, block: Any) -> Any:
+    """A buffer that is made once, where the function begins."""
+    with ir.InsertionPoint.at_block_begin(block):
+        return memref.alloca(kind, [], [], alignment=VECTOR_BYTES)

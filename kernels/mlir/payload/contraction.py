@@ -83,21 +83,23 @@ def _image(problem: Conv2d, h: int, w: int) -> Shape:
 def _matmul(problem: Matmul) -> Contraction:
     """A single row of a transposed A lies as it would otherwise, and is seen that way.
 
-    Else vectorisation takes the columns one by one.
+    Else vectorisation takes the columns one by one. A single column of B is seen as transposed:
+    its neighbours are elements of the reduction.
     """
     lead = ("batch",) if problem.batch > 1 else ()
     extents = dict(iteration_space(problem).extents)
     transposed = problem.transpose_a and problem.m > 1
+    lies_along = problem.transpose_b or problem.n == 1
     maps = (
         (*lead, *(("k", "m") if transposed else ("m", "k"))),
-        (*lead, *(("n", "k") if problem.transpose_b else ("k", "n"))),
+        (*lead, *(("n", "k") if lies_along else ("k", "n"))),
         (*lead, "m", "n"),
     )
     dims = (*lead, "m", "n", "k")
     a, b, c = (tuple(extents[dim] for dim in results) for results in maps)
     first, second, third = (_list(results) for results in maps)
     options = ""
-    if transposed or problem.transpose_b:
+    if transposed or lies_along:
         indexed = ", ".join(affine_map(dims, results) for results in (first, second, third))
         options = f" indexing_maps = [{indexed}]"
     op = "linalg.batch_matmul" if lead else "linalg.matmul"

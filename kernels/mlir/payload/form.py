@@ -23,6 +23,7 @@ class Form:
         panels_first: the outer permutation that puts the panels of packed B first.
         copied_dims: dims of A before its last one.
         contiguous: the dim whose neighbours are neighbours in A.
+        contiguous_b: the same for B.
         rows_apart: whether something lies in A between neighbouring rows of the register
             tile: pixels that a stride leaves out, or the channels of other groups.
         pads_image: whether the op reads an image that is padded with zeros first.
@@ -45,6 +46,7 @@ class Form:
     panels_first: tuple[int, ...]
     copied_dims: int
     contiguous: str
+    contiguous_b: str
     body: tuple[str, str]
     zero: str
     widens: bool
@@ -64,6 +66,11 @@ class Form:
     def transposes_rows(self) -> bool:
         """Whether neighbours in A are rows of the result, not elements of the reduction."""
         return self.contiguous == self.space.row
+
+    @property
+    def transposes_columns(self) -> bool:
+        """Whether neighbours in B are elements of the reduction, not columns of the result."""
+        return self.contiguous_b == self.space.stream
 
     @property
     def taps(self) -> tuple[str, ...]:
@@ -92,6 +99,7 @@ def form(problem: Problem) -> Form:
         panels_first=_panels_first(space, op.maps[1].split(", ")),
         copied_dims=len(op.shapes[0]) - 1,
         contiguous=op.maps[0].rpartition(", ")[2],
+        contiguous_b=op.maps[1].rpartition(", ")[2],
         body=(f"arith.mul{kind}", f"arith.add{kind}"),
         zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
         widens=element.name != element.accumulator,

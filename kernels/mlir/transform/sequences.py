@@ -49,6 +49,16 @@ def fuse_products() -> str:
     return named_sequence("fuse_products")
 
 
+def peel() -> str:
+    """The sequence that takes a shorter last iteration apart; it fails where there is none."""
+    return named_sequence("peel")
+
+
+def add_lanes() -> str:
+    """The sequence that makes one sum of the partial sums of an element."""
+    return named_sequence("add_lanes")
+
+
 def hoist_accumulators(widens: bool) -> str:
     """The sequence that keeps accumulators in registers.
 

@@ -78,7 +78,7 @@ class Split(Step):
     """Sum the reduction in `lanes` partial sums, added up at the end: vectors along k.
 
     For results too narrow to fill a vector. Halide and TVM rfactor,
-    structured.split_reduction.
+    transform structured.tile_reduction_using_for.
 
         split dim=k lanes=16
     before                          after

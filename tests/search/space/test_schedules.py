@@ -1,3 +1,5 @@
+from itertools import product
+
 import pytest
 
 from kernels.problem import parse_problem
@@ -8,6 +10,7 @@ from kernels.schedule import (
 from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.space.space import Space
+from search.space.tiles import tile_shape
 from tests.search.targets import WIDE
 
 LARGE = parse_problem("matmul:m=128,n=3072,k=768,dtype=f32")
@@ -56,3 +59,21 @@ def test_a_large_b_that_is_packed_row_by_row_can_be_prefetched(text: str, is_off
     tiled = prior_points(Model.shipped(space), 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}
     if is_offered:
         assert space.schedule(tiled | {"prefetch": True}).prefetches
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:m=16,n=8,k=65536,dtype=f32",
+        "matmul:m=8,n=512,k=4096,dtype=f32,transpose_b",
+        "matmul:m=64,n=3,k=300000,dtype=bf16",
+    ],
+)
+def test_split_tiles_are_legal_with_every_other_choice(text: str) -> None:
+    space = Space(parse_problem(text), WIDE)
+    names = [p.name for p in space.parameters if p.name != "tile"]
+    chosen = [tile for tile in space.values("tile") if tile_shape(tile).split]
+    assert chosen
+    for tile, index in product(chosen, range(8)):
+        point = {name: space.values(name)[index % len(space.values(name))] for name in names}
+        check_legal(space.problem, space.schedule(point | {"tile": tile}))

@@ -59,11 +59,41 @@ def test_narrow_results_are_offered_splits_of_the_reduction(text: str, target: T
         "matmul:m=1,n=4096,k=4096,dtype=f32",
         "matmul:m=64,n=1,k=512,dtype=f32,transpose_a",
         "matmul:m=64,n=9,k=512,dtype=f32",
+        # B is packed for many rows, ahead, or for a reduction that is soon over
+        "matmul:m=256,n=64,k=512,dtype=f32,transpose_b",
+        "matmul:m=8,n=64,k=512,dtype=f32,transpose_b,weights=constant",
+        "matmul:m=8,n=64,k=64,dtype=f32,transpose_b",
+        "matmul:m=8,n=64,k=512,dtype=f32,transpose_a,transpose_b",
         "conv2d:n=1,h=9,w=9,ci=8,co=1,kh=3,kw=3,dtype=f32",
     ],
 )
 def test_no_split_is_offered_where_columns_fill_vectors(text: str) -> None:
     assert split_tiles(Space(parse_problem(text), WIDE).workload) == ()
+
+
+@pytest.mark.parametrize("target", [WIDE, NARROW, WIDE.with_threads(2)], ids=str)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "matmul:m=8,n=4096,k=4096,dtype=f32,transpose_b",
+        "matmul:m=5,n=33,k=700,dtype=bf16,transpose_b,bias",
+        "matmul:batch=3,m=128,n=77,k=512,dtype=i8,transpose_b",
+    ],
+)
+def test_few_rows_may_read_both_factors_along_the_reduction(text: str, target: Target) -> None:
+    problem = parse_problem(text)
+    space = Space(problem, target)
+    tiles = split_tiles(space.workload)
+    assert tiles and {str(tile) for tile in tiles} <= set(map(str, space.values("tile")))
+    for tile in tiles:
+        assert tile.rows <= problem.m and tile.cols <= problem.n
+        assert tile.fits(target.vector_registers)
+        loads, products = tile.rows + tile.cols, tile.rows * tile.cols
+        assert 3 * loads <= 2 * products, "two loads for three products at most"
+    found = [space.schedule(point) for point in prior_points(Model.shipped(space), 16)]
+    kinds = [splits(schedule) for schedule in found]
+    assert any(kinds) and not all(kinds)
+    assert not any(schedule.packs("B") for schedule in found if splits(schedule))
 
 
 @pytest.mark.parametrize("target", [WIDE, NARROW, WIDE.with_threads(2)], ids=str)

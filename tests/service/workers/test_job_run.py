@@ -6,7 +6,7 @@ import pytest
 
 from kernels.errors import UnsupportedError
 from kernels.problem import parse_problem
-from kernels.schedule import Register, Schedule, Split
+from kernels.schedule import Register, Schedule
 from search.records import TuneRequest
 from service.api.documents import trial_json
 from service.db import models, reading, writing
@@ -289,16 +289,16 @@ def test_a_waiting_job_takes_the_larger_budget(sessions, submit):
         assert queue.get(session, first).trials == 9
 
 
-def test_a_script_is_sought_beyond_finalists_that_split_the_reduction(submit, run):
-    """They have none; the fastest trial without a split is put to the proof instead."""
-    split = Schedule((Register(8, 1), Split("k", 16)))
+def test_a_script_is_sought_beyond_finalists_that_have_none(submit, run):
+    """One column leaves nothing to vectorise; the fastest trial of more is proven instead."""
+    single = Schedule((Register(8, 1),))
 
     def tune(*arguments, before_finals, **named):
         result = fakes.tune(*arguments, **named)
         fastest = sorted(result.trials, key=lambda t: t.measurement.time_us)
-        before_finals([*(replace(t, schedule=split) for t in fastest[:3]), *fastest], None)
-        best = replace(result.best, schedule=split)
-        runners_up = tuple((split, measured) for _, measured in best.runners_up)
+        before_finals([*(replace(t, schedule=single) for t in fastest[:3]), *fastest], None)
+        best = replace(result.best, schedule=single)
+        runners_up = tuple((single, measured) for _, measured in best.runners_up)
         return replace(result, best=replace(best, runners_up=runners_up))
 
     proven = []
@@ -308,7 +308,7 @@ def test_a_script_is_sought_beyond_finalists_that_split_the_reduction(submit, ru
         return fakes.prove(problem, schedule, seed=seed)
 
     assert run(submit(), tuner=tune, prover=prove).state == "done"
-    assert proven == [split, split, fakes.schedule(3)]
+    assert proven == [single, single, fakes.schedule(3)]
 
 
 def test_the_phases_after_the_search_are_told_in_their_order(submit, run):

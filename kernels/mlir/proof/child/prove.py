@@ -35,7 +35,8 @@ def prove_here(request: dict[str, Any]) -> Found:
             finding.note(transformed=str(module))
             return
         space = iteration_space(problem)
-        is_vectorised = check_structure(module, space.extent(space.col), request.get("lanes", 0))
+        lanes = request.get("lanes", 0)
+        is_vectorised = check_structure(module, lanes or space.extent(space.col), lanes)
         finding.note(vectorised=is_vectorised)
         compiled, scratch = finding.compile(lambda: lower(module, diagnostics))
         finding.note(**run_and_time(problem, compiled, scratch, request))

@@ -29,6 +29,15 @@ def test_widened_matmul_with_constant_weights(golden: Callable[[str, str], None]
     golden("matmul_widened.mlir", Script.emit(problem, schedule(*PACKED)).module)
 
 
+def test_split_reduction(golden: Callable[[str, str], None]) -> None:
+    problem = parse_problem("matmul:m=64,n=3,k=100,dtype=f32,bias")
+    steps = schedule(
+        "pack operand=B", "register rows=4 cols=3 outer=cols", "split dim=k lanes=16",
+        "unroll factor=2",
+    )  # fmt: skip
+    golden("matmul_split.mlir", Script.emit(problem, steps).module)
+
+
 def test_grouped_convolution(golden: Callable[[str, str], None]) -> None:
     problem = parse_problem("conv2d:n=1,h=9,w=11,ci=16,co=32,kh=3,kw=3,groups=2,dtype=bf16")
     steps = schedule("tile dim=g size=1", *IMAGE)

@@ -26,6 +26,7 @@ from kernels.schedule import (
     Parallel,
     Register,
     Schedule,
+    Split,
     Step,
     Stream,
     Sweep,
@@ -38,6 +39,7 @@ from tests.kernels.strategies import schedules
 
 LANES = 16
 small = st.integers(1, 3)
+odd = st.integers(1, 75)
 
 
 @st.composite
@@ -182,6 +184,84 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
     assert kernel.trips == [*trips_before(nest, nest.kernel), depth]
 
 
+@st.composite
+def inner_products(draw: st.DrawFn) -> tuple[Matmul, Schedule, int]:
+    """A matmul of whole blocks of a schedule with a split reduction; the loops that its rows make.
+
+    Where a row of the tile has sums for all registers, rows are summed one after another.
+    """
+    rows, cols = draw(st.integers(1, 4)), draw(small)
+    lanes, unroll = LANES * draw(st.sampled_from([1, 2, 3, 16])), draw(st.sampled_from([1, 2]))
+    depth, chunks = lanes * unroll * draw(st.integers(2, 3)), draw(small)
+    problem = Matmul(
+        batch=draw(st.sampled_from([1, 1, 2])),
+        m=rows * draw(st.integers(2, 4)),
+        n=cols * draw(small),
+        k=depth * chunks,
+        transpose_b=draw(st.booleans()),
+        dtype=draw(st.sampled_from(["f32", "i32"])),
+    )
+    steps: list[Step] = [Tile("batch", 1)] if problem.batch > 1 else []
+    steps += [Stream("k", depth)] if chunks > 1 and draw(st.booleans()) else []
+    # a single column that one vector copies whole is the same tensor for MLIR
+    packs = problem.n > 1 and (not problem.transpose_b or draw(st.booleans()))
+    steps += [Pack("B")] if packs else []
+    steps += [Tile("m", rows * 2)] if problem.m == rows * 4 and draw(st.booleans()) else []
+    steps += [Pack("A")] if draw(st.booleans()) else []
+    steps += [Register(rows, cols, draw(st.sampled_from(["rows", "cols"]))), Split("k", lanes)]
+    steps += [Unroll(unroll)] if unroll > 1 else []
+    at_once = lanes // LANES * rows * cols + cols + 1 <= 32
+    return problem, Schedule(tuple(steps)), 1 if at_once else rows if rows > 1 else cols
+
+
+@pytest.mark.timeout(900)
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+@given(inner_products())
+def test_a_split_reduction_has_one_nest_in_both_lowerings(
+    host: Target, drawn: tuple[Matmul, Schedule, int]
+) -> None:
+    problem, schedule, parts = drawn
+    nest = build(problem, schedule)
+    assume(len({prod(copy.shape) for copy in nest.copies}) == len(nest.copies))  # told apart by it
+    counts, counted = count(problem, nest), lower(problem, schedule, host).counted_run(
+        make_operands(problem, 0)
+    )  # fmt: skip
+    assert counted["micro_kernels"] == counts.micro_kernels
+    assert {name: counted[name] for name in counts.packs} == counts.packs
+
+    text = applied(problem, schedule)
+    found, kernel = read(text), nest.kernel
+    inside = [parts, kernel.depth // (kernel.lanes * kernel.unroll)]
+    assert len(found.kernels) == 1
+    assert found.kernels[0].trips == [*trips_before(nest, kernel), *(t for t in inside if t > 1)]
+    assert products(text) == problem.flops // 2
+    packs = {shape: at for shape, at in found.fills.items() if shape[-1] != kernel.lanes}
+    assert len(packs) == len(nest.copies)
+    for copy in nest.copies:
+        place = next(at for shape, at in packs.items() if prod(shape) == prod(copy.shape))
+        outside = trips_before(nest, copy)
+        assert place.trips[: len(outside)] == outside
+        assert place.loops[: len(outside)] == found.kernels[0].loops[: len(outside)]
+
+
+@pytest.mark.timeout(900)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_split_reduction_with_remainders_loses_no_product(
+    host: Target, data: st.DataObject
+) -> None:
+    small_result = st.builds(Matmul, m=odd, n=st.integers(1, 7), k=odd, dtype=st.just("f32"))
+    problem = data.draw(small_result)
+    schedule = data.draw(schedules(problem, host, splits=True))
+    try:
+        text = applied(problem, schedule)
+    except LoweringError:
+        assume(False)  # blocks that cannot be made static
+    assert products(text) == problem.flops // 2
+
+
 def trips_before(nest: Nest, entry: object) -> list[int]:
     before = nest.entries[: nest.entries.index(entry)]
     return [loop.trips for loop in before if isinstance(loop, Loop) and loop.trips > 1]
@@ -216,7 +296,6 @@ def test_where_blocks_divide_all_three_agree(host: Target, drawn: tuple[Problem,
         assert place.loops[: len(outside)] == found.kernels[0].loops[: len(outside)]
 
 
-odd = st.integers(1, 75)
 anything = st.builds(
     Matmul, m=odd, n=st.integers(16, 75), k=odd, dtype=st.sampled_from(["f32", "i32"])
 )

@@ -41,7 +41,7 @@ def test_vectors_of_the_register_steps_columns_pass() -> None:
 
 @pytest.mark.parametrize("vector", ["4xf32", "32x4xf32"])
 def test_vectors_along_another_dim_do_not(vector: str) -> None:
-    with pytest.raises(StageError, match=r"vectors of 4 .* 32 columns") as caught:
+    with pytest.raises(StageError, match=r"vectors of 4 .* 32 lanes") as caught:
         check(vector, 64, 32)
     assert caught.value.failure == "structure"
 

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from kernels.errors import LoweringError
 from kernels.mlir.cpu.script import emit_script
-from kernels.mlir.proof.prove import prove_script
+from kernels.mlir.proof.prove import prove, prove_script
 from kernels.target import detect
-from tests.kernels.strategies import problems, schedules
+from tests.kernels.strategies import can_split, matmuls, problems, schedules
 
 EXAMPLES = 16
 
@@ -22,10 +22,28 @@ EXAMPLES = 16
 @given(st.data())
 def test_random_schedules_prove(data: st.DataObject) -> None:
     problem = data.draw(problems)
-    schedule = data.draw(schedules(problem, detect(), splits=False))
+    schedule = data.draw(schedules(problem, detect()))
     try:
         script = emit_script(problem, schedule)
     except LoweringError:
         assume(False)
     proof = prove_script(problem, script)
+    assert proof.ok, proof.message
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.data())
+def test_random_splits_of_reductions_prove(data: st.DataObject) -> None:
+    problem = data.draw(matmuls.filter(can_split))
+    schedule = data.draw(schedules(problem, detect(), splits=True))
+    try:
+        proof = prove(problem, schedule)
+    except LoweringError:
+        assume(False)
     assert proof.ok, proof.message

@@ -24,6 +24,8 @@ def shared(variant: bool) -> list[str]:
         sequences.bufferize("C in place.", folds_aliases=variant),
         sequences.lower_vectors(),
         sequences.fuse_products(),
+        sequences.peel(),
+        sequences.add_lanes(),
         sequences.hoist_accumulators(widens=variant),
         sequences.pack_panels(16, [0, 16, 0], (0, 2, 1)),
         sequences.pack_epilogue(16, [0, 16], {"bias": 0, "c": 1} if variant else {"c": 0}),
