@@ -93,6 +93,13 @@ TABLES = (
         prints=False,
     ),
     Table(
+        "script_steps",
+        ("benchmarks.kernels.script_steps", "--out", "{results}"),
+        ("script_steps.txt", "script_steps.json"),
+        10,
+        prints=False,
+    ),
+    Table(
         "script_times",
         ("benchmarks.kernels.script_times", "--out", "{results}"),
         ("script_times.txt", "script_times.json"),

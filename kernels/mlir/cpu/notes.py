@@ -31,21 +31,30 @@ def notes(problem: Problem) -> tuple[str, ...]:
             "each group has one channel and so one column: the loops multiply scalars, "
             "no vector runs along the groups"
         )
-    if isinstance(problem, Conv2d) and gathers_patches(problem):
+    if isinstance(problem, Conv2d) and space.patches:
         found.append(
-            "the image's patches are gathered ahead, in a pass of their own"
-            + ("; pack B copies them" if space.patches else "")
+            "the image's patches are gathered ahead, in a pass of their own; pack B copies them"
         )
     return tuple(found)
 
 
 def _across_groups(problem: Conv2d, space: IterationSpace) -> list[str]:
     found = []
-    if problem.pad:
+    has_several = max(space.group, space.extent(space.stream)) > 1
+    many_inputs = problem.ci > problem.groups
+    if gathers_patches(problem):
+        where = "ahead, in a pass of their own" if many_inputs else "plane by plane"
         found.append(
-            "padding is zeros first, then the pixels, block by block: no transform reads beside "
-            "an image, so scripts copy what the native kernel reads in place"
+            f"the pixels that a column of taps reads of a line are gathered {where}: no transform "
+            "loads pixels that lie apart into a vector"
         )
-    if not problem.has_channels_first and max(space.group, space.extent(space.stream)) > 1:
+    elif problem.pad and many_inputs:
+        found.append("the image is padded ahead, in a pass of its own")
+    elif problem.pad and problem.has_channels_first:
+        found.append(
+            "planes are copied with their padding: no transform shifts a vector along a line, "
+            "so scripts copy what the native kernel reads in place"
+        )
+    if not problem.has_channels_first and has_several:
         found.append("vectors end with a group: no transform spreads a group's channels over lanes")
     return found

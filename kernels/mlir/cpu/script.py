@@ -7,6 +7,7 @@ from kernels.errors import LoweringError, UnsupportedError
 from kernels.loopnest import Nest, build
 from kernels.mlir.cpu.inner_products import InnerProductEmitter, InnerProductSteps
 from kernels.mlir.cpu.notes import notes
+from kernels.mlir.cpu.panes import axes
 from kernels.mlir.cpu.register_tile import KernelEmitter
 from kernels.mlir.cpu.steps import StepEmitter
 from kernels.mlir.cpu.windows import WindowEmitter, of_groups
@@ -21,7 +22,7 @@ from kernels.mlir.transform.sequences import (
     lower_vectors,
 )
 from kernels.mlir.transform.writer import ANY, Writer
-from kernels.problem import Problem
+from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import Schedule
 
@@ -67,7 +68,7 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
         )
     shape = form(problem)
     _check_vectors(problem, schedule, shape)
-    if shape.space.spans_groups:
+    if isinstance(problem, Conv2d) and shape.space.spans_groups:
         return _assembled(problem, schedule, nest, *_windows(problem, schedule, shape))
     return _assembled(problem, schedule, nest, *_products(schedule, shape))
 
@@ -123,24 +124,21 @@ def _products(schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
     return _main(shape, writer.lines, kernel.multiplies_apart), shared
 
 
-def _windows(problem: Problem, schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
+def _windows(problem: Conv2d, schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
     """The main sequence of a convolution of few channels in a group, and those it includes."""
-    writer, group = Writer(), iteration_space(problem).group
-    handles = "%contraction", ("%epilogue" if shape.has_epilogue else None)
-    steps = WindowEmitter(shape, of_groups(schedule, group, shape.space.col), handles, writer)
-    steps.run()
-    steps.vectorize()
+    planned = of_groups(schedule, iteration_space(problem).group, shape.space.col)
+    steps = WindowEmitter.of(shape, planned, axes(problem))
     apart = shape.body[0] == "arith.mulf"
     shared = [
         cleanup(),
         drop_unit_dims(),
-        *steps.matchers(),
+        *steps.tiles.matchers(),
         hoist_accumulators(shape.widens),
-        bufferize("C in place, padded blocks in scratch.", folds_aliases=True),
+        bufferize("C in place, what is padded in scratch.", folds_aliases=True),
         lower_vectors(),
         *([fuse_products()] if apart else []),
     ]
-    return _main(shape, writer.lines, apart), shared
+    return _main(shape, steps.writer.lines, apart), shared
 
 
 def _assembled(
@@ -167,6 +165,7 @@ def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
 
 
 _FUSE = f"  transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
+_RESULT = f"  %result = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
 _EPILOGUE = f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
 
 
@@ -175,7 +174,7 @@ def _main(form: Form, lines: list[str], multiplies_apart: bool) -> str:
         f"transform.named_sequence @__transform_main(%root: {ANY} {{transform.consumed}}) {{",
         f'  %func = transform.structured.match ops{{["func.func"]}} in %root : ({ANY}) -> {ANY}',
         f"  %contraction = {_match(form.op)} in %root : ({ANY}) -> {ANY}",
-        *([_EPILOGUE] if form.has_epilogue else []),
+        *([_RESULT] if form.space.spans_groups else [_EPILOGUE] if form.has_epilogue else []),
         *(f"  {line}" for line in lines),
         "  // buffers, and vectors that the machine has",
         f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",

@@ -26,7 +26,7 @@ Handles = tuple[str, str | None]
 """The contraction, and the epilogue where there is one."""
 
 
-_SAID: dict[type[Step], str] = {
+SAID: dict[type[Step], str] = {
     Prefetch: "left to the hardware here",
     Nontemporal: "left to the hardware here",
     Sweep: "the loops are those above",
@@ -62,7 +62,7 @@ class StepEmitter:
         for step in self.schedule.steps:
             if isinstance(step, Unroll):
                 continue
-            if said := _SAID.get(type(step)):
+            if said := SAID.get(type(step)):
                 self.writer.line(f"// {step}: {said}")
                 continue
             self.writer.line(f"// {step}")

@@ -1,19 +1,25 @@
-"""Scripts of convolutions with few channels in a group: every tap of every vector an op.
+"""Scripts of convolutions with few channels in a group: the result is cut into panes.
 
-A register tile is taken apart until an op multiplies one vector of the image with one of the
-filter. All of its loops are unrolled, so sums are values that no loop carries, and LLVM loads what
-several ops read once.
+Loops are made of the op that writes the result to C; the contraction is computed where that op
+reads it, and so are the zeros that its sums start from. What a pane reads of a padded image is
+either the image itself, in place, or known tap by tap; then taps in the padding are left out.
+Where that would be too much code, and where vectors run along a line, a pane copies its part of
+the image with the padding.
 """
 
 from dataclasses import replace
-from math import gcd
 
-from kernels.mlir.cpu.pieces import Piece
-from kernels.mlir.cpu.register_tile import REGISTER_BYTES
-from kernels.mlir.cpu.steps import StepEmitter
-from kernels.mlir.transform.matchers import contraction_matcher, epilogue_matcher
-from kernels.mlir.transform.writer import ANY
-from kernels.schedule import Register, Schedule, Step, Tile
+from kernels.mlir.cpu.panes import Axis, Pane, parts
+from kernels.mlir.cpu.steps import SAID
+from kernels.mlir.cpu.window_tile import WindowTiles, lanes_along
+from kernels.mlir.payload.form import Form
+from kernels.mlir.transform.writer import ANY, Writer
+from kernels.schedule import Parallel, Register, Schedule, Step, Tile, Unroll
+from kernels.schedule.legality import part_size, tile_unit
+
+MOST_PRODUCTS = 1600
+"""Vectors that the code of all panes multiplies, up to which taps in the padding are left out: a
+script of so many takes about 2 seconds to apply, lower and compile."""
 
 
 def of_groups(schedule: Schedule, group: int, col: str) -> Schedule:
@@ -29,78 +35,196 @@ def _of_groups(step: Step, group: int, col: str) -> Step:
     return step
 
 
-class WindowEmitter(StepEmitter):
-    """Writes the steps of a schedule whose columns span the groups."""
+class WindowEmitter:
+    """Writes the steps of a schedule whose columns span the groups.
+
+    Args:
+        form: of the problem.
+        schedule: in terms of groups.
+        axes: where outputs find their taps, by the dim of the result.
+        copies_padding: whether padding is copied together with the image, not left out.
+
+    Attributes:
+        writer: what was written.
+        panes: what the steps so far made of the result.
+    """
+
+    def __init__(
+        self, form: Form, schedule: Schedule, axes: dict[str, Axis], copies_padding: bool
+    ) -> None:
+        self.form = form
+        self.schedule = schedule
+        self.axes = axes
+        self.copies_padding = copies_padding
+        self.writer = Writer()
+        extents = {**dict(form.space.extents), **form.group_extents}
+        starts = dict.fromkeys(axes, 0) if form.pads_image else {}
+        self.panes = [Pane("%result", "%contraction", extents, starts)]
+
+    @classmethod
+    def of(cls, form: Form, schedule: Schedule, axes: dict[str, Axis]) -> "WindowEmitter":
+        """One that has written its steps, without padding where that is possible."""
+        taps = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
+        copies = form.space.col == "ow" or max(taps.values()) == 1
+        steps = cls(form, schedule, axes, copies)
+        steps.run()
+        if form.pads_image and not copies and steps.tiles.products > MOST_PRODUCTS:
+            steps = cls(form, schedule, axes, copies_padding=True)
+            steps.run()
+        steps.tiles.vectorize()
+        return steps
+
+    def run(self) -> None:
+        """Write every step up to and including the register step."""
+        for step in self.schedule.steps:
+            if isinstance(step, Unroll):
+                continue
+            if said := SAID.get(type(step)):
+                self.writer.line(f"// {step}: {said}")
+                continue
+            self.writer.line(f"// {step}")
+            if isinstance(step, Parallel):
+                extent = self.form.space.extent(step.dim)
+                self._tile(step.dim, part_size(extent, step.parts, self._unit(step.dim)))
+            elif isinstance(step, Tile):
+                self._tile(step.dim, step.size)
+            elif isinstance(step, Register):
+                self._register(step)
+            self.writer.include("cleanup")
+
+    def _unit(self, dim: str) -> int:
+        return tile_unit(self.form.space, self.schedule, dim)
+
+    @property
+    def tiles(self) -> WindowTiles:
+        """What the loops leave."""
+        return WindowTiles(self.form, self.writer, self.panes)
+
+    # Loops
+
+    def _tile(self, dim: str, size: int) -> None:
+        self.panes = [part for pane in self.panes for part in self._divided(pane, dim, size)]
+        self.panes = [self._loop(pane, dim, size) for pane in self.panes]
+
+    def _divided(self, pane: Pane, dim: str, size: int) -> list[Pane]:
+        """Parts of a pane whose blocks of `size` are alike, each with a product of its own."""
+        found = parts(
+            pane.extents[dim],
+            size,
+            lanes_along(self.form, dim),
+            pane.starts.get(dim),
+            self.axes.get(dim),
+        )
+        if len(found) == 1:
+            return [replace(pane, starts=pane.part(pane.result, dim, found[0]).starts)]
+        w = self.writer
+        w.line(f"// {dim} = {' + '.join(str(part.extent) for part in found)}")
+        index, rest, heads = self.form.result_dims.index(dim), pane.result, []
+        for part in found[:-1]:
+            both, head, tail = w.name("split"), w.name(f"{dim}_head"), w.name(f"{dim}_rest")
+            w.line(
+                f"{both} = transform.structured.split {rest} after {part.extent} "
+                f"{{dimension = {index}}} : {ANY}"
+            )
+            w.line(f"{head}, {tail} = transform.split_handle {both} : ({ANY}) -> ({ANY}, {ANY})")
+            heads.append(head)
+            rest = tail
+        return self._apart(
+            pane, [*heads, rest], [pane.part(pane.result, dim, part) for part in found]
+        )
+
+    def _apart(self, pane: Pane, handles: list[str], found: list[Pane]) -> list[Pane]:
+        """A product and an image of its own for each part of a pane.
+
+        From the last one to the first: what is computed for one would else be taken for those
+        that follow.
+        """
+        w, boxes, out = self.writer, list[str](), list[tuple[Pane, str]]()
+        for index, handle in enumerate(handles):
+            held, box = w.name("part"), w.name("box")
+            w.line(
+                f"{held}, {box} = transform.structured.tile_using_forall {handle} "
+                f"num_threads [1] : ({ANY}) -> ({ANY}, {ANY})"
+            )
+            handles[index] = held
+            boxes.append(box)
+        w.merge_slices(boxes)
+        operand = int(bool(self.form.bias_dims))
+        for part, handle, box in reversed(list(zip(found, handles, boxes, strict=True))):
+            source = w.sliced(handle, operand) if len(found) > 1 else pane.product
+            product, around = w.fuse(source, box, "product")
+            out.append((replace(part, result=handle, product=product), around))
+        if pane.starts:
+            w.merge_slices([around for _, around in out])
+            for part, around in out:
+                w.fuse(w.sliced(part.product, self.form.image_operand), around, "image")
+        w.include("cleanup")
+        return [part for part, _ in reversed(out)]
+
+    def _loop(self, pane: Pane, dim: str, size: int) -> Pane:
+        """Tile one pane; one of a single block needs no loop."""
+        if pane.extents[dim] <= size:
+            return pane
+        w = self.writer
+        tiled, loop = w.name(f"{dim}_block"), w.name(f"{dim}_loop")
+        sizes = [*(0 for _ in self.form.result_dims[: self.form.result_dims.index(dim)]), size]
+        w.line(
+            f"{tiled}, {loop} = transform.structured.tile_using_forall {pane.result} "
+            f"tile_sizes {sizes} : ({ANY}) -> ({ANY}, {ANY})"
+        )
+        product, _ = w.fuse(pane.product, loop, f"{dim}_product")
+        return replace(pane, result=tiled, product=product, extents={**pane.extents, dim: size})
+
+    # The register tile
 
     def _register(self, step: Register) -> None:
-        """Pad what the loops so far move, then tile."""
-        if self.form.pads_image:
-            self.pieces = [self._padded(piece) for piece in self.pieces]
-        super()._register(step)
+        space = self.form.space
+        rows = [(dim, self._unit(dim)) for dim in space.row_dims]
+        cols = [(space.col, step.cols)]
+        for dim, size in cols + rows if step.outer == "cols" else rows + cols:
+            if self.copies_padding and dim == "oh":
+                self.panes = [self._copied(pane) for pane in self.panes]
+            self._tile(dim, size)
+            self.writer.include("cleanup")
+        self.tiles.take_apart()
 
-    def _padded(self, piece: Piece) -> Piece:
-        """Pad the block that the loops move, where all blocks are alike; else the whole image."""
-        return piece if piece.merged else self.packs.pad_image(piece)
+    def _copied(self, pane: Pane) -> Pane:
+        """A pane whose part of the image is copied with its padding, line by line."""
+        if self.form.gathers_lines:
+            return self._gathered(pane)
+        if not pane.starts:
+            return pane
+        (copied,) = self._apart(pane, [pane.result], [pane])
+        self._copy_lines(copied.product, self.form.image_operand)
+        return replace(copied, starts={})
 
-    def finish(self) -> None:
-        """Take the register tiles apart: to single vectors, and then to single taps."""
-        w, form = self.writer, self.form
-        for piece in self.pieces:
-            op = w.name("tile")
-            w.line(f"{op} = transform.structured.generalize {piece.handle} : ({ANY}) -> {ANY}")
-            self._unrolled(op, [self._vector(piece, dim) for dim in form.dims])
-        taps = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
-        w.include("cleanup")
-        self._unrolled(w.collect("contraction"), [int(taps.get(d, 1) > 1) for d in form.dims])
-        if self.epilogue is not None:
-            (piece,) = self.pieces
-            self._unrolled(self.epilogue, [self._vector(piece, d) for d in form.result_dims])
-
-    def vectorize(self) -> None:
-        """Vectors for all that is left of the register tiles."""
+    def _copy_lines(self, user: str, operand: int) -> None:
+        """What an op reads of the padded image, copied line by line."""
         w = self.writer
-        w.include("drop_unit_dims")
-        if self.fill_follows:
-            w.vectorize_fills()
-        w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
-        if self.epilogue is not None:
-            w.line(f"transform.structured.vectorize {w.collect('epilogue')} : {ANY}")
-        w.include("hoist_accumulators")
+        pad, pixels, lines = w.name("pad"), w.name("pixels"), w.name("lines")
+        for found, op in (
+            (pad, f"get_producer_of_operand {user}[{operand}]"),
+            (pixels, f"structured.rewrite_in_destination_passing_style {pad}"),
+            (lines, f"structured.insert_slice_to_copy {pixels}"),
+        ):
+            w.line(f"{found} = transform.{op} : ({ANY}) -> {ANY}")
+        w.tile_for(lines, self.form.line_sizes)
 
-    def matchers(self) -> list[str]:
-        """What finds the vectors' ops."""
-        form = self.form
-        found = [contraction_matcher("contraction", None, form.body)]
-        if self.epilogue is not None:
-            (piece,) = self.pieces
-            sizes = [self._vector(piece, dim) or self._whole(dim) for dim in form.result_dims]
-            kept = tuple(size for size in sizes if size > 1)
-            found.append(epilogue_matcher("epilogue", kept, int(bool(form.bias_dims))))
-        return found
-
-    def _vector(self, piece: Piece, dim: str) -> int:
-        """What a dim is cut into to leave single vectors; 0 where it stays whole."""
-        col, group = self.form.space.col, self._whole("f")
-        if dim == col:
-            lanes = REGISTER_BYTES // self.form.accumulator_bytes
-            return _cut(piece.extents[dim], lanes // group if col == "co" else lanes)
-        if dim == "f":
-            return int(group > 1 and col != "co")
-        extents = piece.extents.get(dim, (1,))
-        return int(dim not in self.form.reductions and max(extents) > 1)
-
-    def _whole(self, dim: str) -> int:
-        """The extent of a dim that no step speaks of; 1 for one that there is not."""
-        return self.form.group_extents.get(dim, 1)
-
-    def _unrolled(self, handle: str, sizes: list[int]) -> None:
-        """Tile ops and leave nothing of the loops."""
-        if any(sizes):
-            _, loops = self.writer.tile_for(handle, sizes)
-            for loop in reversed(loops):
-                self.writer.line(f"transform.loop.unroll_full {loop} : {ANY}")
-
-
-def _cut(extents: tuple[int, ...], lanes: int) -> int:
-    """The columns of a vector: all that a short piece has, else what divides every piece."""
-    return extents[0] if extents[0] <= lanes else gcd(*extents, max(1, lanes))
+    def _gathered(self, pane: Pane) -> Pane:
+        """A pane that gathers the lines of its part of the image."""
+        w, form = self.writer, self.form
+        result, box = w.name("part"), w.name("box")
+        w.line(
+            f"{result}, {box} = transform.structured.tile_using_forall {pane.result} "
+            f"num_threads [1] : ({ANY}) -> ({ANY}, {ANY})"
+        )
+        product, box = w.fuse(pane.product, box, "product")
+        w.merge_slices([box])
+        lines, box = w.fuse(w.sliced(product, form.image_operand), box, "lines")
+        if form.pads_lines:
+            w.merge_slices([box])
+            w.fuse(w.sliced(lines, 0), box, "image")
+        w.include("cleanup")
+        if form.pads_lines:
+            self._copy_lines(lines, 0)
+        return replace(pane, result=result, product=product)

@@ -53,7 +53,7 @@ def contraction(problem: Problem) -> Contraction:
 
 
 def gathers_patches(problem: Conv2d) -> bool:
-    """Whether the image's patches are gathered ahead: vectors want neighbours in a plane."""
+    """Whether pixels are gathered first, of patches or of lines: vectors want neighbours."""
     space = iteration_space(problem)
     strides = space.spans_groups and problem.has_channels_first and problem.stride > 1
     return space.patches or strides
@@ -144,7 +144,8 @@ def _across_groups(problem: Conv2d) -> Contraction:
         seen: tuple[str, ...] = (pixels(problem),)
         extents = image[2:]
         if gathers_patches(problem):
-            seen, extents = ("kh", "kw", "oh", "ow"), (*taps, problem.oh, problem.ow)
+            line, _ = pixels(problem).split(", ")
+            seen, extents = (line, "kw", "ow"), (image[2], problem.kw, problem.ow)
         return Contraction(
             "linalg.generic",
             ("n", "co", *f, "oh", "ow", "kh", "kw", *ci),

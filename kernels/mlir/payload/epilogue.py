@@ -1,12 +1,15 @@
 """What happens to the contraction's result: one elementwise op adds the bias and applies relu.
 
 It works in place on the contraction's view of C, so that a script can tile it and compute
-the contraction tile by tile inside of its loops.
+the contraction tile by tile inside of its loops. Where columns span the groups of a convolution,
+the contraction has a tensor of its own, and the last op, a copy if there is nothing to add, writes
+to C: a script cuts that op into panes, and each reads its part of the sums.
 """
 
 from kernels.mlir.payload.contraction import Contraction, affine_map, words
 from kernels.mlir.payload.reshape import reshape, tensor
 from kernels.problem import Conv2d, Problem
+from kernels.problem.iteration import iteration_space
 
 
 def has_epilogue(problem: Problem) -> bool:
@@ -22,31 +25,53 @@ def bias_dims(problem: Problem, op: Contraction) -> tuple[str, ...]:
 
 def epilogue(problem: Problem, op: Contraction) -> tuple[str, list[str]]:
     """The value that %product becomes, and the lines that make it."""
-    if not has_epilogue(problem):
+    apart, element = writes_apart(problem), problem.element.accumulator
+    lines, target = list[str](), "%product"
+    if apart:
+        lines = reshape("%C", "%result", problem.operand_shapes["C"], op.shapes[2], element)
+        target = "%result" if lines else "%C"
+    if has_epilogue(problem):
+        return "%finished", [*lines, *_elementwise(problem, op, target)]
+    if not apart:
         return "%product", []
-    element, dims = problem.element.accumulator, op.result_dims
+    kind = tensor(op.shapes[2], element)
+    copy = f"%finished = linalg.copy ins(%product : {kind}) outs({target} : {kind}) -> {kind}"
+    return "%finished", [*lines, copy]
+
+
+def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
+    """The op with the bias and relu; of %product as an input, unless that is its target."""
+    element, dims = problem.element.accumulator, ", ".join(op.result_dims)
     kind, result = ("f" if problem.element.is_float else "i"), tensor(op.shapes[2], element)
-    lines, body, value = [], [], "%p"
-    maps, inputs, taken = [", ".join(dims)], "", ""
+    lines, body, value = list[str](), list[str](), "%p"
+    inputs = [("%product", result, dims, "%p")] if target != "%product" else []
     if channels := bias_dims(problem, op):
-        extents = dict(zip(dims, op.shapes[2], strict=True))
+        extents = dict(zip(op.result_dims, op.shapes[2], strict=True))
         shape = tuple(extents[dim] for dim in channels)
         lines = reshape("%bias", "%addend", problem.operand_shapes["bias"], shape, element)
-        inputs = f"ins({'%addend' if lines else '%bias'} : {tensor(shape, element)}) "
-        maps, taken = [", ".join(channels), *maps], f"%b: {element}, "
+        bias = "%addend" if lines else "%bias"
+        inputs = [(bias, tensor(shape, element), ", ".join(channels), "%b"), *inputs]
         body, value = [f"  %biased = arith.add{kind} %p, %b : {element}"], "%biased"
     if problem.has_relu:
         maximum = "arith.maximumf" if problem.element.is_float else "arith.maxsi"
         body = [*body, f"  %relu = {maximum} {value}, %zero : {element}"]
         value = "%relu"
-    indexed = ", ".join(affine_map(dims, results) for results in maps)
-    return "%finished", [
+    operands = [*inputs, (target, result, dims, "%o" if target != "%product" else "%p")]
+    values, kinds, seen, names = zip(*operands, strict=True)
+    maps = ", ".join(affine_map(op.result_dims, one) for one in seen)
+    taken = f"ins({', '.join(values[:-1])} : {', '.join(kinds[:-1])}) " if inputs else ""
+    return [
         *lines,
-        f"%finished = linalg.generic {{indexing_maps = [{indexed}], "
-        f"iterator_types = [{words(len(dims) * ['parallel'])}]}} "
-        f"{inputs}outs(%product : {result}) {{",
-        f"^bb0({taken}%p: {element}):",
+        f"%finished = linalg.generic {{indexing_maps = [{maps}], "
+        f"iterator_types = [{words(len(op.result_dims) * ['parallel'])}]}} "
+        f"{taken}outs({target} : {result}) {{",
+        f"^bb0({', '.join(f'{name}: {element}' for name in names)}):",
         *body,
         f"  linalg.yield {value} : {element}",
         f"}} -> {result}",
     ]
+
+
+def writes_apart(problem: Problem) -> bool:
+    """Whether the sums are a tensor of their own, and the last op writes them to C."""
+    return isinstance(problem, Conv2d) and iteration_space(problem).spans_groups

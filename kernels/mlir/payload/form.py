@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from kernels.mlir.payload.contraction import Contraction, contraction
+from kernels.mlir.payload.contraction import Contraction, contraction, gathers_patches
 from kernels.mlir.payload.epilogue import bias_dims, has_epilogue
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
@@ -26,6 +26,9 @@ class Form:
         contiguous_b: the same for B.
         rows_apart: whether something lies in A between neighbouring rows of the register
             tile: pixels that a stride leaves out, or the channels of other groups.
+        gathers_lines: whether the op reads an image whose lines are gathered first, for each column
+            of taps the pixels that its outputs read.
+        pads_lines: whether those lines are of an image that is padded first.
         pads_image: whether the op reads an image that is padded with zeros first.
         image_operand: the op's operand that is the image; 0 for a matmul.
         group_extents: the dim `f` of the channels of a group's result, which no schedule speaks of.
@@ -53,6 +56,8 @@ class Form:
     accumulator_bytes: int
     rows_apart: bool
     pads_image: bool
+    gathers_lines: bool
+    pads_lines: bool
     image_operand: int
     group_extents: dict[str, int]
     starts_from_fill: bool
@@ -61,6 +66,12 @@ class Form:
     def moving_dims(self) -> frozenset[str]:
         """The dims that move a convolution's image, or a matmul's A."""
         return self.space.operand_dims[self.space.image or "A"]
+
+    @property
+    def line_sizes(self) -> list[int]:
+        """Tile sizes of a copy of the image: a line of a plane, or a pixel's channels."""
+        inputs = self.space.extent(self.space.stream) > 1
+        return [1, 1, *([1] if inputs else []), 1] if self.space.image == "B" else [1, 1, 1]
 
     @property
     def transposes_rows(self) -> bool:
@@ -106,6 +117,8 @@ def form(problem: Problem) -> Form:
         accumulator_bytes=element.accumulator_bytes,
         rows_apart=image is not None and (image.stride > 1 or image.groups > 1),
         pads_image=_pads_image(problem, op, space),
+        gathers_lines=_gathers_lines(problem, space),
+        pads_lines=_gathers_lines(problem, space) and _has_padding(problem),
         image_operand=int(space.image == "B"),
         group_extents={"f": iteration_space(problem).group or 1},
         starts_from_fill=not problem.accumulates,
@@ -127,6 +140,17 @@ def _tap_extents(problem: Problem, space: IterationSpace) -> dict[str, int]:
     if not isinstance(problem, Conv2d) or not has_taps:
         return {}
     return {"kh": problem.kh, "kw": problem.kw}
+
+
+def _gathers_lines(problem: Problem, space: IterationSpace) -> bool:
+    """Whether pixels of a line that vectors read are apart, and of one channel of a group."""
+    if not isinstance(problem, Conv2d) or not space.spans_groups:
+        return False
+    return gathers_patches(problem) and problem.ci == problem.groups
+
+
+def _has_padding(problem: Problem) -> bool:
+    return isinstance(problem, Conv2d) and problem.pad > 0
 
 
 def _pads_image(problem: Problem, op: Contraction, space: IterationSpace) -> bool:

@@ -16,7 +16,7 @@ from kernels.mlir.payload.contraction import (
     read_image,
     words,
 )
-from kernels.mlir.payload.epilogue import epilogue
+from kernels.mlir.payload.epilogue import epilogue, writes_apart
 from kernels.mlir.payload.reshape import Shape, reshape, tensor
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
@@ -77,6 +77,12 @@ def _product(problem: Problem) -> list[str]:
 def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
     """The value that holds zero, or what C holds, in the shape `seen`; its lines."""
     element, stored = problem.element.accumulator, problem.operand_shapes["C"]
+    if writes_apart(problem):
+        kind = tensor(seen, element)
+        return "%init", [
+            f"%sums = tensor.empty() : {kind}",
+            f"%init = linalg.fill ins(%zero : {element}) outs(%sums : {kind}) -> {kind}",
+        ]
     view = reshape("%C", "%result", stored, seen, element)
     name, kind = ("%result" if view else "%C"), tensor(seen, element)
     if problem.accumulates:
@@ -138,17 +144,22 @@ def _cropped(problem: Conv2d, image: str, shape: Shape) -> list[str]:
 
 
 def _gathered(problem: Conv2d, image: str, shape: Shape) -> tuple[list[str], Shape]:
-    """What every tap sees of every channel of the nchw `image`, as %patches; its shape."""
+    """What taps see of every channel of the nchw `image`, as %patches; its shape."""
     groups, ci = problem.groups, problem.ci // problem.groups
     seen = (problem.n, groups, ci, *shape[2:])
-    patches = (problem.n, groups, ci, problem.kh, problem.kw, problem.oh, problem.ow)
-    dims = ("n", "g", "ci", "kh", "kw", "oh", "ow")
+    line, column = pixels(problem).split(", ")
+    channels: tuple[str, ...] = ("n", "g", "ci")
+    if iteration_space(problem).spans_groups:  # lines as they are, each once for a column of taps
+        if ci == 1:
+            seen, channels = (problem.n, groups, *shape[2:]), ("n", "g")
+        patches: Shape = (*seen[:-1], problem.kw, problem.ow)
+        dims, read = (*channels, "h", "kw", "ow"), f"h, {column}"
+    else:
+        patches = (*seen[:-2], problem.kh, problem.kw, problem.oh, problem.ow)
+        dims, read = (*channels, "kh", "kw", "oh", "ow"), f"{line}, {column}"
     lines = reshape(image, "%channels", shape, seen, problem.dtype)
     source = "%channels" if lines else image
-    maps = [
-        affine_map(dims, f"n, g, ci, {pixels(problem)}"),
-        affine_map(dims, ", ".join(dims)),
-    ]
+    maps = [affine_map(dims, f"{', '.join(channels)}, {read}"), affine_map(dims, ", ".join(dims))]
     result = tensor(patches, problem.dtype)
     return [
         *lines,

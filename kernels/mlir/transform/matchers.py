@@ -19,6 +19,16 @@ def epilogue_matcher(name: str, sizes: tuple[int, ...], inputs: int) -> str:
     )
 
 
+def elementwise_matcher(name: str, rank: int) -> str:
+    """A matcher for elementwise ops with so many dims."""
+    return named_sequence(
+        "match_elementwise",
+        name=name,
+        title=f"{rank} dims",
+        rank=_has_count("rank", "wanted_rank", rank),
+    )
+
+
 def contraction_matcher(name: str, kinds: str | None, body: tuple[str, str]) -> str:
     """A matcher for linalg ops that multiply and accumulate.
 

@@ -42,13 +42,49 @@ class Writer:
         )
         return found
 
+    def match(self, op: str, hint: str) -> str:
+        """A handle on the ops of a name in the function."""
+        found = self.name(hint)
+        self.line(
+            f'{found} = transform.structured.match ops{{["{op}"]}} in %func : ({ANY}) -> {ANY}'
+        )
+        return found
+
+    def generalize(self, handle: str, hint: str) -> str:
+        """An op without a name of its own."""
+        found = self.name(hint)
+        self.line(f"{found} = transform.structured.generalize {handle} : ({ANY}) -> {ANY}")
+        return found
+
+    def apply_patterns(self, handle: str, patterns: str) -> None:
+        """Rewrite what is in some ops."""
+        self.line(f"transform.apply_patterns to {handle} {{")
+        self.line(f"  transform.apply_patterns.{patterns}")
+        self.line(f"}} : {ANY}")
+
+    def merge_slices(self, loops: list[str]) -> None:
+        """Let ops in some loops read slices of tensors, not slices of slices.
+
+        Outside of the loops slices stay, and with them what is written to C in place.
+        """
+        merged = loops[0]
+        if len(loops) > 1:
+            merged = self.name("regions")
+            self.line(f"{merged} = transform.merge_handles {', '.join(loops)} : {ANY}")
+        self.apply_patterns(merged, "tensor.merge_consecutive_insert_extract_slice")
+
+    def sliced(self, user: str, operand: int) -> str:
+        """What makes the tensor of which an op reads a slice."""
+        part, whole = self.name("slice"), self.name("whole")
+        for found, at, index in ((part, user, operand), (whole, part, 0)):
+            self.line(
+                f"{found} = transform.get_producer_of_operand {at}[{index}] : ({ANY}) -> {ANY}"
+            )
+        return whole
+
     def vectorize_fills(self) -> None:
         """Vectors for the zeros that sums start from."""
-        zeros = self.name("zeros")
-        self.line(
-            f'{zeros} = transform.structured.match ops{{["linalg.fill"]}} in %func '
-            f": ({ANY}) -> {ANY}"
-        )
+        zeros = self.match("linalg.fill", "zeros")
         self.line(f"transform.structured.vectorize {zeros} : {ANY}")
 
     def tile_for(self, handle: str, sizes: Sequence[int]) -> tuple[str, list[str]]:

@@ -68,10 +68,13 @@ def test_lanes_are_those_of_the_register_step(problem: str, register: str, lanes
     ("keys", "said"),
     [
         ("ci=16,co=16,groups=16", None),
-        ("ci=16,co=16,groups=16,pad=1", "padding is zeros first"),
+        ("ci=16,co=16,groups=16,pad=1", None),
+        ("ci=16,co=16,groups=16,pad=1,layout=nchw_fchw", "copied with their padding"),
+        ("ci=32,co=16,groups=16,pad=1,layout=nchw_fchw", "padded ahead"),
         ("ci=16,co=32,groups=16", "vectors end with a group"),
         ("ci=16,co=32,groups=16,layout=nchw_fchw", None),
-        ("ci=16,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered ahead"),
+        ("ci=16,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered plane by plane"),
+        ("ci=32,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered ahead"),
         ("ci=18,co=2,groups=2", "scalars"),  # nine inputs: each group is a product of its own
     ],
 )

@@ -1,0 +1,97 @@
+"""Cutting the result of a convolution of few channels in a group into panes.
+
+A pane has a static size, and either finds all its taps in the image, or lies where it is known
+which of them it finds. So what reads the image alone reads it in place, and what reaches beside it
+leaves out the taps that are not there.
+"""
+
+from dataclasses import dataclass, replace
+
+from kernels.problem import Conv2d
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction of the image, in pixels; `reach` is from the first tap to the last one."""
+
+    extent: int
+    stride: int
+    reach: int
+    pad: int
+
+    def is_inside(self, first: int, last: int) -> bool:
+        """Whether the outputs from `first` to `last` find all their taps in the image."""
+        return (
+            first * self.stride >= self.pad
+            and last * self.stride + self.reach < self.extent + self.pad
+        )
+
+
+def axes(problem: Conv2d) -> dict[str, Axis]:
+    """By the dim of the result, where its outputs find their taps."""
+    return {
+        f"o{axis}": Axis(extent, problem.stride, problem.dilation * (taps - 1), problem.pad)
+        for axis, extent, taps in (("h", problem.h, problem.kh), ("w", problem.w, problem.kw))
+    }
+
+
+@dataclass(frozen=True)
+class Pane:
+    """A part of the result.
+
+    Attributes:
+        result: the handle of what writes it to C.
+        product: the handle of the contraction that it writes.
+        extents: of every dim.
+        starts: for each dim along which it may reach beside the image, its first output.
+    """
+
+    result: str
+    product: str
+    extents: dict[str, int]
+    starts: dict[str, int]
+
+    def part(self, result: str, dim: str, part: "Part") -> "Pane":
+        """A part of it along `dim`."""
+        starts = {d: s for d, s in self.starts.items() if d != dim}
+        if part.start is not None:
+            starts[dim] = part.start
+        extents = {**self.extents, dim: part.extent}
+        return replace(self, result=result, extents=extents, starts=starts)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Outputs of one dim; `start` where some of them reach beside the image."""
+
+    extent: int
+    start: int | None = None
+
+
+def parts(extent: int, size: int, lanes: int, start: int | None, axis: Axis | None) -> list[Part]:
+    """Blocks of `size`: those alike together, each that reaches beside the image alone.
+
+    What is left is cut where its last whole vector of `lanes` ends.
+    """
+    found: list[Part] = []
+    whole = extent - extent % size
+    vectors = (extent - whole) // lanes * lanes
+    ends = [*range(size, whole + 1, size), whole + vectors, extent]
+    at = 0
+    for end in ends:
+        if end == at:
+            continue
+        place = None
+        if (
+            start is not None
+            and axis is not None
+            and not axis.is_inside(start + at, start + end - 1)
+        ):
+            place = start + at
+        last = found[-1] if found else None
+        if last and place is None is last.start and end - at == size:
+            found[-1] = Part(last.extent + size)
+        else:
+            found.append(Part(end - at, place))
+        at = end
+    return found

@@ -1,0 +1,139 @@
+"""Register tiles of windows, taken apart: every tap of every vector becomes an op.
+
+An op multiplies one vector of the image with one of the filter. All loops of a tile are unrolled,
+so sums are values that no loop carries, and LLVM loads what several ops read once.
+"""
+
+from math import gcd, prod
+
+from kernels.mlir.cpu.panes import Pane
+from kernels.mlir.cpu.register_tile import REGISTER_BYTES
+from kernels.mlir.payload.form import Form
+from kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
+from kernels.mlir.transform.sequences import named_sequence
+from kernels.mlir.transform.writer import ANY, Writer
+
+
+class WindowTiles:
+    """Writes what becomes of the register tiles of some panes."""
+
+    def __init__(self, form: Form, writer: Writer, panes: list[Pane]) -> None:
+        self.form = form
+        self.writer = writer
+        self.panes = panes
+
+    def take_apart(self) -> None:
+        """Leave single taps of single vectors; those that lie in the padding read its zeros."""
+        w, form = self.writer, self.form
+        vectors = [self._vectors(pane) for pane in self.panes]
+        w.merge_slices([loops[0] for _, _, loops in vectors])
+        tiled = [self._taps(product, loops) for _, product, loops in vectors]
+        beside = [
+            loops[0] for pane, (_, loops) in zip(self.panes, tiled, strict=True) if pane.starts
+        ]
+        if beside:
+            w.merge_slices(beside)
+        for pane, vector, taps in zip(self.panes, vectors, tiled, strict=True):
+            (result, _, loops), (op, inner) = vector, taps
+            if pane.starts:
+                w.fuse(w.sliced(op, form.image_operand), inner[-1], "seen")
+            if not form.has_epilogue:
+                w.generalize(result, "stored")
+            for loop in reversed([*loops, *inner]):
+                w.line(f"transform.loop.unroll_full {loop} : {ANY}")
+        w.include("cleanup")
+
+    def _vectors(self, pane: Pane) -> tuple[str, str, list[str]]:
+        """The result and the product of single vectors, and their loops: one at the least."""
+        sizes = [self._vector(pane, dim) for dim in self.form.result_dims]
+        if not any(sizes):
+            sizes[0] = 1
+        result, loops = self.writer.tile_for(pane.result, sizes)
+        product, _ = self.writer.fuse(pane.product, loops[-1], "vector")
+        return result, product, loops
+
+    def _taps(self, product: str, loops: list[str]) -> tuple[str, list[str]]:
+        """The op of a single tap, and the loops over them; each vector with zeros of its own."""
+        w, form = self.writer, self.form
+        zeros, _ = w.fuse(w.sliced(product, 2), loops[-1], "zeros")
+        w.generalize(zeros, "start")  # a named op would keep its dims of extent 1
+        op = w.generalize(product, "window")
+        extents = {**form.tap_extents, form.space.stream: form.space.extent(form.space.stream)}
+        marks = [int(extents.get(dim, 1) > 1) for dim in form.dims]
+        return w.tile_for(op, marks) if any(marks) else (op, [])
+
+    def vectorize(self) -> None:
+        """Vectors for all that is left of the register tiles, and for lines that are copied."""
+        w = self.writer
+        if self._skips_padding:
+            self._skip_padding()
+        w.include("drop_unit_dims")
+        for rank in self._ranks():
+            w.line(f"transform.structured.vectorize {w.collect(f'of_rank_{rank}')} : {ANY}")
+        copies = w.match("linalg.copy", "copies")
+        w.line(f"transform.structured.vectorize {copies} : {ANY}")
+        w.apply_patterns("%func", "tensor.fold_tensor_empty")
+        w.include("hoist_accumulators")
+
+    @property
+    def _skips_padding(self) -> bool:
+        return any(pane.starts for pane in self.panes)
+
+    def _skip_padding(self) -> None:
+        """Leave out products of taps that find nothing but padding."""
+        w = self.writer
+        w.line("// taps that lie in the padding")
+        beside = w.match("tensor.generate", "beside")
+        w.line(f"transform.foreach {beside} : {ANY} {{")
+        w.line(f"^bb0(%op: {ANY}):")
+        w.line(f"  transform.include @skip_products failures(propagate) (%op) : ({ANY}) -> ()")
+        w.line("}")
+        w.line(
+            f"{w.name('nothing')} = transform.structured.rewrite_in_destination_passing_style "
+            f"{beside} : ({ANY}) -> {ANY}"
+        )
+
+    def matchers(self) -> list[str]:
+        """What finds the vectors' ops, and skips those that are not there."""
+        return [
+            contraction_matcher("contraction", None, self.form.body),
+            *(elementwise_matcher(f"of_rank_{rank}", rank) for rank in self._ranks()),
+            *([named_sequence("skip_products")] if self._skips_padding else []),
+        ]
+
+    def _ranks(self) -> list[int]:
+        """How many dims the vectors' ops have, in one pane or another."""
+        return sorted({sum(size > 1 for size in self._sizes(pane)) for pane in self.panes})
+
+    def _sizes(self, pane: Pane) -> list[int]:
+        """The extents of a vector's op."""
+        dims = self.form.result_dims
+        return [self._vector(pane, dim) or pane.extents[dim] for dim in dims]
+
+    def _vector(self, pane: Pane, dim: str) -> int:
+        """What a dim is cut into to leave single vectors; 0 where it stays whole."""
+        extent = pane.extents[dim]
+        if dim == self.form.space.col:
+            lanes = lanes_along(self.form, dim)
+            return 0 if extent <= lanes else gcd(extent, lanes)
+        if dim == "f" and self.form.space.col == "co":
+            return 0
+        return int(extent > 1)
+
+    @property
+    def products(self) -> int:
+        """How many vectors are multiplied by the code of all panes."""
+        vectors = 0
+        for pane in self.panes:
+            extents = [pane.extents[dim] for dim in self.form.result_dims]
+            vectors += prod(extents) // prod(self._sizes(pane))
+        taps = prod(self.form.tap_extents.values())
+        return vectors * taps * self.form.space.extent(self.form.space.stream)
+
+
+def lanes_along(form: Form, dim: str) -> int:
+    """The extent of a dim that a vector has at the most."""
+    if dim != form.space.col:
+        return 1
+    lanes = REGISTER_BYTES // form.accumulator_bytes
+    return max(1, lanes // form.group_extents["f"] if dim == "co" else lanes)
