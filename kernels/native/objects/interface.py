@@ -73,9 +73,7 @@ class Interface:
         return tuple(f"{self.name}{ending}" for ending in endings)
 
     @classmethod
-    def of(
-        cls, problem: Problem, schedule: Schedule, target: Target, planned: Plan
-    ) -> "Interface":
+    def of(cls, problem: Problem, schedule: Schedule, target: Target, planned: Plan) -> "Interface":
         """That of a planned kernel."""
         alias = problem_name(problem)
         processor = "".join(c if c.isalnum() else "_" for c in target.cpu)

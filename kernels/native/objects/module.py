@@ -145,9 +145,7 @@ class Compiler:
         """LLVM's module of a text, in which every function says what its code may use."""
         parsed = llvm.parse_assembly(text)
         if own:
-            marked = _DEFINITION.sub(
-                lambda found: f"{found[1]} {self._attributes} {{", str(parsed)
-            )
+            marked = _DEFINITION.sub(lambda found: f"{found[1]} {self._attributes} {{", str(parsed))
             parsed = llvm.parse_assembly(marked)
         parsed.triple = TRIPLE
         parsed.data_layout = str(self._machine.target_data)
