@@ -119,7 +119,7 @@ def _prepare(interface: Interface, planned: Plan) -> str:
         return ""
     weights = interface.weights
     packed = next(one for one in interface.arguments if one.operand == "B")
-    more = "" if planned.is_ahead else f", {interface.packed_bytes}"
+    more = "" if planned.is_ahead else f", {interface.weight_bytes}"
     made = f"call_address({PREPARE if planned.is_ahead else COPY}, {weights.name}, packed{more})"
     return _printed(
         f"{interface.short_name}_prepare",

@@ -103,12 +103,11 @@ def supported_text(name: str, features: Collection[str]) -> str:
     steps = [_leaf_text(i, leaf, needed[leaf]) for i, leaf in enumerate(order)]
     if saved:  # after leaf 1, which says whether XCR0 can be read
         steps.append(filled("saved.ll", mask=str(saved), at=str(len(order))))
-    after = [f"look{i}" for i in range(1, len(steps))] + ["yes"]
+    labels = [*(f"look{i}" for i in range(len(steps))), "yes"]
     body = "".join(
-        step.replace("%NEXT", f"%{label}") for step, label in zip(steps, after, strict=True)
+        step.replace("%NEXT", f"%{label}") for step, label in zip(steps, labels[1:], strict=True)
     )
-    first = "look0" if steps else "yes"
-    return filled("supported.ll", name=name, attributes=attributes(()), first=first, body=body)
+    return filled("supported.ll", name=name, attributes=attributes(()), first=labels[0], body=body)
 
 
 def _leaf_text(at: int, leaf: tuple[int, int], masks: dict[Register, int]) -> str:

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from math import prod
 
+from kernels.native.export.public_function import operand_names
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.plan import Plan
 from kernels.oracle.operands import operand_type
-from kernels.problem import DTYPES, Conv2d, Problem, stem
+from kernels.problem import DTYPES, Problem, stem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 
@@ -46,7 +47,8 @@ class Interface:
         alias: the same without them, for programs that are compiled against another schedule.
         arguments: of the function, in their order; the memory for panels is the last.
         weights: what `prepare` takes, where the weights are constant.
-        packed_bytes: of the weights that `prepare` writes; 0 where there are none.
+        packed_bytes: of the weights that `prepare` writes, in whole lines; 0 where there are none.
+        weight_bytes: of the weights as they are.
         scratch_bytes: of the memory for panels, of all parts.
         scratch_of_a: those in front of the panels of B.
         parts: into which the work is cut.
@@ -57,6 +59,7 @@ class Interface:
     arguments: tuple[Argument, ...]
     weights: Argument | None
     packed_bytes: int
+    weight_bytes: int
     scratch_bytes: int
     scratch_of_a: int
     parts: int
@@ -84,6 +87,7 @@ class Interface:
             arguments=_arguments(problem),
             weights=_operand(problem, "B") if problem.has_constant_weights else None,
             packed_bytes=_packed_bytes(problem, planned),
+            weight_bytes=_bytes_of(problem, "B"),
             scratch_bytes=a + (0 if planned.is_ahead else b),
             scratch_of_a=a,
             parts=len(planned.nest.parts),
@@ -99,7 +103,7 @@ def scratch_of(planned: Plan, role: str) -> int:
     """Bytes of panels of A or B for all parts, to the end of a line; 0 for one read in place."""
     if not any(copy.operand == role for copy in planned.nest.copies):
         return 0
-    return -(-planned.scratch[role].total // LINE_BYTES) * LINE_BYTES
+    return _in_lines(planned.scratch[role].total)
 
 
 def _arguments(problem: Problem) -> tuple[Argument, ...]:
@@ -112,11 +116,10 @@ def _arguments(problem: Problem) -> tuple[Argument, ...]:
 
 
 def _operand(problem: Problem, operand: str) -> Argument:
-    is_conv = isinstance(problem, Conv2d)
-    names = {"A": "image", "B": "weights", "C": "out"} if is_conv else {}
+    names = dict(zip("AB", operand_names(problem), strict=True)) | {"C": "out", "bias": "bias"}
     dtype = operand_type(problem, operand)
     return Argument(
-        name=names.get(operand, operand.lower()),
+        name=names[operand],
         operand=operand,
         type=C_TYPES[dtype],
         alignment=DTYPES[dtype].bytes,
@@ -128,6 +131,13 @@ def _packed_bytes(problem: Problem, planned: Plan) -> int:
     """Of the panels that are made ahead, or of a copy of weights that are read in place."""
     if not problem.has_constant_weights:
         return 0
-    if planned.is_ahead:
-        return planned.scratch["B"].total
-    return prod(problem.operand_shapes["B"]) * problem.element.bytes
+    size = planned.scratch["B"].total if planned.is_ahead else _bytes_of(problem, "B")
+    return _in_lines(size)
+
+
+def _bytes_of(problem: Problem, operand: str) -> int:
+    return prod(problem.operand_shapes[operand]) * DTYPES[operand_type(problem, operand)].bytes
+
+
+def _in_lines(size: int) -> int:
+    return -(-size // LINE_BYTES) * LINE_BYTES

@@ -58,8 +58,8 @@ class Compiler:
         self._attributes = attributes(self.features, target.cpu)
         self._machine = machine(self.features)
 
-    def module(self) -> llvm.ModuleRef:
-        """All of the kernel; what is not called from outside is internal.
+    def bitcode(self) -> bytes:
+        """All of the kernel as one module; what is not called from outside is internal.
 
         Raises:
             LoweringError: code generation failed.
@@ -76,15 +76,18 @@ class Compiler:
                 function.linkage = "internal"
         whole.name = self.interface.name
         whole.verify()
-        return whole
+        return bytes(whole.as_bitcode())
 
-    def object_file(self, module: llvm.ModuleRef) -> bytes:
-        """Its relocatable object.
+    def object_file(self, bitcode: bytes) -> bytes:
+        """The relocatable object of a module.
+
+        It is made of the bitcode, so that whoever compiles that has the same code; a module that
+        was just built has the uses of its values in another order, and compiles differently.
 
         Raises:
             LoweringError: it would need something that an object on its own has not.
         """
-        data = bytes(self._machine.emit_object(module))
+        data = bytes(self._machine.emit_object(llvm.parse_bitcode(bitcode)))
         found = Elf.read(data)
         if found.undefined:
             raise LoweringError(
