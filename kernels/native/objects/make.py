@@ -1,4 +1,4 @@
-"""A schedule's kernel as an object, as bitcode, and with its header; the same for the same input."""
+"""A schedule as an object, as bitcode, and with its header: the same for the same input."""
 
 from dataclasses import dataclass
 

@@ -6,6 +6,9 @@ $about
    function, and keep nothing between calls. They return TILEWISE_OK, or what is wrong and touch no
    memory. On a processor without the extensions named above only NAME_supported may be called. */
 
+#ifndef ${name}_H
+#define ${name}_H
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +42,8 @@ int ${name}_part($arguments,
 #endif
 
 /* The names without processor and schedule, of the header that comes first. */
-#ifndef $alias
+#ifndef ${alias}_PARTS
 $aliases
+#endif
+
 #endif
