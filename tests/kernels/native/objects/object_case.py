@@ -1,9 +1,9 @@
 """What every test of objects checks: the interface holds, in this process."""
 
-from kernels.native.objects.checks import Trial
 from kernels.native.objects.elf import Elf
-from kernels.native.objects.loaded import LoadedObject
 from kernels.native.objects.make import KernelObject, make_object
+from kernels.native.objects.proof.checks import Trial
+from kernels.native.objects.proof.loaded import LoadedObject
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import Target

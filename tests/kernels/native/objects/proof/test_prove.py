@@ -6,7 +6,7 @@ import pytest
 
 from kernels.errors import LimitError, ProofError
 from kernels.native.objects.make import KernelObject, make_object
-from kernels.native.objects.proof import prove_object, require_proven
+from kernels.native.objects.proof.prove import prove_object, require_proven
 from kernels.problem import Matmul, Problem
 from kernels.schedule import Pack, Parallel, Register, Schedule
 from kernels.target import Target

@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 
 from kernels.native.executable import lower
-from kernels.native.objects.loaded import LoadedObject
+from kernels.native.objects.proof.loaded import LoadedObject
 from kernels.oracle.operands import empty_aligned, make_operands
 from kernels.problem import Problem
 from kernels.schedule import Schedule

@@ -1,7 +1,7 @@
-"""The process in which an object is proven: `python -m kernels.native.objects.child`.
+"""The process in which an object is proven: `python -m kernels.native.objects.proof.child`.
 
 It reads one JSON request on standard input and writes one JSON reply on standard output, and may
-die at any moment: the parent (`kernels.native.objects.proof`) turns that into a failure.
+die at any moment: the parent (`kernels.native.objects.proof.prove`) turns that into a failure.
 """
 
 import base64
@@ -20,11 +20,11 @@ def main() -> None:
 def prove_here(request: dict[str, Any]) -> Any:
     """Prove one object in this process: what could be established."""
     stage("import")
-    from kernels.native.objects.checks import ObjectError, Trial
     from kernels.native.objects.interface import Interface
-    from kernels.native.objects.loaded import LoadedObject
-    from kernels.native.objects.proof import ObjectProof
-    from kernels.native.objects.timing import time_beside_ours
+    from kernels.native.objects.proof.checks import ObjectError, Trial
+    from kernels.native.objects.proof.loaded import LoadedObject
+    from kernels.native.objects.proof.prove import ObjectProof
+    from kernels.native.objects.proof.timing import time_beside_ours
     from kernels.problem import parse_problem
     from kernels.schedule import Schedule
     from kernels.target import resolve

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.native.objects.guarded import GuardedMemory, lines
 from kernels.native.objects.interface import MISALIGNED, NO_SUCH_PART, NULL, OK
-from kernels.native.objects.loaded import LoadedObject
+from kernels.native.objects.proof.guarded import GuardedMemory, lines
+from kernels.native.objects.proof.loaded import LoadedObject
 from kernels.oracle.filtering import loosened
 from kernels.oracle.operands import POISON_BYTE, Array, Operands, make_operands
 from kernels.oracle.reference import reference

@@ -11,7 +11,7 @@ from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json, to_json
 from kernels.target.model import Target
 
-CHILD = "kernels.native.objects.child"
+CHILD = "kernels.native.objects.proof.child"
 REPEAT_SECONDS = 0.3
 
 
