@@ -150,11 +150,7 @@ class AsyncClient:
         on_wait: OnWait | None = None,
         match: Match = "exact",
     ) -> ObjectFiles:
-        """The kernel of a problem's stored best as machine code, with its C header.
-
-        A service may have to make and prove it first: `on_wait` is called once if so, and the
-        answer waited for.
-        """
+        """The kernel of a problem's stored best as machine code, waited for as `kernel` is."""
         return await self._carrier.run(self._calls.object_files(problem, target, match, on_wait))
 
     async def text(self, path: str, known: str | None = None) -> Text:

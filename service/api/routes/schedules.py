@@ -18,8 +18,8 @@ from service.api.services import Services, ServicesDep
 from service.db import models
 from service.errors import NotFoundError
 from service.results import air_scripts, nearest, scripts
-from service.results.kernel_modules import kept_module, kernel_module, kernel_source, kernel_tag
-from service.results.kernel_objects import (
+from service.results.kernels.modules import kept_module, kernel_module, kernel_source, kernel_tag
+from service.results.kernels.objects import (
     DOCUMENT,
     MEDIA_TYPES,
     MODULE,
