@@ -55,7 +55,7 @@ class Compiler:
         self.interface, self.planned = interface, planned
         text = kernel_text(planned.kernel, planned.use).text
         self.features = used_features(target.features, text)
-        self._attributes = attributes(self.features, target.cpu)
+        self._attributes = attributes(self.features)
         self._machine = machine(self.features)
 
     def bitcode(self) -> bytes:
@@ -199,6 +199,14 @@ def _add_language(module: ir.Module) -> None:
     ]:
         for name in missing:
             emit_function(module, name)
+
+
+def compiled_again(bitcode: bytes, features: tuple[str, ...]) -> bytes:
+    """The object that a compiler makes of bitcode when it runs all passes of level 3 over it."""
+    made = machine(features)
+    module = llvm.parse_bitcode(bitcode)
+    optimise(module, made, "level 3")
+    return bytes(made.emit_object(module))
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,6 +1,7 @@
 """How fast an object is, beside our own call of the same schedule."""
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from kernels.native.executable import lower
 from kernels.native.objects.proof.loaded import LoadedObject
-from kernels.oracle.operands import empty_aligned, make_operands
+from kernels.oracle.operands import Operands, empty_aligned, make_operands
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
@@ -30,36 +31,52 @@ def time_beside_ours(
 ) -> Timed:
     """Time an object for about `seconds`, in turns with our own call on the same operands."""
     operands = make_operands(problem)
-    scratch = empty_aligned((max(loaded.interface.scratch_bytes, 1),), np.uint8)
-    addresses = {one.name: operands[one.operand].ctypes.data if one.operand else
-                 scratch.ctypes.data for one in loaded.interface.arguments}  # fmt: skip
-    packed = empty_aligned((max(loaded.interface.packed_bytes, 1),), np.uint8)
-    if loaded.interface.weights:
-        addresses["packed"] = packed.ctypes.data
+    runs: list[Callable[[], object]] = [bound(loaded, operands)]
+    if loaded.interface.parts == 1:
+        runs.append(lower(problem, schedule, target).bind(operands))
+    samples = in_turns(runs, seconds)
+    ratio = median(turn[1] / turn[0] for turn in samples) if len(runs) > 1 else None
+    return Timed(median(turn[0] for turn in samples), ratio)
+
+
+def bound(loaded: LoadedObject, operands: Operands) -> Callable[[], object]:
+    """A call of an object on operands, with scratch of its own; constant weights are ready."""
+    interface = loaded.interface
+    scratch = empty_aligned((max(interface.scratch_bytes, 1),), np.uint8)
+    packed = empty_aligned((max(interface.packed_bytes, 1),), np.uint8)
+    arrays = {"scratch": scratch, "packed": packed}
+    addresses = {
+        one.name: (arrays[one.name] if one.name in arrays else operands[one.operand]).ctypes.data
+        for one in interface.arguments
+    }
+    if interface.weights:
         loaded.prepare(operands["B"].ctypes.data, packed.ctypes.data)
-    ours = None if loaded.interface.parts > 1 else lower(problem, schedule, target).bind(operands)
+    kept = dict(operands) | arrays
 
-    def object_runs(repeat: int) -> float:
-        begin = time.perf_counter()
-        for _ in range(repeat):
-            loaded.run(addresses)
-        return (time.perf_counter() - begin) / repeat
+    def run() -> object:
+        assert kept  # what the addresses point into
+        return loaded.run(addresses)
 
-    def ours_runs(repeat: int) -> float:
-        begin = time.perf_counter()
-        for _ in range(repeat):
-            if ours is not None:
-                ours()
-        return (time.perf_counter() - begin) / repeat
+    return run
 
-    object_runs(1)
-    ours_runs(1)
-    repeat = max(1, int(SHORTEST / object_runs(1)))
-    samples: list[tuple[float, float]] = []
+
+def in_turns(runs: Sequence[Callable[[], object]], seconds: float) -> list[list[float]]:
+    """Seconds of one call of each, for every turn; each turn begins with another of them."""
+    for run in runs:
+        run()
+    repeats = [max(1, int(SHORTEST / max(_seconds(run, 1), 1e-9))) for run in runs]
+    turns: list[list[float]] = []
     end = time.perf_counter() + seconds
-    while len(samples) < FEWEST or (time.perf_counter() < end and len(samples) < MOST):
-        first = object_runs(repeat) if len(samples) % 2 else 0.0
-        other = ours_runs(repeat)
-        samples.append((first or object_runs(repeat), other))
-    ratio = None if ours is None else median(other / one for one, other in samples)
-    return Timed(median(one for one, _ in samples), ratio)
+    while len(turns) < FEWEST or (time.perf_counter() < end and len(turns) < MOST):
+        first = len(turns) % len(runs)
+        order = [*range(first, len(runs)), *range(first)]
+        taken = {which: _seconds(runs[which], repeats[which]) for which in order}
+        turns.append([taken[which] for which in range(len(runs))])
+    return turns
+
+
+def _seconds(run: Callable[[], object], repeat: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(repeat):
+        run()
+    return (time.perf_counter() - begin) / repeat
