@@ -99,6 +99,8 @@ class ObjectFiles(Reply):
         symbol: the name of its function; other names begin with it.
         alias: the same without processor and schedule, which the header defines.
         features: extensions of x86-64 that it needs, by LLVM's names.
+        scratch_bytes, packed_bytes: of the memory that a call is given; 0 for none.
+        parts: into which the work is cut, for threads.
         toolchain: what made it.
         gflops: the schedule's speed where it was tuned.
         header: in C.
@@ -114,6 +116,9 @@ class ObjectFiles(Reply):
     symbol: str
     alias: str
     features: tuple[str, ...]
+    scratch_bytes: int
+    packed_bytes: int
+    parts: int
     toolchain: str
     gflops: float
     header: str

@@ -16,9 +16,8 @@ def proven_document(found: dict[str, Any]) -> dict[str, Any]:
     """Make and prove the object of a stored result, as `tilewise show --json` gives it.
 
     Returns:
-        `problem`, `target`, `schedule` (its hash), `symbol`, `features`, `toolchain` (what made
-        the object), `gflops` (where it was tuned), `header`, `object` and `bitcode` (in base64)
-        are the same each time; `proof` has the times of this run.
+        The fields of `tilewise.client.ObjectFiles`. All but `proof` are the same each time; that
+        has the times of this run.
 
     Raises:
         TargetError: it was tuned for another machine.
@@ -38,6 +37,9 @@ def proven_document(found: dict[str, Any]) -> dict[str, Any]:
         "symbol": made.interface.name,
         "alias": made.interface.alias,
         "features": list(made.features),
+        "scratch_bytes": made.interface.scratch_bytes,
+        "packed_bytes": made.interface.packed_bytes,
+        "parts": made.interface.parts,
         "toolchain": identity(),
         "gflops": best["gflops"],
         "header": made.header,

@@ -80,6 +80,7 @@ def object_files(**changes: Any) -> Json:
     return {
         "problem": PROBLEM, "target": "cpu:x,threads=1", "schedule": "h", "symbol": "tilewise_x_h",
         "alias": "tilewise_x", "features": ["avx2"], "toolchain": "t", "gflops": 5.0,
+        "scratch_bytes": 64, "packed_bytes": 0, "parts": 1,
         "header": "int tilewise_x_h(void);", "object": "AAEC", "bitcode": "AwQ=",
         "proof": {"max_error": 1e-7, "tolerance": 1e-5},
     } | changes  # fmt: skip
