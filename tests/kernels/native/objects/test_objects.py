@@ -1,11 +1,15 @@
 """Objects of any problem and schedule: right, within their memory, by parts, and refusing."""
 
+import llvmlite.binding as llvm
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.errors import LoweringError
 from kernels.native.objects.make import make_object
+from kernels.native.objects.module import compiled_again, machine
+from kernels.native.objects.proof.checks import Trial
+from kernels.native.objects.proof.loaded import LoadedObject
 from kernels.problem import Matmul, parse_problem
 from kernels.schedule import Pack, Parallel, Register, Schedule, Split, Step, Tile, Unroll
 from kernels.target import Target
@@ -68,6 +72,26 @@ def test_the_same_schedule_makes_the_same_bytes(host: Target) -> None:
     made = [make_object(problem, goto(host), host) for _ in range(2)]
     assert made[0] == made[1]
     assert make_object(problem, Schedule((Register(4, 16),)), host).object != made[0].object
+
+
+def test_bitcode_stays_right_when_a_compiler_works_on_it(host: Target) -> None:
+    """And without that it is the object; functions for cut tiles are still their own."""
+    problem = Matmul(m=33, n=65, k=47, dtype="f32", bias=True, epilogue="relu")
+    schedule = goto(host, Parallel("m", 3))
+    made = make_object(problem, schedule, host)
+    again = machine(made.features).emit_object(llvm.parse_bitcode(made.bitcode))
+    assert bytes(again) == made.object
+    loaded = LoadedObject(made.interface, compiled_again(made.bitcode, made.features))
+    for check in Trial.of(problem, schedule, loaded, 6).checks():
+        check()
+
+
+def test_no_text_of_this_machine_is_in_an_object(host: Target) -> None:
+    """What is told of the processor is its extensions; no paths, no name but the symbols'."""
+    made = make_object(Matmul(m=5, n=16, k=3, dtype="f32"), Schedule((Register(5, 16),)), host)
+    bare = made.object.replace(made.interface.name.encode(), b"")
+    for told in (host.cpu.encode(), b"/home", b"/tmp", b"LLVM", b"/work"):
+        assert told not in bare
 
 
 def test_scratch_is_what_the_schedule_packs(host: Target) -> None:
