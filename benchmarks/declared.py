@@ -106,6 +106,13 @@ TABLES = (
         15,
         prints=False,
     ),
+    Table(
+        "objects",
+        ("benchmarks.kernels.objects", "--seconds", "2", "--out", "{results}"),
+        ("objects.txt", "objects.json"),
+        3,
+        prints=False,
+    ),
     _plain("intervals", "benchmarks.measuring.intervals", 25),
     _plain("winners", "benchmarks.searching.winners", 30),
     _plain("stress", "benchmarks.measuring.stress", 10),

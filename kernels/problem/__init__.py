@@ -3,6 +3,7 @@
 from kernels.problem.base import Problem
 from kernels.problem.dtypes import DTYPES, DType
 from kernels.problem.model import Conv2d, Matmul
+from kernels.problem.naming import stem
 from kernels.problem.parse import parse_problem
 
 __all__ = [
@@ -12,4 +13,5 @@ __all__ = [
     "Matmul",
     "Problem",
     "parse_problem",
+    "stem",
 ]

@@ -2,5 +2,5 @@
 compilers.
 
 Face: `child_command`, `child_environment`, `die_with_parent`, `resident_bytes`, `private_output`,
-`cache_dir`, `identity`.
+`run_limited`, `cache_dir`, `identity`.
 """

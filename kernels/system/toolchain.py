@@ -14,10 +14,10 @@ import kernels
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
 _GENERATORS = (
     *("native", "mlir", "schedule", "loopnest", "arithmetic.py", "minimal_filtering.py"),
-    *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model")),
+    *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model", "naming")),
     "target/model.py",
 )
-_SUFFIXES = (".py", ".mlir")
+_SUFFIXES = (".py", ".mlir", ".ll", ".h")
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from service.db import models
 from service.errors import TamperedError
 from service.host.machine import MachineInfo
 from service.results import air_scripts, nearest, stored
-from service.results.kernel_modules import kernel_source, kernel_tag
+from service.results.kernels.modules import kernel_source, kernel_tag
 from service.results.nearest import Asked
 
 KERNEL: FileKind = "kernel"

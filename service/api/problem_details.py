@@ -131,11 +131,11 @@ def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def text_responses(media_type: str) -> dict[int | str, dict[str, Any]]:
+def text_responses(*media_types: str) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI entry of a route that gives a text, which may have to be made first."""
     return {
         HTTPStatus.OK.value: {
-            "content": {media_type: {"schema": {"type": "string"}}},
+            "content": {media_type: {"schema": {"type": "string"}} for media_type in media_types},
             "description": "The text",
         },
         HTTPStatus.ACCEPTED.value: {

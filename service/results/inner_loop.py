@@ -17,7 +17,7 @@ def inner_loop_text(source: str) -> str:
     It is called in a flight of `Services.kernels`.
 
     Args:
-        source: what `kernel_modules.kernel_source` gives.
+        source: what `kernels.modules.kernel_source` gives.
 
     Raises:
         ConflictError: this machine or this toolchain cannot compile it.

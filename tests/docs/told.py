@@ -19,6 +19,7 @@ NOT_RUN = {
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "docker run ": "there need be no Docker engine; tests ask the dashboard's queries themselves",
     "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
+    "cmake ": "there need be no CMake; tests/examples/test_c.py runs these commands where it is",
     "optuna-dashboard ": "a program of others that serves until it is stopped",
 }
 """Beginnings of commands that no test runs, with the reason. Each has to occur on some page."""
@@ -75,6 +76,10 @@ PAGES = {
         replaced={"SCRIPT.mlir": "scripts/matmul_m64_n48_k32_f32.cpu.mlir"},
     ),
     "docs/cluster.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/objects.md": Page(
+        before=f"echo {SMALL} > problems.txt\n"
+        f"mkdir examples; cp -r $ROOT/examples/c examples/\n{SERVED}",
+    ),
     "docs/plots.md": Page(
         before=f"tilewise tune {SMALL} --trials 12",
         replaced={"tilewise plot 17": "tilewise plot 1"},

@@ -32,7 +32,12 @@ def server(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with TestClient(create_app(Settings(db=database, allowed_hosts="testserver"), 0)) as answering:
 
         def forward(request: httpx.Request) -> httpx.Response:
-            answer = answering.request(request.method, request.url.raw_path.decode())
+            answer = answering.request(
+                request.method,
+                request.url.raw_path.decode(),
+                content=request.content,
+                headers={"Content-Type": request.headers.get("Content-Type", "")},
+            )
             kind = {"Content-Type": answer.headers["Content-Type"]}
             return httpx.Response(answer.status_code, headers=kind, content=answer.content)
 

@@ -9,7 +9,7 @@ from search.progress import OnPhase, Phase
 from search.records import CacheMode, TrialState, TuneRequest
 
 if TYPE_CHECKING:  # it loads httpx, which commands here do without
-    from tilewise.client.found import Found, Text
+    from tilewise.client.found import Found, ObjectFiles, Text
 
 Json = dict[str, Any]
 Known = Mapping[str, Mapping[str, str]]
@@ -88,6 +88,10 @@ class Backend(ABC):
     @abstractmethod
     def kernel(self, problem: str, target: str) -> str:
         """The best schedule's kernel as a Python module; MissingError when there is none."""
+
+    @abstractmethod
+    def object_files(self, problem: str, target: str) -> "ObjectFiles":
+        """The best schedule's kernel as a proven object; MissingError when there is none."""
 
     @abstractmethod
     def trials(self, problem: str, target: str) -> list[Json]:

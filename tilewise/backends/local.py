@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kernels.errors import ProofError
 from kernels.footprint import check_memory
 from kernels.problem import Problem, parse_problem
 from search.progress import OnPhase
@@ -17,10 +18,10 @@ from service.jobs import queue
 from service.results import integrity, schedules, scripts, suites, trials
 from tilewise.backends.base import Backend, Json, Known, OnTrialSeen, ignore_phase
 from tilewise.backends.service_errors import database_of, told
-from tilewise.errors import BadInputError, MissingError
+from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 if TYPE_CHECKING:
-    from tilewise.client.found import Found, Text
+    from tilewise.client.found import Found, ObjectFiles, Text
 
 
 def _require_flavor(flavor: str) -> None:
@@ -98,6 +99,18 @@ class LocalBackend(Backend):
         from kernels.native.export.__main__ import export_result
 
         return export_result(self.show(problem, target))
+
+    def object_files(self, problem: str, target: str) -> "ObjectFiles":
+        """The object, made and proven now."""
+        found = self.show(problem, target)
+        from kernels.native.objects.document import proven_document
+        from tilewise.client.found import ObjectFiles
+        from tilewise.client.results import read
+
+        try:
+            return read(ObjectFiles, proven_document(found))
+        except ProofError as error:
+            raise TilewiseError(str(error)) from error
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Every stored trial of the problem."""

@@ -12,7 +12,7 @@ from service.db.session import Sessions, reading
 from service.errors import NotFoundError
 from service.host.machine import MachineInfo
 from service.results import air_scripts, scripts
-from service.results.kernel_modules import kernel_source, kernel_tag
+from service.results.kernels.modules import kernel_source, kernel_tag
 from service.results.nearest import Asked
 from tilewise.backends.base import Known
 from tilewise.client.found import Found, Text, read_found

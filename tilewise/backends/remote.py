@@ -10,7 +10,7 @@ from kernels.target import parse_target
 from search.progress import PHASES, OnPhase, Phase
 from search.records import TRIAL_STATES, CacheMode, TrialState, TuneRequest
 from tilewise.backends.base import Backend, Json, Known, OnTrialSeen, TrialSeen, ignore_phase
-from tilewise.client import Client, Event, Found, PhaseReached, Text, Trial, TrialEnded
+from tilewise.client import Client, Event, Found, ObjectFiles, PhaseReached, Text, Trial, TrialEnded
 from tilewise.client.calls import JobOptions
 from tilewise.errors import BadInputError, MissingError
 
@@ -75,6 +75,12 @@ class RemoteBackend(Backend):
         """Fetch the module."""
         _require_sense(problem, target)
         return self._client.kernel(problem, target, _say_waiting("prints the kernel")).text or ""
+
+    def object_files(self, problem: str, target: str) -> ObjectFiles:
+        """Fetch the object, which the service proves."""
+        _require_sense(problem, target)
+        on_wait = _say_waiting("makes and proves the object")
+        return self._client.object_files(problem, target, on_wait)
 
     def trials(self, problem: str, target: str) -> list[Json]:
         """Fetch the trials."""

@@ -10,7 +10,6 @@ from tilewise.cli.commands import (
     bench,
     doctor,
     fetch,
-    kernel,
     plot,
     script,
     serve,
@@ -20,8 +19,12 @@ from tilewise.cli.commands import (
     tune,
     verify,
 )
+from tilewise.cli.commands.kernels import kernel, library
 
-MODULES = (tune, script, kernel, verify, fetch, trials, plot, bench, serve, top, token, doctor)
+MODULES = (
+    *(tune, script, kernel, library, verify, fetch, trials, plot, bench),
+    *(serve, top, token, doctor),
+)
 
 
 class OneLineParser(argparse.ArgumentParser):

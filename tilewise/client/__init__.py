@@ -10,7 +10,7 @@ with Client("http://localhost:8000") as client:
 from tilewise.client.asynchronous import AsyncClient
 from tilewise.client.blocking import Client
 from tilewise.client.events import Event, JobEnded, PhaseReached, TrialEnded
-from tilewise.client.found import File, Found, Targets, Text, Worker
+from tilewise.client.found import File, Found, ObjectFiles, Targets, Text, Worker
 from tilewise.client.results import (
     Best,
     Difference,
@@ -32,7 +32,7 @@ from tilewise.client.results import (
 
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "Job", "JobEnded",
-    "Machine", "Match", "NewToken", "Peer", "Phase", "PhaseReached", "Proof", "Readiness",
-    "Result", "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts",
-    "TrialEnded", "Worker",
+    "Machine", "Match", "NewToken", "ObjectFiles", "Peer", "Phase", "PhaseReached", "Proof",
+    "Readiness", "Result", "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial",
+    "TrialCounts", "TrialEnded", "Worker",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from tilewise.client.connection import (
     headers_of,
 )
 from tilewise.client.events import Event, Follower
-from tilewise.client.found import Found, Targets, Text
+from tilewise.client.found import Found, ObjectFiles, Targets, Text
 from tilewise.client.pages import first_page
 from tilewise.client.results import (
     Job,
@@ -138,6 +138,16 @@ class Client:
         waited for.
         """
         return self._carrier.run(self._calls.kernel(problem, target, match, on_wait))
+
+    def object_files(
+        self,
+        problem: str,
+        target: str = "host",
+        on_wait: OnWait | None = None,
+        match: Match = "exact",
+    ) -> ObjectFiles:
+        """The kernel of a problem's stored best as machine code, waited for as `kernel` is."""
+        return self._carrier.run(self._calls.object_files(problem, target, match, on_wait))
 
     def text(self, path: str, known: str | None = None) -> Text:
         """The script or kernel at a path that a look-up has named; `known` is the tag one has."""

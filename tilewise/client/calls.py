@@ -12,7 +12,7 @@ from kernels.errors import KernelsError
 from kernels.problem import parse_problem
 from tilewise.client.events import BrokenStreamError, Event, Follower
 from tilewise.client.exchange import Ask, Exchange, Follow, ask, json_of, made
-from tilewise.client.found import Found, Targets, Text, read_found
+from tilewise.client.found import Found, ObjectFiles, Targets, Text, read_found
 from tilewise.client.pages import Page, PagePath, objects_of, read_page
 from tilewise.client.polling import poll
 from tilewise.client.results import (
@@ -132,6 +132,19 @@ class Calls:
         params = _given(target=target, match=_unusual(match))
         path = f"/v1/schedules/{_key(problem)}/kernel"
         return (yield from self.text(path, params, None, on_wait))
+
+    def object_files(
+        self,
+        problem: str,
+        target: str,
+        match: Match,
+        on_wait: OnWait | None,
+    ) -> Exchange[ObjectFiles]:
+        """The kernel of a problem's stored best, as machine code with its C header."""
+        params = _given(target=target, format="json", match=_unusual(match))
+        request = Ask("GET", f"/v1/schedules/{_key(problem)}/kernel", params)
+        response = yield from made(request, self.url, on_wait)
+        return read(ObjectFiles, json_of(response, self.url))
 
     def text(
         self, path: str, params: Json, known: str | None, on_wait: OnWait | None

@@ -1,5 +1,6 @@
 """What look-ups find, where it is, and who could find more: as frozen values."""
 
+import base64
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -87,6 +88,53 @@ class Text:
     match: str = "exact"
     target: str = ""
     toolchain: str = ""
+
+
+@dataclass(frozen=True)
+class ObjectFiles(Reply):
+    """A kernel as machine code, which was linked, run and compared where it was made.
+
+    Attributes:
+        problem, target, schedule: what it is of; the schedule's hash.
+        symbol: the name of its function; other names begin with it.
+        alias: the same without processor and schedule, which the header defines.
+        features: extensions of x86-64 that it needs, by LLVM's names.
+        scratch_bytes, packed_bytes: of the memory that a call is given; 0 for none.
+        parts: into which the work is cut, for threads.
+        toolchain: what made it.
+        gflops: the schedule's speed where it was tuned.
+        header: in C.
+        object: a relocatable ELF file, in base64; `object_bytes` are it.
+        bitcode: the same for LLVM, in base64; `bitcode_bytes` are it.
+        proof: `max_error` within `tolerance`; of one that was made here also `gflops` of the
+            object in that run, and the `ratio` of its speed to that of our own call.
+    """
+
+    problem: str
+    target: str
+    schedule: str
+    symbol: str
+    alias: str
+    features: tuple[str, ...]
+    scratch_bytes: int
+    packed_bytes: int
+    parts: int
+    toolchain: str
+    gflops: float
+    header: str
+    object: str
+    bitcode: str
+    proof: dict[str, float | None]
+
+    @property
+    def object_bytes(self) -> bytes:
+        """The relocatable file."""
+        return base64.b64decode(self.object)
+
+    @property
+    def bitcode_bytes(self) -> bytes:
+        """The bitcode."""
+        return base64.b64decode(self.bitcode)
 
 
 def read_found(source: Json) -> Found:

@@ -79,9 +79,9 @@ class Folder:
         """Take the mark away."""
         self.remove(FILLING)
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, content: str | bytes) -> None:
         """Put a file in place, whole."""
-        write_whole(self.path / name, text)
+        write_whole(self.path / name, content)
 
     def write_beside(self, path: Path, text: str) -> None:
         """Put a file of another folder in place, whole; what a kill leaves of it lies here.
@@ -103,12 +103,12 @@ class Folder:
             (self.path / name).unlink(missing_ok=True)
 
 
-def write_whole(path: Path, text: str, scratch: Path | None = None) -> None:
+def write_whole(path: Path, content: str | bytes, scratch: Path | None = None) -> None:
     """Put a file in place of what was there; whoever reads meanwhile sees the one or the other.
 
     Args:
         path: of the file.
-        text: what goes there.
+        content: what goes there; a text in UTF-8.
         scratch: a folder of the same filesystem for the unfinished file; None is the file's own.
 
     Raises:
@@ -118,8 +118,8 @@ def write_whole(path: Path, text: str, scratch: Path | None = None) -> None:
         place = scratch or path.parent
         handle, name = tempfile.mkstemp(dir=place, prefix=PREFIX, suffix=SUFFIX)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).chmod(0o666 & ~_umask())

@@ -9,9 +9,10 @@ from typing import Any
 
 from kernels.mlir.air.schedule import KStreaming, require_streamed
 from kernels.mlir.proof.child.check import check_call
-from kernels.mlir.proof.child.stages import Finding, establish, serve, stage
+from kernels.mlir.proof.child.stages import Finding, establish, serve
 from kernels.mlir.proof.found import Found
 from kernels.problem import parse_problem
+from kernels.system.limited_child import stage
 
 
 def prove_here(request: dict[str, Any]) -> Found:

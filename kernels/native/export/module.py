@@ -12,6 +12,7 @@ from textwrap import indent
 import numpy as np
 
 from kernels.native.export.driver_source import driver_text
+from kernels.native.export.formula import formula
 from kernels.native.export.helpers import helpers_text
 from kernels.native.export.public_function import (
     call_text,
@@ -26,7 +27,7 @@ from kernels.native.plan import Plan, plan
 from kernels.oracle.accuracy import MOST_TIMES
 from kernels.oracle.operands import NUMPY_TYPES
 from kernels.oracle.tolerance import error_bound
-from kernels.problem import Conv2d, Matmul, Problem
+from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.system.toolchain import identity
 from kernels.target.model import Target
@@ -147,7 +148,7 @@ def _docstring(
     operands = [f"{shown[name]:<8} {dtypes[name]}{list(shape)}" for name, shape in shapes.items()]
     sections = {
         "Problem": str(problem),
-        "Computes": _formula(problem),
+        "Computes": formula(problem),
         "Operands, contiguous NumPy arrays": "\n".join(operands),
         "Call": f"from MODULE import {problem.op}\n{call_text(problem, planned)}",
         f"Schedule {schedule.hash}, outermost first": str(schedule),
@@ -168,45 +169,6 @@ def _speed(tuned: Tuned | None, threads: int) -> str:
         f"\n{tuned.gflops:.1f} GFLOP/s {where}, {tuned.peak_fraction:.1%} of the peak,"
         f"\nmeasured with {tuned.toolchain}"
     )
-
-
-def _formula(problem: Problem) -> str:
-    """The result in one line, with the sum's index and all that is added to it."""
-    if isinstance(problem, Conv2d):
-        rows, cols = "y*stride + i*dilation - pad", "x*stride + j*dilation - pad"
-        if problem.layout == "nhwc_hwcf":
-            image, weights, result = (
-                f"image[n, {rows}, {cols}, c]",
-                "weights[i, j, c, f]",
-                "out[n, y, x, f]",
-            )
-        else:
-            image, weights, result = (
-                f"image[n, c, {rows}, {cols}]",
-                "weights[f, c, i, j]",
-                "out[n, f, y, x]",
-            )
-        terms = f"sum over i, j, c of\n    {image}\n    * {weights}"
-        where = (
-            f"stride={problem.stride}, dilation={problem.dilation}, pad={problem.pad} (zeros), "
-            f"groups={problem.groups}, layout {problem.layout}"
-        )
-    else:
-        assert isinstance(problem, Matmul)
-        left = "a[k, i]" if problem.transpose_a else "a[i, k]"
-        right = "b[j, k]" if problem.transpose_b else "b[k, j]"
-        terms, where, result = f"sum over k of {left} * {right}", "", "out[i, j]"
-        if problem.batch > 1:
-            where = f"for each of {problem.batch} along the first axis"
-    if problem.has_bias:
-        terms += " + bias[f]" if isinstance(problem, Conv2d) else " + bias[j]"
-    if problem.accumulates:
-        terms = f"{result} + {terms}"
-    if problem.has_relu:
-        terms = f"max(0, {terms})"
-    if not problem.element.is_float:
-        where = ", ".join(filter(None, [where, "modulo 2**32"]))
-    return f"{result} = {terms}" + (f"\n{where}" if where else "")
 
 
 def _check_text(problem: Problem, planned: Plan) -> str:

@@ -54,7 +54,7 @@ def compile_module(
     module.data_layout = str(machine.target_data)
     text = str(module)
     parsed = llvm.parse_assembly(text)
-    _optimise(parsed, machine, passes)
+    optimise(parsed, machine, passes)
     mark = hashlib.sha256(f"{passes} {text}".encode()).hexdigest()[:16]
     names = tuple(f"{function.name}_{mark}" for function in functions)
     for function, name in zip(functions, names, strict=True):
@@ -68,7 +68,8 @@ def compile_module(
     return ObjectCode(names, bytes(machine.emit_object(parsed)), tuple(calls))
 
 
-def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Passes) -> None:
+def optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine, passes: Passes) -> None:
+    """Run passes of LLVM's over a module."""
     if passes == "none":
         return
     is_thorough = passes == "level 3"

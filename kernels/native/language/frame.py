@@ -39,6 +39,12 @@ class Frame:
 
     The places, on the stack, become registers in the first pass that LLVM makes over them.
 
+    Args:
+        module: that it is a part of.
+        node: its definition.
+        constants: integers of the source that it is from, by name.
+        known: values of names that whoever emits it has for it; nothing may write to those.
+
     Attributes:
         entry: a builder in the first block, where places are made.
         builder: the one that writes the code.
@@ -47,13 +53,17 @@ class Frame:
     """
 
     def __init__(
-        self, module: ir.Module, node: ast.FunctionDef, constants: Mapping[str, int]
+        self,
+        module: ir.Module,
+        node: ast.FunctionDef,
+        constants: Mapping[str, int],
+        known: Mapping[str, Value],
     ) -> None:
         self.module = module
         self.fn = fn = declared_function(module, node)
         self.entry = Builder(fn.append_basic_block("entry"))
         self.builder = self.entry.beside(fn.append_basic_block("body"))
-        self.values: dict[str, Value] = {}
+        self.values = dict(known)
         self.places: dict[str, Value] = {}
         self._name = node.name
         self._constants = constants

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from llvmlite import ir
 
-from kernels.native.ir.vectors import const
+from kernels.native.ir.vectors import Value, const
 from kernels.native.language.definitions import definitions, language
 from kernels.native.language.expressions import Expressions
 from kernels.native.language.frame import Frame
@@ -27,25 +27,37 @@ from kernels.native.language.frame import Frame
 _RANGE_ARGUMENTS = 3
 
 
-def emit_driver(module: ir.Module, text: str) -> list[ir.Function]:
+def emit_driver(
+    module: ir.Module, text: str, known: Mapping[str, Value] | None = None
+) -> list[ir.Function]:
     """Add the functions of a printed driver; those of the language that it calls are declared.
+
+    Args:
+        module: to which they are added.
+        text: the driver.
+        known: values of names that the text uses and does not give a value to.
 
     Raises:
         LoweringError: something that is not of the language.
     """
-    printed, known = definitions(text), language()
-    constants = {**known.constants, **printed.constants}
-    return [_emit(module, node, constants) for node in printed.functions.values()]
+    printed, called = definitions(text), language()
+    constants = {**called.constants, **printed.constants}
+    return [_emit(module, node, constants, known or {}) for node in printed.functions.values()]
 
 
 def emit_function(module: ir.Module, name: str) -> ir.Function:
     """Add a function of `LANGUAGE`; others that it calls are declared."""
     known = language()
-    return _emit(module, known.functions[name], known.constants)
+    return _emit(module, known.functions[name], known.constants, {})
 
 
-def _emit(module: ir.Module, node: ast.FunctionDef, constants: Mapping[str, int]) -> ir.Function:
-    frame = Frame(module, node, constants)
+def _emit(
+    module: ir.Module,
+    node: ast.FunctionDef,
+    constants: Mapping[str, int],
+    known: Mapping[str, Value],
+) -> ir.Function:
+    frame = Frame(module, node, constants, known)
     _Statements(frame).block(node.body)
     frame.close()
     return frame.fn

@@ -18,7 +18,17 @@ from service.api.services import Services, ServicesDep
 from service.db import models
 from service.errors import NotFoundError
 from service.results import air_scripts, nearest, scripts
-from service.results.kernel_modules import kept_module, kernel_module, kernel_source, kernel_tag
+from service.results.kernels.modules import kept_module, kernel_module, kernel_source, kernel_tag
+from service.results.kernels.objects import (
+    DOCUMENT,
+    MEDIA_TYPES,
+    MODULE,
+    Form,
+    content_of,
+    file_name,
+    object_document,
+    object_tag,
+)
 from service.results.nearest import Asked, Match
 from service.results.stored import StoredScript, Work
 
@@ -86,22 +96,31 @@ async def get_script(
     return Response(script.text, media_type="text/x-mlir", headers=headers)
 
 
-@router.get("/{key}/kernel", response_class=Response, responses=text_responses("text/x-python"))
+@router.get(
+    "/{key}/kernel", response_class=Response, responses=text_responses(*MEDIA_TYPES.values())
+)
 async def get_kernel(
     key: ProblemKey,
     services: ServicesDep,
     target: TargetText = "host",
     match: Match = "exact",
+    form: Annotated[Form, Query(alias="format")] = "module",
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """The best schedule's kernel as a Python module that runs on its own.
+    """The best schedule's kernel as a Python module that runs on its own, or as machine code.
 
-    It is printed when first asked for, in a second. Where that takes longer than a request
-    waits, the answer is 202 and the module is there soon.
+    `object` is a relocatable file for x86-64 Linux, `bitcode` the same for LLVM, `c-header` the
+    header of both, and `json` all of them in one. An object is given once it was linked, run
+    between guard pages, and compared with the reference.
+
+    A kernel is made when first asked for, in a second or two. Where that takes longer than a
+    request waits, the answer is 202 and the kernel is there soon.
     """
     asked = _asked(services, target, match)
     result = await services.lanes.reads.run(partial(_find_result, services, key, asked))
     source = kernel_source(result, asked.target)
+    if form != MODULE:
+        return await _object(services, result, source, form, asked, if_none_match)
     tag = kernel_tag(source, services.toolchain)
     headers = _headers(tag, result["target"], result["toolchain"], asked)
     if if_none_match is not None and matches(if_none_match, headers["ETag"]):
@@ -110,6 +129,30 @@ async def get_kernel(
     if text is None:
         text = await services.kernels.make(tag, partial(kernel_module, tag, source))
     return Response(text, media_type="text/x-python", headers=headers)
+
+
+async def _object(
+    services: Services,
+    result: dict[str, Any],
+    source: str,
+    form: Form,
+    asked: Asked,
+    if_none_match: str | None,
+) -> Response:
+    """A form of the object of a result."""
+    tag = object_tag(source, services.toolchain, form)
+    headers = _headers(tag, result["target"], result["toolchain"], asked)
+    if if_none_match is not None and matches(if_none_match, headers["ETag"]):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    kept = object_tag(source, services.toolchain, DOCUMENT)
+    text = await services.lanes.reads.run(partial(kept_module, kept))
+    if text is None:
+        making = partial(kernel_module, kept, source, object_document)
+        text = await services.kernels.make(kept, making)
+    name = file_name(result["problem"], form)
+    if name is not None:
+        headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return Response(content_of(text, form), media_type=MEDIA_TYPES[form], headers=headers)
 
 
 def _asked(services: Services, target: str, match: Match, cache: CacheMode | None = None) -> Asked:

@@ -18,7 +18,7 @@ from service.dashboard.rendering import PageRoute, page
 from service.errors import UnfinishedError
 from service.results import air_scripts
 from service.results.inner_loop import inner_loop_text
-from service.results.kernel_modules import kept_module, kernel_module, kernel_source, kernel_tag
+from service.results.kernels.modules import kept_module, kernel_module, kernel_source, kernel_tag
 
 AGAIN_S = 2
 

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from kernels.problem import parse_problem
-from service.results import kernel_modules
+from service.results.kernels import modules as kernel_modules
 from tests.service.conftest import PROBLEM
 
 KEY = parse_problem(PROBLEM).key

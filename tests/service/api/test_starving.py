@@ -16,7 +16,8 @@ from service.api.flights import Flights
 from service.api.services import READERS, Lanes
 from service.app import create_app
 from service.errors import BusyError
-from service.results import air_scripts, kernel_modules
+from service.results import air_scripts
+from service.results.kernels import modules as kernel_modules
 from tests.service.api.test_http_errors import assert_problem
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 from tests.service.processes import wait_until

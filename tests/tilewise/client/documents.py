@@ -75,6 +75,17 @@ def token(**changes: Any) -> Json:
     } | changes  # fmt: skip
 
 
+def object_files(**changes: Any) -> Json:
+    """A kernel as machine code."""
+    return {
+        "problem": PROBLEM, "target": "cpu:x,threads=1", "schedule": "h", "symbol": "tilewise_x_h",
+        "alias": "tilewise_x", "features": ["avx2"], "toolchain": "t", "gflops": 5.0,
+        "scratch_bytes": 64, "packed_bytes": 0, "parts": 1,
+        "header": "int tilewise_x_h(void);", "object": "AAEC", "bitcode": "AwQ=",
+        "proof": {"max_error": 1e-7, "tolerance": 1e-5},
+    } | changes  # fmt: skip
+
+
 def new_token(**changes: Any) -> Json:
     """A token as it is told once."""
     return {"name": "ci", "scope": "read", "expires": MOMENT, "token": "tw_secret"} | changes

@@ -65,6 +65,8 @@ class Service:
         if path.endswith("/trials"):
             page = documents.stored_trial if path == "/v1/trials" else documents.trial
             return {"trials": [page()], "next": None}
+        if path.endswith("/kernel"):
+            return documents.object_files()
         if path == "/v1/schedules":
             return documents.result()
         if path == "/v1/schedules/lookup":
@@ -92,6 +94,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("schedule", (PROBLEM,), {"match": "nearest"}),
     ("script", (PROBLEM,), {"flavor": "air"}),
     ("kernel", (PROBLEM,), {}),
+    ("object_files", (PROBLEM,), {}),
     ("text", ("/v1/x?y=1",), {"known": "k"}),
     ("trials", (1,), {"state": "timed"}),
     ("stored_trials", (PROBLEM,), {}),

@@ -4,19 +4,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-from kernels.errors import KernelsError
-from kernels.problem import Problem
 from kernels.quoting import quoted
 from search.records import TuneRequest
-from tilewise.backends.base import Backend
 from tilewise.cli.command import Command
 from tilewise.cli.files import read_text, require_file
 from tilewise.cli.options import add_db, add_server, backend_of
-from tilewise.cli.progress import progress
-from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.cli.tuning import tune_missing
+from tilewise.errors import BadInputError, MissingError
 from tilewise.fetch import frozen, gains
 from tilewise.fetch.folder import Folder
 from tilewise.fetch.lock import Lock
@@ -49,7 +45,8 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
     with backend_of(options, options.began) as backend:
         if options.tune_missing:
             update = Update.of(backend, folder, _read_lock(place, folder), wanted)
-            _tune(backend, update.missing(), wanted.target, TuneRequest(options.trials))
+            missing = update.missing()
+            tune_missing(backend, missing, wanted.target, TuneRequest(options.trials))
         update = Update.of(backend, folder, _read_lock(place, folder), wanted)
         update.ask()
         with folder.taken():
@@ -58,22 +55,6 @@ def _update(options: argparse.Namespace, folder: Folder, place: Path, wanted: Wa
             if not place.exists() or place.read_text(encoding="utf-8") != text:
                 folder.write_beside(place, text)
     _report(options, place, update.outcomes)
-
-
-def _tune(backend: Backend, missing: Sequence[Problem], target: str, request: TuneRequest) -> None:
-    """Search for what is not stored; a search that fails costs no other problem."""
-    for problem in missing:
-        backend.submit(problem.canonical, target, request)
-    for number, problem in enumerate(missing, 1):
-        sys.stderr.write(f"tilewise: {number}/{len(missing)} tunes {problem}\n")
-        try:
-            work = (problem.canonical, target)
-            with progress(request, partial(backend.peak, *work)) as watcher:
-                backend.tune(*work, request, watcher.trial, watcher.phase)
-        except BadInputError:
-            raise
-        except (KernelsError, TilewiseError) as error:
-            sys.stderr.write(f"tilewise: {problem}: {error}\n")
 
 
 def _hold(options: argparse.Namespace, folder: Folder, lock: Lock, wanted: Wanted) -> None:

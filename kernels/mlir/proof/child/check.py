@@ -3,7 +3,7 @@
 from math import isfinite
 from typing import Any
 
-from kernels.mlir.proof.child.stages import stage
+from kernels.system.limited_child import stage
 
 
 def run_and_time(

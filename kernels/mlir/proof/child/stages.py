@@ -1,47 +1,18 @@
 """What every child that proves something shares: its limits, its stages, and its one reply."""
 
-import json
-import resource
-import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from kernels.mlir.proof.found import Found
-from kernels.mlir.proof.run_child import MOST_PRINTED, STAGE
-from kernels.system.children import private_output
+from kernels.system.limited_child import reply_to_request, stage
 from kernels.system.typed_json import to_json
-
-LIBRARIES = 2 << 30  # address space of the compilers themselves, most of it never resident
 
 
 def serve(answer: Callable[[dict[str, Any]], Found]) -> None:
     """Read one request, and write what `answer` makes of it within the request's limits."""
-    request = json.load(sys.stdin)
-    out = private_output()
-    limit(request["seconds"], request["memory_bytes"])
-    reply = to_json(answer(request))
-    with out:
-        out.write(json.dumps(reply).encode())
-
-
-def limit(seconds: float, memory_bytes: int) -> None:
-    """Bounds that hold even if the parent is gone: processor time, address space, output."""
-    processor = int(seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (processor, processor + 1))
-    space = memory_bytes + LIBRARIES
-    resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_PRINTED, MOST_PRINTED))
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and MLIR would print on
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def stage(name: str) -> float:
-    """Announce a stage; the time at which it began."""
-    print(f"{STAGE}{name}", file=sys.stderr, flush=True)
-    return time.perf_counter()
+    reply_to_request(lambda request: dict(to_json(answer(request))))
 
 
 class Finding:

@@ -7,8 +7,9 @@ It may die at any moment, as `kernels.mlir.proof.child.prove` may.
 from typing import Any
 
 from kernels.mlir.proof.child.check import run_and_time
-from kernels.mlir.proof.child.stages import Finding, establish, serve, stage
+from kernels.mlir.proof.child.stages import Finding, establish, serve
 from kernels.mlir.proof.found import Found
+from kernels.system.limited_child import stage
 
 
 def verify_here(request: dict[str, Any]) -> Found:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from kernels.errors import LimitError
-from kernels.mlir.proof.child.stages import LIBRARIES
 from kernels.mlir.proof.found import Found
 from kernels.mlir.proof.prove import prove, prove_script, transform
-from kernels.mlir.proof.run_child import MOST_PRINTED, run_child
+from kernels.mlir.proof.run_child import run_child
 from kernels.mlir.proof.verify import verify
 from kernels.system.children import child_environment
+from kernels.system.limited_child import LIBRARIES, MOST_PRINTED
 from tests.kernels.mlir.build import IN_PLACE, schedule
 from tests.kernels.mlir.proof.test_failures import FUNCTION, HANGS, SQUARE
 from tests.kernels.system.test_children import wait_until_gone
@@ -108,7 +108,7 @@ def test_no_memory_is_no_limit() -> None:
 
 LIMITED = """
 import resource
-from kernels.mlir.proof.child.stages import limit
+from kernels.system.limited_child import limit
 limit(0.5, 1 << 30)
 print(resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE)[0])
 import sys

@@ -16,6 +16,7 @@ from kernels.mlir.proof.prove import prove_script, transform
 from kernels.mlir.proof.run_child import run_child
 from kernels.mlir.transform.module import with_payload
 from kernels.problem import Problem, parse_problem
+from kernels.system import limited_child
 from kernels.system.patience import Patience
 from tests.kernels.mlir.build import IN_PLACE, PACKED, schedule
 
@@ -218,6 +219,6 @@ def test_time_in_which_the_prover_was_frozen_does_not_count(
         looks.append(time.monotonic())
         return looks[-1] + (3600 if len(looks) > 3 else 0)
 
-    monkeypatch.setitem(run_child.__globals__, "Patience", partial(Patience, clock=clock))
+    monkeypatch.setattr(limited_child, "Patience", partial(Patience, clock=clock))
     assert prove_script(SQUARE, emit_script(SQUARE, schedule(*IN_PLACE))).ok
     assert len(looks) > 4

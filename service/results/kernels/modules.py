@@ -7,6 +7,7 @@ the file that keeps it.
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,16 +35,21 @@ def kernel_tag(source: str, toolchain: str) -> str:
     return hashlib.sha256(f"{toolchain}\n{source}".encode()).hexdigest()
 
 
-def kernel_module(tag: str, source: str) -> str:
+def kernel_module(tag: str, source: str, printed: Callable[[str], str] | None = None) -> str:
     """The module that `tag` names, printed now, which takes a second, and kept.
 
     It is called in a flight of `Services.kernels`.
+
+    Args:
+        tag: the name.
+        source: what `kernel_source` gives.
+        printed: what makes another text of the source, if it is to be one.
 
     Raises:
         ConflictError: this machine or this toolchain cannot print it.
     """
     folder = _folder_if_any()
-    text = _print(source)
+    text = (printed or _print)(source)
     if folder is not None:
         with suppress(OSError):  # without the file it is printed again
             _write(folder / tag, text)

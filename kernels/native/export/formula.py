@@ -1,0 +1,42 @@
+"""What a kernel computes, as a line that its users read."""
+
+from kernels.problem import Conv2d, Matmul, Problem
+
+
+def formula(problem: Problem) -> str:
+    """The result in one line, with the sum's index and all that is added to it."""
+    if isinstance(problem, Conv2d):
+        rows, cols = "y*stride + i*dilation - pad", "x*stride + j*dilation - pad"
+        if problem.layout == "nhwc_hwcf":
+            image, weights, result = (
+                f"image[n, {rows}, {cols}, c]",
+                "weights[i, j, c, f]",
+                "out[n, y, x, f]",
+            )
+        else:
+            image, weights, result = (
+                f"image[n, c, {rows}, {cols}]",
+                "weights[f, c, i, j]",
+                "out[n, f, y, x]",
+            )
+        terms = f"sum over i, j, c of\n    {image}\n    * {weights}"
+        where = (
+            f"stride={problem.stride}, dilation={problem.dilation}, pad={problem.pad} (zeros), "
+            f"groups={problem.groups}, layout {problem.layout}"
+        )
+    else:
+        assert isinstance(problem, Matmul)
+        left = "a[k, i]" if problem.transpose_a else "a[i, k]"
+        right = "b[j, k]" if problem.transpose_b else "b[k, j]"
+        terms, where, result = f"sum over k of {left} * {right}", "", "out[i, j]"
+        if problem.batch > 1:
+            where = f"for each of {problem.batch} along the first axis"
+    if problem.has_bias:
+        terms += " + bias[f]" if isinstance(problem, Conv2d) else " + bias[j]"
+    if problem.accumulates:
+        terms = f"{result} + {terms}"
+    if problem.has_relu:
+        terms = f"max(0, {terms})"
+    if not problem.element.is_float:
+        where = ", ".join(filter(None, [where, "modulo 2**32"]))
+    return f"{result} = {terms}" + (f"\n{where}" if where else "")

@@ -1,0 +1,54 @@
+"""The proven object of a stored result, with all that is to be told of it, as one JSON object."""
+
+import base64
+from typing import Any
+
+from kernels.native.export.module import Tuned
+from kernels.native.objects.make import make_object
+from kernels.native.objects.proof.prove import require_proven
+from kernels.problem import parse_problem
+from kernels.schedule import Schedule
+from kernels.system.toolchain import identity
+from kernels.target import resolve
+
+
+def proven_document(found: dict[str, Any]) -> dict[str, Any]:
+    """Make and prove the object of a stored result, as `tilewise show --json` gives it.
+
+    Returns:
+        The fields of `tilewise.client.ObjectFiles`. All but `proof` are the same each time; that
+        has the times of this run.
+
+    Raises:
+        TargetError: it was tuned for another machine.
+        ProofError: the object does not do what it should.
+        KernelsError: as `make_object`, when another toolchain knew what this one does not.
+    """
+    best = found["best"]
+    problem, schedule = parse_problem(found["problem"]), Schedule.from_json(best["steps"])
+    target = resolve(found["target"])
+    tuned = Tuned(best["gflops"], best["peak_fraction"], found["toolchain"])
+    made = make_object(problem, schedule, target, tuned)
+    proof = require_proven(problem, schedule, target, made)
+    return {
+        "problem": problem.canonical,
+        "target": target.canonical,
+        "schedule": schedule.hash,
+        "symbol": made.interface.name,
+        "alias": made.interface.alias,
+        "features": list(made.features),
+        "scratch_bytes": made.interface.scratch_bytes,
+        "packed_bytes": made.interface.packed_bytes,
+        "parts": made.interface.parts,
+        "toolchain": identity(),
+        "gflops": best["gflops"],
+        "header": made.header,
+        "object": base64.b64encode(made.object).decode(),
+        "bitcode": base64.b64encode(made.bitcode).decode(),
+        "proof": {
+            "max_error": proof.max_error,
+            "tolerance": proof.tolerance,
+            "gflops": proof.gflops,
+            "ratio": proof.ratio,
+        },
+    }

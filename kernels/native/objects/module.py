@@ -1,0 +1,243 @@
+"""A planned kernel as one LLVM module: driver, micro-kernels and packs, linked by their symbols.
+
+Every piece gets the passes that it gets in a search (`kernels.native.jit.object_code`); then they
+are linked, and everything but what C calls is internal. Sizes are constants of the driver, which
+LLVM folds. Nothing in the module is written to, and nothing in it calls what it does not have.
+"""
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from kernels.errors import LoweringError
+from kernels.native.ir.vectors import I64, VOID, Value, const
+from kernels.native.jit.ir_text import kernel_text
+from kernels.native.jit.object_code import Passes, optimise
+from kernels.native.language.definitions import language
+from kernels.native.language.frame import called_name, symbol
+from kernels.native.language.to_ir import emit_driver, emit_function
+from kernels.native.objects.elf import Elf
+from kernels.native.objects.entries import (
+    BOUNDS,
+    COPY,
+    DRIVER,
+    PREPARE,
+    driver_text,
+    edges,
+    entries_text,
+    known_sizes,
+)
+from kernels.native.objects.features import attributes, supported_text, used_features
+from kernels.native.objects.interface import Interface
+from kernels.native.objects.templates import filled
+from kernels.native.plan import Plan
+from kernels.target.model import Target
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+_DEFINITION = re.compile(r"^(define [^\n]*?) \{$", re.MULTILINE)
+_MEMORY = {"llvm.memset.p0.i64": "fill.ll", symbol(COPY): f"{COPY}.ll"}
+"""Functions of memory, by the names under which modules call them, and their templates."""
+_COPY_ARGUMENTS = 3
+
+
+class Compiler:
+    """Makes the modules of one kernel and joins them.
+
+    Attributes:
+        features: what their code may use of the processor.
+    """
+
+    def __init__(self, interface: Interface, planned: Plan, target: Target) -> None:
+        self.interface, self.planned = interface, planned
+        text = kernel_text(planned.kernel, planned.use).text
+        self.features = used_features(target.features, text)
+        self._attributes = attributes(self.features)
+        self._machine = machine(self.features)
+
+    def bitcode(self) -> bytes:
+        """All of the kernel as one module; what is not called from outside is internal.
+
+        Raises:
+            LoweringError: code generation failed.
+        """
+        pieces = [self._piece(name) for name in self._piece_names()]
+        whole = self._driver(dict(pieces))
+        for _, module in pieces:
+            whole.link_in(module)
+        kept = _as_they_are([_piece_symbol(name) for name, _ in pieces])
+        whole = self._parsed(_with_memory(str(whole)) + kept)
+        whole.link_in(self._parsed(supported_text(self.interface.name, self.features), own=False))
+        entries = self.interface.functions
+        for function in whole.functions:
+            if not function.is_declaration and function.name not in entries:
+                function.linkage = "internal"
+        whole.name = self.interface.name
+        whole.verify()
+        return bytes(whole.as_bitcode())
+
+    def object_file(self, bitcode: bytes) -> bytes:
+        """The relocatable object of a module.
+
+        It is made of the bitcode, so that whoever compiles that has the same code; a module that
+        was just built has the uses of its values in another order, and compiles differently.
+
+        Raises:
+            LoweringError: it would need something that an object on its own has not.
+        """
+        data = bytes(self._machine.emit_object(llvm.parse_bitcode(bitcode)))
+        found = Elf.read(data)
+        if found.undefined:
+            raise LoweringError(
+                f"the object would call {', '.join(found.undefined)}, which a processor with "
+                "more extensions does itself; give a target that has them"
+            )
+        if found.writable_bytes:
+            raise LoweringError("the object would have memory of its own, which calls share")
+        return data
+
+    def _piece_names(self) -> list[str]:
+        pieces = self.planned.kernel.pieces(self.planned.use)
+        return [name for name in pieces if name in self.planned.functions]
+
+    def _piece(self, name: str) -> tuple[str, llvm.ModuleRef]:
+        """One function of the micro-kernel, under a name of its own."""
+        piece = self.planned.kernel.pieces(self.planned.use)[name]
+        module = ir.Module(name)
+        function = piece.emit(module)
+        function.linkage = "external"
+        parsed = self._optimised(module, "none" if piece.is_as_written else "level 3")
+        for other in parsed.functions:
+            if not other.is_declaration and other.name != function.name:
+                other.linkage = "internal"
+        made = parsed.get_function(function.name)
+        made.name = _piece_symbol(name)
+        made.add_function_attribute("noinline")
+        return name, parsed
+
+    def _driver(self, pieces: Mapping[str, llvm.ModuleRef]) -> llvm.ModuleRef:
+        """What C calls, the driver, and what both call of the language."""
+        module = ir.Module(self.interface.name)
+        known = {name: const(size) for name, size in known_sizes(self.planned).items()}
+        for name, piece in pieces.items():
+            given = len(list(piece.get_function(_piece_symbol(name)).arguments))
+            known[name] = _address(module, _piece_symbol(name), given)
+        if count := len(edges(self.planned)):
+            known[BOUNDS] = _bounds(module, self.planned, count)
+        emit_driver(module, driver_text(self.planned), known)
+        known[DRIVER] = module.globals[symbol(DRIVER)].ptrtoint(I64)
+        if self.planned.is_ahead:
+            known[PREPARE] = module.globals[symbol(PREPARE)].ptrtoint(I64)
+        elif self.interface.weights:
+            known[COPY] = _address(module, symbol(COPY), _COPY_ARGUMENTS)
+        emit_driver(module, entries_text(self.interface, self.planned), known)
+        _add_language(module)
+        internal = {symbol(name) for name in (DRIVER, PREPARE)}
+        for name, function in module.globals.items():
+            is_own = name in internal or called_name(name) in language().functions
+            if isinstance(function, ir.Function) and is_own:
+                function.linkage = "internal"
+        return self._optimised(module, "level 3")
+
+    def _optimised(self, module: ir.Module, passes: Passes) -> llvm.ModuleRef:
+        parsed = self._parsed(str(module))
+        optimise(parsed, self._machine, passes)
+        return parsed
+
+    def _parsed(self, text: str, *, own: bool = True) -> llvm.ModuleRef:
+        """LLVM's module of a text, in which every function says what its code may use."""
+        parsed = llvm.parse_assembly(text)
+        if own:
+            marked = _DEFINITION.sub(lambda found: f"{found[1]} {self._attributes} {{", str(parsed))
+            parsed = llvm.parse_assembly(marked)
+        parsed.triple = TRIPLE
+        parsed.data_layout = str(self._machine.target_data)
+        return parsed
+
+
+def _piece_symbol(name: str) -> str:
+    return f"{symbol(name)}_piece"
+
+
+def _as_they_are(names: list[str]) -> str:
+    """What keeps passes over the whole module from changing functions for their callers.
+
+    A compiler that takes the bitcode would fold sizes into an inner product, put all its sums off
+    to the end, and spill: 9% of a product with a vector. A use that is no call forbids that.
+    """
+    listed = ", ".join(f"ptr @{name}" for name in names)
+    kind = f"[{len(names)} x ptr]"
+    return f'\n@llvm.compiler.used = appending global {kind} [{listed}], section "llvm.metadata"\n'
+
+
+def _with_memory(text: str) -> str:
+    """What LLVM would call the C library for, as functions of the module's own."""
+    for declared, template in _MEMORY.items():
+        kept = [line for line in text.splitlines() if not _declares(line, declared)]
+        text = "\n".join(kept) + "\n"
+        if f"@{declared}(" in text:
+            name = symbol(template.removesuffix(".ll"))
+            text = text.replace(f"@{declared}(", f"@{name}(") + filled(template)
+    return text
+
+
+def _declares(line: str, name: str) -> bool:
+    return line.startswith("declare ") and f"@{name}(" in line
+
+
+def _address(module: ir.Module, name: str, arguments: int) -> Value:
+    """The address of a function of another module."""
+    kind = ir.FunctionType(VOID, [I64] * arguments)
+    return ir.Function(module, kind, name).ptrtoint(I64)
+
+
+def _bounds(module: ir.Module, planned: Plan, count: int) -> Value:
+    """The address of a table of where each part begins and ends."""
+    parts = planned.nest.parts
+    numbers = [edge for part in parts for ends in part.values() for edge in ends]
+    assert len(numbers) == count * len(parts)
+    kind = ir.ArrayType(I64, len(numbers))
+    table = ir.GlobalVariable(module, kind, symbol(BOUNDS))
+    table.linkage, table.global_constant = "internal", True
+    table.initializer = ir.Constant(kind, numbers)
+    return table.ptrtoint(I64)
+
+
+def _add_language(module: ir.Module) -> None:
+    """Add the functions of the drivers' language that are called, and what they call."""
+    while missing := [
+        called_name(name)
+        for name, function in module.globals.items()
+        if isinstance(function, ir.Function)
+        and not function.blocks
+        and called_name(name) in language().functions
+    ]:
+        for name in missing:
+            emit_function(module, name)
+
+
+def compiled_again(bitcode: bytes, features: tuple[str, ...]) -> bytes:
+    """The object that a compiler makes of bitcode when it runs all passes of level 3 over it."""
+    made = machine(features)
+    module = llvm.parse_bitcode(bitcode)
+    optimise(module, made, "level 3")
+    return bytes(made.emit_object(module))
+
+
+@functools.lru_cache(maxsize=8)
+def machine(features: tuple[str, ...]) -> Any:
+    """LLVM's machine for position-independent code that uses `features` at most."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # `supported` has lines of assembly
+    return llvm.Target.from_triple(TRIPLE).create_target_machine(
+        opt=3,
+        cpu="x86-64",
+        features=",".join(f"+{name}" for name in features),
+        reloc="pic",
+        codemodel="small",
+        jit=False,
+    )

@@ -1,0 +1,176 @@
+"""What an object has to hold before anybody gets it, checked as C would see it.
+
+The operands lie once right in front of a page that nobody may touch, and once right behind one;
+what is only read cannot be written to; results and scratch are poisoned. An access outside ends
+the process, which whoever started it takes for a failure.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.native.objects.interface import MISALIGNED, NO_SUCH_PART, NULL, OK
+from kernels.native.objects.proof.guarded import GuardedMemory, lines
+from kernels.native.objects.proof.loaded import LoadedObject
+from kernels.oracle.filtering import loosened
+from kernels.oracle.operands import POISON_BYTE, Array, Operands, make_operands
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import Expected, compare
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+
+Found = tuple[float, float]
+_AT_ONCE = 2
+
+
+class ObjectError(Exception):
+    """An object does not do what its header says."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An object on random operands, whose result is known.
+
+    Attributes:
+        problem: what it computes.
+        loaded: the object.
+        operands: as they are before a call.
+        expected: the result.
+    """
+
+    problem: Problem
+    loaded: LoadedObject
+    operands: Operands
+    expected: Expected
+
+    @classmethod
+    def of(cls, problem: Problem, schedule: Schedule, loaded: LoadedObject, seed: int) -> "Trial":
+        """One on random operands."""
+        operands = make_operands(problem, seed)
+        expected = reference(problem, operands)
+        if schedule.winograd is not None:
+            expected = loosened(problem, operands, expected, schedule.winograd)
+        return cls(problem, loaded, operands, expected)
+
+    def checks(self) -> Iterator[Callable[[], Found | None]]:
+        """What is to hold, in an order in which a failure says the most."""
+        yield self.finds_the_processor
+        yield self.runs_before_a_guard_page
+        yield self.runs_behind_a_guard_page
+        yield self.runs_by_parts
+        yield self.runs_twice_at_once
+        yield self.refuses_bad_pointers
+
+    def finds_the_processor(self) -> None:
+        """It says that it runs here."""
+        if not self.loaded.is_supported():
+            raise ObjectError("it says that this processor lacks what it needs")
+
+    def runs_before_a_guard_page(self) -> Found:
+        """Nothing behind its operands is touched, and the result is right."""
+        return self._run(at_end=True)
+
+    def runs_behind_a_guard_page(self) -> Found:
+        """Nothing in front of them is."""
+        return self._run(at_end=False)
+
+    def runs_by_parts(self) -> Found:
+        """The parts one by one, the last first, make the same result."""
+        memory = Memory(self, at_end=True)
+        for part in reversed(range(self.loaded.interface.parts)):
+            _require(OK, self.loaded.run_part(memory.addresses, part), f"part {part}")
+        return self._compared(memory.out)
+
+    def runs_twice_at_once(self) -> Found:
+        """Calls at the same time, each with an `out` and a scratch of its own, are right."""
+        memories = [Memory(self, at_end=True) for _ in range(_AT_ONCE)]
+        codes: list[int] = []
+        threads = [
+            threading.Thread(target=lambda one=one: codes.append(self.loaded.run(one.addresses)))
+            for one in memories
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for code in codes:
+            _require(OK, code, "a call beside another")
+        return max(self._compared(memory.out) for memory in memories)
+
+    def refuses_bad_pointers(self) -> None:
+        """It says what is wrong with an address or a part, and touches nothing."""
+        memory = Memory(self, at_end=False)
+        before = memory.out.copy()
+        interface = self.loaded.interface
+        for one in interface.arguments:
+            if not one.operand and not interface.scratch_bytes:
+                continue
+            absent = {**memory.addresses, one.name: 0}
+            _require(NULL, self.loaded.run(absent), f"{one.name} is null")
+            if one.alignment > 1:
+                off = {**memory.addresses, one.name: memory.addresses[one.name] + 1}
+                _require(MISALIGNED, self.loaded.run(off), f"{one.name} is misaligned")
+        for part in (-1, interface.parts, 1 << 40):
+            code = self.loaded.run_part(memory.addresses, part)
+            _require(NO_SUCH_PART, code, f"there is no part {part}")
+        if not np.array_equal(memory.out.view(np.uint8), before.view(np.uint8)):
+            raise ObjectError("it wrote to out though it refused the call")
+
+    def _run(self, *, at_end: bool) -> Found:
+        memory = Memory(self, at_end=at_end)
+        _require(OK, self.loaded.run(memory.addresses), "a call")
+        return self._compared(memory.out)
+
+    def _compared(self, out: Array) -> Found:
+        error, tolerance = compare(self.problem, out, self.expected)
+        if not error <= tolerance:
+            raise ObjectError(f"the result is off by {error:g}, and {tolerance:g} is allowed")
+        return error, tolerance
+
+
+class Memory:
+    """What a call is given: operands, packed weights and scratch, each between guard pages.
+
+    Attributes:
+        addresses: by the names of the arguments.
+        out: the result.
+    """
+
+    def __init__(self, trial: Trial, *, at_end: bool) -> None:
+        self._interface = trial.loaded.interface
+        self._kept: list[GuardedMemory] = []
+        self.addresses: dict[str, int] = {}
+        scratch = lines(self._interface.scratch_bytes, POISON_BYTE)
+        for one in self._interface.arguments:
+            if one.name == "scratch":
+                held = self._held(scratch, at_end)
+            elif one.name == "packed":
+                held = self._packed(trial, at_end)
+            else:
+                held = self._held(trial.operands[one.operand], at_end)
+            if one.is_const:
+                held.lock()
+            if one.operand == "C":
+                self.out = held.array
+            self.addresses[one.name] = held.address
+        if not self._interface.scratch_bytes:
+            self.addresses["scratch"] = 0
+
+    def _held(self, source: Array, at_end: bool) -> GuardedMemory:
+        self._kept.append(GuardedMemory(source, at_end=at_end))
+        return self._kept[-1]
+
+    def _packed(self, trial: Trial, at_end: bool) -> GuardedMemory:
+        weights = self._held(trial.operands["B"], at_end)
+        weights.lock()
+        packed = self._held(lines(self._interface.packed_bytes, POISON_BYTE), at_end)
+        code = trial.loaded.prepare(weights.address, packed.address)
+        _require(OK, code, "prepare")
+        return packed
+
+
+def _require(wanted: int, code: int, what: str) -> None:
+    if code != wanted:
+        raise ObjectError(f"{what}: it returned {code}, not {wanted}")

@@ -1,0 +1,57 @@
+"""The process in which an object is proven: `python -m kernels.native.objects.proof.child`.
+
+It reads one JSON request on standard input and writes one JSON reply on standard output, and may
+die at any moment: the parent (`kernels.native.objects.proof.prove`) turns that into a failure.
+"""
+
+import base64
+from math import isfinite
+from typing import Any
+
+from kernels.system.limited_child import reply_to_request, stage
+from kernels.system.typed_json import from_json, to_json
+
+
+def main() -> None:
+    """Serve one request."""
+    reply_to_request(lambda request: to_json(prove_here(request)))
+
+
+def prove_here(request: dict[str, Any]) -> Any:
+    """Prove one object in this process: what could be established."""
+    stage("import")
+    from kernels.native.objects.interface import Interface
+    from kernels.native.objects.proof.checks import ObjectError, Trial
+    from kernels.native.objects.proof.loaded import LoadedObject
+    from kernels.native.objects.proof.prove import ObjectProof
+    from kernels.native.objects.proof.timing import time_beside_ours
+    from kernels.problem import parse_problem
+    from kernels.schedule import Schedule
+    from kernels.target import resolve
+
+    problem, schedule = parse_problem(request["problem"]), Schedule.from_json(request["schedule"])
+    target = resolve(request["target"])
+    interface = from_json(Interface, request["interface"])
+    stage("link")
+    loaded = LoadedObject(interface, base64.b64decode(request["object"]))
+    stage("reference")
+    trial = Trial.of(problem, schedule, loaded, request["seed"])
+    error, tolerance = 0.0, 0.0
+    try:
+        for check in trial.checks():
+            stage(check.__name__.replace("_", " "))
+            error, tolerance = check() or (error, tolerance)
+    except ObjectError as failed:
+        return ObjectProof(failure="wrong", message=str(failed))
+    stage("time")
+    timed = time_beside_ours(problem, schedule, target, loaded, request["repeat_s"])
+    return ObjectProof(
+        max_error=error if isfinite(error) else None,
+        tolerance=tolerance,
+        gflops=problem.flops / timed.seconds / 1e9,
+        ratio=timed.ratio,
+    )
+
+
+if __name__ == "__main__":
+    main()

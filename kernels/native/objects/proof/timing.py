@@ -1,0 +1,83 @@
+"""How fast an object is, beside our own call of the same schedule."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from kernels.native.executable import lower
+from kernels.native.objects.proof.loaded import LoadedObject
+from kernels.oracle.operands import Operands, empty_aligned, make_operands
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+SHORTEST = 100e-6  # seconds of a sample; a call through ctypes costs about a microsecond
+FEWEST, MOST = 9, 2000
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of one call, and its speed over our own; None where our own has threads."""
+
+    seconds: float
+    ratio: float | None
+
+
+def time_beside_ours(
+    problem: Problem, schedule: Schedule, target: Target, loaded: LoadedObject, seconds: float
+) -> Timed:
+    """Time an object for about `seconds`, in turns with our own call on the same operands."""
+    operands = make_operands(problem)
+    runs: list[Callable[[], object]] = [bound(loaded, operands)]
+    if loaded.interface.parts == 1:
+        runs.append(lower(problem, schedule, target).bind(operands))
+    samples = in_turns(runs, seconds)
+    ratio = median(turn[1] / turn[0] for turn in samples) if len(runs) > 1 else None
+    return Timed(median(turn[0] for turn in samples), ratio)
+
+
+def bound(loaded: LoadedObject, operands: Operands) -> Callable[[], object]:
+    """A call of an object on operands, with scratch of its own; constant weights are ready."""
+    interface = loaded.interface
+    scratch = empty_aligned((max(interface.scratch_bytes, 1),), np.uint8)
+    packed = empty_aligned((max(interface.packed_bytes, 1),), np.uint8)
+    arrays = {"scratch": scratch, "packed": packed}
+    addresses = {
+        one.name: (arrays[one.name] if one.name in arrays else operands[one.operand]).ctypes.data
+        for one in interface.arguments
+    }
+    if interface.weights:
+        loaded.prepare(operands["B"].ctypes.data, packed.ctypes.data)
+    kept = dict(operands) | arrays
+
+    def run() -> object:
+        assert kept  # what the addresses point into
+        return loaded.run(addresses)
+
+    return run
+
+
+def in_turns(runs: Sequence[Callable[[], object]], seconds: float) -> list[list[float]]:
+    """Seconds of one call of each, for every turn; each turn begins with another of them."""
+    for run in runs:
+        run()
+    repeats = [max(1, int(SHORTEST / max(_seconds(run, 1), 1e-9))) for run in runs]
+    turns: list[list[float]] = []
+    end = time.perf_counter() + seconds
+    while len(turns) < FEWEST or (time.perf_counter() < end and len(turns) < MOST):
+        first = len(turns) % len(runs)
+        order = [*range(first, len(runs)), *range(first)]
+        taken = {which: _seconds(runs[which], repeats[which]) for which in order}
+        turns.append([taken[which] for which in range(len(runs))])
+    return turns
+
+
+def _seconds(run: Callable[[], object], repeat: int) -> float:
+    """Of this thread's own time: whoever else has the processor meanwhile does not count."""
+    begin = time.thread_time()
+    for _ in range(repeat):
+        run()
+    return (time.thread_time() - begin) / repeat

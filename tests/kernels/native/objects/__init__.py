@@ -1,0 +1,1 @@
+"""Objects: kernels as machine code for other programs."""

@@ -1,0 +1,21 @@
+"""What every test of objects checks: the interface holds, in this process."""
+
+from kernels.native.objects.elf import Elf
+from kernels.native.objects.make import KernelObject, make_object
+from kernels.native.objects.proof.checks import Trial
+from kernels.native.objects.proof.loaded import LoadedObject
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target import Target
+
+
+def check_object(problem: Problem, schedule: Schedule, target: Target, seed: int) -> KernelObject:
+    """All that a proof checks, but for the speed; and that the file wants nothing of others."""
+    made = make_object(problem, schedule, target)
+    found = Elf.read(made.object)
+    assert found.undefined == () and found.writable_bytes == 0
+    assert found.defined == tuple(sorted(made.interface.functions))
+    loaded = LoadedObject(made.interface, made.object)
+    for check in Trial.of(problem, schedule, loaded, seed).checks():
+        check()
+    return made

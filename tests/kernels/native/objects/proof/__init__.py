@@ -1,0 +1,1 @@
+"""Objects are proven, and wrong ones are not."""

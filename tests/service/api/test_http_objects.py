@@ -1,0 +1,75 @@
+"""`GET /v1/schedules/{key}/kernel?format=...`: objects, their tags, and refusals."""
+
+import base64
+
+import pytest
+
+from kernels.native.objects.elf import Elf
+from kernels.problem import parse_problem
+from service.results.kernels.modules import kernel_source
+from tests.service.conftest import PROBLEM
+
+KEY = parse_problem(PROBLEM).key
+PATH = f"/v1/schedules/{KEY}/kernel"
+TYPES = {
+    "object": "application/octet-stream",
+    "bitcode": "application/octet-stream",
+    "c-header": "text/x-c",
+    "json": "application/json",
+}
+
+
+def test_each_form_has_its_type_and_a_tag_of_its_own(client, tuned):
+    answers = {form: client.get(PATH, params={"format": form}) for form in TYPES}
+    for form, answer in answers.items():
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["Content-Type"].startswith(TYPES[form])
+        assert answer.headers["Tilewise-Stale"] == "false"
+    tags = {answer.headers["ETag"] for answer in answers.values()}
+    assert len(tags | {client.get(PATH).headers["ETag"]}) == len(TYPES) + 1
+    whole = answers["json"].json()
+    assert whole["problem"] == PROBLEM
+    assert base64.b64decode(whole["object"]) == answers["object"].content
+    assert base64.b64decode(whole["bitcode"]) == answers["bitcode"].content
+    assert whole["header"] == answers["c-header"].text
+    assert set(whole["proof"]) == {"max_error", "tolerance"}
+    assert whole["symbol"] in Elf.read(answers["object"].content).defined
+    named = answers["object"].headers["Content-Disposition"]
+    assert named.startswith('attachment; filename="matmul_') and named.endswith('.o"')
+
+
+def test_one_child_makes_all_forms_and_nobody_makes_them_twice(
+    client, client_factory, tuned, monkeypatch
+):
+    first = client.get(PATH, params={"format": "object"})
+
+    def made_again(*_given):
+        pytest.fail("what is kept is not made again")
+
+    monkeypatch.setattr("service.api.routes.schedules.kernel_module", made_again)
+    assert client.get(PATH, params={"format": "c-header"}).status_code == 200
+    sent = {"If-None-Match": first.headers["ETag"]}
+    again = client_factory().get(PATH, params={"format": "object"}, headers=sent)
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_form_that_there_is_not_is_named(client, tuned):
+    answer = client.get(PATH, params={"format": "wasm"})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["format"]
+
+
+def test_what_is_not_stored_is_not_found(client, tuned):
+    path = f"/v1/schedules/{'0' * 64}/kernel"
+    assert client.get(path, params={"format": "object"}).status_code == 404
+
+
+def test_an_object_that_cannot_be_made_says_why(client, tuned, monkeypatch):
+    result = client.get("/v1/schedules", params={"problem": PROBLEM}).json()
+    source = kernel_source(result, "cpu:other,threads=1")
+    monkeypatch.setattr(
+        "service.api.routes.schedules.kernel_source", lambda _result, _target: source
+    )
+    answer = client.get(PATH, params={"format": "object"})
+    assert answer.status_code == 409
+    assert "this machine is a" in answer.json()["detail"]

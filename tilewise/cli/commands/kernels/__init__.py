@@ -1,0 +1,1 @@
+"""Commands that give tuned kernels: alone, and as a library."""

@@ -1,0 +1,4 @@
+"""A static library of tuned kernels, with its C header and a manifest.
+
+Face: `Library`.
+"""

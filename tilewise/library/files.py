@@ -1,0 +1,94 @@
+"""The files of a library: the archive, one header for all kernels, and what is in them.
+
+The same kernels make the same bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.problem import parse_problem, stem
+from tilewise.errors import TilewiseError
+
+if TYPE_CHECKING:  # it loads httpx
+    from tilewise.client.found import ObjectFiles
+
+ARCHIVE, HEADER, MANIFEST = "libtilewise.a", "tilewise.h", "manifest.json"
+_HEAD = """/* Kernels tuned by Tilewise, in libtilewise.a; manifest.json has their hashes.
+
+{problems}
+*/
+
+"""
+
+
+@dataclass(frozen=True)
+class Library:
+    """Kernels that programs link.
+
+    Attributes:
+        kernels: each of another problem, in the order of the archive.
+    """
+
+    kernels: "Sequence[ObjectFiles]"
+
+    def files(self) -> dict[str, bytes]:
+        """The content of each file, by its name.
+
+        Raises:
+            TilewiseError: the objects make no archive.
+        """
+        from kernels.native.objects.archive import archive
+
+        try:
+            packed = archive({_member(one): one.object_bytes for one in self.kernels})
+        except ValueError as error:
+            raise TilewiseError(f"{ARCHIVE}: {error}") from error
+        header = self._header().encode()
+        manifest = json.dumps(self._manifest(packed, header), indent=2) + "\n"
+        return {ARCHIVE: packed, HEADER: header, MANIFEST: manifest.encode()}
+
+    def _header(self) -> str:
+        problems = "\n".join(f"   {one.problem}" for one in self.kernels)
+        return _HEAD.format(problems=problems) + "\n".join(one.header for one in self.kernels)
+
+    def _manifest(self, packed: bytes, header: bytes) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "archive": {"path": ARCHIVE, "sha256": _sha256(packed), "bytes": len(packed)},
+            "header": {"path": HEADER, "sha256": _sha256(header), "bytes": len(header)},
+            "kernels": [_entry(one) for one in self.kernels],
+        }
+
+
+def _entry(one: "ObjectFiles") -> dict[str, Any]:
+    data = one.object_bytes
+    return {
+        "problem": one.problem,
+        "target": one.target,
+        "schedule": one.schedule,
+        "symbol": one.symbol,
+        "alias": one.alias,
+        "member": _member(one),
+        "sha256": _sha256(data),
+        "header_sha256": _sha256(one.header.encode()),
+        "bytes": len(data),
+        "toolchain": one.toolchain,
+        "features": list(one.features),
+        "scratch_bytes": one.scratch_bytes,
+        "packed_bytes": one.packed_bytes,
+        "parts": one.parts,
+        "gflops": round(one.gflops, 2),
+        "max_error": one.proof["max_error"],
+        "tolerance": one.proof["tolerance"],
+    }
+
+
+def _member(one: "ObjectFiles") -> str:
+    return f"{stem(parse_problem(one.problem))}.o"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
