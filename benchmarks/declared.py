@@ -29,7 +29,9 @@ class Table:
 def _suite(name: str, minutes: float) -> Table:
     files = f"{name}.txt", f"{name}.json"
     suite, cold, _ = name.partition("_cold")
-    command = ("benchmarks.peers.suites", suite, *(("--cache", "cold") if cold else ()))
+    suite, constant, _ = suite.partition("_constant")
+    weights = ("--weights", "constant") if constant else ()
+    command = ("benchmarks.peers.suites", suite, *weights, *(("--cache", "cold") if cold else ()))
     return Table(name, command, files, minutes, PEERS, prints=False)
 
 
@@ -40,6 +42,7 @@ def _plain(name: str, module: str, minutes: float, *arguments: str) -> Table:
 TABLES = (
     _suite("square", 20),
     _suite("resnet50", 30),
+    _suite("resnet50_constant", 30),
     _suite("bert_base", 8),
     _suite("llama7b", 60),
     _suite("deepbench_device", 20),

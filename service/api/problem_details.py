@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -131,12 +132,20 @@ def responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def text_responses(*media_types: str) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI entry of a route that gives a text, which may have to be made first."""
+def text_responses(
+    *media_types: str, document: type[BaseModel] | None = None
+) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI entry of a route that gives a text, which may have to be made first.
+
+    Args:
+        media_types: of the texts.
+        document: what is given as JSON, if anything is.
+    """
     return {
         HTTPStatus.OK.value: {
             "content": {media_type: {"schema": {"type": "string"}} for media_type in media_types},
             "description": "The text",
+            **({"model": document} if document else {}),
         },
         HTTPStatus.ACCEPTED.value: {
             "model": UnfinishedView,

@@ -13,7 +13,7 @@ from service.api.answer_cache import matches
 from service.api.documents import result_json
 from service.api.lanes import in_lane
 from service.api.problem_details import responses, text_responses
-from service.api.schemas import Flavor, ProblemKey, ResultView
+from service.api.schemas import Flavor, ObjectView, ProblemKey, ResultView
 from service.api.services import Services, ServicesDep
 from service.db import models
 from service.errors import NotFoundError
@@ -23,6 +23,7 @@ from service.results.kernels.objects import (
     DOCUMENT,
     MEDIA_TYPES,
     MODULE,
+    TEXT_TYPES,
     Form,
     content_of,
     file_name,
@@ -97,7 +98,9 @@ async def get_script(
 
 
 @router.get(
-    "/{key}/kernel", response_class=Response, responses=text_responses(*MEDIA_TYPES.values())
+    "/{key}/kernel",
+    response_class=Response,
+    responses=text_responses(*TEXT_TYPES, document=ObjectView),
 )
 async def get_kernel(
     key: ProblemKey,

@@ -143,6 +143,33 @@ class FileView(BaseModel):
     path: str
 
 
+class ObjectProofView(BaseModel):
+    """How far an object was off, linked and run, and how far it might be."""
+
+    max_error: float
+    tolerance: float
+
+
+class ObjectView(BaseModel):
+    """A kernel for programs that link it; `object` and `bitcode` are base64."""
+
+    problem: str
+    target: str
+    schedule: str
+    symbol: str
+    alias: str
+    features: list[str]
+    scratch_bytes: int
+    packed_bytes: int
+    parts: int
+    toolchain: str
+    gflops: float
+    header: str
+    object: str
+    bitcode: str
+    proof: ObjectProofView
+
+
 class FoundView(BaseModel):
     """A problem as it is normalised, and its best schedule.
 

@@ -22,6 +22,8 @@ MEDIA_TYPES: dict[Form, str] = {
     "c-header": "text/x-c",
     "json": "application/json",
 }
+TEXT_TYPES = tuple(dict.fromkeys(kind for form, kind in MEDIA_TYPES.items() if form != DOCUMENT))
+"""The media types of the forms that are files."""
 _ENDINGS: dict[Form, str] = {"object": ".o", "bitcode": ".bc", "c-header": ".h"}
 
 

@@ -52,9 +52,12 @@ def test_each_operation_has_the_errors_that_it_can_give(operations):
 
 
 def test_texts_have_their_media_types(operations):
-    for name, media_type in (("script", "text/x-mlir"), ("kernel", "text/x-python")):
+    files = ["text/x-python", "application/octet-stream", "text/x-c"]
+    for name, media_types in (("script", ["text/x-mlir"]), ("kernel", [*files, JSON])):
         answers = operations["GET", f"/v1/schedules/{{key}}/{name}"]["responses"]
-        assert list(answers["200"]["content"]) == [media_type]
+        content = answers["200"]["content"]
+        assert list(content) == media_types
+        assert all(content[kind]["schema"] == {"type": "string"} for kind in media_types[:3])
         assert list(answers["202"]["content"]) == [JSON]
         assert {"Location", "Retry-After"} <= set(answers["202"]["headers"])
         assert "content" not in answers["304"]

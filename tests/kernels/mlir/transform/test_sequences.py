@@ -9,7 +9,11 @@ from iree.compiler import ir
 
 import kernels
 from kernels.mlir.transform import sequences
-from kernels.mlir.transform.matchers import contraction_matcher, epilogue_matcher
+from kernels.mlir.transform.matchers import (
+    contraction_matcher,
+    elementwise_matcher,
+    epilogue_matcher,
+)
 from kernels.mlir.transform.module import MODULE
 
 KERNELS = Path(kernels.__file__).parent
@@ -26,10 +30,12 @@ def shared(variant: bool) -> list[str]:
         sequences.fuse_products(),
         sequences.peel(),
         sequences.add_lanes(),
+        sequences.named_sequence("skip_products"),
         sequences.hoist_accumulators(widens=variant),
         sequences.pack_panels(16, [0, 16, 0], (0, 2, 1)),
         sequences.pack_epilogue(16, [0, 16], {"bias": 0, "c": 1} if variant else {"c": 0}),
         contraction_matcher("contraction", "xxk" if variant else None, BODY),
+        elementwise_matcher("of_rank_2", 2),
         epilogue_matcher("epilogue", (4, 16) if variant else (), int(variant)),
     ]
 

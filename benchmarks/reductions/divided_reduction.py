@@ -1,6 +1,6 @@
 """What would two threads gain if they divided the reduction, where results are small?
 
-    python -m benchmarks.kernels.divided_reduction [PROBLEM ...] [--trials 32] [--rounds 61]
+    python -m benchmarks.reductions.divided_reduction [PROBLEM ...] [--trials 32] [--rounds 61]
 
 A product with its reduction divided is a batch of two products of half the depth, but for the sum
 of both results, which are small here. So the batch stands for it. Each way of dividing runs the

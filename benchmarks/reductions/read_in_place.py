@@ -1,6 +1,6 @@
 """What packing a transposed B costs, where few rows use it.
 
-    python -m benchmarks.kernels.read_in_place [PROBLEM ...] [--trials 32] [--db URL]
+    python -m benchmarks.reductions.read_in_place [PROBLEM ...] [--trials 32] [--db URL]
 
 The best schedule of a search, which may read B along the reduction and add up partial sums (the
 step `split`), beside the fastest that searches found while all packed B for more than four rows,

@@ -1,0 +1,1 @@
+"""How deep reductions of small results are best read and divided."""
