@@ -70,7 +70,8 @@ def _told(manifest: dict[str, object], folder: Folder) -> str:
     assert isinstance(kernels, list)
     size = sum(one["bytes"] for one in kernels)
     rows = [f"{one['gflops']:8.1f} GFLOP/s  {one['alias']}\n" for one in kernels]
-    return "".join(rows) + f"{len(kernels)} kernels, {size} bytes of objects, in {folder.path}\n"
+    counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
+    return "".join(rows) + f"{counted}, {size} bytes of objects, in {folder.path}\n"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
