@@ -10,11 +10,10 @@ schedule, and the best ratio of one schedule. Writes `script_steps.txt` and `scr
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+from benchmarks.kernels.children import Row, measured_apart
 from benchmarks.kernels.scripts import LIMIT_S, measure
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
@@ -44,8 +43,6 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
 }
 """Problems by what their scripts show."""
-
-Row = dict[str, Any]
 
 
 def main() -> None:
@@ -94,22 +91,9 @@ def first_schedules(problem: str, most: int) -> list[Schedule]:
 def run_of(problem: str, schedule: Schedule, rounds: int) -> Row:
     """One schedule both ways, or why there is nothing to tell."""
     request = {"problem": problem, "steps": schedule.to_json(), "rounds": rounds}
-    command = [sys.executable, "-m", "benchmarks.kernels.script_steps", "--one"]
-    try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failure": f"{schedule.hash}: no answer within {LIMIT_S:.0f} s"}
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        return {"failure": f"{schedule.hash}: {said}"}
-    answer: Row = json.loads(done.stdout)
+    answer = measured_apart("benchmarks.kernels.script_steps", request, LIMIT_S)
+    if "failure" in answer:
+        return {"failure": f"{schedule.hash}: {answer['failure']}"}
     return {"schedule": schedule.hash, **answer}
 
 

@@ -11,7 +11,6 @@ has no script, that of the script which `tilewise script` serves is taken. Write
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from math import exp, log
@@ -20,6 +19,7 @@ from typing import Any
 
 from iree.compiler import ir
 
+from benchmarks.kernels.children import Row, measured_apart
 from benchmarks.places import SUITES
 from kernels.errors import KernelsError
 from kernels.mlir.cpu.script import emit_script
@@ -54,8 +54,6 @@ LARGE = (
     "conv2d:n=5,h=82,w=102,ci=128,co=128,kh=3,kw=3,dtype=f32,bias,epilogue=relu",
 )
 """What also has to reach a share of peak."""
-
-Row = dict[str, Any]
 
 
 def main() -> None:
@@ -101,22 +99,8 @@ def row_of(problem: Problem, backend: Backend, options: argparse.Namespace) -> R
     """Measure one problem in a process of its own; a failure is a row that says so."""
     steps = scripted_steps(problem, stored(problem, backend, options.trials), backend)
     request = {"problem": problem.canonical, "steps": steps, "rounds": options.rounds}
-    command = [sys.executable, "-m", "benchmarks.kernels.scripts", "--one"]
     named = {"problem": problem.canonical, "schedule": Schedule.from_json(steps).hash}
-    try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return named | {"failure": f"no answer within {LIMIT_S:.0f} s"}
-    if done.returncode:
-        return named | {"failure": (done.stderr.strip().splitlines() or ["no reason given"])[-1]}
-    return named | json.loads(done.stdout)
+    return named | measured_apart("benchmarks.kernels.scripts", request, LIMIT_S)
 
 
 def stored(problem: Problem, backend: Backend, trials: int) -> Row:
