@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "c"
 CMAKE = shutil.which("cmake")
 needs_cmake = pytest.mark.skipif(
     CMAKE is None or not any(map(shutil.which, ("cc", "gcc", "clang"))),
-    reason="there is no CMake with a C compiler here",
+    reason="CMake and a C compiler build the example, and this machine lacks one of them",
 )
 
 

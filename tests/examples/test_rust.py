@@ -19,7 +19,10 @@ def builds() -> bool:
     return subprocess.run([CARGO, "--version"], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.skipif(not builds(), reason="there is no Cargo with a toolchain and a linker here")
+@pytest.mark.skipif(
+    not builds(),
+    reason="Cargo builds the example, and here it is absent, or has no toolchain or no linker",
+)
 def test_it_builds_and_agrees(tmp_path: Path) -> None:
     assert CARGO is not None
     project = tmp_path / "project"

@@ -1,6 +1,7 @@
 """Depthwise convolutions with padding: nothing beside the image is copied, or multiplied."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -142,11 +143,11 @@ def test_too_much_code_copies_the_padding_and_proves(monkeypatch: pytest.MonkeyP
         {"n": 2, "dtype": "f16"},
     ],
 )
-def test_every_kind_of_padding_proves(keys: dict[str, object]) -> None:
+def test_every_kind_of_padding_proves(keys: dict[str, Any]) -> None:
     changed = {("bias" if k == "has_bias" else k): v for k, v in keys.items()}
     base = parse_problem(LAYER)
     assert isinstance(base, Conv2d)
-    problem = replace(base, **changed)  # type: ignore[arg-type]
+    problem = replace(base, **changed)
     steps = schedule(*(("tile dim=n size=1",) if problem.n > 1 else ()),
                      "register rows=1 cols=16 outer=cols")  # fmt: skip
     proof = prove(problem, steps)

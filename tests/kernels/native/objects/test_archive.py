@@ -27,7 +27,10 @@ def members(host: Target) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.skipif(AR is None or NM is None, reason="there is no ar and nm here")
+@pytest.mark.skipif(
+    AR is None or NM is None,
+    reason="the archive is read back with ar and nm, and this machine lacks one of them",
+)
 def test_binutils_reads_members_and_symbols(host: Target, tmp_path: Path) -> None:
     assert AR is not None and NM is not None
     made = members(host)
@@ -43,7 +46,9 @@ def test_binutils_reads_members_and_symbols(host: Target, tmp_path: Path) -> Non
             assert f"{symbol} in {name}" in index
 
 
-@pytest.mark.skipif(AR is None, reason="there is no ar here")
+@pytest.mark.skipif(
+    AR is None, reason="the archive is compared with one that ar makes, and this machine has none"
+)
 def test_it_is_as_long_as_what_ar_makes(host: Target, tmp_path: Path) -> None:
     """It differs in the order of symbols, in the fields that nobody reads, and in no length."""
     assert AR is not None

@@ -20,7 +20,10 @@ from tests.kernels.native_case import AVX2
 CC = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 CXX = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 VALGRIND = shutil.which("valgrind")
-needs_c = pytest.mark.skipif(CC is None, reason="there is no C compiler here: cc, gcc, clang")
+needs_c = pytest.mark.skipif(
+    CC is None,
+    reason="the objects are called from C, and this machine has none of cc, gcc, clang",
+)
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1", "-pthread")
 
 PROGRAM = """
@@ -190,7 +193,10 @@ def test_kernels_of_one_problem_link_together(host: Target, tmp_path: Path) -> N
     assert run(tmp_path, str(tmp_path / "program")).returncode == 0
 
 
-@pytest.mark.skipif(CXX is None, reason="there is no C++ compiler here: c++, g++, clang++")
+@pytest.mark.skipif(
+    CC is None or CXX is None,
+    reason="compilers of C and C++ read the header, and this machine lacks one of them",
+)
 def test_the_header_is_c99_and_cxx(host: Target, tmp_path: Path) -> None:
     assert CC is not None and CXX is not None
     problem = parse_problem("matmul:m=8,n=16,k=4,dtype=f16,bias,weights=constant")
