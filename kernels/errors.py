@@ -53,3 +53,11 @@ class ProofError(KernelsError):
 
 class LimitError(KernelsError):
     """A limit of time or memory that nothing can be held to; the message names it."""
+
+
+class CompilerAbsentError(KernelsError):
+    """IREE's compiler or runtime is not installed; the message names the package to install."""
+
+
+class CompilerError(KernelsError):
+    """IREE's compiler refused a module; the message is its first error."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kernels.mlir.iree.runtime import open_device
 from kernels.target import detect
 from search.peers import PEERS, available_peers, openblas, screen
-from search.peers import iree as iree_peer
 from search.peers.blas_family import better_family, hold_threads, libraries, threads_of
 from search.peers.screen import MAKERS
 from search.peers.variant import PeerAbsentError
@@ -87,7 +87,7 @@ def test_iree_starts_as_many_workers_as_asked_whatever_ran_before() -> None:
     require("iree")
     for threads in (4, 3):  # which nothing else here asks for, so that none are there yet
         before = iree_workers()
-        iree_peer._device(threads)
+        open_device(threads)
         assert new_workers(before, threads) == threads
     before = iree_workers()
     case = make_case(PRODUCT)

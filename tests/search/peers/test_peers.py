@@ -13,7 +13,6 @@ from kernels.oracle.operands import Array, Operands, empty_aligned
 from kernels.oracle.tolerance import Expected, error_bound
 from kernels.problem import Conv2d, Matmul, Problem, parse_problem
 from search.peers import available_peers, installed_peers, missing_packages, screen
-from search.peers import iree as iree_peer
 from search.peers.screen import MAKERS, Bench
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
 
@@ -228,26 +227,6 @@ def test_iree_reads_the_buffers_of_the_problem_and_writes_into_its_c() -> None:
     case.operands["C"][...] = 7.0
     first.run(1)
     assert not case.operands["C"].any()
-
-
-def test_a_text_that_iree_refuses_is_an_absence_with_its_message() -> None:
-    require("iree")
-    tool = _iree_tool()
-    with pytest.raises(PeerAbsentError, match=r"does not compile: .*nonsense"):
-        iree_peer.compile_module(tool, "func.func @kernel() { nonsense }")
-
-
-def test_a_compilation_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    require("iree")
-    monkeypatch.setattr(iree_peer, "COMPILE_LIMIT_S", 0.01)
-    with pytest.raises(PeerAbsentError, match="no code after"):
-        iree_peer.compile_module(_iree_tool(), "func.func @kernel() { return }")
-
-
-def _iree_tool() -> str:
-    from iree.compiler.tools import binaries
-
-    return str(binaries.find_tool("iree-compile"))
 
 
 def matmul_way(case: Case, name: str, compute: Callable[[Array, Array], Array]) -> Variant:

@@ -5,8 +5,8 @@ allocate. Constant weights are a parameter of the module, as a model's are: IREE
 packs them once, when the module is loaded.
 """
 
+from kernels.errors import UnsupportedError
 from kernels.problem import Conv2d, Matmul, Problem
-from search.peers.variant import PeerAbsentError
 
 ENTRY, SCOPE = "kernel", "model"
 
@@ -23,10 +23,10 @@ def module_text(problem: Problem) -> str:
     """The text of the module.
 
     Raises:
-        PeerAbsentError: the operation is not one of ours.
+        UnsupportedError: the operation is not one of ours.
     """
-    result = operand_type(problem, "C")
-    arguments = [f"%{name}: {operand_type(problem, name)}" for name in argument_names(problem)]
+    result = tensor_type(problem, "C")
+    arguments = [f"%{name}: {tensor_type(problem, name)}" for name in argument_names(problem)]
     arguments.append(f"%out: {result} {{iree.abi.output = 0 : index}}")
     lines = [*_weights(problem), *_initial(problem), *_contraction(problem), *_finish(problem)]
     body = "\n".join(f"  {line}" for line in lines)
@@ -34,12 +34,12 @@ def module_text(problem: Problem) -> str:
     if problem.has_constant_weights:
         parameter = (
             f'util.global private @weights = #flow.parameter.named<"{SCOPE}"::"B"> : '
-            f"{operand_type(problem, 'B')}\n"
+            f"{tensor_type(problem, 'B')}\n"
         )
     return f"{parameter}func.func @{ENTRY}({', '.join(arguments)}) -> {result} {{\n{body}\n}}\n"
 
 
-def operand_type(problem: Problem, name: str) -> str:
+def tensor_type(problem: Problem, name: str) -> str:
     """The tensor type of an operand."""
     return _tensor(problem.operand_shapes[name], _element(problem, name))
 
@@ -60,12 +60,12 @@ def _zero(name: str, problem: Problem, element: str) -> str:
 def _weights(problem: Problem) -> list[str]:
     if not problem.has_constant_weights:
         return []
-    return [f"%B = util.global.load @weights : {operand_type(problem, 'B')}"]
+    return [f"%B = util.global.load @weights : {tensor_type(problem, 'B')}"]
 
 
 def _initial(problem: Problem) -> list[str]:
     """The zeros, and %init: what the contraction adds to."""
-    element, result = problem.element.accumulator, operand_type(problem, "C")
+    element, result = problem.element.accumulator, tensor_type(problem, "C")
     zeros = [_zero("zero", problem, element), _zero("pad", problem, problem.element.name)]
     if problem.accumulates:
         return zeros
@@ -78,17 +78,17 @@ def _initial(problem: Problem) -> list[str]:
 
 def _contraction(problem: Problem) -> list[str]:
     if isinstance(problem, Matmul):
-        return [_apply(problem, *_product(problem), "%A", operand_type(problem, "A"), "%B",
-                       operand_type(problem, "B"))]  # fmt: skip
+        return [_apply(problem, *_product(problem), "%A", tensor_type(problem, "A"), "%B",
+                       tensor_type(problem, "B"))]  # fmt: skip
     if isinstance(problem, Conv2d):
         return _convolution(problem)
-    raise PeerAbsentError(f"IREE is not asked for {problem.op}")
+    raise UnsupportedError(f"op={problem.op} has no module of IREE's; give a matmul or a conv2d")
 
 
 def _apply(
     problem: Problem, op: str, attributes: str, a: str, a_type: str, b: str, b_type: str
 ) -> str:
-    result = operand_type(problem, "C")
+    result = tensor_type(problem, "C")
     init = "%C" if problem.accumulates else "%init"
     return (
         f"%product = {op} {attributes} ins({a}, {b} : {a_type}, {b_type}) "
@@ -113,7 +113,7 @@ def _convolution(problem: Conv2d) -> list[str]:
         f"strides = dense<{problem.stride}> : tensor<2xi64>}}"
     )
     lines, image, image_type = _padded(problem)
-    filters, filters_type = "%B", operand_type(problem, "B")
+    filters, filters_type = "%B", tensor_type(problem, "B")
     if problem.groups == 1:
         op = "linalg.conv_2d_nhwc_hwcf" if nhwc else "linalg.conv_2d_nchw_fchw"
     elif problem.groups == problem.ci == problem.co:
@@ -157,9 +157,9 @@ def _grouped(problem: Conv2d, image: str, image_type: str) -> list[str]:
         f"%ga = tensor.expand_shape {image} {splits[0]} output_shape {list(shapes[0])} : "
         f"{image_type} into {a_type}",
         f"%gb = tensor.expand_shape %B {splits[1]} output_shape {list(shapes[1])} : "
-        f"{operand_type(problem, 'B')} into {b_type}",
+        f"{tensor_type(problem, 'B')} into {b_type}",
         f"%gc = tensor.expand_shape %init {splits[2]} output_shape {list(shapes[2])} : "
-        f"{operand_type(problem, 'C')} into {c_type}",
+        f"{tensor_type(problem, 'C')} into {c_type}",
         f"%grouped = linalg.generic {{indexing_maps = [{indexing}], "
         f"iterator_types = [{iterators}]}} ins(%ga, %gb : {a_type}, {b_type}) "
         f"outs(%gc : {c_type}) {{",
@@ -167,7 +167,7 @@ def _grouped(problem: Conv2d, image: str, image_type: str) -> list[str]:
         *(f"  {line}" for line in _multiply_add(problem)),
         f"}} -> {c_type}",
         f"%product = tensor.collapse_shape %grouped {splits[2]} : {c_type} into "
-        f"{operand_type(problem, 'C')}",
+        f"{tensor_type(problem, 'C')}",
     ]
 
 
@@ -194,7 +194,7 @@ def _multiply_add(problem: Problem) -> list[str]:
 
 def _padded(problem: Conv2d) -> tuple[list[str], str, str]:
     """The lines that pad the image with zeros, its name and its type."""
-    shape, plain = problem.operand_shapes["A"], operand_type(problem, "A")
+    shape, plain = problem.operand_shapes["A"], tensor_type(problem, "A")
     if not problem.pad:
         return [], "%A", plain
     spatial = (1, 2) if problem.layout == "nhwc_hwcf" else (2, 3)
@@ -212,7 +212,7 @@ def _padded(problem: Conv2d) -> tuple[list[str], str, str]:
 
 def _finish(problem: Problem) -> list[str]:
     """Bias and relu in one pass, which IREE fuses; then the return."""
-    result, element = operand_type(problem, "C"), problem.element.accumulator
+    result, element = tensor_type(problem, "C"), problem.element.accumulator
     bias = problem.has_bias
     relu = problem.has_relu
     if not bias and not relu:
@@ -225,7 +225,7 @@ def _finish(problem: Problem) -> list[str]:
     if bias:
         maps.append(f"affine_map<({dims}) -> ({channel})>")
         inputs.append("%bias")
-        types.append(operand_type(problem, "bias"))
+        types.append(tensor_type(problem, "bias"))
     maps.append(whole)
     names = ["%p", "%b", "%o"] if bias else ["%p", "%o"]
     floats = problem.element.is_float

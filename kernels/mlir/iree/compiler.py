@@ -1,0 +1,89 @@
+"""`iree-compile`, in a process that can be killed."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from kernels.errors import CompilerAbsentError, CompilerError
+from kernels.system.children import child_command, child_environment
+
+FLAGS = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+    "--iree-input-demote-f64-to-f32=false",
+)
+"""How every module is compiled: for this processor, and with the types that it has."""
+
+DATA_TILING = "--iree-opt-data-tiling"
+COMPILE_LIMIT_S = 90.0
+COMPILE_MEMORY = 16 << 30  # of address space, which is far above what is touched
+
+
+def compile_module(
+    text: str | bytes, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
+) -> bytes:
+    """The code (a vmfb) of a module's text or bytecode.
+
+    Raises:
+        CompilerAbsentError: IREE's compiler is not installed.
+        CompilerError: it failed, or took longer than `seconds`.
+    """
+    return _compiled(text, (*FLAGS, *flags), seconds)
+
+
+def compiled_text(
+    text: str | bytes, phase: str, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
+) -> str:
+    """The module after one of IREE's phases, such as `abi` or `executable-configurations`.
+
+    Raises:
+        CompilerAbsentError: IREE's compiler is not installed.
+        CompilerError: it failed, or took longer than `seconds`.
+    """
+    return _compiled(text, (*FLAGS, f"--compile-to={phase}", *flags), seconds).decode()
+
+
+def find_compiler() -> str:
+    """The path of `iree-compile`.
+
+    Raises:
+        CompilerAbsentError: it is not installed.
+    """
+    try:
+        from iree.compiler.tools import binaries
+    except ModuleNotFoundError as error:
+        raise CompilerAbsentError(
+            f"{error.name} is not installed; install tilewise[kernels]"
+        ) from error
+    return str(binaries.find_tool("iree-compile"))
+
+
+def _compiled(text: str | bytes, flags: tuple[str, ...], seconds: float) -> bytes:
+    tool = find_compiler()
+    with tempfile.TemporaryDirectory() as folder:
+        source, code = Path(folder) / "module.mlir", Path(folder) / "module.out"
+        source.write_bytes(text.encode() if isinstance(text, str) else text)
+        command = [tool, *flags, str(source), "-o", str(code)]
+        try:
+            done = subprocess.run(
+                child_command("kernels.mlir.iree.compile_child", str(COMPILE_MEMORY), *command),
+                env=child_environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CompilerError(f"no code after {seconds:.0f} s") from error
+        if done.returncode:
+            raise CompilerError(f"does not compile: {_first_error(done.stderr)}")
+        return code.read_bytes()
+
+
+def _first_error(said: str) -> str:
+    lines = said.splitlines()
+    found = next((line for line in lines if "error:" in line), lines[-1] if lines else "no message")
+    return found.partition("error:")[2].strip() or found.strip()

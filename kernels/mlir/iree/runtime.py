@@ -1,0 +1,113 @@
+"""IREE's runtime: a module loaded on a device of this process and bound to arrays.
+
+The calls are the ones that a user of the Python runtime has at best: the arrays imported
+without a copy, results written into arrays that are passed in, one `invoke` per run. The
+cost of that call (some 5 us) is part of what is measured.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels.errors import CompilerAbsentError
+from kernels.oracle.operands import Array
+
+ELEMENTS = {
+    "f32": "FLOAT_32", "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
+    "i8": "SINT_8", "i32": "SINT_32", "i64": "SINT_64",
+}  # fmt: skip
+"""The runtime's name of each dtype."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Values of a module that are loaded beside it, such as weights.
+
+    Attributes:
+        scope: the first part of their names.
+        arrays: by the second part.
+    """
+
+    scope: str
+    arrays: Mapping[str, Array]
+
+
+class LoadedModule:
+    """A compiled module on a device."""
+
+    def __init__(self, code: bytes, device: Any, parameters: Parameters | None = None) -> None:
+        rt = runtime()
+        instance = rt.VmInstance()
+        modules = [rt.create_hal_module(instance, device)]
+        if parameters is not None:
+            index = rt.ParameterIndex()
+            for name, array in parameters.arrays.items():
+                rt.parameter_index_add_numpy_ndarray(index, name, array)
+            provider = index.create_provider(parameters.scope)
+            modules.append(rt.create_io_parameters_module(instance, provider))
+        self._device = device
+        self._module = rt.VmModule.copy_buffer(instance, code)
+        self._context = rt.VmContext(instance, [*modules, self._module])
+
+    def bind(
+        self, entry: str, arguments: Sequence[tuple[Array, str]], results: int = 1
+    ) -> Callable[[int], None]:
+        """What runs a function so many times on arrays of the caller, which it reads and writes.
+
+        Args:
+            entry: the function's name.
+            arguments: arrays in its order, each with its dtype; where a result goes
+                (`iree.abi.output`) is one of them.
+            results: how many values the function returns.
+        """
+        rt = runtime()
+        function = self._module.lookup_function(entry)
+        given = rt.VmVariantList(len(arguments))
+        for array, dtype in arguments:
+            given.push_ref(_imported(rt, self._device, array, ELEMENTS[dtype]))
+
+        def run(repeat: int) -> None:
+            for _ in range(repeat):
+                self._context.invoke(function, given, rt.VmVariantList(results))
+
+        return run
+
+
+def runtime() -> Any:
+    """The package `iree.runtime`.
+
+    Raises:
+        CompilerAbsentError: it is not installed.
+    """
+    try:
+        import iree.runtime
+    except ModuleNotFoundError as error:
+        raise CompilerAbsentError(
+            f"{error.name} is not installed; install tilewise[peers]"
+        ) from error
+    return iree.runtime
+
+
+@functools.cache
+def open_device(threads: int) -> Any:
+    """One thread runs in the caller's; more run on IREE's own, while the caller waits."""
+    rt = runtime()
+    from iree.runtime import _binding
+
+    if threads == 1:
+        return rt.get_driver("local-sync").create_default_device()
+    rt.flags.parse_flags(f"--task_topology_group_count={threads}")
+    # A driver keeps the workers that it started with, and `get_driver` hands out the first one.
+    return _binding.create_hal_driver("local-task").create_default_device()
+
+
+def _imported(rt: Any, device: Any, array: Array, element: str) -> Any:
+    """The array's own memory as a buffer of the device."""
+    memory = rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE
+    usage = rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING
+    raw = array.reshape(-1).view(np.uint8)
+    buffer = device.allocator.import_host_allocation(raw, int(memory), int(usage))
+    return rt.HalBufferView(buffer, list(array.shape), getattr(rt.HalElementType, element))

@@ -1,0 +1,24 @@
+"""IREE's compiler as a child: what it says when it refuses, and when it is stopped."""
+
+import pytest
+
+from kernels.errors import CompilerError
+from kernels.mlir.iree.compiler import compile_module, compiled_text
+
+
+def test_a_text_that_iree_refuses_is_an_error_with_its_message() -> None:
+    with pytest.raises(CompilerError, match=r"does not compile: .*nonsense"):
+        compile_module("func.func @kernel() { nonsense }")
+
+
+def test_a_compilation_that_takes_too_long_is_killed() -> None:
+    with pytest.raises(CompilerError, match=r"no code after"):
+        compile_module("func.func @kernel() { return }", seconds=0.01)
+
+
+def test_a_module_can_be_had_after_a_phase() -> None:
+    text = compiled_text(
+        "func.func @kernel(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }", "abi"
+    )
+    assert "util.func public @kernel" in text
+    assert "!hal.buffer_view" in text
