@@ -31,7 +31,7 @@ def is_contraction(nest: Nest) -> bool:
 
     A sum over something that both inputs have, or an outer product.
     """
-    in_a, in_b, in_c = (_long(nest, operand) for operand in (nest.a, nest.b, nest.c))
+    in_a, in_b, in_c = nest.a.dims, nest.b.dims, nest.c.dims
     if in_a & in_b - in_c:
         return True
     return bool(in_a - in_b & in_c) and bool(in_b - in_a & in_c) and in_a | in_b == in_c
