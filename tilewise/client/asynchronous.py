@@ -16,7 +16,8 @@ from tilewise.client.connection import (
     headers_of,
 )
 from tilewise.client.events import Event, Follower
-from tilewise.client.found import Found, ImportedModule, ObjectFiles, Targets, Text
+from tilewise.client.found import Found, ObjectFiles, Targets, Text
+from tilewise.client.modules import AsyncModules
 from tilewise.client.pages import first_page
 from tilewise.client.results import (
     Job,
@@ -30,7 +31,7 @@ from tilewise.client.results import (
 )
 
 
-class AsyncClient:
+class AsyncClient(AsyncModules):
     """Calls one service; an async context manager. Each method is that of `Client`.
 
     Args:
@@ -152,12 +153,6 @@ class AsyncClient:
     ) -> ObjectFiles:
         """The kernel of a problem's stored best as machine code, waited for as `kernel` is."""
         return await self._carrier.run(self._calls.object_files(problem, target, match, on_wait))
-
-    async def import_module(
-        self, module: str | bytes, on_wait: OnWait | None = None
-    ) -> ImportedModule:
-        """The problems of an MLIR module, text or bytecode, waited for as `kernel` is."""
-        return await self._carrier.run(self._calls.import_module(module, on_wait))
 
     async def text(self, path: str, known: str | None = None) -> Text:
         """The script or kernel at a path that a look-up has named; `known` is the tag one has."""

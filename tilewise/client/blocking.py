@@ -15,7 +15,8 @@ from tilewise.client.connection import (
     headers_of,
 )
 from tilewise.client.events import Event, Follower
-from tilewise.client.found import Found, ImportedModule, ObjectFiles, Targets, Text
+from tilewise.client.found import Found, ObjectFiles, Targets, Text
+from tilewise.client.modules import Modules
 from tilewise.client.pages import first_page
 from tilewise.client.results import (
     Job,
@@ -29,7 +30,7 @@ from tilewise.client.results import (
 )
 
 
-class Client:
+class Client(Modules):
     """Calls one service; a context manager.
 
     Args:
@@ -148,10 +149,6 @@ class Client:
     ) -> ObjectFiles:
         """The kernel of a problem's stored best as machine code, waited for as `kernel` is."""
         return self._carrier.run(self._calls.object_files(problem, target, match, on_wait))
-
-    def import_module(self, module: str | bytes, on_wait: OnWait | None = None) -> ImportedModule:
-        """The problems of an MLIR module, text or bytecode, waited for as `kernel` is."""
-        return self._carrier.run(self._calls.import_module(module, on_wait))
 
     def text(self, path: str, known: str | None = None) -> Text:
         """The script or kernel at a path that a look-up has named; `known` is the tag one has."""
