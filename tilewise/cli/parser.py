@@ -10,6 +10,7 @@ from tilewise.cli.commands import (
     bench,
     doctor,
     fetch,
+    imports,
     plot,
     script,
     serve,
@@ -22,7 +23,7 @@ from tilewise.cli.commands import (
 from tilewise.cli.commands.kernels import kernel, library
 
 MODULES = (
-    *(tune, script, kernel, library, verify, fetch, trials, plot, bench),
+    *(tune, script, kernel, library, imports, verify, fetch, trials, plot, bench),
     *(serve, top, token, doctor),
 )
 

@@ -146,8 +146,9 @@ def _starts() -> dict[str, tuple[str, str]]:
         "start_constant": (
             start("start_constant", f"  %init = arith.constant dense_resource<k> : {shape}"),
             f"{MM},init=accumulate"),
-        "start_argument": (start("start_argument", f"  %init = tensor.cast %c : {shape} to {shape}"),
-                           f"{MM},init=accumulate"),
+        "start_argument": (
+            start("start_argument", f"  %init = tensor.cast %c : {shape} to {shape}"),
+            f"{MM},init=accumulate"),
         "start_one_row": (function(
             "start_one_row", "%a: tensor<1x5xf32>, %b: tensor<5x6xf32>", """
   %init = arith.constant dense<[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]> : tensor<1x6xf32>
