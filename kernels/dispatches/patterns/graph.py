@@ -69,10 +69,9 @@ class Graph:
             self.ops[made] = op
         return Value(made, shape, element)
 
-    def text(self, indent: str) -> str:
+    def text(self) -> str:
         """All of it, an op after the other."""
-        lines = (f"{made} = {op.text}" for made, op in self.ops.items())
-        return "\n".join(indent + line for text in lines for line in text.splitlines())
+        return "\n".join(f"{made} = {op.text}" for made, op in self.ops.items())
 
     def path(self, root: str, sought: str) -> tuple[int, ...]:
         """From a value to one that it depends on: which operand to follow at each op.
