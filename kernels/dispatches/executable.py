@@ -86,7 +86,8 @@ def call_text(kernel: Compiled, suffix: str, signature: Sequence[str]) -> str:
     ]
     lines = "".join(f"\n    {line}" for line in made)
     first = "#0" if len(main.writes) > 1 else ""
-    return f"""  util.func private @{kernel.name}_call{suffix}({arguments}) -> {types["C"]} {{{lines}
+    return f"""  util.func private @{kernel.name}_call{suffix}({arguments}) \
+-> {types["C"]} {{{lines}
     util.return %made{first} : {types["C"]}
   }}
 """

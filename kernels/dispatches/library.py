@@ -7,10 +7,12 @@ from types import MappingProxyType
 from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.executable import aliases_text, call_text, executable_text
 from kernels.dispatches.patterns.pattern import Pattern, patterns
-from kernels.dispatches.replacement import matcher_text, replacer_text
+from kernels.dispatches.patterns.relu import Relu, relus_of
+from kernels.dispatches.replacement import matcher_text, relu_text, replacer_text
 from kernels.problem import Problem
 from kernels.target.model import Target
 
+ACCUMULATORS = ("f32", "f64", "i32")
 FLAG = "--iree-preprocessing-transform-spec-filename"
 _STEP = """
     %functions{step} = transform.structured.match ops{{["util.func"]}} in %module \
@@ -21,6 +23,9 @@ _STEP = """
         {pairs} : (!transform.any_op) -> !transform.any_op
     }}
     transform.apply_dce to %module : !transform.any_op"""
+_INLINE = """
+    %module = transform.apply_registered_pass "inline" with options = {"default-pipeline" = ""} \
+to %given : (!transform.any_op) -> !transform.any_op"""
 _CSE = """
     transform.apply_cse to %module : !transform.any_op"""
 _PADS = """
@@ -134,24 +139,46 @@ def _calls(uses: Sequence[_Use]) -> str:
             *(call_text(use.kernel, use.suffix, use.pattern.signature) for use in called),
             *(matcher_text(use.kernel, use.pattern, use.number) for use in uses),
             *(replacer_text(use.kernel, use.suffix) for use in called),
+            *(relu_text(relu, element) for relu, element in _relus(uses)),
         ]
     )
 
 
+def _relus(uses: Sequence[_Use]) -> list[tuple[Relu, str]]:
+    """The relus of the patterns' types."""
+    elements = {use.pattern.result.element: None for use in uses if use.kernel.problem.has_relu}
+    return [(relu, element) for element in elements for relu in relus_of(element)]
+
+
 def prelude_text() -> str:
     """What a library does to a module before it looks at it, alone."""
+    relus = [(relu, element) for element in ACCUMULATORS for relu in relus_of(element)]
+    given, before = _before(relus, has_pads=True)
     return f"""module attributes {{transform.with_named_sequence}} {{
-  transform.named_sequence @__transform_main(%module: !transform.any_op {{transform.readonly}}) {{\
-{_PADS}{_CSE}
+{"".join(relu_text(relu, element) for relu, element in relus)}
+  transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
+{before}
     transform.yield
   }}
 }}
 """
 
 
+def _before(relus: Sequence[tuple[Relu, str]], *, has_pads: bool) -> tuple[str, str]:
+    """The handle of the module at first, and the steps that make its ops easier to find."""
+    steps = (_PADS if has_pads else "") + _CSE
+    if not relus:
+        return "%module", steps
+    names = [relu.symbol(element) for relu, element in relus]
+    pairs = ",\n        ".join(f"@{name}_is -> @{name}_use" for name in names)
+    steps += _STEP.format(step="_relu", pairs=pairs)
+    return "%given", steps.replace("%module", "%given") + _INLINE
+
+
 def _main(uses: Sequence[_Use]) -> str:
     """Ops that mean more are looked for first, in passes of their own."""
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
+    given, before = _before(_relus(uses), has_pads=has_pads)
     steps = ""
     levels = sorted({fused(use.kernel.problem) for use in uses}, reverse=True)
     for step, level in enumerate(levels):
@@ -160,8 +187,8 @@ def _main(uses: Sequence[_Use]) -> str:
         pairs = ",\n        ".join(use.pair for use in found)
         steps += _STEP.format(step=step, pairs=pairs)
     return f"""
-  transform.named_sequence @__transform_main(%module: !transform.any_op {{transform.consumed}}) {{\
-{_PADS if has_pads else ""}{_CSE}{steps}
+  transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
+{before}{steps}
     %inlined = transform.apply_registered_pass "inline" to %module \
 : (!transform.any_op) -> !transform.any_op
     transform.yield

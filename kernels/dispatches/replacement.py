@@ -4,6 +4,7 @@ from textwrap import indent
 
 from kernels.dispatches.entry import Compiled
 from kernels.dispatches.patterns.pattern import Pattern
+from kernels.dispatches.patterns.relu import Relu
 
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 """What makes a value that is the same in every run; a global that changes is a rare one."""
@@ -43,6 +44,34 @@ def replacer_text(kernel: Compiled, suffix: str) -> str:
     transform.util.cast_and_call %call(%ins) -> %out after %root {{
       transform.type_conversion.tensor.cast_shape_dynamic_dims
     }} : ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
+    transform.yield
+  }}"""
+
+
+def relu_text(relu: Relu, element: str) -> str:
+    """The function of a relu, and what puts a call of it in the place of its ops."""
+    name, body = relu.symbol(element), "\n".join(relu.body(element))
+    return f"""
+  util.func private @{name}({relu.signature(element)}) -> {element} {{
+{indent(body, "    ")}
+    util.return %r : {element}
+  }}
+  transform.named_sequence @{name}_is(%root: {_HANDLE} {{transform.readonly}}) \
+-> ({_VALUES}, {_VALUES}) {{
+    %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
+      ^bb0({relu.signature(element)}):
+{indent(body, " " * 8)}
+    }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES})
+    transform.yield %ins, %out : {_VALUES}, {_VALUES}
+  }}
+  transform.named_sequence @{name}_use(%ins: {_VALUES} {{transform.readonly}}, \
+%out: {_VALUES} {{transform.readonly}}) {{
+    %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
+    %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
+    %call = transform.util.import_symbol @{name} into %module if undefined \
+: ({_HANDLE}) -> {_HANDLE}
+    transform.util.cast_and_call %call(%ins) -> %out after %root \
+: ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
     transform.yield
   }}"""
 

@@ -79,5 +79,3 @@ def patterns_of(cuts: Sequence[Cut]) -> Cuts:
         if cut.pattern is not None:
             found.setdefault(cut.problem, {})[cut.pattern.text] = cut.pattern
     return {problem: tuple(patterns.values()) for problem, patterns in found.items()}
-
-

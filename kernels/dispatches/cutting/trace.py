@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -127,7 +128,7 @@ def _users(op: Structured, result: Any) -> tuple[Any, ...]:
 def _bias(op: Structured, users: Sequence[Any], problem: Problem) -> Any:
     """The values that are added to each column, before they are broadcast."""
     added = [op.init] if splat(op.init) is None else []
-    for before, user in zip(users, users[1:], strict=False):
+    for before, user in pairwise(users):
         added += [
             value
             for value in user.operands
@@ -155,7 +156,7 @@ def _path(op: Structured, users: Sequence[Any]) -> tuple[int, ...]:
     """Which operand to follow at each op from the last user to the op."""
     found = [
         next(i for i, value in enumerate(user.operands) if value == before.results[0])
-        for before, user in zip(users, users[1:], strict=False)
+        for before, user in pairwise(users)
     ]
     assert users[0] == op.op
     return tuple(reversed(found))
