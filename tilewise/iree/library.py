@@ -10,6 +10,7 @@ from kernels.problem import Problem
 from search.errors import RunnerError
 from tilewise.backends.base import Backend
 from tilewise.errors import MissingError, TilewiseError
+from tilewise.iree.models import Model, Replaced
 from tilewise.requirements import require
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
@@ -18,8 +19,16 @@ if TYPE_CHECKING:  # it loads the compiler of kernels
 Json = dict[str, Any]
 
 
-def make_library(backend: Backend, problems: Sequence[Problem], target: str) -> "ProvenLibrary":
+def make_library(
+    backend: Backend, problems: Sequence[Problem], target: str, models: Sequence[Model] = ()
+) -> "ProvenLibrary":
     """Prove each problem's kernel inside IREE; the library of those that make it faster.
+
+    Args:
+        backend: where the schedules are.
+        problems: those of models are added to them.
+        target: this machine.
+        models: whose ops are found in whatever form they have.
 
     Raises:
         MissingError: a problem has no schedule, or no kernel is served.
@@ -27,25 +36,30 @@ def make_library(backend: Backend, problems: Sequence[Problem], target: str) -> 
     """
     require("iree.compiler", "a library for IREE here", "kernels")
     require("iree.runtime", "the proof of a library for IREE", "peers")
+    from kernels.dispatches.cutting.cut import patterns_of
     from search.libraries.library import proven_library
 
-    canonical, wanted = _wanted(backend, problems, target)
+    of_models = [problem for model in models for problem in model.problems]
+    unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
+    canonical, wanted = _wanted(backend, unique, target)
+    cuts = patterns_of([cut for model in models for cut in model.cuts])
     try:
-        return proven_library(wanted, canonical, _say)
+        return proven_library(wanted, canonical, _say, cuts)
     except ProofError as error:
         raise MissingError(f"no kernel is served: {error}") from error
     except (KernelsError, RunnerError) as error:
         raise TilewiseError(str(error)) from error
 
 
-def described(made: "ProvenLibrary", target: str) -> str:
-    """A library as `--json` prints it."""
+def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) -> str:
+    """A library as `--json` prints it, with what it does to models."""
     rows = [row.to_json() for row in made.rows]
     found: Json = {
         "flavor": "iree",
         "target": target,
         "problems": [row for row in rows if row["served"]],
         "left_out": [row for row in rows if not row["served"]],
+        "models": [one.to_json() for one in replaced],
         "script": made.text,
     }
     return json.dumps(found, indent=2) + "\n"
