@@ -34,14 +34,14 @@ def make_library(
         MissingError: a problem has no schedule, or no kernel is served.
         TilewiseError: IREE is not installed, or a kernel cannot be made here.
     """
+    of_models = [problem for model in models for problem in model.problems]
+    unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
+    canonical, wanted = _wanted(backend, unique, target)
     require("iree.compiler", "a library for IREE here", "kernels")
     require("iree.runtime", "the proof of a library for IREE", "peers")
     from kernels.dispatches.cutting.cut import patterns_of
     from search.libraries.library import proven_library
 
-    of_models = [problem for model in models for problem in model.problems]
-    unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
-    canonical, wanted = _wanted(backend, unique, target)
     cuts = patterns_of([cut for model in models for cut in model.cuts])
     try:
         return proven_library(wanted, canonical, _say, cuts)
@@ -69,17 +69,12 @@ def _wanted(
     backend: Backend, problems: Sequence[Problem], target: str
 ) -> tuple[str, list["Wanted"]]:
     """The canonical target, and the stored schedule of each problem."""
-    from search.libraries.library import Wanted
-
-    canonical, wanted, missing = "", [], []
+    found, missing = [], []
     for problem in problems:
         try:
-            found = backend.show(problem.canonical, target)
+            found.append((problem, backend.show(problem.canonical, target)))
         except MissingError:
             missing.append(problem)
-            continue
-        canonical = found["target"]
-        wanted.append(Wanted(problem, found["best"]["steps"]))
     if missing:
         for problem in missing:
             sys.stderr.write(f"tilewise: {problem}: no schedule is stored\n")
@@ -87,7 +82,10 @@ def _wanted(
             f"{len(missing)} of {len(problems)} problems are not stored; tilewise tune makes them: "
             f"{missing[0]}"
         )
-    return canonical, wanted
+    from search.libraries.library import Wanted
+
+    wanted = [Wanted(problem, stored["best"]["steps"]) for problem, stored in found]
+    return found[0][1]["target"], wanted
 
 
 def _say(row: "Row") -> None:
