@@ -127,7 +127,8 @@ def _users(op: Structured, result: Any) -> tuple[Any, ...]:
 
 def _bias(op: Structured, users: Sequence[Any], problem: Problem) -> Any:
     """The values that are added to each column, before they are broadcast."""
-    added = [op.init] if splat(op.init) is None else []
+    starts_with_it = splat(op.init) is None and not problem.accumulates
+    added = [op.init] if starts_with_it else []
     for before, user in pairwise(users):
         added += [
             value
