@@ -1,0 +1,175 @@
+"""The text of a tuning spec: for each problem a matcher and the sizes that its op gets.
+
+The file is for `iree-compile --iree-codegen-tuning-spec-path=FILE`. IREE's compiler asks it for
+each op once: the first matcher of the one `foreach_match` that takes the op decides. An op that
+got its sizes from the file is marked by `MARK` and the name of its matcher, by which a proof, and
+anybody else, sees that it did.
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.mlir.tuning_spec.form import Form, Loop, form_of
+from kernels.mlir.tuning_spec.sizes import compilation_info
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+
+MARK = "tilewise.spec"
+"""The attribute of an op that the spec has given its sizes: the problem of its entry."""
+
+_HEAD = """\
+module @tilewise_spec attributes {
+  transform.with_named_sequence, iree_codegen.tuning_spec_with_default_entrypoint
+} {
+"""
+_APPLY = """\
+transform.named_sequence @apply_op_config(
+    %op: !transform.any_op {transform.readonly},
+    %config: !transform.any_param {transform.readonly},
+    %name: !transform.any_param {transform.readonly}) {
+  transform.annotate %op "compilation_info" = %config : !transform.any_op, !transform.any_param
+  transform.annotate %op "$mark" = %name : !transform.any_op, !transform.any_param
+  transform.yield
+}
+""".replace("$mark", MARK)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One problem of a spec.
+
+    Attributes:
+        problem: whose op is matched.
+        schedule: the steps that give its sizes.
+        told: lines above its matcher, such as its gain.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    told: tuple[str, ...] = ()
+
+
+def spec_text(entries: Sequence[Entry], told: Sequence[str] = ()) -> str:
+    """The module of a spec.
+
+    Args:
+        entries: their matchers have to differ (`matcher_key`), or the later ones never match.
+        told: lines of the header.
+
+    Raises:
+        UnsupportedError: a problem has no spec.
+        ScheduleError: steps that are not those of a spec, or not of the problem's loops.
+    """
+    matchers = [_matcher(number, entry) for number, entry in enumerate(entries)]
+    pairs = ",\n".join(f"    @match_{number} -> @apply_op_config" for number in range(len(entries)))
+    config = (
+        "transform.named_sequence @__kernel_config(\n"
+        "    %variant_op: !transform.any_op {transform.consumed}) -> !transform.any_op\n"
+        "    attributes { iree_codegen.tuning_spec_entrypoint } {\n"
+        "  %res = transform.foreach_match in %variant_op\n"
+        f"{pairs} : (!transform.any_op) -> !transform.any_op\n"
+        "  transform.yield %res : !transform.any_op\n"
+        "}\n"
+    )
+    body = "\n".join([_APPLY, *matchers, config])
+    header = "".join(f"// {line}\n" for line in ("flavor:   iree-spec", *told))
+    return f"{header}//\n{_HEAD}{textwrap.indent(body, '  ')}}}\n"
+
+
+def matcher_key(problem: Problem) -> str:
+    """What a problem's matcher asks of an op; equal keys match the same ops.
+
+    Raises:
+        UnsupportedError: the problem has no spec.
+    """
+    return "\n".join(_conditions(form_of(problem)))
+
+
+def marks_in(text: str) -> list[str]:
+    """The problems whose entries were taken, in a module after they were asked."""
+    return re.findall(rf'{re.escape(MARK)} = "([^"]*)"', text)
+
+
+def _matcher(number: int, entry: Entry) -> str:
+    form = form_of(entry.problem)
+    info = compilation_info(form, entry.schedule)
+    lines = [
+        *(f"// {line}" for line in (entry.problem.canonical, *entry.told)),
+        f"transform.named_sequence @match_{number}(%op: !transform.any_op {{transform.readonly}})",
+        "    -> (!transform.any_op, !transform.any_param, !transform.any_param) {",
+        *(f"  {line}" for line in _conditions(form)),
+        f"  %config = transform.param.constant {info} -> !transform.any_param",
+        f'  %name = transform.param.constant "{entry.problem.canonical}" -> !transform.any_param',
+        "  transform.yield %op, %config, %name",
+        "      : !transform.any_op, !transform.any_param, !transform.any_param",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _conditions(form: Form) -> list[str]:
+    """The ops of a matcher that refuse what is not the form."""
+    groups = _groups(form)
+    results = ", ".join(f"%{name}" for name in groups)
+    maps = ", ".join(_map(form, at) for at in (form.a, form.b, form.c))
+    return [
+        "transform.iree.match.has_no_lowering_config %op : !transform.any_op",
+        f"{results} = transform.iree.match.{form.op} %op,",
+        f"  lhs_type = {form.a_type}, rhs_type = {form.a_type}, output_type = {form.c_type},",
+        f"  indexing_maps = [{maps}]",
+        "  : !transform.any_op -> !transform.param<i64>",
+        *(
+            f"transform.iree.match.dims_equal %{name}, {list(sizes)} : !transform.param<i64>"
+            for name, sizes in groups.items()
+        ),
+    ]
+
+
+def _map(form: Form, subscripts: tuple[str, ...]) -> str:
+    place = {loop.name: f"d{at}" for at, loop in enumerate(form.loops)}
+    said = ", ".join(
+        " ".join(place.get(word, word) for word in subscript.split()) for subscript in subscripts
+    )
+    return f"affine_map<({', '.join(place.values())}) -> ({said})>"
+
+
+def _groups(form: Form) -> dict[str, tuple[int, ...]]:
+    """The sizes that a matcher gives, by their names in its result, in its order."""
+    if form.op == "contraction":
+
+        def sizes(loops: tuple[Loop, ...], in_a: bool, in_b: bool) -> tuple[int, ...]:
+            return tuple(
+                loop.extent
+                for loop in loops
+                if (loop.name in form.a) == in_a and (loop.name in form.b) == in_b
+            )
+
+        return {
+            "batch": sizes(form.parallel, True, True),
+            "m": sizes(form.parallel, True, False),
+            "n": sizes(form.parallel, False, True),
+            "k": sizes(form.reduction, True, True),
+        }
+    stride, dilation = _steps_of(form)
+    return {
+        "batch": (form.extent("n"),),
+        "out_img": (form.extent("oh"), form.extent("ow")),
+        "out_ch": (form.extent("co"),),
+        "filter": (form.extent("kh"), form.extent("kw")),
+        "in_ch": (form.extent("ci"),),
+        "depth": (),
+        "strides": (stride, stride),
+        "dilations": (dilation, dilation),
+    }
+
+
+def _steps_of(form: Form) -> tuple[int, int]:
+    """Stride and dilation, from the subscript of the image's rows."""
+    row = next(subscript for subscript in form.a if "+" in subscript)
+    stride, dilation = (
+        int(part.partition(" * ")[2] or 1) for part in row.split(" + ", maxsplit=1)
+    )
+    return stride, dilation
