@@ -30,6 +30,13 @@ def compilation_info(form: Form, schedule: Schedule) -> str:
     )
 
 
+def fill_config(form: Form, schedule: Schedule) -> str:
+    """The attribute that has the result's zeros written a tile of vectors at a time."""
+    sizes = {tile.dim: tile.size for tile in tiles_of(schedule, "vector_common_parallel")}
+    at = [sizes.get(loop.name, 1) for loop in form.parallel]
+    return f"#iree_cpu.lowering_config<vector_inner_parallel = {at}>"
+
+
 def tiles_of(schedule: Schedule, level: LevelName) -> list[Level]:
     """The tiles of one level, in the order of its loops."""
     return [step for step in schedule.steps if isinstance(step, Level) and step.level == level]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.mlir.tuning_spec.form import Form, Loop, form_of
-from kernels.mlir.tuning_spec.sizes import compilation_info
+from kernels.mlir.tuning_spec.sizes import compilation_info, fill_config, tiles_of
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
@@ -31,6 +31,21 @@ transform.named_sequence @apply_op_config(
     %name: !transform.any_param {transform.readonly}) {
   transform.annotate %op "compilation_info" = %config : !transform.any_op, !transform.any_param
   transform.annotate %op "$mark" = %name : !transform.any_op, !transform.any_param
+  transform.yield
+}
+""".replace("$mark", MARK)
+# Between chunks of the reduction the sums lie in memory, and so their zeros are written a cache's
+# tile at a time, as one vector, unless the fill has sizes of its own.
+_APPLY_BOTH = """\
+transform.named_sequence @apply_with_fill(
+    %op: !transform.any_op {transform.readonly},
+    %config: !transform.any_param {transform.readonly},
+    %name: !transform.any_param {transform.readonly},
+    %fill: !transform.any_op {transform.readonly},
+    %sizes: !transform.any_param {transform.readonly}) {
+  transform.annotate %op "compilation_info" = %config : !transform.any_op, !transform.any_param
+  transform.annotate %op "$mark" = %name : !transform.any_op, !transform.any_param
+  transform.annotate %fill "lowering_config" = %sizes : !transform.any_op, !transform.any_param
   transform.yield
 }
 """.replace("$mark", MARK)
@@ -63,7 +78,10 @@ def spec_text(entries: Sequence[Entry], told: Sequence[str] = ()) -> str:
         ScheduleError: steps that are not those of a spec, or not of the problem's loops.
     """
     matchers = [_matcher(number, entry) for number, entry in enumerate(entries)]
-    pairs = ",\n".join(f"    @match_{number} -> @apply_op_config" for number in range(len(entries)))
+    pairs = ",\n".join(
+        f"    @match_{number} -> @{'apply_with_fill' if _cuts(entry) else 'apply_op_config'}"
+        for number, entry in enumerate(entries)
+    )
     config = (
         "transform.named_sequence @__kernel_config(\n"
         "    %variant_op: !transform.any_op {transform.consumed}) -> !transform.any_op\n"
@@ -73,7 +91,8 @@ def spec_text(entries: Sequence[Entry], told: Sequence[str] = ()) -> str:
         "  transform.yield %res : !transform.any_op\n"
         "}\n"
     )
-    body = "\n".join([_APPLY, *matchers, config])
+    applied = [_APPLY, _APPLY_BOTH] if any(map(_cuts, entries)) else [_APPLY]
+    body = "\n".join([*applied, *matchers, config])
     header = "".join(f"// {line}\n" for line in ("flavor:   iree-spec", *told))
     return f"{header}//\n{_HEAD}{textwrap.indent(body, '  ')}}}\n"
 
@@ -92,18 +111,35 @@ def marks_in(text: str) -> list[str]:
     return re.findall(rf'{re.escape(MARK)} = "([^"]*)"', text)
 
 
+def _cuts(entry: Entry) -> bool:
+    """Whether the reduction is cut, so that the sums are written and read between its chunks."""
+    return bool(tiles_of(entry.schedule, "cache_reduction"))
+
+
 def _matcher(number: int, entry: Entry) -> str:
     form = form_of(entry.problem)
     info = compilation_info(form, entry.schedule)
+    given = {"op": "op", "config": "param", "name": "param"}
+    fill: list[str] = []
+    if _cuts(entry):
+        given |= {"fill": "op", "sizes": "param"}
+        fill = [
+            "%fill = transform.get_producer_of_operand %op[2] "
+            ": (!transform.any_op) -> !transform.any_op",
+            'transform.match.operation_name %fill ["linalg.fill"] : !transform.any_op',
+            f"%sizes = transform.param.constant {fill_config(form, entry.schedule)} "
+            "-> !transform.any_param",
+        ]
+    types = ", ".join(f"!transform.any_{kind}" for kind in given.values())
     lines = [
         *(f"// {line}" for line in (entry.problem.canonical, *entry.told)),
         f"transform.named_sequence @match_{number}(%op: !transform.any_op {{transform.readonly}})",
-        "    -> (!transform.any_op, !transform.any_param, !transform.any_param) {",
-        *(f"  {line}" for line in _conditions(form)),
+        f"    -> ({types}) {{",
+        *(f"  {line}" for line in (*_conditions(form), *fill)),
         f"  %config = transform.param.constant {info} -> !transform.any_param",
         f'  %name = transform.param.constant "{entry.problem.canonical}" -> !transform.any_param',
-        "  transform.yield %op, %config, %name",
-        "      : !transform.any_op, !transform.any_param, !transform.any_param",
+        f"  transform.yield {', '.join(f'%{name}' for name in given)}",
+        f"      : {types}",
         "}",
         "",
     ]
