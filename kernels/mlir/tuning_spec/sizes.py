@@ -1,12 +1,15 @@
 """The steps of a spec's schedule as IREE's attributes."""
 
 from collections.abc import Sequence
+from math import prod
 
 from kernels.errors import ScheduleError
 from kernels.mlir.tuning_spec.form import Form
 from kernels.schedule import Schedule
 from kernels.schedule.steps.levels import LEVELS, Level, LevelName, Pipeline
 
+STACK_BYTES = 32768  # IREE's usual limit for a function's allocations
+_BYTES = {"f32": 4, "f64": 8, "i32": 4}
 _PARALLEL = ("distribution", "cache_parallel", "vector_common_parallel")
 
 
@@ -30,11 +33,22 @@ def compilation_info(form: Form, schedule: Schedule) -> str:
     )
 
 
-def fill_config(form: Form, schedule: Schedule) -> str:
-    """The attribute that has the result's zeros written a tile of vectors at a time."""
+def around_config(form: Form, schedule: Schedule) -> str:
+    """The attribute that has what is around an op done a tile of vectors at a time."""
     sizes = {tile.dim: tile.size for tile in tiles_of(schedule, "vector_common_parallel")}
     at = [sizes.get(loop.name, 1) for loop in form.parallel]
     return f"#iree_cpu.lowering_config<vector_inner_parallel = {at}>"
+
+
+def outgrows_stack(form: Form, schedule: Schedule) -> bool:
+    """Whether the sums between chunks of the reduction are more than IREE lets the stack hold."""
+    if not tiles_of(schedule, "cache_reduction"):
+        return False
+    held = {loop.name: loop.extent for loop in form.parallel}
+    levels: tuple[LevelName, ...] = ("distribution", "cache_parallel")
+    for level in levels:
+        held |= {tile.dim: tile.size for tile in tiles_of(schedule, level)}
+    return prod(held.values()) * _BYTES[form.c_type] > STACK_BYTES
 
 
 def tiles_of(schedule: Schedule, level: LevelName) -> list[Level]:

@@ -8,11 +8,17 @@ anybody else, sees that it did.
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.mlir.tuning_spec.form import Form, Loop, form_of
-from kernels.mlir.tuning_spec.sizes import compilation_info, fill_config, tiles_of
+from kernels.mlir.tuning_spec.sizes import (
+    around_config,
+    compilation_info,
+    outgrows_stack,
+    tiles_of,
+)
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 
@@ -34,10 +40,10 @@ transform.named_sequence @apply_op_config(
   transform.yield
 }
 """.replace("$mark", MARK)
-# Between chunks of the reduction the sums lie in memory, and so their zeros are written a cache's
-# tile at a time, as one vector, unless the fill has sizes of its own.
+# Between chunks of the reduction the sums lie in memory, so what comes before the first chunk and
+# after the last is done a cache's tile at a time, as one vector, unless it has sizes of its own.
 _APPLY_BOTH = """\
-transform.named_sequence @apply_with_fill(
+transform.named_sequence @apply_around(
     %op: !transform.any_op {transform.readonly},
     %config: !transform.any_param {transform.readonly},
     %name: !transform.any_param {transform.readonly},
@@ -46,9 +52,14 @@ transform.named_sequence @apply_with_fill(
   transform.annotate %op "compilation_info" = %config : !transform.any_op, !transform.any_param
   transform.annotate %op "$mark" = %name : !transform.any_op, !transform.any_param
   transform.annotate %fill "lowering_config" = %sizes : !transform.any_op, !transform.any_param
+  %users = transform.get_consumers_of_result %op[0] : (!transform.any_op) -> !transform.any_op
+  transform.annotate %users "lowering_config" = %sizes : !transform.any_op, !transform.any_param
   transform.yield
 }
 """.replace("$mark", MARK)
+
+_STORES = ("iree_codegen.store_to_buffer", "iree_tensor_ext.dispatch.tensor.store")
+_EPILOGUES = ("linalg.generic",)
 
 
 @dataclass(frozen=True)
@@ -70,16 +81,21 @@ def spec_text(entries: Sequence[Entry], told: Sequence[str] = ()) -> str:
     """The module of a spec.
 
     Args:
-        entries: their matchers have to differ (`matcher_key`), or the later ones never match.
+        entries: of those with one `matcher_key` one may have an epilogue, and one none; the
+            others never match.
         told: lines of the header.
 
     Raises:
         UnsupportedError: a problem has no spec.
         ScheduleError: steps that are not those of a spec, or not of the problem's loops.
     """
-    matchers = [_matcher(number, entry) for number, entry in enumerate(entries)]
+    shared = Counter(matcher_key(entry.problem) for entry in entries)
+    matchers = [
+        _matcher(number, entry, _before(entry, shared[matcher_key(entry.problem)] > 1))
+        for number, entry in enumerate(entries)
+    ]
     pairs = ",\n".join(
-        f"    @match_{number} -> @{'apply_with_fill' if _cuts(entry) else 'apply_op_config'}"
+        f"    @match_{number} -> @{'apply_around' if _cuts(entry) else 'apply_op_config'}"
         for number, entry in enumerate(entries)
     )
     config = (
@@ -116,26 +132,43 @@ def _cuts(entry: Entry) -> bool:
     return bool(tiles_of(entry.schedule, "cache_reduction"))
 
 
-def _matcher(number: int, entry: Entry) -> str:
+def _before(entry: Entry, is_shared: bool) -> tuple[str, ...]:
+    """The ops of which one has to read the result next; none where that is no matter.
+
+    It tells a problem from the one with an epilogue. And sums that only the result itself has room
+    for would lie on the stack if another op were fused behind them, which IREE refuses: a model
+    would not compile any more.
+    """
+    problem = entry.problem
+    if is_shared and has_epilogue(problem):
+        return _EPILOGUES
+    is_large = outgrows_stack(form_of(problem), entry.schedule)
+    return _STORES if is_shared or is_large else ()
+
+
+def has_epilogue(problem: Problem) -> bool:
+    """Whether IREE fuses an elementwise op behind the problem's own."""
+    return problem.has_bias or problem.has_relu
+
+
+def _matcher(number: int, entry: Entry, before: tuple[str, ...]) -> str:
     form = form_of(entry.problem)
-    info = compilation_info(form, entry.schedule)
     given = {"op": "op", "config": "param", "name": "param"}
-    fill: list[str] = []
+    conditions = [*_conditions(form)]
     if _cuts(entry):
         given |= {"fill": "op", "sizes": "param"}
-        fill = [
-            "%fill = transform.get_producer_of_operand %op[2] "
-            ": (!transform.any_op) -> !transform.any_op",
-            'transform.match.operation_name %fill ["linalg.fill"] : !transform.any_op',
-            f"%sizes = transform.param.constant {fill_config(form, entry.schedule)} "
-            "-> !transform.any_param",
-        ]
+        conditions += _fill(form, entry.schedule)
+    root = "root" if before else "op"
+    if before:
+        conditions = [*_reader(before), *conditions]
     types = ", ".join(f"!transform.any_{kind}" for kind in given.values())
+    info = compilation_info(form, entry.schedule)
     lines = [
         *(f"// {line}" for line in (entry.problem.canonical, *entry.told)),
-        f"transform.named_sequence @match_{number}(%op: !transform.any_op {{transform.readonly}})",
+        f"transform.named_sequence @match_{number}(%{root}: !transform.any_op "
+        "{transform.readonly})",
         f"    -> ({types}) {{",
-        *(f"  {line}" for line in (*_conditions(form), *fill)),
+        *(f"  {line}" for line in conditions),
         f"  %config = transform.param.constant {info} -> !transform.any_param",
         f'  %name = transform.param.constant "{entry.problem.canonical}" -> !transform.any_param',
         f"  transform.yield {', '.join(f'%{name}' for name in given)}",
@@ -144,6 +177,27 @@ def _matcher(number: int, entry: Entry) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _reader(ops: tuple[str, ...]) -> list[str]:
+    """The op as what one of these reads first."""
+    names = ", ".join(f'"{op}"' for op in ops)
+    return [
+        f"transform.match.operation_name %root [{names}] : !transform.any_op",
+        "%op = transform.get_producer_of_operand %root[0] : (!transform.any_op) -> "
+        "!transform.any_op",
+    ]
+
+
+def _fill(form: Form, schedule: Schedule) -> list[str]:
+    """What a matcher asks of the op's initial value, and the sizes of what is around the op."""
+    return [
+        "%fill = transform.get_producer_of_operand %op[2] : (!transform.any_op) -> "
+        "!transform.any_op",
+        'transform.match.operation_name %fill ["linalg.fill"] : !transform.any_op',
+        f"%sizes = transform.param.constant {around_config(form, schedule)} "
+        "-> !transform.any_param",
+    ]
 
 
 def _conditions(form: Form) -> list[str]:

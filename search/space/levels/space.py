@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernels.mlir.tuning_spec.form import Form, Loop, form_of
+from kernels.mlir.tuning_spec.sizes import STACK_BYTES, outgrows_stack
+from kernels.mlir.tuning_spec.text import has_epilogue
 from kernels.schedule import Schedule, Step
 from kernels.schedule.steps.levels import Level, Pipeline, PipelineName, Remainders
 from search.space.levels.tiles import sides, vector_tiles
@@ -79,7 +81,12 @@ class LevelSpace(Space):
         return "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
 
     def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
-        """Never: IREE's compiler refuses what it cannot do."""
+        """Why IREE's stack cannot take the sums of a cut reduction with an epilogue behind them.
+
+        Without one they lie in the result. What else IREE cannot do its compiler refuses.
+        """
+        if has_epilogue(self.problem) and outgrows_stack(self.form, schedule):
+            return f"the sums between chunks of the reduction take more than {STACK_BYTES} bytes"
         return None
 
     def _distribution(self, point: Point) -> list[Step]:
