@@ -74,7 +74,9 @@ class LevelModel(Model):
             return 0.0
         if held <= target.l2_bytes:
             return FROM_L2 * 8 / tile
-        return (FROM_L3 if held <= max(target.l3_bytes, target.l2_bytes) else FROM_MEMORY) * 8 / tile
+        return (
+            (FROM_L3 if held <= max(target.l3_bytes, target.l2_bytes) else FROM_MEMORY) * 8 / tile
+        )
 
 
 def level_starts(model: LevelModel, most: int) -> list[Point]:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from kernels.errors import UnsupportedError
 from kernels.problem import Conv2d, Matmul, Problem
+from kernels.target import target_kind
 
 Op = Literal["contraction", "convolution"]
 MOST_LOOPS = 7
@@ -62,6 +63,20 @@ class Form:
     def lead(self) -> tuple[Loop, ...]:
         """The parallel loops of which a tile of vectors has one iteration."""
         return tuple(loop for loop in self.parallel if loop.name not in (self.rows, self.cols))
+
+
+def check_covered(problem: Problem, target: str) -> None:
+    """Raise if a problem is to be searched through IREE, and no spec can choose its sizes.
+
+    Args:
+        problem: what is to be searched.
+        target: canonical.
+
+    Raises:
+        UnsupportedError: says why.
+    """
+    if target_kind(target) == "iree":
+        form_of(problem)
 
 
 def form_of(problem: Problem) -> Form:

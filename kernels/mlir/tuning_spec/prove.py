@@ -1,5 +1,9 @@
-"""Proving a spec: compiled, seen to have matched, run, compared, and timed beside IREE's modes."""
+"""Proving a spec: compiled, seen to have matched, run, compared, and timed beside IREE's modes.
 
+One that is slower than the faster of these does not prove, for nobody wants it.
+"""
+
+import json
 import tempfile
 import time
 from dataclasses import replace
@@ -87,9 +91,7 @@ def _modes(problem: Problem, until: float) -> dict[str, bytes]:
     return found
 
 
-def _told(
-    problem: Problem, schedule: Schedule, proof: Proof, modes: tuple[str, ...]
-) -> str:
+def _told(problem: Problem, schedule: Schedule, proof: Proof, modes: tuple[str, ...]) -> str:
     """The spec with what was found in its header."""
     if proof.ok and proof.interval is not None:
         low, high = proof.interval
@@ -98,6 +100,7 @@ def _told(
             f"{proof.time_us:.1f} us",
             *(f"beside:   {line}" for line in modes),
             f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
+            f"steps:    {json.dumps(schedule.to_json())}",
         ]
     else:
         found = [f"unproven: {proof.failure}: {proof.message.partition(chr(10))[0]}"]

@@ -259,7 +259,5 @@ def _groups(form: Form) -> dict[str, tuple[int, ...]]:
 def _steps_of(form: Form) -> tuple[int, int]:
     """Stride and dilation, from the subscript of the image's rows."""
     row = next(subscript for subscript in form.a if "+" in subscript)
-    stride, dilation = (
-        int(part.partition(" * ")[2] or 1) for part in row.split(" + ", maxsplit=1)
-    )
+    stride, dilation = (int(part.partition(" * ")[2] or 1) for part in row.split(" + ", maxsplit=1))
     return stride, dilation

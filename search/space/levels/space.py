@@ -91,9 +91,7 @@ class LevelSpace(Space):
 
     def _distribution(self, point: Point) -> list[Step]:
         form, (high, wide) = self.form, sides(point["tile"])
-        lead = [
-            (loop, self._wanted(point, lead_name(loop), loop.extent, 1)) for loop in form.lead
-        ]
+        lead = [(loop, self._wanted(point, lead_name(loop), loop.extent, 1)) for loop in form.lead]
         rows = self._wanted(point, "rows", form.extent(form.rows), high)
         cols = self._wanted(point, "cols", form.extent(form.cols), wide)
         pair = [(form.rows, rows), (form.cols, cols)]

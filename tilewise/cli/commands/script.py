@@ -1,6 +1,7 @@
 """`tilewise script`: the proven transform script, stored, fetched, or made here."""
 
 import argparse
+import json
 from typing import TYPE_CHECKING, Literal
 
 from kernels.errors import ProofError, UnsupportedError
@@ -8,6 +9,7 @@ from kernels.problem import Problem, parse_problem
 from kernels.quoting import quoted
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
+from tilewise.cli.commands.kernels.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.options import add_output, add_stored, backend_of
 from tilewise.cli.output import named
@@ -17,7 +19,7 @@ from tilewise.requirements import require
 if TYPE_CHECKING:
     from kernels.mlir.air import AirScript
 
-FLAVORS = ("cpu", "air", "iree")
+FLAVORS = ("cpu", "air", "iree", "iree-spec")
 MOST_BYTES = 2**40
 MEMORIES = ("l1_bytes", "l2_bytes")
 AIR_OPTIONS = (*MEMORIES, "result")
@@ -26,6 +28,14 @@ AIR_OPTIONS = (*MEMORIES, "result")
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
     require_folder(options.output)
+    if options.flavor == FLAVOR:
+        refuse_air_options(options)
+        made = make_spec(options)
+        text = json.dumps({"flavor": FLAVOR, **made}, indent=2) + "\n"
+        write_text(options.output, text if options.json else made["script"])
+        return
+    if options.more:
+        raise BadInputError(f"--flavor {options.flavor} takes one problem")
     if options.flavor == "air" and not named_server(options.server):
         text = make_air(options)
     else:
@@ -95,6 +105,9 @@ def _proven(problem: Problem, memories: dict[str, int], result: Literal["l2", "l
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise script`; memories are declared for flavor `air` alone."""
     add_stored(parser)
+    parser.add_argument(
+        "more", nargs="*", metavar="PROBLEM", help="further ones of flavor iree-spec"
+    )
     parser.add_argument(
         "--flavor", choices=FLAVORS, default="cpu", help="what applies it; default: cpu"
     )
