@@ -42,12 +42,12 @@ class Exploration:
     request: TuneRequest
     store: TrialStore
     starts: list[Point]
+    prior: Sequence[Point] | None = None
     trials: list[TrialRecord] = field(default_factory=list)
     best: TrialRecord | None = None
     control: TrialRecord | None = None
     paces: list[float] = field(default_factory=list)
     sampler: BaseSampler | None = None
-    prior: Sequence[Point] | None = None
     _asked: deque[Proposal] = field(default_factory=deque)
 
     def __post_init__(self) -> None:

@@ -66,17 +66,14 @@ def tune(
 
     Raises:
         CacheError: compiled code cannot be kept.
-        BudgetError: the sampler cannot be had.
-        UnsupportedError: no tuning spec covers the problem, for a target of IREE's.
+        BudgetError, UnsupportedError: the sampler cannot be had; no tuning spec covers `problem`.
         RunnerError: no child process could be started.
     """
     require_cache_dir()
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
     budget = Budget(request, time.monotonic(), evicting_s=cold_s)
     begins = beginning(problem, target, store)
-    search = Exploration(
-        begins.model, request, store, begins.starts, sampler=sampler, prior=begins.prior
-    )
+    search = Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
     with make_runner(problem, target.canonical, request) as runner:
         complete = _explore(search, runner, budget, on_trial, should_stop)
         runner.settle()
@@ -84,7 +81,7 @@ def tune(
             before_finals(search.ranking(), budget.finals_begin)
         finals = Finals(
             problem,
-            request.peers or target.kind == "iree",  # IREE's own modes tell a spec's gain
+            request.peers or target.kind == "iree",  # whose own modes tell a spec's gain
             runner,
             budget,
             paces=search.paces,

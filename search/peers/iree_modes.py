@@ -7,7 +7,7 @@ from kernels.problem import Problem
 from search.peers import iree
 from search.peers.variant import PeerAbsentError, Variant
 
-NAMES = {"default": "iree", "data tiling": "iree data tiling"}
+NAMES = {"default": "iree", "data tiling": "iree-dt"}
 """What the modes are called in results, by their names as ways of the peer `iree`."""
 
 

@@ -29,7 +29,7 @@ def compilation_info(form: Form, schedule: Schedule) -> str:
         "#iree_codegen.compilation_info<"
         f"lowering_config = #iree_cpu.lowering_config<{', '.join(levels)}>, "
         "translation_info = #iree_codegen.translation_info<"
-        f"pipeline = #iree_cpu.pipeline<{pipeline.pipeline}>{peeled}>>"
+        f"pipeline = #iree_cpu.pipeline<{pipeline.passes}>{peeled}>>"
     )
 
 
@@ -53,7 +53,7 @@ def outgrows_stack(form: Form, schedule: Schedule) -> bool:
 
 def tiles_of(schedule: Schedule, level: LevelName) -> list[Level]:
     """The tiles of one level, in the order of its loops."""
-    return [step for step in schedule.steps if isinstance(step, Level) and step.level == level]
+    return [step for step in schedule.steps if isinstance(step, Level) and step.at == level]
 
 
 def pipeline_of(schedule: Schedule) -> Pipeline:
@@ -77,15 +77,15 @@ def check_levels(form: Form, schedule: Schedule) -> None:
             continue
         if not isinstance(step, Level):
             raise ScheduleError(f"step {step}: no step of a tuning spec; give level and pipeline")
-        loops = form.parallel if step.level in _PARALLEL else form.reduction
+        loops = form.parallel if step.at in _PARALLEL else form.reduction
         names = [loop.name for loop in loops]
         if step.dim not in names:
-            raise ScheduleError(f"step {step}: {step.level} tiles {', '.join(names)}")
-        if (step.level, step.dim) in seen:
+            raise ScheduleError(f"step {step}: {step.at} tiles {', '.join(names)}")
+        if (step.at, step.dim) in seen:
             raise ScheduleError(f"step {step}: {step.dim} is tiled twice at this level")
         if step.size > form.extent(step.dim):
             raise ScheduleError(f"step {step}: {step.dim} has only {form.extent(step.dim)}")
-        seen.add((step.level, step.dim))
+        seen.add((step.at, step.dim))
 
 
 def _sizes(form: Form, tiles: Sequence[Level]) -> str:

@@ -22,8 +22,8 @@ STEPS: dict[str, type[Step]] = {
 _WORDS: dict[str, tuple[str, ...]] = {
     "operand": ("A", "B"),
     "outer": ("rows", "cols"),
-    "level": LEVELS,
-    "pipeline": PIPELINES,
+    "at": LEVELS,
+    "passes": PIPELINES,
     "remainders": REMAINDERS,
 }
 _OWN_WORDS: dict[tuple[type[Step], str], tuple[str, ...]] = {(Nontemporal, "operand"): ("C",)}

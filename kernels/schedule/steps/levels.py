@@ -26,7 +26,7 @@ class Level(Step):
     A list of `#iree_cpu.lowering_config`. The steps of a level stand in the order of its loops,
     which is the level's interchange. Flavor iree-spec alone: no native kernel has it.
 
-        level level=distribution dim=m size=64
+        level at=distribution dim=m size=64
     before                          after
         for m, n:                       for m0 by 64 among the workgroups:
             C = ...                         for m in m0: for n:
@@ -34,7 +34,7 @@ class Level(Step):
     """
 
     name: ClassVar[str] = "level"
-    level: LevelName
+    at: LevelName
     dim: str
     size: int
 
@@ -47,5 +47,5 @@ class Pipeline(Step):
     """
 
     name: ClassVar[str] = "pipeline"
-    pipeline: PipelineName
+    passes: PipelineName
     remainders: Remainders
