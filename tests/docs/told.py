@@ -20,6 +20,11 @@ NOT_RUN = {
     "docker run ": "there need be no Docker engine; tests ask the dashboard's queries themselves",
     "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
     "cmake ": "there need be no CMake; tests/examples/test_c.py runs these commands where it is",
+    "tilewise tune matmul:m=128,n=3072,k=768,dtype=f32 --target iree:host": "needs IREE's runtime; "
+    "tests/tilewise/test_tuning_spec.py does the same",
+    "tilewise script --flavor iree-spec ": "whether IREE alone is faster says the machine; "
+    "tests/tilewise/test_tuning_spec.py does the same",
+    "iree-compile ": "compiles a user's model",
     "optuna-dashboard ": "a program of others that serves until it is stopped",
 }
 """Beginnings of commands that no test runs, with the reason. Each has to occur on some page."""
