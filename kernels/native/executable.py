@@ -22,6 +22,7 @@ from kernels.native.jit.functions import CompiledKernels, code_of, compile_kerne
 from kernels.native.plan import Scratch, plan
 from kernels.oracle.operands import NUMPY_TYPES, Array, Operands, empty_aligned, operand_type
 from kernels.problem import Problem
+from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 
@@ -76,6 +77,10 @@ class Executable:
     def scratch_bytes(self) -> dict[str, int]:
         """Bytes of scratch that each packed operand needs, those of all threads together."""
         return {name: scratch.total for name, scratch in self.scratch.items()}
+
+    def packs_ahead(self, operand: str) -> bool:
+        """Whether an operand is packed once, when it is bound."""
+        return is_packed_ahead(self.problem, operand, self.nest.space)
 
     def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> Call:
         """Bind operands; without `scratch` it is allocated here. Constant weights are packed now.

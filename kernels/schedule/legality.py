@@ -29,6 +29,11 @@ def check_legal(problem: Problem, schedule: Schedule) -> None:
     Raises:
         ScheduleError: names the step, the problem and the way out.
     """
+    if schedule.is_for_iree:
+        raise ScheduleError(
+            f"{problem}: the steps are of IREE's own code, which no kernel or nest here has; "
+            "give a schedule for a target cpu:NAME"
+        )
     space = scheduled_space(problem, schedule)
     _check_ending(problem, schedule)
     if space.spans_groups:

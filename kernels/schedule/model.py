@@ -11,6 +11,7 @@ from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step, StepJson
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
+from kernels.schedule.steps.levels import Pipeline
 from kernels.schedule.steps.loops import Parallel, Stream
 from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
@@ -60,6 +61,11 @@ class Schedule:
     def jam(self) -> int:
         """Iterations of an outer loop in the register tile, 1 when none is jammed."""
         return next((s.factor for s in self.steps if isinstance(s, Jam)), 1)
+
+    @property
+    def is_for_iree(self) -> bool:
+        """Whether the steps are those of IREE's own code (`kernels.mlir.tuning_spec`)."""
+        return any(isinstance(s, Pipeline) for s in self.steps)
 
     @property
     def writes_past_caches(self) -> bool:

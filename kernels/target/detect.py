@@ -2,10 +2,11 @@
 
 import functools
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from kernels.errors import TargetError
-from kernels.target.model import KIB, Target, parse_target
+from kernels.target.model import KIB, Target, parse_target, target_kind
 from kernels.target.processor import this_processor
 
 CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -27,7 +28,7 @@ def resolve(text: str) -> Target:
             f"target {text!r}: this machine has {here.cores} processors; "
             f"give threads=1 to {here.cores}"
         )
-    return here.with_threads(threads)
+    return replace(here, threads=threads, kind=target_kind(text))
 
 
 @functools.cache

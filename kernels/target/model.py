@@ -2,16 +2,19 @@
 
 import re
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from kernels.errors import TargetError
 from kernels.problem.dtypes import DTYPES
 from kernels.quoting import quoted
 
+Kind = Literal["cpu", "iree"]
 KIB = 1024
 MOST_THREADS = 1024
 # LLVM's names of processors are of these characters.
 _TARGET = re.compile(
-    r"cpu:(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]{0,63})(,threads=(?P<threads>[0-9]{1,9}))?"
+    r"(?P<kind>cpu|iree):(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]{0,63})"
+    r"(,threads=(?P<threads>[0-9]{1,9}))?"
 )
 
 
@@ -27,6 +30,7 @@ class Target:
         vector_registers: architectural vector registers.
         l1_bytes, l2_bytes, l3_bytes: data cache sizes as one core sees them; 0 is absent.
         cores: processors that this process may run on.
+        kind: whose code runs there: `cpu` our own, `iree` that of IREE's compiler.
     """
 
     cpu: str
@@ -38,11 +42,12 @@ class Target:
     l2_bytes: int = 256 * KIB
     l3_bytes: int = 0
     cores: int = 1
+    kind: Kind = "cpu"
 
     @property
     def canonical(self) -> str:
         """The contract's string, such as `cpu:znver4,threads=1`."""
-        return f"cpu:{self.cpu},threads={self.threads}"
+        return canonical_target(self.kind, self.cpu, self.threads)
 
     @property
     def has_fma(self) -> bool:
@@ -58,17 +63,29 @@ class Target:
         return replace(self, threads=threads)
 
 
+def canonical_target(kind: Kind, cpu: str, threads: int) -> str:
+    """The contract's string of a target."""
+    return f"{kind}:{cpu},threads={threads}"
+
+
+def target_kind(text: str) -> Kind:
+    """Whose code a target runs: `iree` for `iree:NAME`, else `cpu`."""
+    return "iree" if text.startswith("iree:") else "cpu"
+
+
 def parse_target(text: str) -> tuple[str, int]:
-    """Split `cpu:NAME,threads=N` (or `host`) into the processor's name and the threads.
+    """Split `cpu:NAME,threads=N` (or `iree:`, or `host`) into the processor's name and the threads.
 
     Raises:
-        TargetError: anything that is neither form.
+        TargetError: anything that is none of these forms.
     """
     if text == "host":
         return "host", 1
     found = _TARGET.fullmatch(text)
     if found is None:
-        raise TargetError(f"target {quoted(text)} is neither 'host' nor cpu:NAME,threads=N")
+        raise TargetError(
+            f"target {quoted(text)} is neither 'host' nor cpu:NAME,threads=N, nor iree:NAME"
+        )
     threads = int(found["threads"] or 1)
     if not 1 <= threads <= MOST_THREADS:
         raise TargetError(

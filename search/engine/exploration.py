@@ -30,6 +30,7 @@ class Exploration:
     Attributes:
         model: of the space that is searched.
         starts: points that near problems offer, best first.
+        prior: the points that the model offers, where they are not those of `prior_points`.
         sampler: who proposes, instead of the sampler that the request names.
         trials: all so far, those that the store held included, by number.
         best: the fastest that was timed to the end.
@@ -41,6 +42,7 @@ class Exploration:
     request: TuneRequest
     store: TrialStore
     starts: list[Point]
+    prior: Sequence[Point] | None = None
     trials: list[TrialRecord] = field(default_factory=list)
     best: TrialRecord | None = None
     control: TrialRecord | None = None
@@ -56,6 +58,7 @@ class Exploration:
             stored,
             self.starts,
             self.store.known_failures(),
+            prior=self.prior,
             sampler=self.sampler,
         )
         for trial in stored:

@@ -10,17 +10,15 @@ from kernels.problem import Problem
 from kernels.system.cache_folder import require_cache_dir
 from kernels.target.model import Target
 from search.budget import Budget
+from search.engine.beginning import beginning
 from search.engine.exploration import Exploration
 from search.finals.finals import Finals
-from search.model.analytical import Model
 from search.progress import OnPhase
 from search.records import TrialRecord, TuneRequest, TuneResult
 from search.runner.interface import CandidateRunner
 from search.runner.runner import Runner
-from search.space.space import Space
 from search.store import TrialStore
 from search.timing.cold import evicting_s
-from search.transfer.warm_start import warmed
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
@@ -68,14 +66,14 @@ def tune(
 
     Raises:
         CacheError: compiled code cannot be kept.
-        BudgetError: the sampler cannot be had.
+        BudgetError, UnsupportedError: the sampler cannot be had; no tuning spec covers `problem`.
         RunnerError: no child process could be started.
     """
     require_cache_dir()
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
     budget = Budget(request, time.monotonic(), evicting_s=cold_s)
-    model, starts = warmed(Model.shipped(Space(problem, target)), store)
-    search = Exploration(model, request, store, starts, sampler=sampler)
+    begins = beginning(problem, target, store)
+    search = Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
     with make_runner(problem, target.canonical, request) as runner:
         complete = _explore(search, runner, budget, on_trial, should_stop)
         runner.settle()
@@ -83,7 +81,7 @@ def tune(
             before_finals(search.ranking(), budget.finals_begin)
         finals = Finals(
             problem,
-            request.peers,
+            request.peers or target.kind == "iree",  # whose own modes tell a spec's gain
             runner,
             budget,
             paces=search.paces,

@@ -17,7 +17,7 @@ from math import log2, sqrt
 
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
-from kernels.target.model import parse_target
+from kernels.target.model import parse_target, target_kind
 from search.records import Earlier, Solved
 from search.space.space import Space
 from search.store import TrialStore
@@ -87,6 +87,7 @@ def doublings(here: Problem, there: Problem) -> float:
 
 
 def _same_threads(space: Space, target: str) -> bool | None:
-    """Whether a target has as many threads; None when it is another processor."""
+    """Whether a target has as many threads; None when it is another processor or compiler."""
     processor, threads = parse_target(target)
-    return threads == space.target.threads if processor == space.target.cpu else None
+    is_same = processor == space.target.cpu and target_kind(target) == space.target.kind
+    return threads == space.target.threads if is_same else None

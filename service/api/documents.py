@@ -128,7 +128,8 @@ def match_json(row: models.Schedule, asked: Asked) -> Json:
 def space_json(problem: str, target: str) -> Json | None:
     """How many different legal schedules a search has to choose from, counted exactly.
 
-    None for the target of another machine, whose caches nobody here knows.
+    None for the target of another machine, whose caches nobody here knows, and where IREE's
+    compiler decides what is legal.
     """
     from kernels.target import resolve
     from search.space.census import count_schedules
@@ -137,6 +138,8 @@ def space_json(problem: str, target: str) -> Json | None:
     try:
         space = Space(parse_problem(problem), resolve(target))
     except TargetError:
+        return None
+    if space.target.kind == "iree":
         return None
     return {"schedules": count_schedules(space), "exact": True}
 

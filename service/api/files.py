@@ -14,7 +14,7 @@ from service.api.requests import FileKind
 from service.db import models
 from service.errors import TamperedError
 from service.host.machine import MachineInfo
-from service.results import air_scripts, nearest, stored
+from service.results import air_scripts, nearest, scripts, stored
 from service.results.kernels.modules import kernel_source, kernel_tag
 from service.results.nearest import Asked
 
@@ -73,7 +73,11 @@ class FilesOf:
         if kind == air_scripts.FLAVOR:
             return self.air.get(row.id)
         proof = result["proof"]
-        if kind != "cpu" or proof is None or proof["failure"] is not None:
+        if (
+            kind != scripts.searched_flavor(row.target)
+            or proof is None
+            or proof["failure"] is not None
+        ):
             return None
         tag: str | None = proof["sha256"]
         return tag

@@ -25,7 +25,7 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$"
 
 MOST_DAYS = 3650
 
-FileKind = Literal["cpu", "air", "iree", "kernel"]
+FileKind = Literal["cpu", "air", "iree", "iree-spec", "kernel"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 Key = Annotated[str, StringConstraints(max_length=64)]
 Tag = Annotated[str, StringConstraints(max_length=128)]

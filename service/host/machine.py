@@ -3,16 +3,19 @@
 Naming the processor takes LLVM, which the service must not carry in its memory.
 """
 
+import functools
 import json
 import socket
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 
 from kernels.errors import TargetError
 from kernels.footprint import physical_memory
 from kernels.system.children import child_command, child_environment
-from kernels.target import detect, parse_target
+from kernels.target import canonical_target, detect, parse_target, target_kind
+from kernels.target.model import Kind
 from service.errors import MachineError
 
 EXAMINATION_LIMIT_S = 60
@@ -39,12 +42,20 @@ class MachineInfo:
     @property
     def target(self) -> str:
         """The canonical target of one thread, which `host` means."""
-        return f"cpu:{self.cpu},threads=1"
+        return canonical_target("cpu", self.cpu, 1)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Every canonical target that this machine serves: each number of threads it has."""
-        return tuple(f"cpu:{self.cpu},threads={n}" for n in range(1, self.cores + 1))
+        """Every canonical target that this machine serves: each number of threads it has.
+
+        Those of IREE's are among them where its compiler and its runtime are installed.
+        """
+        kinds: tuple[Kind, ...] = ("cpu", "iree") if has_iree() else ("cpu",)
+        return tuple(
+            canonical_target(kind, self.cpu, threads)
+            for kind in kinds
+            for threads in range(1, self.cores + 1)
+        )
 
     def canonical_target(self, text: str) -> str:
         """The canonical form of any target; `host` is this machine.
@@ -53,13 +64,14 @@ class MachineInfo:
             TargetError: malformed.
         """
         name, threads = parse_target(text)
-        return f"cpu:{self.cpu if name == 'host' else name},threads={threads}"
+        return canonical_target(target_kind(text), self.cpu if name == "host" else name, threads)
 
     def require_served(self, text: str) -> str:
         """The canonical form of a target that this machine can time.
 
         Raises:
-            TargetError: malformed, another processor, or more threads than this one has.
+            TargetError: malformed, another processor, more threads than this one has, or IREE
+                where that is not installed.
         """
         name, threads = parse_target(text)
         if name not in ("host", self.cpu):
@@ -69,7 +81,22 @@ class MachineInfo:
                 f"target {text!r}: this machine has {self.cores} processors; "
                 f"give threads=1 to {self.cores}"
             )
-        return self.targets[threads - 1]
+        kind = target_kind(text)
+        if kind == "iree" and not has_iree():
+            raise TargetError(
+                f"target {text!r}: IREE's compiler and runtime are not both installed here; "
+                "install tilewise[kernels,peers]"
+            )
+        return canonical_target(kind, self.cpu, threads)
+
+
+@functools.cache
+def has_iree() -> bool:
+    """Whether IREE's compiler and its runtime are installed; loads neither."""
+    try:
+        return all(find_spec(name) is not None for name in ("iree.compiler", "iree.runtime"))
+    except ModuleNotFoundError:
+        return False
 
 
 def examine_here() -> MachineInfo:

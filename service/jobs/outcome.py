@@ -19,7 +19,13 @@ from service.results.stored import Work
 
 if TYPE_CHECKING:  # it loads MLIR
     from kernels.mlir.proof.proof import Proof
-from service.results.scripts import FLAVOR, add_proof, add_script, drop_proofs, searched_proofs
+from service.results.scripts import (
+    add_proof,
+    add_script,
+    drop_proofs,
+    searched_flavor,
+    searched_proofs,
+)
 
 Json = dict[str, Any]
 
@@ -65,7 +71,7 @@ def store(
     for attempt in attempts:
         _add_attempt(session, row, attempt)
     session.flush()
-    kept = stored.fastest_proof(session, row.id, FLAVOR)
+    kept = stored.fastest_proof(session, row.id, searched_flavor(row.target))
     drop_proofs(session, [p for p in searched_proofs(session, row) if p.ok and p != kept])
     return row
 
@@ -117,7 +123,7 @@ def _fill(
     row.scratch_bytes = best.scratch_bytes
     row.measured = measured_json(best)
     # Peers belong to the rounds of this best; those of other rounds would compare nothing.
-    row.peers = peers_json(result.peers) if job.peers else None
+    row.peers = peers_json(result.peers) if job.peers or result.peers else None
     row.elapsed_s = job.elapsed_s
     row.complete = result.complete
     row.created_at = now()
@@ -132,7 +138,7 @@ def _add_attempt(session: Session, row: models.Schedule, attempt: Attempt) -> No
     proof = attempt.proof
     if proof is not None:
         spelled = attempt.schedule.hash, attempt.schedule.to_json()
-        add_script(session, row, FLAVOR, spelled, proof)
+        add_script(session, row, searched_flavor(row.target), spelled, proof)
         return
     failed = models.Proof(
         schedule_id=row.id,

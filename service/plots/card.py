@@ -21,7 +21,7 @@ def result_card(result: Json) -> str:
         for name, told in _facts(result)
     )
     try:
-        drawing = nest.draw(result["problem"], result["best"]["steps"])
+        drawing = nest.drawn(result["problem"], result["best"]["steps"])
     except KernelsError:  # steps of a newer version
         drawing = ""
     return f"<div><table>{rows}</table>{drawing}</div>"

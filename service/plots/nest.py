@@ -36,6 +36,15 @@ class _Page:
     parts: list[str] = field(default_factory=list)
 
 
+def drawn(
+    problem: str, steps: list[dict[str, Any]], caches: Mapping[str, int] | None = None
+) -> str:
+    """As `draw`; nothing for steps of IREE's own code, whose loops IREE's compiler makes."""
+    if Schedule.from_json(steps).is_for_iree:
+        return ""
+    return draw(problem, steps, caches)
+
+
 def draw(
     problem: str,
     steps: list[dict[str, Any]],

@@ -181,7 +181,7 @@ def _script_fault(script: StoredScript) -> str | None:
     if _sha256(script.text) != script.sha256:
         return "the text of its script does not have the script's SHA-256"
     # A script of flavor air has no steps of a schedule; what names it is in the digest alone.
-    return _steps_fault(script.hash, script.steps) if script.flavor == "cpu" else None
+    return None if script.flavor == "air" else _steps_fault(script.hash, script.steps)
 
 
 def _proven_fault(proof: StoredProof) -> str | None:

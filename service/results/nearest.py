@@ -11,7 +11,7 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from kernels.target import parse_target
+from kernels.target import canonical_target, parse_target, target_kind
 from kernels.target.compatible import can_run, likeness
 from search.records import CacheMode
 from service.db import models
@@ -75,6 +75,7 @@ def find(
 def compatible_targets(session: Session, target: str, here: MachineInfo) -> list[str]:
     """The targets whose kernels a target can run, the most alike first; without itself."""
     name, threads = parse_target(target)
+    kind = target_kind(target)
     known = _features(session) | {here.cpu: frozenset(here.features)}
     own = known.get(name)
     if not own:
@@ -85,7 +86,7 @@ def compatible_targets(session: Session, target: str, here: MachineInfo) -> list
         if cpu != name and features and can_run(features, own)
     }
     nearest = sorted(others, key=lambda cpu: (-others[cpu], cpu))
-    return [f"cpu:{cpu},threads={threads}" for cpu in nearest]
+    return [canonical_target(kind, cpu, threads) for cpu in nearest]
 
 
 def _features(session: Session) -> dict[str, frozenset[str]]:

@@ -10,6 +10,8 @@ from sqlalchemy.orm import Session
 
 from kernels.problem import Problem
 from kernels.system.toolchain import identity
+from kernels.target import target_kind
+from kernels.target.model import Kind
 from service.db import models
 from service.results import integrity, stored
 from service.results.schedules import key_of
@@ -18,7 +20,13 @@ from service.results.stored import StoredProof, StoredScript, Work
 if TYPE_CHECKING:  # it loads MLIR
     from kernels.mlir.proof.proof import Proof
 
-FLAVOR = "cpu"
+SEARCHED: dict[Kind, str] = {"cpu": "cpu", "iree": "iree-spec"}
+"""The flavor of script that a search proves, by whose code its target runs."""
+
+
+def searched_flavor(target: str) -> str:
+    """The flavor of script that a search on a target proves."""
+    return SEARCHED[target_kind(target)]
 
 
 def add_script(
@@ -80,7 +88,8 @@ def _script(
 def searched_proofs(session: Session, row: models.Schedule) -> list[StoredProof]:
     """The attempts that a search makes; those of other flavors do not depend on what it found."""
     proofs = stored.all_proofs(session, row.id)
-    return [proof for proof in proofs if proof.script is None or proof.script.flavor == FLAVOR]
+    flavor = searched_flavor(row.target)
+    return [proof for proof in proofs if proof.script is None or proof.script.flavor == flavor]
 
 
 def drop_proofs(session: Session, proofs: Sequence[StoredProof]) -> None:

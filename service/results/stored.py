@@ -32,6 +32,7 @@ _SCHEDULES, _SCRIPTS, _PROOFS = (
     models.Proof.__table__,
 )
 _SCRIPT, _PROOF = _SCRIPTS.c, _PROOFS.c
+_SEARCHED = ("cpu", "iree-spec")
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def latest_failure(session: Session, schedule_id: int, flavor: str) -> StoredPro
 
 
 def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, StoredProof]:
-    """For each schedule that has one: the proof of its cpu script, else its latest failure."""
+    """For each schedule that has one: the proof of its search's script, else its latest failure."""
     found: dict[int, StoredProof] = {}
     served_first = func.row_number().over(
         partition_by=_PROOF.schedule_id,
@@ -199,7 +200,7 @@ def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, S
         ranked = (
             select(_PROOF.id, served_first.label("place"))
             .select_from(_WITH_SCRIPTS)
-            .where(among(session, _PROOF.schedule_id, ids), _is_for_cpu())
+            .where(among(session, _PROOF.schedule_id, ids), _is_searched())
             .subquery()
         )
         query = (
@@ -213,9 +214,12 @@ def shown_proofs(session: Session, schedule_ids: Collection[int]) -> dict[int, S
     return found
 
 
-def _is_for_cpu() -> ColumnElement[bool]:
-    """Proofs of cpu scripts, and those where not even a script came about."""
-    return or_(_SCRIPT.flavor == "cpu", _PROOF.script_id.is_(None))
+def _is_searched() -> ColumnElement[bool]:
+    """Proofs of the scripts that searches prove, and those where not even one came about.
+
+    A schedule has those of one such flavor alone, by its target.
+    """
+    return or_(_SCRIPT.flavor.in_(_SEARCHED), _PROOF.script_id.is_(None))
 
 
 _WITH_SCRIPTS = _PROOFS.outerjoin(_SCRIPTS, _PROOF.script_id == _SCRIPT.id)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DIRECT = "search.model.prior:direct_schedules"
 EMITTER = "kernels.mlir.cpu.script:emit_script"
 TUNER = "search.engine.tune:tune"
-PROVER = "kernels.mlir.proof.prove:prove"
+PROVER = "service.workers.prover:prove"
 
 
 class Tuner(Protocol):
@@ -40,7 +40,7 @@ class Tuner(Protocol):
 
 
 class Prover(Protocol):
-    """`kernels.mlir.proof.prove`."""
+    """`service.workers.prover.prove`."""
 
     def __call__(
         self, problem: Problem, schedule: Schedule, *, seed: int, seconds: float

@@ -94,7 +94,7 @@ def with_a_script(
     direct schedules come first, and of the others the winner alone, to say why. A search that tried
     no direct one proves those that the model likes best.
     """
-    if any(_has_script(problem, schedule) for schedule in fastest):
+    if target.kind == "iree" or any(_has_script(problem, schedule) for schedule in fastest):
         return list(fastest)
     is_filtered = any(schedule.winograd is not None for schedule in fastest)
     kept = fastest[: 1 if is_filtered else MOST_PROOFS - 1]

@@ -21,6 +21,11 @@ NOT_RUN = {
     "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
     "iree-compile ": "compiles a model of the reader's; tests of libraries compile theirs",
     "cmake ": "there need be no CMake; tests/examples/test_c.py runs these commands where it is",
+    "tilewise tune matmul:m=128,n=3072,k=768,dtype=f32 --target iree:host": "needs IREE's runtime; "
+    "tests/tilewise/test_tuning_spec.py does the same",
+    "tilewise script --flavor iree-spec ": "whether IREE alone is faster says the machine; "
+    "tests/tilewise/test_tuning_spec.py does the same",
+    "iree-compile ": "compiles a user's model",
     "optuna-dashboard ": "a program of others that serves until it is stopped",
 }
 """Beginnings of commands that no test runs, with the reason. Each has to occur on some page."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernels.errors import ProofError
 from kernels.footprint import check_memory
+from kernels.mlir.tuning_spec.form import check_covered
 from kernels.problem import Problem, parse_problem
 from search.progress import OnPhase
 from search.records import CacheMode, TuneRequest
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 def _require_flavor(flavor: str) -> None:
     """Raise MissingError where no tuning will ever make the script."""
-    if flavor != "cpu":
-        raise MissingError(f"no script of flavor={flavor} is stored; give cpu, air or iree")
+    if flavor not in ("cpu", "iree-spec"):
+        raise MissingError(
+            f"no script of flavor={flavor} is stored; give cpu, air, iree or iree-spec"
+        )
 
 
 class LocalBackend(Backend):
@@ -55,6 +58,7 @@ class LocalBackend(Backend):
         wanted = parse_problem(problem)
         check_memory(wanted)
         canonical = self._machine.require_served(target)
+        check_covered(wanted, canonical)
         with self._sessions() as sessions:
             search = LocalSearch(sessions, wanted, canonical, on_trial, on_phase, self._began)
             search.answer(request)

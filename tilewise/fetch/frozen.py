@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernels.target import parse_target
+from kernels.target import canonical_target, parse_target, target_kind
 from tilewise.backends.base import Backend
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.fetch.folder import Folder, keep, kept, sha256
@@ -107,7 +107,7 @@ def _of_the_list(lock: Lock, wanted: Wanted) -> Iterator[Difference]:
 def _canonical(target: str) -> str | None:
     """The target that a lock file has to be for; None for `host`, which is whoever it was."""
     name, threads = parse_target(target)
-    return None if name == "host" else f"cpu:{name},threads={threads}"
+    return None if name == "host" else canonical_target(target_kind(target), name, threads)
 
 
 def _of_the_folder(folder: Folder, lock: Lock) -> Iterator[Difference]:

@@ -48,7 +48,7 @@ class LoadedModule:
                 rt.parameter_index_add_numpy_ndarray(index, name, array)
             provider = index.create_provider(parameters.scope)
             modules.append(rt.create_io_parameters_module(instance, provider))
-        self._device = device
+        self._device, self._parameters = device, parameters  # whose arrays nobody else may hold
         self._module = rt.VmModule.copy_buffer(instance, code)
         self._context = rt.VmContext(instance, [*modules, self._module])
 
@@ -68,8 +68,9 @@ class LoadedModule:
         given = rt.VmVariantList(len(arguments))
         for array, dtype in arguments:
             given.push_ref(_imported(rt, self._device, array, ELEMENTS[dtype]))
+        kept = [array for array, _ in arguments]  # what is imported points into them
 
-        def run(repeat: int) -> None:
+        def run(repeat: int, _kept: object = kept) -> None:
             for _ in range(repeat):
                 self._context.invoke(function, given, rt.VmVariantList(results))
 

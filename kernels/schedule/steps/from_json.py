@@ -6,6 +6,7 @@ from kernels.errors import ScheduleError
 from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
+from kernels.schedule.steps.levels import LEVELS, PIPELINES, REMAINDERS, Level, Pipeline
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
 from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
@@ -15,9 +16,16 @@ STEPS: dict[str, type[Step]] = {
     for cls in (
         *(Winograd, Parallel, Tile, Stream, Pack, Prefetch),
         *(Register, Jam, Sweep, Split, Unroll, Nontemporal),
+        *(Level, Pipeline),
     )
 }
-_WORDS = {"operand": ("A", "B"), "outer": ("rows", "cols")}
+_WORDS: dict[str, tuple[str, ...]] = {
+    "operand": ("A", "B"),
+    "outer": ("rows", "cols"),
+    "at": LEVELS,
+    "passes": PIPELINES,
+    "remainders": REMAINDERS,
+}
 _OWN_WORDS: dict[tuple[type[Step], str], tuple[str, ...]] = {(Nontemporal, "operand"): ("C",)}
 
 

@@ -4,11 +4,11 @@ import gc
 import time
 from typing import Any
 
-from kernels.native import compile_ahead
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.model import Target
+from search.runner.child.lowered import lower_ahead
 from search.runner.child.serve import answer_all
 from search.runner.failures import failure_of
 from search.runner.protocol import CompileReply, Message, Ready, Reply
@@ -30,7 +30,7 @@ class Compiler:
 def compiled(problem: Problem, steps: Any, target: Target) -> CompileReply:
     """Compile a schedule for whoever loads it; the seconds that it took."""
     begin = time.perf_counter()
-    compile_ahead(problem, Schedule.from_json(steps), target)
+    lower_ahead(problem, Schedule.from_json(steps), target)
     return CompileReply(time.perf_counter() - begin)
 
 

@@ -5,12 +5,12 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from kernels.native import lower
-from kernels.native.executable import Executable
 from kernels.oracle.operands import Operands
 from kernels.schedule import Schedule
 from search.peers import available_peers
+from search.peers.iree_modes import modes
 from search.peers.variant import Variant, why_wrong
+from search.runner.child.lowered import Lowered, lowered
 from search.runner.child.places import on_every_place
 from search.runner.child.session import Session
 from search.runner.failures import CandidateFailureError
@@ -36,7 +36,7 @@ def finals(
     begin = time.monotonic()
     scratch = _checked(session, schedules)
     executables = [
-        lower(session.problem, Schedule.from_json(steps), session.target) for steps in schedules
+        lowered(session.problem, Schedule.from_json(steps), session.target) for steps in schedules
     ]
     peers = _right_peers(session) if with_peers else []
     cold = session.how_cold(session.call(schedules[0])) if session.cache == "cold" else None
@@ -84,7 +84,7 @@ def _checked(session: Session, schedules: list[Any]) -> list[dict[str, int]]:
     return scratch
 
 
-def _placed(session: Session, executables: list[Executable], placement: int) -> list[Run]:
+def _placed(session: Session, executables: list[Lowered], placement: int) -> list[Run]:
     """The finalists on buffers of a placement, on every copy that the cold mode wants."""
     places = session.places
     if placement:
@@ -95,8 +95,11 @@ def _placed(session: Session, executables: list[Executable], placement: int) -> 
 
 
 def _peers_on(session: Session, operands: Operands) -> list[Variant]:
-    """The peers' ways on these operands."""
-    return available_peers(session.problem, operands, session.target.threads)
+    """The peers' ways on these operands; of a spec they are IREE's own modes."""
+    threads = session.target.threads
+    if session.target.kind == "iree":
+        return modes(session.problem, operands, threads)
+    return available_peers(session.problem, operands, threads)
 
 
 def _right_peers(session: Session) -> list[Variant]:

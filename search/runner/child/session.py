@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels.native import lower
-from kernels.native.executable import Call, Executable
 from kernels.native.microbench import peak_gflops
 from kernels.oracle.filtering import loosened
 from kernels.oracle.operands import Operands, empty_aligned, make_operands, poison
 from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import Expected, compare
 from kernels.problem import parse_problem
-from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.runner.child.accuracy import Errors, check_accuracy
 from search.runner.child.compiler import compiled
+from search.runner.child.lowered import BoundCall, Lowered, lowered
 from search.runner.failures import CandidateFailureError
 from search.runner.protocol import CompileReply
 from search.timing.cold import (
@@ -63,23 +61,23 @@ class Session:
         self._loosened: dict[int, Expected] = {}
         gc.freeze()  # what was imported stays, and need not be looked at again
 
-    def call(self, steps: Any) -> Call:
+    def call(self, steps: Any) -> BoundCall:
         """Compile a schedule and bind it to the operands and the arena."""
         schedule = Schedule.from_json(steps)
-        return self.bind(lower(self.problem, schedule, self.target), self.places[0])
+        return self.bind(lowered(self.problem, schedule, self.target), self.places[0])
 
     def compile(self, steps: Any) -> CompileReply:
         """Compile a schedule for its trial; the seconds that it took."""
         return compiled(self.problem, steps, self.target)
 
-    def bind(self, executable: Executable, place: Place) -> Call:
+    def bind(self, executable: Lowered, place: Place) -> BoundCall:
         """Bind to the buffers of a place.
 
         Constant weights are packed at binding and stay, so their panels are not shared.
         """
         for name, size in executable.scratch_bytes.items():
             held = place.arena.get(name)
-            own = is_packed_ahead(self.problem, name, executable.nest.space)
+            own = executable.packs_ahead(name)
             if held is None or held.size < size or own:
                 place.arena[name] = empty_aligned((size,), np.uint8)
         return executable.bind(place.operands, place.arena)
@@ -108,7 +106,7 @@ class Session:
         """The call on every copy of the operands that the cold mode has."""
         if len(self.places) == 1:
             return first
-        executable = lower(self.problem, Schedule.from_json(steps), self.target)
+        executable = lowered(self.problem, Schedule.from_json(steps), self.target)
         return in_turn([first, *(self.bind(executable, place) for place in self.places[1:])])
 
     def peak(self) -> float:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from kernels.footprint import check_memory
+from kernels.mlir.tuning_spec.form import check_covered
 from kernels.problem import Problem, parse_problem
 from search.records import TrialState, TuneRequest
 from service.api.access import Caller, caller_of, request_id_of
@@ -148,6 +149,7 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
     """Validate and store a request; the job's number when there is one to wait for."""
     problem = parse_problem(body.problem)
     target = services.machine.require_served(body.target)
+    check_covered(problem, target)
     request = TuneRequest(
         trials=body.trials,
         seconds=body.seconds,

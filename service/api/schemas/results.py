@@ -9,7 +9,7 @@ from search.records import CacheMode
 from service.api.schemas.errors import RefusedView
 from service.results.nearest import Kind
 
-Flavor = Literal["cpu", "air", "iree"]
+Flavor = Literal["cpu", "air", "iree", "iree-spec"]
 ProblemKey = Annotated[str, StringConstraints(pattern="^[0-9A-Za-z]*$", max_length=64)]
 """A problem's SHA-256 in a path; other letters and digits are the key of no problem."""
 

@@ -142,7 +142,8 @@ def problem(
             return page(request, "unsolved.html", problem=canonical, jobs=_jobs(session, key))
         chosen = _chosen(rows, schedule, services)
         result = result_json(session, chosen, services.toolchain, target=chosen.target)
-        script = scripts.proven_script(session, chosen)
+        flavor = scripts.searched_flavor(chosen.target)
+        script = scripts.proven_script(session, chosen, flavor)
         machine = session.get(models.Machine, chosen.machine_id)
         caches = dict(machine.caches) if machine is not None and is_sound(machine) else {}
         host = "" if machine is None else machine.host
@@ -158,7 +159,8 @@ def problem(
         host=host,
         peak=result["best"]["gflops"] / result["best"]["peak_fraction"],
         steps=stored.steps_text(result["best"]["steps"]),
-        nest=nest.draw(canonical, result["best"]["steps"], caches),
+        nest=nest.drawn(canonical, result["best"]["steps"], caches),
+        flavor=flavor,
         script=None if script is None else highlight.mlir(script.text),
         links=links,
     )
@@ -225,7 +227,7 @@ def compare(
                 "best": result["best"],
                 "elapsed": result["elapsed_s"],
                 "steps": stored.steps_text(result["best"]["steps"]),
-                "nest": nest.draw(result["problem"], result["best"]["steps"]),
+                "nest": nest.drawn(result["problem"], result["best"]["steps"]),
             })  # fmt: skip
     first, second = sides
     ratio = second["gflops"] / first["gflops"]

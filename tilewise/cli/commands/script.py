@@ -1,6 +1,7 @@
 """`tilewise script`: the proven transform script, stored, fetched, or made here."""
 
 import argparse
+import json
 from typing import TYPE_CHECKING, Literal
 
 from kernels.errors import ProofError, UnsupportedError
@@ -9,6 +10,7 @@ from kernels.quoting import quoted
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
+from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.options import add_db, add_output, add_server, backend_of
 from tilewise.cli.output import named
@@ -18,7 +20,7 @@ from tilewise.requirements import require
 if TYPE_CHECKING:
     from kernels.mlir.air import AirScript
 
-FLAVORS = ("cpu", "air", "iree")
+FLAVORS = ("cpu", "air", "iree", "iree-spec")
 MOST_BYTES = 2**40
 MEMORIES = ("l1_bytes", "l2_bytes")
 AIR_OPTIONS = (*MEMORIES, "result")
@@ -30,6 +32,12 @@ def script(options: argparse.Namespace) -> None:
     if is_made_here(options):
         refuse_air_options(options)
         write_text(options.output, make_iree(options))
+        return
+    if options.flavor == FLAVOR:
+        refuse_air_options(options)
+        made = make_spec(options)
+        text = json.dumps({"flavor": FLAVOR, **made}, indent=2) + "\n"
+        write_text(options.output, text if options.json else made["script"])
         return
     problem = the_problem(options)
     if options.flavor == "air" and not named_server(options.server):
@@ -48,7 +56,7 @@ def the_problem(options: argparse.Namespace) -> str:
     if len(options.problems) > 1:
         raise BadInputError(
             f"{len(options.problems)} problems: a script is of one; "
-            "--flavor iree, without --server, takes several"
+            "--flavor iree-spec takes several, and --flavor iree without --server"
         )
     problem: str = options.problems[0]
     return problem
@@ -127,8 +135,8 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     """One problem or several, on a target, and where results are stored."""
     parser.add_argument(
         "problems", metavar="PROBLEM", nargs="+",
-        help="as matmul:m=64,n=64,k=64,dtype=f32; of flavor iree several, suites, lists, "
-        "MODEL.mlir",
+        help="as matmul:m=64,n=64,k=64,dtype=f32; of flavors iree and iree-spec several, suites, "
+        "lists; of iree also MODEL.mlir",
     )  # fmt: skip
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"

@@ -1,0 +1,4 @@
+"""Flavor iree-spec: IREE's own code, with the tile sizes that a search has found.
+
+Face: `form_of`, `spec_text`, `Entry`, `prove`.
+"""

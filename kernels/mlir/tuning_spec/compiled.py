@@ -1,0 +1,78 @@
+"""A problem compiled by IREE with the sizes of a schedule, kept for the process that runs it.
+
+A spec that matches nothing is no error to IREE, and what runs then is its default. So the ops are
+looked at after the spec was asked, in the same compilation: without the mark there is no code.
+"""
+
+import hashlib
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from kernels.errors import CompilerError, LoweringError
+from kernels.mlir.iree.compiler import compile_module
+from kernels.mlir.iree.module_text import module_text
+from kernels.mlir.tuning_spec.text import Entry, marks_in, spec_text
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.system.cache_folder import cache_dir, write_whole
+from kernels.system.toolchain import identity
+from kernels.target.model import Target
+
+FLAG = "--iree-codegen-tuning-spec-path="
+DUMP = "--iree-hal-dump-executable-configurations-to="
+COMPILE_LIMIT_S = 20.0
+MOST_KEPT = 512  # modules; one is some ten kilobytes
+
+
+def spec_code(problem: Problem, schedule: Schedule, target: Target) -> bytes:
+    """IREE's code of a problem with a schedule's sizes; from the cache folder where it is kept.
+
+    Raises:
+        UnsupportedError: no spec covers the problem.
+        ScheduleError: steps that are not those of a spec.
+        LoweringError: it does not compile, or IREE did not take the sizes.
+        CompilerAbsentError: IREE's compiler is not installed.
+    """
+    text = spec_text([Entry(problem, schedule)])
+    said = f"{identity()} {target.cpu} {problem.canonical} {text}"
+    path = cache_dir() / "specs" / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.vmfb"
+    with suppress(OSError):
+        return path.read_bytes()
+    code = compile_with(text, problem)
+    with suppress(OSError):  # a full or read-only folder keeps nothing
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, code)
+        _drop_oldest(path.parent)
+    return code
+
+
+def compile_with(text: str, problem: Problem, seconds: float = COMPILE_LIMIT_S) -> bytes:
+    """IREE's code of a problem with a spec, which has to have matched it.
+
+    Raises:
+        LoweringError: it does not compile within `seconds`, or IREE did not take the sizes.
+        CompilerAbsentError: IREE's compiler is not installed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        spec = Path(folder) / "spec.mlir"
+        spec.write_text(text)
+        flags = (f"{FLAG}{spec}", f"{DUMP}{folder}/configured")
+        try:
+            code = compile_module(module_text(problem), flags, seconds)
+        except CompilerError as error:
+            raise LoweringError(f"{problem}: {error}") from error
+        seen = [path.read_text() for path in Path(folder).glob("configured/*.mlir")]
+    if not any(marks_in(one) for one in seen):
+        raise LoweringError(f"{problem}: IREE did not take the sizes: no op matched")
+    return code
+
+
+def _drop_oldest(folder: Path) -> None:
+    """Hold the folder to `MOST_KEPT` modules."""
+    kept = list(folder.glob("*.vmfb"))
+    if len(kept) <= MOST_KEPT:
+        return
+    with suppress(OSError):  # another process may drop them first
+        for path in sorted(kept, key=lambda one: one.stat().st_mtime)[: MOST_KEPT // 4]:
+            path.unlink()

@@ -1,0 +1,113 @@
+"""Proving a spec: compiled, seen to have matched, run, compared, and timed beside IREE's modes.
+
+One that is slower than the faster of these does not prove, for nobody wants it.
+"""
+
+import json
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from kernels.errors import CompilerError, LoweringError
+from kernels.mlir.iree.compiler import DATA_TILING, compile_module
+from kernels.mlir.iree.module_text import module_text
+from kernels.mlir.proof.proof import Proof
+from kernels.mlir.proof.run_child import run_child
+from kernels.mlir.transform.module import mlir_version
+from kernels.mlir.tuning_spec.compiled import compile_with
+from kernels.mlir.tuning_spec.text import Entry, spec_text
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target import detect
+
+CHILD = "kernels.mlir.tuning_spec.child"
+REPEAT_SECONDS = 0.3
+MODES = {"default": (), "data tiling": (DATA_TILING,)}
+
+
+def prove(
+    problem: Problem,
+    schedule: Schedule,
+    *,
+    seed: int = 0,
+    seconds: float = 60.0,
+    memory_bytes: int = 4 << 30,
+) -> Proof:
+    """Make the spec of one problem and prove it; its header says what came of that.
+
+    Args:
+        problem: what is computed.
+        schedule: the sizes that the spec gives.
+        seed: of the random operands.
+        seconds: that all of it may take.
+        memory_bytes: the process that runs the code is killed beyond this much memory.
+
+    Raises:
+        UnsupportedError: no spec covers the problem.
+        ScheduleError: steps that are not those of a spec.
+    """
+    until = time.monotonic() + seconds
+    script = spec_text([Entry(problem, schedule)])
+    known = Proof(mlir=mlir_version(), script=script)
+    begin = time.perf_counter()
+    try:
+        code = compile_with(script, problem, seconds)
+    except LoweringError as error:
+        failure = "apply" if "did not take" in str(error) else "compile"
+        return replace(known, failure=failure, message=str(error))
+    known = replace(known, applied=True, compile_s=time.perf_counter() - begin)
+    with tempfile.TemporaryDirectory() as folder:
+        modules = {"spec": code} | _modes(problem, until)
+        for name, one in modules.items():
+            (Path(folder) / f"{name}.vmfb").write_bytes(one)
+        request = {
+            "problem": problem.canonical,
+            "folder": folder,
+            "modules": list(modules),
+            "seed": seed,
+            "seconds": max(1.0, until - time.monotonic()),
+            "memory_bytes": memory_bytes,
+            "repeat_s": REPEAT_SECONDS,
+        }
+        found = run_child(request, CHILD)
+    # What the child says of the modes' speeds stands in `outline`, a line each.
+    proof = Proof.of(replace(found, applied=True, compile_s=known.compile_s),
+                     mlir=known.mlir, script=script)  # fmt: skip
+    return replace(proof, script=_told(problem, schedule, proof, found.outline))
+
+
+def _modes(problem: Problem, until: float) -> dict[str, bytes]:
+    """IREE's own modes, those that compile in time."""
+    found: dict[str, bytes] = {}
+    for name, flags in MODES.items():
+        left = until - time.monotonic()
+        if left < 1.0:
+            break
+        try:
+            found[name] = compile_module(module_text(problem), flags, left)
+        except CompilerError:
+            continue
+    return found
+
+
+def _told(problem: Problem, schedule: Schedule, proof: Proof, modes: tuple[str, ...]) -> str:
+    """The spec with what was found in its header."""
+    if proof.ok and proof.interval is not None:
+        low, high = proof.interval
+        found = [
+            f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
+            f"{proof.time_us:.1f} us",
+            *(f"beside:   {line}" for line in modes),
+            f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
+            f"steps:    {json.dumps(schedule.to_json())}",
+        ]
+    else:
+        found = [f"unproven: {proof.failure}: {proof.message.partition(chr(10))[0]}"]
+    told = [f"problem:  {problem.canonical}", *found, f"target:   {_target()}",
+            f"mlir:     {proof.mlir}"]  # fmt: skip
+    return spec_text([Entry(problem, schedule)], told)
+
+
+def _target() -> str:
+    return replace(detect(), kind="iree").canonical

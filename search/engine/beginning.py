@@ -1,0 +1,44 @@
+"""What a search begins with, by whose code its target runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.problem import Problem
+from kernels.target.model import Target
+from search.model.analytical import Model
+from search.model.levels import LevelModel, level_starts
+from search.space.levels.space import LevelSpace
+from search.space.points import Point
+from search.space.space import Space
+from search.store import TrialStore
+from search.transfer.levels import near_levels
+from search.transfer.warm_start import warmed
+
+PRIOR = 10
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The model of a space, and points to try first.
+
+    Attributes:
+        model: of the space that is searched.
+        starts: what near problems offer, the best first.
+        prior: what the model offers; None where the study asks it itself.
+    """
+
+    model: Model
+    starts: list[Point]
+    prior: Sequence[Point] | None = None
+
+
+def beginning(problem: Problem, target: Target, store: TrialStore) -> Beginning:
+    """How to begin a search for a problem.
+
+    Raises:
+        UnsupportedError: no tuning spec covers the problem, for a target of IREE's.
+    """
+    if target.kind == "iree":
+        model = LevelModel.of(LevelSpace(problem, target))
+        return Beginning(model, near_levels(model.space, store), level_starts(model, PRIOR))
+    return Beginning(*warmed(Model.shipped(Space(problem, target)), store))

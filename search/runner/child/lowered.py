@@ -1,0 +1,106 @@
+"""A schedule made into code that runs: ours, or IREE's with the sizes of a tuning spec."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kernels.native import compile_ahead, lower
+from kernels.oracle.operands import Array, Operands
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+class BoundCall(Protocol):
+    """Code bound to its operands."""
+
+    @property
+    def scratch_bytes(self) -> dict[str, int]:
+        """Bytes of scratch by operand."""
+        ...
+
+    def __call__(self, repeat: int = 1) -> None:
+        """Compute C so many times."""
+        ...
+
+
+class Lowered(Protocol):
+    """A schedule's code, for any operands of its problem."""
+
+    @property
+    def scratch_bytes(self) -> dict[str, int]:
+        """Bytes of scratch by operand."""
+        ...
+
+    def packs_ahead(self, operand: str) -> bool:
+        """Whether an operand is packed once, when it is bound."""
+        ...
+
+    def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> BoundCall:
+        """Bind operands, and scratch where there is any."""
+        ...
+
+
+@dataclass(frozen=True)
+class SpecCall:
+    """IREE's code bound to operands.
+
+    Attributes:
+        run: computes C so many times.
+        scratch_bytes: none; IREE allocates what it needs.
+    """
+
+    run: Any
+    scratch_bytes: dict[str, int]
+
+    def __call__(self, repeat: int = 1) -> None:
+        """Compute C so many times."""
+        self.run(repeat)
+
+
+@dataclass(frozen=True)
+class SpecCode:
+    """IREE's code of a problem, with the sizes of a spec."""
+
+    problem: Problem
+    code: bytes
+    threads: int
+
+    @property
+    def scratch_bytes(self) -> dict[str, int]:
+        """None that is ours."""
+        return {}
+
+    def packs_ahead(self, operand: str) -> bool:
+        """Never into scratch of ours."""
+        return False
+
+    def bind(self, operands: Operands, scratch: dict[str, Array] | None = None) -> SpecCall:
+        """Load the module anew, bound to operands."""
+        from search.peers.iree import bound
+
+        made = bound(self.code, self.problem, operands, self.threads, "spec")
+        return SpecCall(made.run, {})
+
+
+def lowered(problem: Problem, schedule: Schedule, target: Target) -> Lowered:
+    """The code of a schedule.
+
+    Raises:
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: the target has not what it asks for, or it does not compile.
+    """
+    if target.kind == "cpu":
+        return lower(problem, schedule, target)
+    from kernels.mlir.tuning_spec.compiled import spec_code
+
+    return SpecCode(problem, spec_code(problem, schedule, target), target.threads)
+
+
+def lower_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
+    """Compile what `lowered` will load, here or in another process; raises what that raises."""
+    if target.kind == "cpu":
+        compile_ahead(problem, schedule, target)
+    else:
+        from kernels.mlir.tuning_spec.compiled import spec_code
+
+        spec_code(problem, schedule, target)

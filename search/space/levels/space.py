@@ -1,0 +1,156 @@
+"""The space of a tuning spec: the sizes at each level of IREE's code generation.
+
+A point asks for tiles of about some size. Its schedule has tiles of whole vector tiles, so that
+what a workgroup gets, and what a cache holds, cuts no vector tile. Where tiles leave a remainder
+it is peeled off; masked vectors would be several times slower.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernels.mlir.tuning_spec.form import Form, Loop, form_of
+from kernels.mlir.tuning_spec.sizes import STACK_BYTES, outgrows_stack
+from kernels.mlir.tuning_spec.text import has_epilogue
+from kernels.schedule import Schedule, Step
+from kernels.schedule.steps.levels import Level, Pipeline, PipelineName, Remainders
+from search.space.levels.tiles import sides, vector_tiles
+from search.space.parameters import Choice, Parameter, Size
+from search.space.points import WHOLE, Point
+from search.space.space import Space
+
+DEPTHS = (1, 2, 4, 8, 16)  # iterations of the reduction in one tile of vectors
+SHARES = (16, 32, 64, 128, 256, 512, 1024)  # of rows or columns that a workgroup gets
+LEADS = (1, 2, 4, 8)  # of another loop
+CACHED = (32, 64, 128, 256, 512)
+CACHED_DEPTHS = (32, 64, 128, 256, 512, 1024)
+ROWS_FIRST, COLS_FIRST = "rows", "cols"
+
+
+@dataclass(frozen=True)
+class LevelSpace(Space):
+    """Every schedule that a search through IREE may try.
+
+    Raises:
+        UnsupportedError: on construction, where no spec can choose the problem's sizes.
+    """
+
+    def __post_init__(self) -> None:
+        assert self.form  # refuses at once
+
+    @cached_property
+    def form(self) -> Form:
+        """The op whose sizes are chosen."""
+        return form_of(self.problem)
+
+    @property
+    def lanes(self) -> int:
+        """Elements of the result in a vector register."""
+        return self.target.lanes(self.problem.element.name)
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters, in their order."""
+        form = self.form
+        rows, cols, depth = (form.extent(name) for name in (form.rows, form.cols, form.depth))
+        chosen: list[Parameter] = [
+            vector_tiles(form, self.target, self.lanes),
+            Parameter("depth", tuple(d for d in DEPTHS if d <= depth)),
+            Choice("inner", (ROWS_FIRST, COLS_FIRST)),
+            Choice("outer", (ROWS_FIRST, COLS_FIRST)),
+            _size("rows", SHARES, rows),
+            _size("cols", SHARES, cols),
+            *(_size(lead_name(loop), LEADS, loop.extent) for loop in form.lead),
+        ]
+        if form.op == "contraction":
+            chosen += [
+                _size("cache_rows", CACHED, rows),
+                _size("cache_cols", CACHED, cols),
+                _size("cache_depth", CACHED_DEPTHS, depth),
+            ]
+        return tuple(chosen)
+
+    def schedule(self, point: Point) -> Schedule:
+        """The schedule that a point means; levels without effect are left out."""
+        steps = [*self._distribution(point), *self._cached(point), *self._vectors(point)]
+        levels = [step for step in steps if isinstance(step, Level)]
+        return Schedule((*steps, Pipeline(self._pipeline, _remainders(self.form, levels))))
+
+    @property
+    def _pipeline(self) -> PipelineName:
+        is_window = self.form.op == "convolution"
+        return "ConvTileAndDecomposeExpert" if is_window else "DoubleTilingExpert"
+
+    def why_illegal(self, schedule: Schedule, operand: str = "") -> str | None:
+        """Why IREE's stack cannot take the sums of a cut reduction with an epilogue behind them.
+
+        Without one they lie in the result. What else IREE cannot do its compiler refuses.
+        """
+        if has_epilogue(self.problem) and outgrows_stack(self.form, schedule):
+            return f"the sums between chunks of the reduction take more than {STACK_BYTES} bytes"
+        return None
+
+    def _distribution(self, point: Point) -> list[Step]:
+        form, (high, wide) = self.form, sides(point["tile"])
+        lead = [(loop, self._wanted(point, lead_name(loop), loop.extent, 1)) for loop in form.lead]
+        rows = self._wanted(point, "rows", form.extent(form.rows), high)
+        cols = self._wanted(point, "cols", form.extent(form.cols), wide)
+        pair = [(form.rows, rows), (form.cols, cols)]
+        named = [(loop.name, size) for loop, size in lead] + _ordered(pair, point["outer"])
+        return [Level("distribution", name, size) for name, size in named]
+
+    def _cached(self, point: Point) -> list[Step]:
+        """Tiles of a workgroup's share that stay in a cache, and chunks of the reduction."""
+        form, (high, wide) = self.form, sides(point["tile"])
+        if form.op != "contraction":
+            return []
+        steps: list[Step] = []
+        share_rows = self._wanted(point, "rows", form.extent(form.rows), high)
+        share_cols = self._wanted(point, "cols", form.extent(form.cols), wide)
+        rows = min(share_rows, self._wanted(point, "cache_rows", share_rows, high))
+        cols = min(share_cols, self._wanted(point, "cache_cols", share_cols, wide))
+        if rows < share_rows or cols < share_cols:
+            named = [*((loop.name, 1) for loop in form.lead), (form.rows, rows), (form.cols, cols)]
+            steps += [Level("cache_parallel", name, size) for name, size in named]
+        depth, whole = int(point["cache_depth"]), form.extent(form.depth)
+        if depth != WHOLE and depth < whole:
+            steps.append(Level("cache_reduction", form.depth, depth))
+        return steps
+
+    def _vectors(self, point: Point) -> list[Step]:
+        form, (high, wide) = self.form, sides(point["tile"])
+        pair = _ordered([(form.rows, high), (form.cols, wide)], point["inner"])
+        named = [*((loop.name, 1) for loop in form.lead), *pair]
+        steps: list[Step] = [Level("vector_common_parallel", name, size) for name, size in named]
+        depths = {loop.name: 1 for loop in form.reduction} | {form.depth: int(point["depth"])}
+        return [*steps, *(Level("vector_reduction", name, size) for name, size in depths.items())]
+
+    @staticmethod
+    def _wanted(point: Point, name: str, extent: int, unit: int) -> int:
+        """The size that a point wants, as a whole number of `unit`s."""
+        wanted = int(point[name])
+        if wanted == WHOLE or wanted >= extent:
+            return extent
+        return min(extent, max(1, wanted // unit) * unit)
+
+
+def lead_name(loop: Loop) -> str:
+    """The parameter of a loop's share."""
+    return f"share_{loop.name}"
+
+
+def _size(name: str, sizes: tuple[int, ...], extent: int) -> Size:
+    return Size(name, (*(size for size in sizes if size < extent), WHOLE), extent)
+
+
+def _ordered(pair: list[tuple[str, int]], first: object) -> list[tuple[str, int]]:
+    return pair if first == ROWS_FIRST else pair[::-1]
+
+
+def _remainders(form: Form, levels: list[Level]) -> Remainders:
+    """Whether any level's tiles do not divide what the level around it gave."""
+    left = {loop.name: loop.extent for loop in form.loops}
+    is_even = True
+    for level in levels:
+        is_even = is_even and left[level.dim] % level.size == 0
+        left[level.dim] = level.size
+    return "masked" if is_even else "peeled"

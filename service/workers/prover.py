@@ -1,0 +1,23 @@
+"""Which prover a schedule's script has: that of our own scripts, or that of IREE's specs.
+
+Both load MLIR, so they are loaded when they are needed.
+"""
+
+from typing import TYPE_CHECKING
+
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+
+if TYPE_CHECKING:
+    from kernels.mlir.proof.proof import Proof
+
+
+def prove(problem: Problem, schedule: Schedule, *, seed: int, seconds: float) -> "Proof":
+    """Write the schedule's script and prove it; raises what the prover does."""
+    if schedule.is_for_iree:
+        from kernels.mlir.tuning_spec.prove import prove as prove_spec
+
+        return prove_spec(problem, schedule, seed=seed, seconds=seconds)
+    from kernels.mlir.proof.prove import prove as prove_script
+
+    return prove_script(problem, schedule, seed=seed, seconds=seconds)

@@ -1,0 +1,79 @@
+"""The space of a spec's sizes: every point means steps that IREE's attributes can say."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from kernels.errors import UnsupportedError
+from kernels.mlir.tuning_spec.form import form_of
+from kernels.mlir.tuning_spec.sizes import check_levels, outgrows_stack, pipeline_of, tiles_of
+from kernels.problem import parse_problem
+from search.model.levels import LevelModel, level_starts
+from search.records import Solved
+from search.space.levels.space import LevelSpace
+from search.store import MemoryStore
+from search.transfer.levels import near_levels
+from tests.search.targets import NARROW, WIDE
+
+IREE = replace(WIDE, kind="iree")
+PROBLEMS = [
+    "matmul:m=512,n=512,k=512,dtype=f32",
+    "matmul:m=1,n=7,k=3,dtype=f64",
+    "matmul:batch=5,m=129,n=65,k=1,dtype=bf16,bias",
+    "conv2d:n=1,h=14,w=14,ci=1024,co=256,kh=1,kw=1,dtype=f32",
+    "conv2d:n=3,h=15,w=15,ci=64,co=96,kh=1,kw=1,stride=2,layout=nchw_fchw,dtype=i8",
+    "conv2d:n=2,h=14,w=14,ci=64,co=96,kh=3,kw=3,dtype=f32",
+]
+
+
+@pytest.mark.parametrize("target", [IREE, replace(NARROW, kind="iree")], ids=["wide", "narrow"])
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_every_point_means_steps_of_the_op(text: str, target) -> None:
+    space, random = LevelSpace(parse_problem(text), target), Random(text)
+    form, model = form_of(space.problem), LevelModel.of(space)
+    points = [*level_starts(model, 10), *(space.draw(random) for _ in range(50))]
+    for point in points:
+        assert space.holds(point)
+        schedule = space.schedule(point)
+        check_levels(form, schedule)
+        for level in ("distribution", "vector_common_parallel"):
+            assert {t.dim for t in tiles_of(schedule, level)} == {x.name for x in form.parallel}
+        assert len(space.encode(point)) == len(space.encode(points[0]))
+        assert model.log_time(point) == model.log_time(dict(point))
+        assert all(space.holds(near) for near in space.neighbours(point))
+
+
+def test_remainders_are_peeled_and_only_those() -> None:
+    space = LevelSpace(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
+    even = level_starts(LevelModel.of(space), 1)[0]
+    assert pipeline_of(space.schedule(even)).remainders == "masked"
+    assert pipeline_of(space.schedule(even | {"tile": "12x32"})).remainders == "peeled"
+
+
+def test_a_cut_reduction_with_an_epilogue_fits_the_stack() -> None:
+    text = "matmul:m=512,n=512,k=512,dtype=f32"
+    sizes = {"tile": "8x32", "rows": 0, "cols": 0, "cache_depth": 128}
+    for more, is_legal in (("", True), (",bias", False)):
+        space = LevelSpace(parse_problem(text + more), IREE)
+        point = level_starts(LevelModel.of(space), 1)[0] | sizes
+        assert outgrows_stack(space.form, space.schedule(point))
+        assert (space.legal_hash(point) is not None) == is_legal
+        small = point | {"cache_rows": 64, "cache_cols": 64}
+        assert space.legal_hash(small) is not None
+
+
+def test_a_problem_that_no_spec_covers_has_no_space() -> None:
+    with pytest.raises(UnsupportedError, match="n=1"):
+        LevelSpace(parse_problem("conv2d:n=1,h=8,w=8,ci=8,co=8,kh=3,kw=3,dtype=f32"), IREE)
+
+
+def test_a_search_starts_from_near_problems_of_the_same_compiler() -> None:
+    space = LevelSpace(parse_problem("matmul:m=512,n=384,k=512,dtype=f32"), IREE)
+    former = LevelSpace(parse_problem("matmul:m=512,n=512,k=512,dtype=f32"), IREE)
+    best = former.draw(Random(1)) | {"cols": 32, "tile": "14x32"}
+    for target, count in ((IREE.canonical, 1), (WIDE.canonical, 0)):
+        store = MemoryStore([Solved(former.problem, target, ((best, 10.0),))])
+        found = near_levels(space, store)
+        assert len(found) == count
+        assert all(space.holds(point) and point["tile"] == "14x32" for point in found)

@@ -1,0 +1,74 @@
+"""`--target iree:host` and `script --flavor iree-spec`: searched here, proven, joined, served."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernels.mlir.tuning_spec.collection import check_matched
+from kernels.problem import parse_problem
+from tests.tilewise.conftest import Cli
+
+# Few rows of a wide result: IREE's rules are far from the best there, by two times and more.
+PROBLEMS = ("matmul:m=4,n=1024,k=512,dtype=f32", "matmul:m=4,n=1024,k=512,dtype=f32,bias")
+UNCOVERED = "conv2d:n=1,h=8,w=8,ci=8,co=8,kh=3,kw=3,dtype=f32"
+
+
+def test_what_no_spec_covers_is_refused_before_any_search(cli: Cli) -> None:
+    pytest.importorskip("iree.runtime", reason="without IREE's runtime the target is refused")
+    for arguments in (
+        ("tune", UNCOVERED, "--target", "iree:host"),
+        ("script", UNCOVERED, "--flavor", "iree-spec"),
+    ):
+        ran = cli(*arguments)
+        assert (ran.code, ran.out) == (2, "")
+        assert "n=1 with kh=3, kw=3 cannot be tuned by a spec" in ran.err
+
+
+def test_what_was_not_searched_is_named_with_the_way_out(cli: Cli, tuned: str) -> None:
+    ran = cli("script", PROBLEMS[0], "--flavor", "iree-spec")
+    assert (ran.code, ran.out) == (3, "")
+    assert f"tilewise tune {PROBLEMS[0]} --target iree:host makes one" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--with-payload",), "--with-payload is not for --flavor iree-spec"),
+        (("--l1-bytes", "4096"), "--l1-bytes is for --flavor air"),
+        (("--target", "gpu"), "target 'gpu' is none of"),
+    ],
+)
+def test_options_of_other_flavors_are_refused(cli: Cli, more: tuple[str, ...], said: str) -> None:
+    ran = cli("script", PROBLEMS[0], "--flavor", "iree-spec", *more)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+
+
+def test_other_flavors_take_one_problem(cli: Cli) -> None:
+    ran = cli("script", *PROBLEMS)
+    assert (ran.code, "takes one problem" in ran.err) == (2, True)
+
+
+def test_a_search_through_iree_is_stored_and_its_specs_are_joined(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("iree.runtime", reason="IREE's runtime, which times, is not installed")
+    for problem in PROBLEMS:
+        ran = cli("tune", problem, "--target", "iree:host", "--trials", "3", "--json")
+        assert ran.code == 0, ran.err
+        found = json.loads(ran.out)
+        assert found["target"].startswith("iree:")
+        assert set(found["peers"]) == {"iree", "iree-dt"}
+        assert found["best"]["steps"][-1]["step"] == "pipeline"
+        assert found["proof"]["executed"]
+    path = tmp_path / "spec.mlir"
+    ran = cli("script", *PROBLEMS, "--flavor", "iree-spec", "-o", str(path))
+    assert ran.code in (0, 3), ran.err  # where IREE alone is faster there is no entry
+    if ran.code == 0:
+        kept = [p for p in PROBLEMS if f"{p} is left out: " not in ran.err]
+        check_matched(path.read_text(), list(map(parse_problem, kept)))
+        made = json.loads(cli("script", *PROBLEMS, "--flavor", "iree-spec", "--json").out)
+        assert made["problems"] == kept
+        assert made["script"] == path.read_text()
+    for command in (("kernel",), ("script", "--flavor", "cpu"), ("asm",)):
+        ran = cli(*command, PROBLEMS[0], "--target", "iree:host")
+        assert ran.code in (2, 3) and ran.out == ""

@@ -1,0 +1,122 @@
+"""`tilewise script --flavor iree-spec`: the sizes that searches found, for IREE's own code."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernels.errors import CompilerAbsentError
+from kernels.problem import Problem
+from kernels.quoting import quoted
+from tilewise.backends.base import Backend
+from tilewise.cli.commands.scripts.iree_library import wished
+from tilewise.cli.options import backend_of
+from tilewise.errors import BadInputError, MissingError
+
+if TYPE_CHECKING:
+    from kernels.mlir.tuning_spec.collection import LeftOut
+    from kernels.mlir.tuning_spec.text import Entry
+
+FLAVOR = "iree-spec"
+KIND = "iree:"
+
+
+def make_spec(options: argparse.Namespace) -> dict[str, Any]:
+    """The spec of `options.problems`, and what is left out of it.
+
+    Returns:
+        `problems`, `script`, `left_out`.
+
+    Raises:
+        BadInputError: an option that means nothing here.
+        UnsupportedError: a problem that no spec covers.
+        MissingError: a problem that was not searched through IREE, or none that gains.
+    """
+    from kernels.mlir.tuning_spec.form import form_of
+
+    if options.with_payload:
+        raise BadInputError("--with-payload is not for --flavor iree-spec; IREE reads the spec")
+    problems = wished(options.problems)
+    for problem in problems:
+        form_of(problem)
+    with backend_of(options) as backend:
+        scripts, left_out = _proven(backend, problems, target_of(options.target))
+    if not scripts:
+        raise MissingError("; ".join(f"{one.problem}: {one.reason}" for one in left_out))
+    text, others = _joined(scripts)
+    left_out += others
+    for one in left_out:
+        sys.stderr.write(f"tilewise: {one.problem} is left out: {one.reason}\n")
+    gone = {one.problem for one in left_out}
+    kept = [problem for problem in scripts if problem.canonical not in gone]
+    _check(text, kept)
+    return {
+        "problems": [problem.canonical for problem in kept],
+        "script": text,
+        "left_out": [vars(one) for one in left_out],
+    }
+
+
+def target_of(text: str) -> str:
+    """The target of IREE's code on a processor: `iree:host` of `host`, and so on."""
+    if text.startswith(KIND):
+        return text
+    if text == "host":
+        return f"{KIND}host"
+    if text.startswith("cpu:"):
+        return KIND + text.removeprefix("cpu:")
+    raise BadInputError(f"target {quoted(text)} is none of host, cpu:NAME, iree:NAME")
+
+
+def _proven(
+    backend: Backend, problems: Sequence[Problem], target: str
+) -> "tuple[dict[Problem, str], list[LeftOut]]":
+    """The proven spec of each problem; and those whose proof failed, a spec that is slower too."""
+    from kernels.mlir.tuning_spec.collection import LeftOut
+
+    scripts, left_out = dict[Problem, str](), []
+    for problem in problems:
+        try:
+            found = backend.show(problem.canonical, target)
+        except MissingError as error:
+            raise MissingError(
+                f"no search of {problem} through IREE is stored; "
+                f"tilewise tune {problem} --target {target} makes one"
+            ) from error
+        proof = found["proof"]
+        if proof is None or proof["failure"] is not None:
+            said = "it was not proven" if proof is None else proof["message"].partition("\n")[0]
+            left_out.append(LeftOut(problem.canonical, said))
+        else:
+            scripts[problem] = backend.script(problem.canonical, target, FLAVOR, False)
+    return scripts, left_out
+
+
+def _joined(scripts: dict[Problem, str]) -> "tuple[str, list[LeftOut]]":
+    """One file of all; that of a single problem is served as it was proven."""
+    from kernels.mlir.tuning_spec.collection import entry_of, joined
+
+    if len(scripts) == 1:
+        return next(iter(scripts.values())), []
+    entries: list[Entry] = [entry_of(text) for text in scripts.values()]
+    ends = {line for text in scripts.values() for line in text.splitlines() if _names_maker(line)}
+    return joined(entries, [line.removeprefix("// ") for line in sorted(ends, reverse=True)])
+
+
+def _names_maker(line: str) -> bool:
+    return line.startswith(("// target:", "// mlir:"))
+
+
+def _check(text: str, problems: Sequence[Problem]) -> None:
+    """See to it that each entry of a joined file takes its own op, where IREE is installed."""
+    from kernels.mlir.tuning_spec.collection import check_matched
+
+    if len(problems) < 2:
+        return
+    try:
+        check_matched(text, problems)
+    except CompilerAbsentError:
+        sys.stderr.write(
+            "tilewise: IREE's compiler is not installed, so each entry was seen to match alone, "
+            "not in this file\n"
+        )
