@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, zip_longest
 from math import log
 
-from kernels.problem import Problem
+from kernels.problem import Matmul, Problem
 from kernels.schedule import Schedule
 from kernels.target import Target
 from search.model.analytical import Model
@@ -28,6 +28,7 @@ from search.space.tiles import (
 )
 
 DESCENTS = 10  # plain points that a descent starts from
+STREAMED_VECTORS = (1, 2)  # of tiles of all rows, beside panels that were packed ahead
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
 SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
 MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
@@ -97,7 +98,7 @@ def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
 
 
 def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
-    """Points of split and swept tiles, where there are any; then what the descents met, by time.
+    """Points of split, streamed and swept tiles, if any; then what the descents met, by time.
 
     Where split tiles compete with packing, both come in turn. Swept tiles of some rows at a time
     come behind the best that the descents met, which packs B or not.
@@ -112,6 +113,7 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
         yield from in_turn(met, split)
         return
     yield from split
+    yield from _streamed_points(space)
     swept = _swept_points(space)
     at_once = _at_once(space, swept)
     yield from at_once
@@ -203,6 +205,24 @@ def _division(space: Space) -> Point:
     if not rows:
         return {"parallel": divisions[-1]}
     return {"parallel": f"{max(rows, key=dims.extent)}={threads}"}
+
+
+def _streamed_points(space: Space) -> list[Point]:
+    """Points of tiles of all rows, which read panels that were packed ahead once, end to end.
+
+    The narrow ones come first, which have the fewest columns under way; the model thinks that they
+    read A too often.
+    """
+    workload = space.workload
+    streams = workload.stored["B"].is_packed_ahead and True in space.values("prefetch")
+    if not streams or not isinstance(space.problem, Matmul):
+        return []
+    rows = workload.extents[workload.dims.row]
+    tiles = [f"{rows}x{vectors}" for vectors in STREAMED_VECTORS]
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE) | _division(space)
+    base |= {"prefetch": True, "pack_a": True, "pack_b": True}
+    return [base | {"tile": tile} for tile in tiles if tile in space.values("tile")]
 
 
 def _swept_points(space: Space) -> list[Point]:

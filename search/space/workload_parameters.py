@@ -62,6 +62,6 @@ def _size(workload: Workload, name: str, sizes: tuple[int, ...], dim: str) -> Si
 
 
 def _may_prefetch(workload: Workload) -> bool:
-    """Whether B is packed row by row from farther away than L2."""
+    """Whether B comes from farther away than L2: packed row by row, or ahead for few rows."""
     is_far = 2 * workload.stored["B"].total > workload.target.l2_bytes
-    return is_packed_by_rows(workload.problem) and is_far
+    return is_far and (is_packed_by_rows(workload.problem) or workload.stored["B"].is_packed_ahead)
