@@ -98,13 +98,13 @@ def add_reads(
     a.add_lines(out, min(first_a, calls * strip), block_a if a_packed else stored_a.total)
     a.add_lines(out, max(0, calls * strip - first_a), again_a)
     streams = stored_b.is_packed_ahead and b_packed and stored_b.total > b.l2_bytes
-    slowed = _slowed(rows, bool(point.get("prefetch"))) if streams else 1.0
+    slowed = slowed_stream(rows, bool(point.get("prefetch"))) if streams else 1.0
     held_b = block_b if b_packed and not streams else stored_b.total
     b.add_lines(out, slowed * min(first_b, calls * panel), held_b)
     b.add_lines(out, max(0, calls * panel - first_b), again_b)
 
 
-def _slowed(rows: int, is_fetched: bool) -> float:
+def slowed_stream(rows: int, is_fetched: bool) -> float:
     """How many times as long a line takes of panels that were packed ahead, and are read once.
 
     The more rows a tile has, the fewer lines are under way in the window of instructions.
@@ -127,7 +127,8 @@ def add_packs(
     if point["pack_b"] and not space.workload.stored["B"].is_packed_ahead:
         lines = _packed_lines_of_b(space.workload, sizes, tile_cols)
         is_far = lines * LINE_BYTES > OWN_SHARE * space.target.l2_bytes
-        if point.get("prefetch") and sizes.chunks * sizes.col_blocks > 1:
+        moves = sizes.chunks * sizes.col_blocks > 1 and not space.workload.dims.patches
+        if point.get("prefetch") and moves:
             out["fetched_b"] = lines
         else:
             out["packed_b_far" if is_far else "packed_b"] = lines

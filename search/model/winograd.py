@@ -11,7 +11,7 @@ from kernels.minimal_filtering import tile_filtering
 from kernels.schedule import Register
 from kernels.schedule.winograd import POINT, taps_of
 from search.model.computing import Calls, add_computing
-from search.model.traffic import LINE_BYTES, OWN_SHARE
+from search.model.traffic import LINE_BYTES, OWN_SHARE, slowed_stream
 from search.model.weights import AMOUNTS
 from search.space.block_sizes import equal_block
 from search.space.methods.winograd import WANTED, channels_of, filtered_part
@@ -50,7 +50,10 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     stays = weights_of_part + held <= near
-    out["b_from_l2" if stays else "b_from_l3"] = blocks * weights
+    slowed = 1.0
+    if workload.problem.has_constant_weights and not stays:
+        slowed = slowed_stream(rows, bool(point.get("prefetch")))
+    out["b_from_l2" if stays else "b_from_l3"] = blocks * weights * slowed
     if not space.problem.has_constant_weights:
         out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights
     return out

@@ -2,7 +2,7 @@
 
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
-from search.space.methods.winograd import filtering_parameters
+from search.space.methods.winograd import filtering_parameters, streams_filter
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
 from search.space.tiles import register_tiles, split_tiles, swept_tiles
@@ -62,6 +62,8 @@ def _size(workload: Workload, name: str, sizes: tuple[int, ...], dim: str) -> Si
 
 
 def _may_prefetch(workload: Workload) -> bool:
-    """Whether B comes from farther away than L2: packed row by row, or ahead for few rows."""
+    """Whether B comes from farther away than L2: packed row by row, or ahead."""
+    if streams_filter(workload):
+        return True
     is_far = 2 * workload.stored["B"].total > workload.target.l2_bytes
     return is_far and (is_packed_by_rows(workload.problem) or workload.stored["B"].is_packed_ahead)

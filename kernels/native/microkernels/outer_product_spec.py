@@ -10,6 +10,7 @@ from kernels.native.strides import Strides
 from kernels.problem import Problem
 from kernels.problem.iteration import is_packed_ahead, iteration_space
 from kernels.schedule import Schedule
+from kernels.schedule.winograd import scheduled_space
 from kernels.target.model import Target
 
 
@@ -30,7 +31,7 @@ class OuterProductSpec:
         taps: whether there is a loop over filter taps.
         fma: whether the target fuses multiply and add.
         prefetched: lines of the next block of B to fetch in every unrolled iteration.
-        streams_ahead: whether lines of the panels of B that were packed ahead are fetched further on.
+        streams_ahead: whether panels of B that were packed ahead are fetched further on.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
@@ -78,7 +79,8 @@ def outer_product_spec(
         LoweringError: register columns that are no whole vectors of the target.
     """
     register, lanes = schedule.register, target.lanes(problem.element.name)
-    space, is_ahead = iteration_space(problem), is_packed_ahead(problem, "B")
+    space = iteration_space(problem)
+    is_ahead = is_packed_ahead(problem, "B", scheduled_space(problem, schedule))
     fetches_block = schedule.prefetches and not is_ahead
     if register.cols % lanes:
         raise LoweringError(
