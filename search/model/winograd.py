@@ -14,7 +14,7 @@ from search.model.computing import Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE, slowed_stream
 from search.model.weights import AMOUNTS
 from search.space.block_sizes import equal_block
-from search.space.methods.winograd import WANTED, channels_of, filtered_part
+from search.space.methods.winograd import WANTED, channels_of, filtered_part, streams_filter
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -51,7 +51,7 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     stays = weights_of_part + held <= near
     slowed = 1.0
-    if workload.problem.has_constant_weights and not stays:
+    if streams_filter(workload) and not stays:
         slowed = slowed_stream(rows, bool(point.get("prefetch")))
     out["b_from_l2" if stays else "b_from_l3"] = blocks * weights * slowed
     if not space.problem.has_constant_weights:

@@ -150,3 +150,17 @@ def test_a_prefetch_is_of_panels_or_of_the_block_that_is_packed_next(
     assert ("next_block" in planned.source.text) == (weights == "variable")
     full = planned.kernel.pieces(planned.use)["full"]
     assert str(full.emit(ir.Module()).module).count("llvm.prefetch") > 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vectors"), [("bf16", 1), ("bf16", 2), ("bf16", 4), ("i8", 3), ("i8", 4), ("f16", 4)]
+)
+@pytest.mark.parametrize(("n", "k"), [(64, 24), (150, 37), (65, 3)])
+@pytest.mark.parametrize("target", TARGETS[:2])
+def test_words_of_several_rows_are_joined_whole_or_vector_by_vector(
+    dtype: str, vectors: int, n: int, k: int, target: Target
+) -> None:
+    """Whole panels, cut ones, and rows that are left of the last word."""
+    problem = parse_problem(f"matmul:m=5,n={n},k={k},dtype={dtype}")
+    tile = Register(4, vectors * target.lanes(dtype))
+    check(problem, Schedule((Pack("B"), Pack("A"), tile)), target, n + k)
