@@ -12,6 +12,7 @@ from kernels.native.microkernels.specs import KernelSpec, MicroKernel
 from kernels.native.microkernels.use import Use, use_of
 from kernels.native.strides import strides_of
 from kernels.problem import Problem
+from kernels.problem.iteration import is_packed_ahead
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 
@@ -92,13 +93,15 @@ def plan(
         schedule: how.
         target: where.
         shares_driver: whether the driver has loops of one trip, so that it serves schedules
-            with other blocks too. One that prefetches looks at the loops that there are.
+            with other blocks too. One that prefetches the next block of B looks at the loops that
+            there are.
     """
     nest, kind = build(problem, schedule), kind_of(problem, schedule)
     how = kind.arithmetic(problem.element.name, target)
     strides = strides_of(problem, schedule, nest, how)
     kernel = kind.of(problem, schedule, target, strides)
-    loops = uniform(nest) if shares_driver and not schedule.prefetches else nest
+    looks_on = schedule.prefetches and not is_packed_ahead(problem, "B", nest.space)
+    loops = uniform(nest) if shares_driver and not looks_on else nest
     source = print_driver(problem, schedule, loops, strides, how)
     sizes = driver_sizes(problem, loops, strides, kernel.spec)
     panels = panel_bytes(problem, loops, strides, kernel.spec)

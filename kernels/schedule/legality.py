@@ -2,7 +2,7 @@
 
 from kernels.errors import ScheduleError
 from kernels.problem.base import Problem
-from kernels.problem.iteration import IterationSpace, is_packed_by_rows
+from kernels.problem.iteration import IterationSpace, is_packed_ahead, is_packed_by_rows
 from kernels.problem.model import Conv2d
 from kernels.schedule.across_groups import check_across_groups
 from kernels.schedule.model import Schedule
@@ -201,11 +201,16 @@ def _check_pack(
 def _check_prefetch(
     problem: Problem, space: IterationSpace, schedule: Schedule, packed: set[str], step: Prefetch
 ) -> None:
-    """B alone has a next block whose rows can be walked: packed in a loop, row by row."""
+    """B alone has a next block whose rows can be walked: packed in a loop, row by row.
+
+    Panels that were packed ahead lie one behind the other, and need no loop.
+    """
     if step.operand != "B" or "B" not in packed:
         raise refuse(problem, step, "only B is prefetched, once it is packed")
     if schedule.steps.count(step) > 1:
         raise refuse(problem, step, "it is prefetched once")
+    if is_packed_ahead(problem, "B", space) and schedule.lanes == 1:
+        return
     if not is_packed_by_rows(problem) or schedule.lanes > 1:
         raise refuse(problem, step, "B is not packed row by row in a loop")
     before = schedule.steps[: schedule.steps.index(step)]

@@ -6,9 +6,10 @@ from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.problem.model import Conv2d
 from kernels.schedule.model import Schedule
+from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step
-from kernels.schedule.steps.copies import Pack
+from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Tile
 from kernels.schedule.steps.register import Register, Unroll
 
@@ -98,11 +99,16 @@ def check_order(problem: Problem, schedule: Schedule) -> None:
         ("parallel dim=co", Parallel, {"dim": "co"}, False),
         ("tile dim=co", Tile, {"dim": "co"}, False),
         ("pack operand=B", Pack, {"operand": "B"}, True),
+        ("prefetch operand=B", Prefetch, {"operand": "B"}, False),
         ("tile dim=t", Tile, {"dim": TILES}, False),
         ("pack operand=A", Pack, {"operand": "A"}, True),
         ("register outer=cols", Register, {"outer": "cols"}, True),
         ("unroll", Unroll, {}, False),
     ]
+    for step in schedule.steps:
+        if isinstance(step, Prefetch) and not problem.has_constant_weights:
+            why = "only a filter that was transformed ahead is prefetched; drop the step"
+            raise refuse(problem, step, why)
     left = list(schedule.steps)
     for said, kind, values, is_needed in expected:
         if left and isinstance(left[0], kind) and values.items() <= vars(left[0]).items():

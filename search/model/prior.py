@@ -15,25 +15,26 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import Target
 from search.model.analytical import Model
+from search.model.kinds_of_points import (
+    MAX_SPLIT_POINTS,
+    at_once,
+    division,
+    joined_points,
+    split_points,
+    streamed_points,
+    swept_points,
+)
 from search.space.methods.winograd import ALGORITHM, DIRECT, EFFECTIVE, WANTED, output_of
 from search.space.parameters import Parameter, Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
 from search.space.tiles import (
-    SPLIT_TILE_VECTORS,
-    SplitTile,
     reads_in_place,
-    split_tiles,
     tile_shape,
 )
 
 DESCENTS = 10  # plain points that a descent starts from
-MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
-SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
-MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
 MAX_RIVAL_POINTS = 3  # of other swept ones, whose rivals pack B
-LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
-SHORT_ROWS = 1024  # elements of rows of which a tile reads several
 MAX_SWEEPS = 3  # of a descent over all parameters
 EXAMINED_RATIO = 4  # legal points that are looked at, for each that is wanted
 DIVERSE_PROPOSALS = 4  # the first so many differ in tile or packs
@@ -97,7 +98,7 @@ def _legal(model: Model, algorithms: Sequence[str]) -> Iterator[Point]:
 
 
 def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Point]:
-    """Points of split and swept tiles, where there are any; then what the descents met, by time.
+    """Points of split, streamed and swept tiles, if any; then what the descents met, by time.
 
     Where split tiles compete with packing, both come in turn. Swept tiles of some rows at a time
     come behind the best that the descents met, which packs B or not.
@@ -107,15 +108,18 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
         algorithms: that points may have; a space without the choice has the direct one.
     """
     space, met = model.space, _descended(model, algorithms)
-    split = islice(_split_points(space), MAX_SPLIT_POINTS)
+    split = islice(split_points(space), MAX_SPLIT_POINTS)
     if reads_in_place(space.workload):
         yield from in_turn(met, split)
         return
     yield from split
-    swept = _swept_points(space)
-    at_once = _at_once(space, swept)
-    yield from at_once
-    rivals = [point for point in swept if point not in at_once]
+    yield from streamed_points(space)
+    swept = swept_points(space)
+    whole = at_once(space, swept)
+    yield from whole
+    if not whole:
+        yield from joined_points(space)
+    rivals = [point for point in swept if point not in whole]
     yield from islice(met, 1)
     yield from sorted(rivals, key=model.log_time)[:MAX_RIVAL_POINTS]
     yield from met
@@ -174,7 +178,7 @@ def _starts(model: Model, algorithms: Sequence[str]) -> list[Point]:
     base: Point = {p.name: p.values[0] for p in space.parameters}
     uncut = ("depth", "cols", "rows", "image_rows", WANTED)
     base |= {name: WHOLE for name in uncut if name in base}
-    base |= _division(space)
+    base |= division(space)
     choices: list[Point] = [{}]
     if ALGORITHM in base:
         choices = [{ALGORITHM: name} for name in algorithms]
@@ -186,86 +190,3 @@ def _starts(model: Model, algorithms: Sequence[str]) -> list[Point]:
         for pack in space.values("pack_b")
     ]
     return sorted(points, key=model.log_time)
-
-
-def _division(space: Space) -> Point:
-    """The columns, else the dim with most to divide: then no thread packs what another packs."""
-    divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
-    if not divisions:
-        return {}
-    threads, dims = space.target.threads, space.workload.dims
-    wanted = [(dim, dims.extent(dim)) for dim in dims.lead]
-    wanted.append((dims.col, dims.extent(dims.col) // (4 * space.workload.lanes)))
-    for dim, parts in wanted:
-        if f"{dim}={threads}" in divisions and parts >= threads:
-            return {"parallel": f"{dim}={threads}"}
-    rows = [dim for dim in dims.row_dims if f"{dim}={threads}" in divisions]
-    if not rows:
-        return {"parallel": divisions[-1]}
-    return {"parallel": f"{max(rows, key=dims.extent)}={threads}"}
-
-
-def _swept_points(space: Space) -> list[Point]:
-    """Points of swept tiles, one for each; none where no tile is swept."""
-    base: Point = {p.name: p.values[0] for p in space.parameters}
-    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
-    base |= _division(space)
-    return [base | {"tile": tile} for tile in space.values("tile") if tile_shape(tile).swept]
-
-
-def _at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
-    """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best."""
-    rows = space.workload.dims.extent(space.workload.dims.row)
-    if rows > SWEPT_AT_ONCE:
-        return []
-    shapes = [(tile_shape(point["tile"]), point) for point in swept]
-    whole = [(shape.swept, point) for shape, point in shapes if shape.rows == rows]
-    ordered = sorted(whole, key=lambda pair: -pair[0])
-    return [point for _, point in ordered[:MAX_SWEPT_POINTS]]
-
-
-def _split_points(space: Space) -> Iterator[Point]:
-    """Points of split tiles, where there are any: large tiles first, nothing else cut.
-
-    Long rows are read whole, one at a time; of short rows a tile reads all side by side. Where
-    several of both factors are, tiles that load least come first, of whole and of short rows.
-    """
-    registers, workload = space.target.vector_registers, space.workload
-    is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
-
-    def rank(tile: SplitTile) -> tuple[bool, int]:
-        return tile.fits(registers) == is_long, -tile.rows * tile.cols
-
-    base: Point = {p.name: p.values[0] for p in space.parameters}
-    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
-    base |= _division(space)
-    if reads_in_place(workload):
-        yield from _points_in_place(space, base)
-        return
-    for tile in sorted(split_tiles(workload), key=rank):
-        wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
-        unroll = wanted if wanted in space.values("unroll") else 1
-        yield base | {"tile": str(tile), "unroll": unroll}
-
-
-def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
-    """Points of tiles that read several rows of both factors: little loaded, little cut off."""
-    dims = space.workload.dims
-    rows, cols = dims.extent(dims.row), dims.extent(dims.col)
-
-    def slots(tile: SplitTile) -> float:
-        computed = -(-rows // tile.rows) * -(-cols // tile.cols)
-        return computed * (tile.rows * tile.cols + tile.rows + tile.cols)
-
-    depth = _depth_of(space)
-    for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_SPLIT_POINTS // 2]:
-        unroll = 2 if 2 in space.values("unroll") else 1
-        for chunk in dict.fromkeys((WHOLE, depth)):
-            yield base | {"tile": str(tile), "unroll": unroll, "depth": chunk}
-
-
-def _depth_of(space: Space) -> Value:
-    """A chunk of rows that stay in the first cache while the columns pass."""
-    depth = next(p for p in space.parameters if p.name == "depth")
-    assert isinstance(depth, Size)
-    return depth.nearest(SHORT_ROWS)

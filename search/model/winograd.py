@@ -11,10 +11,10 @@ from kernels.minimal_filtering import tile_filtering
 from kernels.schedule import Register
 from kernels.schedule.winograd import POINT, taps_of
 from search.model.computing import Calls, add_computing
-from search.model.traffic import LINE_BYTES, OWN_SHARE
+from search.model.traffic import LINE_BYTES, OWN_SHARE, slowed_stream
 from search.model.weights import AMOUNTS
 from search.space.block_sizes import equal_block
-from search.space.methods.winograd import WANTED, channels_of, filtered_part
+from search.space.methods.winograd import WANTED, channels_of, filtered_part, streams_filter
 from search.space.points import Point
 from search.space.space import Space
 from search.space.tiles import tile_shape
@@ -50,7 +50,10 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     stays = weights_of_part + held <= near
-    out["b_from_l2" if stays else "b_from_l3"] = blocks * weights
+    slowed = 1.0
+    if streams_filter(workload) and not stays:
+        slowed = slowed_stream(rows, bool(point.get("prefetch")))
+    out["b_from_l2" if stays else "b_from_l3"] = blocks * weights * slowed
     if not space.problem.has_constant_weights:
         out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights
     return out

@@ -25,6 +25,7 @@ from search.model.weights import Weights, shipped
 from search.records import TrialRecord, TuneRequest
 from search.replay.recording import Recording
 from search.space.methods.winograd import ALGORITHM
+from search.space.parameters import completed
 from search.space.points import Point
 from search.space.space import Space
 from search.timing.summary import summarise
@@ -51,8 +52,16 @@ class RecordedSpace(Space):
 
     @cached_property
     def trials(self) -> dict[str, TrialRecord]:
-        """By schedule's hash, the trials whose points the present space still has."""
-        return {t.schedule.hash: t for t in self.recording.trials if self.holds(t.params)}
+        """By schedule's hash, the trials whose points the present space still has.
+
+        A parameter that is newer than the recording has its default there.
+        """
+        completions = ((t, completed(self.parameters, t.params)) for t in self.recording.trials)
+        return {
+            t.schedule.hash: replace(t, params=point)
+            for t, point in completions
+            if self.holds(point)
+        }
 
     @cached_property
     def _schedules(self) -> dict[tuple[object, ...], Schedule]:

@@ -89,7 +89,8 @@ def _outer_steps(workload: Workload, point: Point, register: Register) -> list[S
         moves_b = (workload.dims.col, workload.dims.stream)
         moves = any(isinstance(s, Tile | Stream) and s.dim in moves_b for s in steps)
         steps.append(Pack("B"))
-        if point.get("prefetch") and moves:
+        is_ahead, gathers = workload.stored["B"].is_packed_ahead, workload.dims.patches
+        if point.get("prefetch") and (is_ahead or moves) and not gathers:
             steps.append(Prefetch("B"))
     if workload.dims.image == "A":
         steps.append(Tile("n", 1))

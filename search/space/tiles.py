@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kernels.problem import Matmul
+from kernels.problem.iteration import is_packed_by_rows
 from search.space.points import Value
 from search.space.workload import Workload
 
@@ -192,6 +193,14 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
         for depth in SWEPT_DEPTHS
         if depth % deep == 0 and depth <= problem.k
     )
+
+
+def joins_for_few_rows(workload: Workload) -> bool:
+    """Whether a far B is packed to words of several of its rows, for few rows of the result."""
+    problem, by_rows = workload.problem, is_packed_by_rows(workload.problem)
+    if not isinstance(problem, Matmul) or not by_rows or not workload.has_far_b:
+        return False
+    return workload.arithmetic.depth > 1 and problem.m <= MAX_SWEPT_ROWS
 
 
 def _is_swept(workload: Workload, problem: Matmul) -> bool:

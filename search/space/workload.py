@@ -56,6 +56,11 @@ class Workload:
         return {role: Stored.of(self.problem, role) for role in ("A", "B")}
 
     @cached_property
+    def has_far_b(self) -> bool:
+        """Whether B comes from farther away than L2."""
+        return 2 * self.stored["B"].total > self.target.l2_bytes
+
+    @cached_property
     def lanes(self) -> int:
         """Columns of a vector of the accumulator."""
         if isinstance(self.problem, Conv2d) and self.dims.spans_groups:

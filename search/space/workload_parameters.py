@@ -2,16 +2,17 @@
 
 from kernels.arithmetic import must_pack
 from kernels.problem.iteration import is_packed_by_rows
-from search.space.methods.winograd import filtering_parameters
+from search.space.methods.winograd import filtering_parameters, streams_filter
 from search.space.parameters import Choice, Parameter, RegisterTile, Size
 from search.space.points import WHOLE, Value
-from search.space.tiles import register_tiles, split_tiles, swept_tiles
+from search.space.tiles import joins_for_few_rows, register_tiles, split_tiles, swept_tiles
 from search.space.windows import window_parameters
 from search.space.workload import Workload
 
 UNROLLS = (1, 2, 4, 8)  # steps of the reduction in one turn of its loop
 
 # Sizes of blocks, in elements of their dim.
+SHALLOW_DEPTH = 64  # of a B that few rows wait for: the next block is fetched while one is used
 WANTED_DEPTHS = (96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 WANTED_COLS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 WANTED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
@@ -30,7 +31,7 @@ def parameters_of(workload: Workload) -> tuple[Parameter, ...]:
         Choice("outer", ("cols", "rows")),
         Choice("pack_a", _packs(workload, "A")),
         Choice("pack_b", _packs(workload, "B")),
-        _size(workload, "depth", WANTED_DEPTHS, dims.stream),
+        _size(workload, "depth", _depths(workload), dims.stream),
         _size(workload, "cols", WANTED_COLS, dims.col),
     ]
     if dims.image == "A":
@@ -56,12 +57,18 @@ def _packs(workload: Workload, operand: str) -> tuple[Value, ...]:
     return (True,) if is_forced else (False, True)
 
 
+def _depths(workload: Workload) -> tuple[int, ...]:
+    return (SHALLOW_DEPTH, *WANTED_DEPTHS) if joins_for_few_rows(workload) else WANTED_DEPTHS
+
+
 def _size(workload: Workload, name: str, sizes: tuple[int, ...], dim: str) -> Size:
     extent = workload.extents[dim]
     return Size(name, (*(s for s in sizes if s < extent), WHOLE), extent)
 
 
 def _may_prefetch(workload: Workload) -> bool:
-    """Whether B is packed row by row from farther away than L2."""
-    is_far = 2 * workload.stored["B"].total > workload.target.l2_bytes
-    return is_packed_by_rows(workload.problem) and is_far
+    """Whether B comes from farther away than L2: packed row by row, or ahead."""
+    if streams_filter(workload):
+        return True
+    by_rows = is_packed_by_rows(workload.problem)
+    return workload.has_far_b and (by_rows or workload.stored["B"].is_packed_ahead)

@@ -19,7 +19,7 @@ class Structure:
         packs_a, packs_b: whether the micro-kernel reads panels.
         is_ahead: whether B is packed before the driver runs.
         fills: whether the micro-kernel packs panels of B in passing.
-        prefetches: whether it fetches rows of B's next block.
+        prefetches: whether it fetches rows of B's next block, which is to be packed.
         writes_past_caches: whether the result goes past the caches where it lies aligned.
         a_transposed, b_transposed: whether the reduction is not the contiguous dim of A, or is
             that of B.
@@ -46,13 +46,14 @@ class Structure:
         cls, problem: Problem, schedule: Schedule, nest: Nest, strides: Strides, how: Arithmetic
     ) -> "Structure":
         """That of `schedule` on `problem`, with the loops of `nest`."""
+        is_ahead = is_packed_ahead(problem, "B", nest.space) and schedule.packs("B")
         return cls(
             nest=nest,
             packs_a=schedule.packs("A"),
             packs_b=schedule.packs("B"),
-            is_ahead=is_packed_ahead(problem, "B", nest.space) and schedule.packs("B"),
+            is_ahead=is_ahead,
             fills=strides.words.filled_row > 0,
-            prefetches=bool(schedule.prefetches),
+            prefetches=schedule.prefetches and not is_ahead,
             writes_past_caches=schedule.writes_past_caches,
             a_transposed=strides.a.is_transposed,
             b_transposed=strides.b.is_transposed,

@@ -8,8 +8,9 @@ from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
 from kernels.native.strides import Strides
 from kernels.problem import Problem
-from kernels.problem.iteration import iteration_space
+from kernels.problem.iteration import is_packed_ahead, iteration_space
 from kernels.schedule import Schedule
+from kernels.schedule.winograd import scheduled_space
 from kernels.target.model import Target
 
 
@@ -30,6 +31,7 @@ class OuterProductSpec:
         taps: whether there is a loop over filter taps.
         fma: whether the target fuses multiply and add.
         prefetched: lines of the next block of B to fetch in every unrolled iteration.
+        streams_ahead: whether panels of B that were packed ahead are fetched further on.
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
@@ -48,6 +50,7 @@ class OuterProductSpec:
     taps: bool
     fma: bool = True
     prefetched: int = 0
+    streams_ahead: bool = False
     bias_rows: bool = False
     filled_row: int = 0
     epilogue: int = ADD_BIAS | RELU
@@ -77,6 +80,8 @@ def outer_product_spec(
     """
     register, lanes = schedule.register, target.lanes(problem.element.name)
     space = iteration_space(problem)
+    is_ahead = is_packed_ahead(problem, "B", scheduled_space(problem, schedule))
+    fetches_block = schedule.prefetches and not is_ahead
     if register.cols % lanes:
         raise LoweringError(
             f"step '{register}': cols={register.cols} is not a multiple of the "
@@ -94,7 +99,8 @@ def outer_product_spec(
         b_packed=schedule.packs("B"),
         taps=strides.taps.rows * strides.taps.cols > 1,
         fma=target.has_fma,
-        prefetched=_lines_of_a_row(problem, register.cols) if schedule.prefetches else 0,
+        prefetched=_lines_of_a_row(problem, register.cols) if fetches_block else 0,
+        streams_ahead=schedule.prefetches and is_ahead,
         bias_rows=space.row in strides.bias,
         filled_row=strides.words.filled_row,
         epilogue=epilogue_flags(problem),

@@ -14,6 +14,10 @@ from kernels.native.microkernels.abi import Arguments
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.native.microkernels.tile_of_c import TileOfC
 
+# Of panels packed ahead, on Zen 5: m=16, n=11008, k=4096 in bf16 takes 9.5 ms without, 4.0 with
+# 4 KiB, 3.3 with 8 and 3.2 with 12 to 64, of 2.6 that its multiply-adds take; to L1 as to L2.
+AHEAD_BYTES = 16384
+
 
 @dataclass(frozen=True)
 class _Weights:
@@ -146,6 +150,12 @@ class Reduction:
             for line in range(self.spec.prefetched):
                 self.tile.v.prefetch_to_l2(b.add(at, const(line * LINE_BYTES)))
 
+    def _fetch_panels(self, row: Value) -> None:
+        """The lines of a row of B's panels some way behind `row`."""
+        size = self.tile.vectors * self.spec.lanes * self.words.element.bytes
+        for at in range(0, size, LINE_BYTES):
+            self.words.prefetch_to_l2(self.builder.add(row, const(AHEAD_BYTES + at)))
+
     def _outer_product(
         self, acc: list[Value], a_step: Value, b_step: _Weights, u: int
     ) -> list[Value]:
@@ -155,6 +165,8 @@ class Reduction:
             v.load(v.at(b_step.rows, u * self.b_row + j * spec.lanes), masks[j])
             for j in range(vectors)
         ]
+        if spec.streams_ahead:
+            self._fetch_panels(v.at(b_step.rows, u * self.b_row))
         if self.fills:
             for j in range(vectors):
                 v.store(row[j], v.at(b_step.panel, u * spec.cols + j * spec.lanes))

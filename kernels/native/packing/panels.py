@@ -13,6 +13,7 @@ from kernels.arithmetic import Arithmetic, size_of
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch
 from kernels.native.ir.dot_products import OFFSET, add_offset, column_sums, join, widen
+from kernels.native.ir.interleave import in_order_of_columns, interleaved
 from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const, internal_function
 from kernels.native.packing.transposes import transpose
 
@@ -86,6 +87,8 @@ def emit_pack_panel(
     unmasked: list[Value | None] = [None] * vectors
 
     def words(row: Value, masks: list[Value | None], inside: Value | None) -> list[Value]:
+        if inside is None and not any(masks) and how.depth > 1 and vectors % how.depth == 0:
+            return _joined(panel, row)
         return [_word(panel, row, j, masks[j], inside) for j in range(vectors)]
 
     def loop(sums: list[Value], masks: list[Value | None]) -> list[Value]:
@@ -104,6 +107,22 @@ def emit_pack_panel(
         left = b.icmp_signed(">", rest, const(0))
         sums = branch(b, left, lambda s: panel.put(whole, words(whole, masks, rest), s), sums)
     return panel.finish(sums)
+
+
+def _joined(panel: _Panel, row: Value) -> list[Value]:
+    """A whole row of words: as many vectors at a time as a word has elements, from whole loads."""
+    b, how = panel.builder, panel.how
+    wide = Vectors(b, ELEMENTS[how.stored], how.depth * panel.lanes, fma=False)
+    first = b.mul(b.mul(row, const(how.depth)), panel.arg["source_row"])
+    words: list[Value] = []
+    for vector in range(0, panel.vectors, how.depth):
+        at = wide.at(wide.offset(panel.arg["source"], first), vector * panel.lanes)
+        rows = []
+        for _ in range(how.depth):
+            rows.append(wide.load(at))
+            at = wide.offset(at, panel.arg["source_row"])
+        words += in_order_of_columns(b, interleaved(b, rows))
+    return words
 
 
 def _word(

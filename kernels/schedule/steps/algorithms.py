@@ -34,7 +34,8 @@ class Winograd(Step):
 
     The schedule speaks of other dims from here on: `t` are the tiles of all images, row by row,
     and `point` the (output+kh-1)*(output+kw-1) products of a tile, a matrix product each; `co` and
-    `ci` stay. Packing B transforms the filter, packing A the image; both are needed. Tiles
+    `ci` stay. Packing B transforms the filter, packing A the image; both are needed. A filter that
+    is constant may have `prefetch operand=B` behind its pack. Tiles
     past the image's end read zeros and are cut when they are written.
 
     Rounding differs from the direct method's, and a NaN or infinity spreads over its tile

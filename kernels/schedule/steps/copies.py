@@ -43,6 +43,9 @@ class Prefetch(Step):
             Bp = B[k0.., n0..]              Bp = B[k0.., n0..]
             for m, k: body                  for m, k: body; prefetch a row of B's next block
 
+    Of a B that was packed ahead, as constant weights are, the panels lie one behind the other; the
+    lines some way on are fetched while a panel is computed on, and no loop is needed.
+
     A block is read along its rows, a cache line or a few at a time, where no hardware
     prefetcher follows; the micro-kernel has loads to spare.
 

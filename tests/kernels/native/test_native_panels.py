@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from llvmlite import ir
 
 from kernels.arithmetic import arithmetic, must_pack
 from kernels.loopnest import build
@@ -13,9 +14,9 @@ from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import compare
 from kernels.problem import parse_problem
 from kernels.problem.iteration import iteration_space
-from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Unroll
+from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
 from kernels.target import Target
-from tests.kernels.native_case import check
+from tests.kernels.native_case import TARGETS, check
 
 
 @pytest.mark.parametrize(
@@ -109,3 +110,57 @@ def test_constant_weights_of_batches_and_groups(
     steps = [Tile(lead, 1), *([Stream(stream, depth)] if depth else []), Pack("B")]
     image = [Tile("n", 1)] if lead == "g" else []
     check(problem, Schedule((*steps, *image, Pack("A"), Register(3, 16))), host, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("matmul:m=19,n=70,k=37,dtype=f32", (Stream("k", 16), Pack("B"), Prefetch("B"))),
+        ("matmul:m=16,n=50,k=64,dtype=bf16", (Pack("B"), Prefetch("B"), Pack("A"))),
+        ("matmul:m=3,n=33,k=30,dtype=i8,transpose_b", (Pack("B"), Prefetch("B"), Pack("A"))),
+        (
+            "conv2d:n=2,h=6,w=9,ci=10,co=38,kh=3,kw=2,dtype=f32",
+            (Tile("co", 32), Pack("B"), Prefetch("B"), Tile("n", 1)),
+        ),
+    ],
+)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", [2, 3])
+def test_panels_that_were_packed_ahead_are_fetched_ahead(
+    text: str, steps: tuple[Step, ...], target: Target, seed: int
+) -> None:
+    """Beyond the last panel too, where nothing may be read: a prefetch reads nothing."""
+    problem = parse_problem(f"{text},weights=constant")
+    needs_a = {"A"} <= must_pack(problem, arithmetic(problem.element.name, target))
+    steps = (*steps, *([Pack("A")] if needs_a and Pack("A") not in steps else []))
+    tile = (Register(4, 32), Unroll(2))
+    check(problem, Schedule((*steps, *tile)), target, seed)
+
+
+@pytest.mark.parametrize("weights", ["constant", "variable"])
+def test_a_prefetch_is_of_panels_or_of_the_block_that_is_packed_next(
+    weights: str, host: Target
+) -> None:
+    problem = parse_problem(f"matmul:m=16,n=256,k=64,dtype=f32,weights={weights}")
+    steps = (Tile("n", 64), Pack("B"), Prefetch("B"), Register(4, 32))
+    planned = plan(problem, Schedule(steps), host)
+    assert isinstance(planned.spec, OuterProductSpec)
+    assert planned.spec.streams_ahead == (weights == "constant")
+    assert (planned.spec.prefetched > 0) == (weights == "variable")
+    assert ("next_block" in planned.source.text) == (weights == "variable")
+    full = planned.kernel.pieces(planned.use)["full"]
+    assert str(full.emit(ir.Module()).module).count("llvm.prefetch") > 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "vectors"), [("bf16", 1), ("bf16", 2), ("bf16", 4), ("i8", 3), ("i8", 4), ("f16", 4)]
+)
+@pytest.mark.parametrize(("n", "k"), [(64, 24), (150, 37), (65, 3)])
+@pytest.mark.parametrize("target", TARGETS[:2])
+def test_words_of_several_rows_are_joined_whole_or_vector_by_vector(
+    dtype: str, vectors: int, n: int, k: int, target: Target
+) -> None:
+    """Whole panels, cut ones, and rows that are left of the last word."""
+    problem = parse_problem(f"matmul:m=5,n={n},k={k},dtype={dtype}")
+    tile = Register(4, vectors * target.lanes(dtype))
+    check(problem, Schedule((Pack("B"), Pack("A"), tile)), target, n + k)

@@ -71,6 +71,7 @@ def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
             steps.append(Parallel(dim, draw(st.integers(2, min(3, tiles)))))
     steps += [Tile("co", cols * draw(st.integers(1, 2)))] if draw(st.booleans()) else []
     steps += [Pack("B")]
+    steps += [Prefetch("B")] if problem.has_constant_weights and draw(st.booleans()) else []
     steps += [Tile("t", rows * draw(st.integers(1, 3)))] if draw(st.booleans()) else []
     steps += [Pack("A"), Register(rows, cols)]
     steps += [Unroll(draw(st.integers(2, 5)))] if draw(st.booleans()) else []
@@ -243,7 +244,7 @@ def test_what_cannot_be_filtered_is_refused(text: str, why: str) -> None:
         ((*STEPS[:1], Winograd(4), *STEPS[1:]), "the step winograd is expected"),
         ((Winograd(4), *STEPS[1:]), "pack operand=B is expected"),
         ((Winograd(4), Pack("B"), Register(4, 32)), "pack operand=A is expected"),
-        ((Winograd(4), Pack("B"), Prefetch("B"), *STEPS[1:]), "pack operand=A is expected"),
+        ((Winograd(4), Pack("B"), Prefetch("B"), *STEPS[1:]), "was transformed ahead"),
         ((Winograd(4), Pack("B"), Pack("A"), Register(4, 32, "rows")), "register outer=cols"),
         ((Winograd(4), Pack("B"), Tile("t", 6), Pack("A"), Register(4, 32)), "not a multiple"),
         ((Parallel("t", 2), Winograd(4), *STEPS), "the step winograd is expected"),

@@ -27,6 +27,7 @@ from kernels.schedule import (
 from kernels.schedule.steps.from_json import STEPS
 
 MATMUL = parse_problem("matmul:m=100,n=200,k=300,dtype=f32")
+CONSTANT = parse_problem("matmul:m=100,n=200,k=300,dtype=f32,transpose_b,weights=constant")
 BATCHED = parse_problem("matmul:batch=3,m=10,n=20,k=30,dtype=f32")
 CONV = parse_problem("conv2d:n=2,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
 SINGLE = parse_problem("conv2d:n=1,h=10,w=10,ci=8,co=32,kh=3,kw=3,dtype=f32")
@@ -159,6 +160,7 @@ def test_legal_schedules() -> None:
     check_legal(NCHW, Schedule((Pack("A"), Tile("n", 1), Tile("p", 32), Pack("B"), REGISTER)))
     check_legal(POINTWISE, Schedule((Stream("k", 3), REGISTER)))
     check_legal(MATMUL, Schedule((Tile("n", 16), Pack("B"), Prefetch("B"), REGISTER)))
+    check_legal(CONSTANT, Schedule((Pack("B"), Prefetch("B"), REGISTER)))
     check_legal(CONV, Schedule((Parallel("oh", 2), Stream("ci", 2), Pack("B"), REGISTER)))
     check_legal(MATMUL, Schedule((REGISTER, Split("k", 16))))
     check_legal(MATMUL, Schedule((Pack("B"), REGISTER, Split("k", 32), Unroll(4))))

@@ -48,12 +48,15 @@ def test_a_split_reads_in_place_what_it_can() -> None:
         ("matmul:m=128,n=3072,k=768,dtype=f32", True),
         ("matmul:m=128,n=64,k=768,dtype=f32", False),
         ("matmul:m=128,n=3072,k=768,dtype=f32,transpose_b", False),
-        ("matmul:m=128,n=3072,k=768,dtype=f32,weights=constant", False),
+        ("matmul:m=128,n=3072,k=768,dtype=f32,weights=constant", True),
+        ("matmul:m=128,n=64,k=768,dtype=f32,weights=constant", False),
         ("conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,accuracy=strict", True),
         ("conv2d:n=1,h=99,w=99,ci=512,co=9,kh=3,kw=3,layout=nchw_fchw,dtype=f32", False),
     ],
 )
-def test_a_large_b_that_is_packed_row_by_row_can_be_prefetched(text: str, is_offered: bool) -> None:
+def test_a_large_b_can_be_prefetched_but_where_it_is_transposed_or_gathered(
+    text: str, is_offered: bool
+) -> None:
     space = Space(parse_problem(text), WIDE)
     assert any(p.name == "prefetch" for p in space.parameters) == is_offered
     tiled = prior_points(Model.shipped(space), 1)[0] | {"cols": 64, "depth": 128, "pack_b": True}

@@ -16,6 +16,11 @@ from llvmlite import ir
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, Transform, branch, when
 from kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
+from kernels.native.ir.interleave import (
+    in_order_of_columns,
+    in_order_of_words,
+    interleaved,
+)
 from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const, internal_function
 from kernels.native.microkernels.abi import (
     ADD_BIAS,
@@ -25,11 +30,6 @@ from kernels.native.microkernels.abi import (
     SweepArguments,
 )
 from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
-from kernels.native.microkernels.sweep.interleave import (
-    in_order_of_columns,
-    in_order_of_words,
-    interleaved,
-)
 from kernels.native.microkernels.sweep.spec import SweepSpec
 
 

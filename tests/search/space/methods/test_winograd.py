@@ -106,3 +106,17 @@ def test_what_divides_images_and_lines_divides_tiles() -> None:
         "oh=2,co=2": [Parallel("t", 2), Parallel("co", 2)],
         "co=4": [Parallel("co", 4)],
     }
+
+
+@pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
+def test_a_large_filter_is_fetched_where_it_was_transformed_ahead(layout: str) -> None:
+    for ci, weights, is_fetched in ((256, "constant", True), (128, "constant", False),
+                                    (256, "variable", False)):  # fmt: skip
+        space = Space(changed(ci=ci, co=ci, weights=weights, layout=layout), WIDE)
+        point = {p.name: p.values[-1] for p in space.parameters}
+        point |= {ALGORITHM: "winograd4", "prefetch": True}
+        schedule = space.schedule(point)
+        check_legal(space.problem, schedule)
+        assert schedule.prefetches == is_fetched
+        direct = space.schedule(point | {ALGORITHM: "direct"})
+        check_legal(space.problem, direct)

@@ -2,8 +2,8 @@
 
 An unpack interleaves the halves of each 16 bytes of two vectors, the cheapest way to join rows. The
 words then come in an order of their own: columns stay in fours, and the fours of 64 bytes of a row
-are spread over as many vectors as a word has elements. Sums are brought to that order before a
-chunk, and back after it, by whole fours.
+are spread over as many vectors as a word has elements. A sweep brings its sums to that order before
+a chunk, and back after it, by whole fours; a pack brings the words themselves to that of columns.
 """
 
 from llvmlite import ir
@@ -59,7 +59,7 @@ def in_order_of_words(builder: Builder, sums: list[Value]) -> list[Value]:
 
 
 def in_order_of_columns(builder: Builder, sums: list[Value]) -> list[Value]:
-    """The reverse of `in_order_of_words`."""
+    """The reverse of `in_order_of_words`, for sums and for words."""
     fours = sums[0].type.count // FOUR
     flat = [four for row in places(len(sums), fours) for four in row]
     found = {four: place for place, four in enumerate(flat)}

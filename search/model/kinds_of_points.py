@@ -1,0 +1,149 @@
+"""Points of tiles that descents do not begin with: split, swept, streamed and joined ones.
+
+They are few, and what decides between them is how memory delivers: measurements chose them, not the
+model.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from kernels.problem import Matmul
+from search.space.parameters import Size
+from search.space.points import WHOLE, Point, Value
+from search.space.space import Space
+from search.space.tiles import (
+    SPLIT_TILE_VECTORS,
+    SplitTile,
+    joins_for_few_rows,
+    reads_in_place,
+    split_tiles,
+    tile_shape,
+)
+
+MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
+MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
+SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
+LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
+SHORT_ROWS = 1024  # elements of rows of which a tile reads several
+JOINED_ROWS, JOINED_TILE = 4, "{}x4"  # a line of i8, and two of bf16
+JOINED_COLS, JOINED_DEPTHS = 256, (64, 96)
+STREAMED_VECTORS = (1, 2)  # of tiles of all rows, beside panels that were packed ahead
+
+
+def split_points(space: Space) -> Iterator[Point]:
+    """Points of split tiles, where there are any: large tiles first, nothing else cut.
+
+    Long rows are read whole, one at a time; of short rows a tile reads all side by side. Where
+    several of both factors are, tiles that load least come first, of whole and of short rows.
+    """
+    registers, workload = space.target.vector_registers, space.workload
+    is_long = workload.dims.extent(workload.dims.stream) >= LONG_STREAM * workload.lanes
+
+    def rank(tile: SplitTile) -> tuple[bool, int]:
+        return tile.fits(registers) == is_long, -tile.rows * tile.cols
+
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
+    base |= division(space)
+    if reads_in_place(workload):
+        yield from _points_in_place(space, base)
+        return
+    for tile in sorted(split_tiles(workload), key=rank):
+        wanted = 1 if tile.vectors >= max(SPLIT_TILE_VECTORS) else 2
+        unroll = wanted if wanted in space.values("unroll") else 1
+        yield base | {"tile": str(tile), "unroll": unroll}
+
+
+def _points_in_place(space: Space, base: Point) -> Iterator[Point]:
+    """Points of tiles that read several rows of both factors: little loaded, little cut off."""
+    dims = space.workload.dims
+    rows, cols = dims.extent(dims.row), dims.extent(dims.col)
+
+    def slots(tile: SplitTile) -> float:
+        computed = -(-rows // tile.rows) * -(-cols // tile.cols)
+        return computed * (tile.rows * tile.cols + tile.rows + tile.cols)
+
+    depth = _nearest(space, "depth", SHORT_ROWS)  # of rows that stay in the first cache
+    for tile in sorted(split_tiles(space.workload), key=slots)[: MAX_SPLIT_POINTS // 2]:
+        unroll = 2 if 2 in space.values("unroll") else 1
+        for chunk in dict.fromkeys((WHOLE, depth)):
+            yield base | {"tile": str(tile), "unroll": unroll, "depth": chunk}
+
+
+def streamed_points(space: Space) -> list[Point]:
+    """Points of tiles of all rows, which read panels that were packed ahead once, end to end.
+
+    The narrow ones come first, which have the fewest columns under way; the model thinks that they
+    read A too often.
+    """
+    workload = space.workload
+    streams = workload.stored["B"].is_packed_ahead and True in space.values("prefetch")
+    if not streams or not isinstance(space.problem, Matmul):
+        return []
+    rows = workload.extents[workload.dims.row]
+    tiles = [f"{rows}x{vectors}" for vectors in STREAMED_VECTORS]
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE) | division(space)
+    base |= {"prefetch": True, "pack_a": True, "pack_b": True}
+    return [base | {"tile": tile} for tile in tiles if tile in space.values("tile")]
+
+
+def joined_points(space: Space) -> list[Point]:
+    """Points of panels that few rows wait for, while the next block is fetched.
+
+    The block is small, and all its lines are fetched one after another: each step of the unrolled
+    reduction has rows of the next block, and all tiles of rows together have the whole.
+    """
+    workload = space.workload
+    if not joins_for_few_rows(workload):
+        return []
+    tile = JOINED_TILE.format(rows := min(JOINED_ROWS, workload.dims.extent(workload.dims.row)))
+    tiles = -(-workload.dims.extent(workload.dims.row) // rows)
+    base: Point = {p.name: p.values[0] for p in space.parameters} | {"rows": WHOLE}
+    base |= division(space) | {"prefetch": True, "pack_a": True, "pack_b": True, "tile": tile}
+    base |= {"cols": _nearest(space, "cols", JOINED_COLS)}
+    base |= {"unroll": max(u for u in space.values("unroll") if int(u) <= tiles)}
+    depths = dict.fromkeys(_nearest(space, "depth", depth) for depth in JOINED_DEPTHS)
+    return [base | {"depth": depth} for depth in depths if tile in space.values("tile")]
+
+
+def swept_points(space: Space) -> list[Point]:
+    """Points of swept tiles, one for each; none where no tile is swept."""
+    base: Point = {p.name: p.values[0] for p in space.parameters}
+    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE)
+    base |= division(space)
+    return [base | {"tile": tile} for tile in space.values("tile") if tile_shape(tile).swept]
+
+
+def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
+    """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best."""
+    rows = space.workload.dims.extent(space.workload.dims.row)
+    if rows > SWEPT_AT_ONCE:
+        return []
+    shapes = [(tile_shape(point["tile"]), point) for point in swept]
+    whole = [(shape.swept, point) for shape, point in shapes if shape.rows == rows]
+    ordered = sorted(whole, key=lambda pair: -pair[0])
+    return [point for _, point in ordered[:MAX_SWEPT_POINTS]]
+
+
+def _nearest(space: Space, name: str, wanted: int) -> Value:
+    """The size nearest to the wanted one."""
+    size = space.parameter(name)
+    assert isinstance(size, Size)
+    return size.nearest(wanted)
+
+
+def division(space: Space) -> Point:
+    """The columns, else the dim with most to divide: then no thread packs what another packs."""
+    divisions = [str(value) for value in space.values("parallel") if "," not in str(value)]
+    if not divisions:
+        return {}
+    threads, dims = space.target.threads, space.workload.dims
+    wanted = [(dim, dims.extent(dim)) for dim in dims.lead]
+    wanted.append((dims.col, dims.extent(dims.col) // (4 * space.workload.lanes)))
+    for dim, parts in wanted:
+        if f"{dim}={threads}" in divisions and parts >= threads:
+            return {"parallel": f"{dim}={threads}"}
+    rows = [dim for dim in dims.row_dims if f"{dim}={threads}" in divisions]
+    if not rows:
+        return {"parallel": divisions[-1]}
+    return {"parallel": f"{max(rows, key=dims.extent)}={threads}"}
