@@ -46,6 +46,7 @@ def broken() -> dict[str, bytes]:
         "truncated": code[: len(code) // 2],
         "overwritten": code[:60] + noise + code[60 + len(noise) :],
         "cut off": GOOD[:200],
+        "an ONNX model": b"\x08\x08\x12\x07pytorch",
     }
 
 

@@ -67,8 +67,8 @@ def columns(case: Surrounded, found: Occurrence, problem: Problem, bias: Array) 
 
 def result(case: Surrounded, found: Occurrence, sources: list[Array], bias: Array) -> Array:
     """The module's values after the steps that were taken in, which are the first ones."""
-    inputs = [case.input(one, i, padded=True, transposed=True) for i, one in enumerate(sources)]
-    value = case.generic.computed(*inputs, np.zeros(case.generic.operand_shapes[2], np.int64))
+    a, b = (case.input(one, i, padded=True, transposed=True) for i, one in enumerate(sources))
+    value = case.generic.computed(a, b, np.zeros(case.generic.operand_shapes[2], np.int64))
     taken = [step for step in case.after if AFTER[step] in found.fused]
     assert taken == list(case.after[: len(taken)]), "a step was passed over"
     at = case.spread(bias)
