@@ -60,9 +60,10 @@ def columns(case: Surrounded, found: Occurrence, problem: Problem, bias: Array) 
     whole = arranged(spread, found.c)
     if problem.has_channels_first:
         whole = np.moveaxis(whole, 1, -1)
-    rows = whole.reshape(-1, whole.shape[-1])
+    rows: Array = whole.reshape(-1, whole.shape[-1])
     assert (rows == rows[0]).all(), "a bias that varies along rows"
-    return rows[0]
+    first: Array = rows[0]
+    return first
 
 
 def result(case: Surrounded, found: Occurrence, sources: list[Array], bias: Array) -> Array:
