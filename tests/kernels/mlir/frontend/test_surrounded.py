@@ -60,15 +60,16 @@ def columns(case: Surrounded, found: Occurrence, problem: Problem, bias: Array) 
     whole = arranged(spread, found.c)
     if problem.has_channels_first:
         whole = np.moveaxis(whole, 1, -1)
-    rows = whole.reshape(-1, whole.shape[-1])
+    rows: Array = whole.reshape(-1, whole.shape[-1])
     assert (rows == rows[0]).all(), "a bias that varies along rows"
-    return rows[0]
+    first: Array = rows[0]
+    return first
 
 
 def result(case: Surrounded, found: Occurrence, sources: list[Array], bias: Array) -> Array:
     """The module's values after the steps that were taken in, which are the first ones."""
-    inputs = [case.input(one, i, padded=True, transposed=True) for i, one in enumerate(sources)]
-    value = case.generic.computed(*inputs, np.zeros(case.generic.operand_shapes[2], np.int64))
+    a, b = (case.input(one, i, padded=True, transposed=True) for i, one in enumerate(sources))
+    value = case.generic.computed(a, b, np.zeros(case.generic.operand_shapes[2], np.int64))
     taken = [step for step in case.after if AFTER[step] in found.fused]
     assert taken == list(case.after[: len(taken)]), "a step was passed over"
     at = case.spread(bias)
