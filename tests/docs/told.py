@@ -86,6 +86,7 @@ PAGES = {
         "> model.mlir",
         replaced={"h=56,w=56": "h=28,w=28"},
     ),
+    "docs/import.md": Page(before=f"cp $ROOT/examples/import/network.mlir .\n{SERVED}"),
     "docs/objects.md": Page(
         before=f"echo {SMALL} > problems.txt\n"
         f"mkdir examples; cp -r $ROOT/examples/c examples/\n{SERVED}",
