@@ -2,7 +2,8 @@
 
 The shim hands over addresses: an operand of rank 0 with `llvm.bareptr` is one in C. Memory for
 panels is a second result that nobody reads, so IREE allocates it for each call, and calls that
-run at once have their own. The parts of a kernel for threads are workgroups.
+run at once have their own. The parts of a kernel for threads are workgroups. A kernel that refuses
+its arguments, as misaligned, ends the program: its result would be none.
 
 Constant weights are packed by a dispatch that depends on constants alone: IREE moves that to where
 a module is loaded, unless its result is over 1 MiB larger than what it reads
@@ -183,6 +184,11 @@ alignment({LINE_BYTES}) offset(%zero) : {_address(kernel, name)}"""
       func.func @{dispatch.name}() {{
         %zero = arith.constant 0 : index{bound}
         %status = func.call @{dispatch.calls}({", ".join(given)}) : ({taken}) -> i64
+        %ok = arith.constant 0 : i64
+        %refused = arith.cmpi ne, %status, %ok : i64
+        scf.if %refused {{
+          "llvm.intr.trap"() : () -> ()
+        }}
         return
       }}"""
 

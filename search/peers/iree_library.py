@@ -20,7 +20,7 @@ class Maker:
     """Makes the one way of this peer, which depends on a schedule."""
 
     def __init__(self, schedule: Schedule, target: Target) -> None:
-        self._schedule, self._target = schedule, target
+        self.schedule, self._target = schedule, target
         self._code: bytes | None = None
 
     def variants(self, problem: Problem, operands: Operands, threads: int) -> list[Variant]:
@@ -38,7 +38,7 @@ class Maker:
 
     def _compiled(self, problem: Problem) -> bytes:
         if self._code is None:
-            library = library_text([Entry(problem, self._schedule)], self._target)
+            library = library_text([Entry(problem, self.schedule)], self._target)
             made = compiled_with(module_text(problem), library)
             if not made.kernels:
                 raise PeerAbsentError("no pattern of the library matched the problem in IREE")

@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 
-from kernels.target import resolve
+from kernels.dispatches.entry import Entry
+from kernels.dispatches.library import library_text
+from kernels.target import Target, resolve
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.peers import OWN, installed_peers
+from search.peers import installed_peers, iree_library
 from search.peers.iree_library import Maker
 from search.peers.screen import screened
 from search.peers.variant import PeerAbsentError
+from search.records import OWN
 from search.space.space import Space
 from tests.search.peers.test_peers import Case, make_case, require
 
@@ -18,7 +21,7 @@ PROBLEMS = [
     PRODUCT + "f32,bias,epilogue=relu",
     PRODUCT + "bf16,weights=constant,transpose_b",
     PRODUCT + "i8,transpose_a,bias",
-    PRODUCT + "f64,init=accumulate",
+    PRODUCT + "f64,init=accumulate,epilogue=relu",
     "matmul:m=1,n=300,k=129,dtype=f32,weights=constant",
     "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_b",
     f"{IMAGE},dtype=f32,layout=nchw_fchw,bias,epilogue=relu,weights=constant",
@@ -67,11 +70,17 @@ def test_weights_for_winograd_are_packed_once() -> None:
     np.testing.assert_array_equal(variant.result(), before)
 
 
-def test_a_problem_that_no_pattern_matches_is_absent() -> None:
+def test_a_problem_that_no_pattern_matches_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     require("iree+tilewise")
-    case = make_case(PRODUCT + "f32,init=accumulate,epilogue=relu")
+    case, other = make_case(PRODUCT + "f32"), make_case("matmul:m=37,n=65,k=28,dtype=f32")
+    made = maker(other)
+
+    def of_another(_: object, target: Target) -> str:
+        return library_text([Entry(other.problem, made.schedule)], target)
+
+    monkeypatch.setattr(iree_library, "library_text", of_another)
     with pytest.raises(PeerAbsentError, match="no pattern"):
-        screened(maker(case).variants, case.bench)
+        screened(made.variants, case.bench)
 
 
 def test_it_is_a_row_that_has_to_be_asked_for() -> None:
