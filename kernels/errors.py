@@ -61,3 +61,9 @@ class CompilerAbsentError(KernelsError):
 
 class CompilerError(KernelsError):
     """IREE's compiler refused a module; the message is its first error."""
+
+
+class ModuleError(KernelsError):
+    """An MLIR module that cannot be read; the message has MLIR's first error."""
+
+    field = "module"

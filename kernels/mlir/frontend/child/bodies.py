@@ -1,0 +1,169 @@
+"""What the body of a linalg op computes for each element, as an expression."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.mlir.frontend.child.structured import Structured, rank
+from kernels.mlir.frontend.child.values import Number, owner, splat
+
+MOST_OPS = 64
+HUGE_FLOAT, HUGE_INTEGER = 3.4e38, 2**31 - 1
+_ADD = ("arith.addf", "arith.addi")
+_MULTIPLY = ("arith.mulf", "arith.muli")
+_SUBTRACT = ("arith.subf", "arith.subi")
+_EXTEND = ("arith.extf", "arith.extsi")
+_MAXIMUM = ("arith.maximumf", "arith.maxnumf", "arith.maxsi")
+_MINIMUM = ("arith.minimumf", "arith.minnumf", "arith.minsi")
+_GREATER = {"arith.cmpf": (2, 3, 9, 10), "arith.cmpi": (4, 5)}
+_LESS = {"arith.cmpf": (4, 5, 11, 12), "arith.cmpi": (2, 3)}
+
+
+@dataclass(frozen=True)
+class Expr:
+    """An expression.
+
+    Attributes:
+        name: of the operation; `arg`, `const` or `other` for a leaf.
+        of: what it is applied to.
+        value: number of the argument, the constant, or the predicate of a comparison.
+    """
+
+    name: str
+    of: "tuple[Expr, ...]" = ()
+    value: Number = 0
+
+    def is_constant(self, value: Number) -> bool:
+        """Whether it is this number."""
+        return self.name == "const" and self.value == value
+
+
+OTHER = Expr("other")
+
+
+def body_of(op: Structured, *, knows_tensors: bool = True) -> Expr:
+    """What is yielded; arguments that are one number everywhere are that number.
+
+    Args:
+        op: whose body it is.
+        knows_tensors: whether that holds for tensors, too, and not for scalars alone.
+    """
+    known: dict[Any, Expr] = {}
+    block = op.body
+    for i, argument in enumerate(block.arguments):
+        is_looked_at = i < len(op.inputs) and (knows_tensors or not rank(op.inputs[i]))
+        number = splat(op.inputs[i]) if is_looked_at else None
+        known[argument] = Expr("arg", (), i) if number is None else Expr("const", (), number)
+    for count, view in enumerate(block.operations):
+        inner = view.operation
+        if count > MOST_OPS or len(inner.regions):
+            return OTHER
+        if inner.name == "linalg.yield":
+            return _seen(known, inner.operands[0]) if len(inner.operands) == 1 else OTHER
+        if len(inner.results) == 1:
+            known[inner.results[0]] = applied(inner, tuple(_seen(known, v) for v in inner.operands))
+    return OTHER
+
+
+def applied(op: Any, of: tuple[Expr, ...]) -> Expr:
+    """An arith operation on expressions."""
+    predicate = op.attributes["predicate"].value if op.name.startswith("arith.cmp") else 0
+    return Expr(op.name, of, int(predicate))
+
+
+def _seen(known: dict[Any, Expr], value: Any) -> Expr:
+    if value in known:
+        return known[value]
+    if owner(value) is None:
+        return OTHER
+    number = splat(value)
+    return OTHER if number is None else Expr("const", (), number)
+
+
+def is_multiply_add(body: Expr, out: int) -> bool:
+    """Whether a body adds the product of the first two inputs to the result.
+
+    Args:
+        body: the expression.
+        out: number of the argument that is the result so far.
+    """
+    if body.name not in _ADD:
+        return False
+    sums = _without(body.of, Expr("arg", (), out))
+    if sums is None or sums.name not in _MULTIPLY:
+        return False
+    return {_factor(one) for one in sums.of} == {0, 1}
+
+
+def _without(pair: tuple[Expr, ...], one: Expr) -> Expr | None:
+    first, second = pair
+    return second if first == one else first if second == one else None
+
+
+def _factor(value: Expr) -> int | None:
+    """The number of the argument that a factor is, widened or not."""
+    if value.name in _SUBTRACT and value.of[1].is_constant(0):
+        value = value.of[0]
+    if value.name in _EXTEND:
+        value = value.of[0]
+    return int(value.value) if value.name == "arg" else None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something done to a result.
+
+    Attributes:
+        name: `add` or `relu`.
+        argument: that is added; None if it is a number.
+    """
+
+    name: str
+    argument: int | None = None
+
+
+def steps_on(body: Expr, this: int) -> tuple[Step, ...] | None:
+    """The steps from the argument `this` to what is yielded; None if there are others."""
+    if body == Expr("arg", (), this):
+        return ()
+    inner, step = _last_step(body, this)
+    if inner is None:
+        return None
+    before = steps_on(inner, this)
+    return None if before is None else before if step is None else (*before, step)
+
+
+def _last_step(body: Expr, this: int) -> tuple[Expr | None, Step | None]:
+    if body.name in _MINIMUM:
+        for value, limit in (body.of, body.of[::-1]):
+            most = HUGE_INTEGER if body.name.endswith("i") else HUGE_FLOAT
+            if limit.name == "const" and limit.value >= most:
+                return value, None
+    if (cut := _relu(body)) is not None:
+        return cut, Step("relu")
+    if body.name in _ADD:
+        for value, added in (body.of, body.of[::-1]):
+            if added.name == "const":
+                return value, Step("add")
+            if added.name == "arg" and added.value != this:
+                return value, Step("add", int(added.value))
+    return None, None
+
+
+def _relu(body: Expr) -> Expr | None:
+    """What is cut off below zero, if that is what the body does."""
+    if body.name in _MAXIMUM:
+        first, second = body.of
+        return first if second.is_constant(0) else second if first.is_constant(0) else None
+    if body.name != "arith.select" or body.of[0].name not in _GREATER:
+        return None
+    compared, then, otherwise = body.of
+    left, right = compared.of
+    keeps = compared.value in _GREATER[compared.name]
+    if not keeps and compared.value not in _LESS[compared.name]:
+        return None
+    if left.is_constant(0):
+        left, right, keeps = right, left, not keeps
+    if not right.is_constant(0):
+        return None
+    kept, cut = (then, otherwise) if keeps else (otherwise, then)
+    return left if kept == left and cut.is_constant(0) else None

@@ -1,0 +1,197 @@
+"""What is done to an op's result and may be taken into its problem: transpose, bias, relu.
+
+Each value on the way has one user. What follows is followed through views in other shapes, with
+the axes along which a bias may vary.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernels.mlir.frontend.child.bodies import Expr, Step, applied, body_of, steps_on
+from kernels.mlir.frontend.child.structured import (
+    Structured,
+    permutation,
+    rank,
+    static_shape,
+    structured,
+)
+from kernels.mlir.frontend.child.values import (
+    MOST_STEPS,
+    RESHAPES,
+    is_copy,
+    only_user,
+    reassociation,
+    splat,
+    varies_along,
+)
+from kernels.mlir.frontend.nest import RefusedError
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What follows an op.
+
+    Attributes:
+        has_bias, has_relu: whether it is done, in this order.
+        axes: the order in which the result's axes are stored in the end; None where they stay.
+        value: the result after all of it.
+    """
+
+    value: Any
+    has_bias: bool = False
+    has_relu: bool = False
+    axes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _State:
+    """Where the walk stands: `columns` are the axes of its value along which a bias varies."""
+
+    ending: Ending
+    columns: frozenset[int]
+    is_reshaped: bool = False
+
+
+def following_transpose(value: Any) -> tuple[int, ...] | None:
+    """The order of axes that a transposition after elementwise ops gives a result."""
+    for _ in range(MOST_STEPS):
+        user = only_user(value)
+        if user is None:
+            return None
+        order = _transposition(user)
+        if order is not None:
+            return order
+        if _steps(user, value) is None:
+            return None
+        value = user.results[0]
+    return None
+
+
+def ending_of(
+    value: Any, columns: frozenset[int], *, has_bias: bool = False, transposes: bool = False
+) -> Ending:
+    """What may be taken in after a result.
+
+    Args:
+        value: the result.
+        columns: its axes along which a bias may vary.
+        has_bias: whether there is one already.
+        transposes: whether a transposition is taken in, too.
+    """
+    state = _State(Ending(value, has_bias), columns)
+    for _ in range(MOST_STEPS):
+        user = only_user(state.ending.value)
+        following = None if user is None else _after(state, user, transposes)
+        if following is None:
+            return state.ending
+        state = following
+    return state.ending
+
+
+def _after(state: _State, user: Any, transposes: bool) -> _State | None:
+    value = state.ending.value
+    if user.name in RESHAPES:
+        columns = _reshaped(user, state.columns)
+        if columns is None:
+            return None
+        ending = replace(state.ending, value=user.results[0])
+        return _State(ending, columns, is_reshaped=True)
+    order = _transposition(user)
+    if order is not None:
+        if not transposes or state.is_reshaped or state.ending.axes is not None:
+            return None
+        ending = replace(state.ending, value=user.results[0], axes=order)
+        return replace(
+            state, ending=ending, columns=frozenset(order.index(one) for one in state.columns)
+        )
+    found = _steps(user, value)
+    if found is None:
+        return None
+    ending = state.ending
+    for step in found:
+        if step.name == "relu" and not ending.has_relu:
+            ending = replace(ending, has_relu=True)
+        elif step.name == "add" and not (ending.has_bias or ending.has_relu):
+            if not _varies(user, step, value) <= state.columns:
+                return None
+            ending = replace(ending, has_bias=True)
+        else:
+            return None
+    return replace(state, ending=replace(ending, value=user.results[0]))
+
+
+def _transposition(op: Any) -> tuple[int, ...] | None:
+    """The order that an op puts the axes of its input in; None if it is something else."""
+    if not is_copy(op):
+        return None
+    seen = structured(op)
+    order = permutation(seen) if seen is not None else None
+    return None if order is None or list(order) == sorted(order) else order
+
+
+def _steps(op: Any, value: Any) -> tuple[Step, ...] | None:
+    """What an op does to each element of a value, in place; None if it does more."""
+    if op.name.startswith("arith.") and len(op.results) == 1 and rank(op.results[0]):
+        return steps_on(_of_tensors(op), next(i for i, v in enumerate(op.operands) if v == value))
+    seen = structured(op)
+    if seen is None:
+        return None
+    this = [i for i, one in enumerate((*seen.inputs, seen.init)) if one == value]
+    if len(this) != 1 or not seen.is_identity(this[0]):
+        return None
+    if op.results[0].type != value.type or not _is_elementwise(seen):
+        return None
+    return steps_on(body_of(seen), this[0])
+
+
+def _of_tensors(op: Any) -> Expr:
+    """An arith operation on whole tensors, as on their elements."""
+    numbers = [splat(one) for one in op.operands]
+    return applied(op, tuple(
+        Expr("arg", (), i) if number is None else Expr("const", (), number)
+        for i, number in enumerate(numbers)
+    ))  # fmt: skip
+
+
+def _is_elementwise(op: Structured) -> bool:
+    """Whether no loop reduces: the result has an axis for each dim of the inputs."""
+    written = {dim for axis in op.maps[-1] or () for dim, _ in axis}
+    return all(
+        axes is not None and all(dim in written for axis in axes for dim, _ in axis)
+        for axes in op.maps
+    )
+
+
+def _varies(op: Any, step: Step, value: Any) -> frozenset[int]:
+    """The axes of the result along which what is added varies."""
+    if step.argument is None:
+        return frozenset()
+    seen = structured(op)
+    if seen is None:
+        return varies_along(op.operands[step.argument])
+    added = (*seen.inputs, seen.init)[step.argument]
+    axes, written = seen.maps[step.argument], seen.maps[-1]
+    if axes is None or written is None:
+        return frozenset(range(rank(value)))
+    inner = varies_along(added)
+    dims = {dim for i in inner for dim, _ in axes[i]}
+    return frozenset(i for i, axis in enumerate(written) if any(dim in dims for dim, _ in axis))
+
+
+def _reshaped(op: Any, columns: frozenset[int]) -> frozenset[int] | None:
+    """The columns' axes in another shape; None where an axis of them is merged with others."""
+    try:
+        before, after = static_shape(op.operands[0]), static_shape(op.results[0])
+    except RefusedError:
+        return None
+    groups = reassociation(op)
+    if op.name == "tensor.expand_shape":
+        return frozenset(i for column in columns for i in groups[column] if after[i] > 1)
+    found = set()
+    for i, group in enumerate(groups):
+        kinds = {axis in columns for axis in group if before[axis] > 1}
+        if len(kinds) > 1:
+            return None
+        if kinds == {True}:
+            found.add(i)
+    return frozenset(found)

@@ -1,0 +1,243 @@
+"""One linalg op and what is around it: a problem, or why there is none."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from kernels.errors import ProblemError
+from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from kernels.mlir.frontend.child.endings import Ending, ending_of, following_transpose
+from kernels.mlir.frontend.child.producers import transposed_source, zeros_around
+from kernels.mlir.frontend.child.structured import Structured, element, extents, rank
+from kernels.mlir.frontend.child.values import is_constant, owner, splat, varies_along
+from kernels.mlir.frontend.contraction import is_contraction, matmul_layout
+from kernels.mlir.frontend.convolution import convolution_layout
+from kernels.mlir.frontend.imported import Arrangement, Occurrence
+from kernels.mlir.frontend.nest import Layout, Nest, RefusedError, moves
+from kernels.problem import DTYPES, Conv2d, Matmul, Problem
+
+INPUTS = 2
+ELSEWHERE = {
+    "linalg.mmt4d": "is packed already",
+    "linalg.batch_mmt4d": "is packed already",
+    "linalg.winograd_filter_transform": "is a part of an algorithm that was chosen already",
+}
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A way to see an op: what is taken in before and after it, and the layout that follows."""
+
+    nest: Nest
+    layout: Layout
+    taken: tuple[bool, bool, bool]
+    ending: Ending
+    has_bias: bool
+    accumulates: bool
+
+
+def recognise(op: Structured, where: str) -> Occurrence | None:
+    """The problem that an op is; None if it neither multiplies matrices nor convolves.
+
+    Raises:
+        RefusedError: it does, or nearly, and is no problem.
+    """
+    if (reason := _refusal(op)) is not None:
+        raise RefusedError(reason)
+    if len(op.inputs) < INPUTS or not _may_be(op):
+        return None
+    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
+    if not operands[2].shape:
+        raise RefusedError("makes a single number")
+    nest = Nest(extents(operands), *operands)
+    if not nest.has_windows and not is_contraction(nest) and op.name == "linalg.generic":
+        return None
+    if not is_multiply_add(body_of(op, knows_tensors=False), len(op.inputs)):
+        raise RefusedError(_other_body(op))
+    dtype = _dtype(op)
+    seen = min(_ways(op, nest), key=_rank)
+    return _occurrence(op, seen, dtype, where)
+
+
+def _rank(seen: _Seen) -> tuple[int, int]:
+    return seen.layout.moved, -sum(seen.taken)
+
+
+def _refusal(op: Structured) -> str | None:
+    """Why an op of this name is never a problem."""
+    if op.name.startswith("linalg.pooling"):
+        return "is a pooling, which multiplies nothing"
+    return ELSEWHERE.get(op.name)
+
+
+def _may_be(op: Structured) -> bool:
+    """Whether a loop that is no axis of the result runs over two inputs, or windows are read.
+
+    Sums, softmax and elementwise ops are none of it. An outer product has no such loop.
+    """
+    if op.name != "linalg.generic":
+        return any(word in op.name for word in ("matmul", "matvec", "vecmat", "conv", "contract",
+                                                "dot"))  # fmt: skip
+    first, second, result = op.maps[0], op.maps[1], op.maps[-1]
+    if first is None or second is None or result is None or not rank(op.inputs[0]):
+        return False
+    of_first, of_second, of_result = (
+        {dim for axis in axes for dim, _ in axis} for axes in (first, second, result)
+    )
+    if of_first & of_second - of_result:
+        return True
+    is_outer = bool(of_first - of_second) and bool(of_second - of_first)
+    return is_outer and of_first | of_second == of_result and _uses_result(op)
+
+
+def _uses_result(op: Structured) -> bool:
+    return next(iter(op.body.arguments[-1].uses), None) is not None
+
+
+def _other_body(op: Structured) -> str:
+    if len(op.inputs) > INPUTS:
+        return "has zero points, or inputs besides the two that are multiplied"
+    return "does not add products of its signed or floating-point inputs to its result"
+
+
+def _dtype(op: Structured) -> str:
+    a, b, c = element(op.inputs[0]), element(op.inputs[1]), element(op.init)
+    if a != b:
+        raise RefusedError(f"multiplies {a} by {b}; both have to be of one type")
+    if a not in DTYPES:
+        raise RefusedError(f"multiplies {a}; known are {', '.join(DTYPES)}")
+    if DTYPES[a].accumulator != c:
+        raise RefusedError(f"adds products of {a} up in {c}; known is {DTYPES[a].accumulator}")
+    return a
+
+
+def _ways(op: Structured, nest: Nest) -> Iterator[_Seen]:
+    """Every way to see an op; the first refusal if there is none."""
+    before = [transposed_source(op.inputs[0]), transposed_source(op.inputs[1])]
+    after = following_transpose(op.result)
+    refusal, found = None, False
+    for taken in product(*((False, True) if one else (False,) for one in (*before, after))):
+        first, second, last = taken
+        try:
+            seen = Nest(
+                nest.extents,
+                nest.a.transposed(before[0]) if first and before[0] else nest.a,
+                nest.b.transposed(before[1]) if second and before[1] else nest.b,
+                nest.c.transposed(after) if last and after else nest.c,
+            )
+            way = _way(op, seen, (first, second, last), after)
+        except RefusedError as error:
+            refusal = refusal or error
+            continue
+        if way is not None:
+            found = True
+            yield way
+    if not found and refusal is not None:
+        raise refusal
+
+
+def _way(
+    op: Structured, nest: Nest, taken: tuple[bool, bool, bool], after: tuple[int, ...] | None
+) -> _Seen | None:
+    costs = (0 if is_constant(op.inputs[0]) else 1, 0 if is_constant(op.inputs[1]) else 1, 1)
+    layout = (convolution_layout if nest.has_windows else matmul_layout)(nest, costs)
+    columns = layout.columns
+    if taken[2] and after is not None:
+        columns = frozenset(after[i] for i in columns)
+    starts = _starts_from(op.init, columns)
+    if starts == "tensor" and layout.is_convolution:
+        raise RefusedError("starts from a tensor that is no bias; conv2d starts from zero")
+    ending = ending_of(op.result, columns, has_bias=starts == "bias", transposes=taken[2])
+    if taken[2] and ending.axes is None:
+        return None
+    return _Seen(nest, layout, taken, ending, ending.has_bias, starts == "tensor")
+
+
+def _starts_from(init: Any, columns: frozenset[int]) -> str:
+    """Of what an op's result starts: `zero`, `bias` or `tensor`.
+
+    A constant as output operand is split: into a fill where it is zero, into a bias where it
+    varies along the columns alone.
+    """
+    if splat(init) == 0:
+        return "zero"
+    maker = owner(init)
+    if maker is not None and maker.name == "tensor.empty":
+        raise RefusedError("adds to a tensor that nothing has filled")
+    varies = varies_along(init)
+    shape = tuple(init.type.shape)
+    is_broadcast = varies < frozenset(i for i, size in enumerate(shape) if size > 1)
+    if varies <= columns and (is_broadcast or is_constant(init)):
+        return "bias"
+    return "tensor"
+
+
+def _occurrence(op: Structured, seen: _Seen, dtype: str, where: str) -> Occurrence:
+    layout = seen.layout
+    inputs = (1, 0) if layout.is_swapped else (0, 1)
+    pad = zeros_around(op.inputs[inputs[0]], _spatial(op, seen)) if layout.is_convolution else 0
+    sizes = dict(layout.sizes)
+    if pad:
+        sizes |= {"pad": pad, "h": int(sizes["h"]) - 2 * pad, "w": int(sizes["w"]) - 2 * pad}
+    problem = _problem(seen, sizes, dtype, is_constant(op.inputs[inputs[1]]))
+    operands = (seen.nest.a, seen.nest.b)
+    stored = problem.operand_shapes
+    a, b, c = (
+        Arrangement(axes, stored[name], moves(axes, operand.shape))
+        for name, axes, operand in zip(
+            ("A", "B", "C"),
+            layout.axes,
+            (operands[inputs[0]], operands[inputs[1]], seen.nest.c),
+            strict=True,
+        )
+    )
+    return Occurrence(
+        problem.canonical,
+        op.name,
+        where,
+        a,
+        b,
+        c,
+        is_swapped=layout.is_swapped,
+        fused=_fused(seen, pad, inputs),
+    )
+
+
+def _spatial(op: Structured, seen: _Seen) -> tuple[int | None, ...]:
+    """The windows' axes of what the op reads itself, before a transposition is taken in."""
+    which = 1 if seen.layout.is_swapped else 0
+    order = transposed_source(op.inputs[which]) if seen.taken[which] else None
+    return tuple(
+        axis if axis is None or order is None else order[axis] for axis in seen.layout.spatial
+    )
+
+
+def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
+    told = {
+        "pad": bool(pad),
+        "transpose_a": seen.taken[inputs[0]],
+        "transpose_b": seen.taken[inputs[1]],
+        "transpose_c": seen.taken[2],
+        "bias": seen.has_bias,
+        "relu": seen.ending.has_relu,
+    }
+    return tuple(name for name, is_so in told.items() if is_so)
+
+
+def _problem(
+    seen: _Seen, sizes: dict[str, int | str | bool], dtype: str, has_constant_weights: bool
+) -> Problem:
+    keys: dict[str, Any] = {
+        **sizes,
+        "dtype": dtype,
+        "bias": seen.has_bias,
+        "epilogue": "relu" if seen.ending.has_relu else "none",
+        "weights": "constant" if has_constant_weights else "variable",
+    }
+    if seen.accumulates:
+        keys["init"] = "accumulate"
+    try:
+        return (Conv2d if seen.layout.is_convolution else Matmul)(**keys)
+    except ProblemError as error:
+        raise RefusedError(str(error)) from error

@@ -1,0 +1,52 @@
+"""Reading a module: in a child process within limits, since it may do anything to MLIR."""
+
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from kernels.errors import CompilerAbsentError, ModuleError
+from kernels.mlir.frontend.imported import Imported
+from kernels.quoting import one_line
+from kernels.system.limited_child import run_limited
+from kernels.system.typed_json import from_json
+
+CHILD = "kernels.mlir.frontend.child.read"
+LONGEST = 300  # characters of an error
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one reading.
+
+    Attributes:
+        seconds: for which it may run.
+        memory_bytes: that it may hold.
+    """
+
+    seconds: float = 60.0
+    memory_bytes: int = 4 << 30
+
+
+def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
+    """The problems of a module's text or bytecode: linalg, torch, StableHLO or TOSA.
+
+    Raises:
+        ModuleError: it is no MLIR that can be lowered, or it takes too long or too much memory.
+        CompilerAbsentError: MLIR is not installed.
+        LimitError: a limit cannot be one.
+    """
+    if find_spec("iree") is None or find_spec("iree.compiler") is None:
+        raise CompilerAbsentError("iree.compiler is not installed; install tilewise[kernels]")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "module.mlir"
+        path.write_bytes(module)
+        ended = run_limited(
+            {"path": str(path), "seconds": limits.seconds, "memory_bytes": limits.memory_bytes},
+            CHILD,
+        )
+    if ended.reply is None:
+        raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
+    if "error" in ended.reply:
+        raise ModuleError(f"the module was not read: {one_line(ended.reply['error'])[:LONGEST]}")
+    return from_json(Imported, ended.reply)

@@ -1,0 +1,171 @@
+"""Random `linalg.generic` ops and what they compute, element by element."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.oracle.operands import Array
+
+Term = tuple[int, int]
+Map = tuple[tuple[Term, ...], ...]
+WIDENED = {"f32": "f32", "f64": "f64", "i32": "i32", "i8": "i32", "bf16": "f32", "f16": "f32"}
+TRAPS = ("none", "subtracts", "squares", "unsigned", "diagonal", "sums_one", "repeats", "forgets")
+
+
+@dataclass(frozen=True)
+class Generic:
+    """An op: loop lengths, what it reads where, and how its body is spelled.
+
+    Attributes:
+        maps: of A, B and C.
+        trap: what makes it no problem; `none` for a problem.
+        accumulates: whether C is an argument instead of zeros.
+        order: in which the body writes its operands.
+    """
+
+    extents: tuple[int, ...]
+    maps: tuple[Map, Map, Map]
+    dtype: str = "f32"
+    trap: str = "none"
+    accumulates: bool = False
+    order: int = 0
+    shapes: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+
+    @property
+    def operand_shapes(self) -> list[tuple[int, ...]]:
+        """Of A, B and C, as small as the maps let them be."""
+        return [
+            tuple(1 + sum(step * (self.extents[dim] - 1) for dim, step in axis) for axis in one)
+            for one in self.maps
+        ]
+
+    def text(self, name: str) -> str:
+        """A function of it."""
+        kinds = (self.dtype, self.dtype, WIDENED[self.dtype])
+        a, b, c = (
+            f"tensor<{''.join(f'{size}x' for size in shape)}{kind}>"
+            for shape, kind in zip(self.operand_shapes, kinds, strict=True)
+        )
+        written = {dim for axis in self.maps[2] for dim, _ in axis}
+        iterators = ", ".join(
+            '"parallel"' if dim in written else '"reduction"' for dim in range(len(self.extents))
+        )
+        maps = ", ".join(self._map(one) for one in self.maps)
+        blank = "0.0" if kinds[2].startswith("f") else "0"
+        start = [] if self.accumulates else [
+            f"  %zero = arith.constant {blank} : {kinds[2]}",
+            f"  %empty = tensor.empty() : {c}",
+            f"  %start = linalg.fill ins(%zero : {kinds[2]}) outs(%empty : {c}) -> {c}",
+        ]  # fmt: skip
+        return "\n".join([
+            f"func.func @{name}(%a: {a}, %b: {b}, %c: {c}) -> {c} {{",
+            *start,
+            f"  %r = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}} "
+            f"ins(%a, %b : {a}, {b}) outs({'%c' if self.accumulates else '%start'} : {c}) {{",
+            f"  ^bb0(%x: {kinds[0]}, %y: {kinds[1]}, %s: {kinds[2]}):",
+            *(f"    {line}" for line in self._body()),
+            f"  }} -> {c}",
+            f"  return %r : {c}",
+            "}",
+        ])  # fmt: skip
+
+    def _map(self, axes: Map) -> str:
+        dims = ", ".join(f"d{dim}" for dim in range(len(self.extents)))
+        read = ", ".join(
+            " + ".join(f"d{dim} * {step}" for dim, step in axis) or "0" for axis in axes
+        )
+        return f"affine_map<({dims}) -> ({read})>"
+
+    def _body(self) -> list[str]:
+        wide = WIDENED[self.dtype]
+        kind = "f" if wide.startswith("f") else "i"
+        x, y, lines = "%x", "%y", []
+        if wide != self.dtype:
+            extend = "arith.extf" if kind == "f" else "arith.extsi"
+            if self.trap == "unsigned":
+                extend = "arith.extui"
+            lines = [f"%w{v} = {extend} %{v} : {self.dtype} to {wide}" for v in "xy"]
+            x, y = "%wx", "%wy"
+        if self.trap == "squares":
+            y = x
+        factors = (x, y) if self.order & 1 else (y, x)
+        terms = ("%s", "%p") if self.order & 2 else ("%p", "%s")
+        last = "sub" if self.trap == "subtracts" else "add"
+        return [
+            *lines,
+            f"%p = arith.mul{kind} {factors[0]}, {factors[1]} : {wide}",
+            f"%t = arith.{last}{kind} {terms[0]}, {terms[1]} : {wide}",
+            f"linalg.yield {'%p' if self.trap == 'forgets' else '%t'} : {wide}",
+        ]
+
+    def computed(self, a: Array, b: Array, c: Array) -> Array:
+        """C after the loops, in the type of `c`."""
+        at = np.indices(self.extents) if self.extents else np.zeros((0,))
+        factors = [_read(array, axes, at) for array, axes in zip((a, b), self.maps, strict=False)]
+        out = c.copy()
+        np.add.at(out, _index(self.maps[2], at), factors[0] * factors[1])
+        return out
+
+
+def _index(axes: Map, at: Any) -> tuple[Any, ...]:
+    zero = np.zeros(at.shape[1:], int)
+    return tuple(sum((step * at[dim] for dim, step in axis), zero) for axis in axes)
+
+
+def _read(array: Array, axes: Map, at: Any) -> Array:
+    found: Array = array[_index(axes, at)]
+    return found
+
+
+def random_generic(rng: random.Random) -> Generic:
+    """A contraction or a convolution, permuted at random, or what looks like one."""
+    return _convolution(rng) if rng.random() < 0.35 else _contraction(rng)  # noqa: PLR2004
+
+
+def _contraction(rng: random.Random) -> Generic:
+    counts = {"b": rng.choice((0, 0, 1, 2)), "m": rng.choice((0, 1, 1, 2)),
+              "n": rng.choice((0, 1, 1, 2)), "k": rng.choice((1, 1, 2))}  # fmt: skip
+    roles = [role for role, count in counts.items() for _ in range(count)]
+    rng.shuffle(roles)
+    extents = [rng.choice((1, 2, 3, 4, 5)) for _ in roles]
+    trap = rng.choice(TRAPS) if rng.random() < 0.3 else "none"  # noqa: PLR2004
+    dtype = rng.choice(tuple(WIDENED)) if trap != "unsigned" else "i8"
+    reads = [[i for i, role in enumerate(roles) if role in of] for of in ("bmk", "bkn", "bmn")]
+    if not reads[2] and trap != "repeats":
+        trap = "number"
+    if trap in ("sums_one", "repeats"):
+        roles, extents = [*roles, "x"], [*extents, 3]
+        reads[0 if trap == "sums_one" else 2].append(len(roles) - 1)
+    for one in reads:
+        rng.shuffle(one)
+    maps = [tuple(((dim, 1),) for dim in one) for one in reads]
+    if trap == "diagonal":
+        long = [dim for dim in reads[0] if extents[dim] > 1]
+        if long:
+            maps[0] = (*maps[0], ((long[0], 1),))
+        else:
+            trap = "none"
+    return Generic(tuple(extents), (maps[0], maps[1], maps[2]), dtype, trap,
+                   rng.random() < 0.3, rng.randrange(4))  # fmt: skip
+
+
+def _convolution(rng: random.Random) -> Generic:
+    """Dims: n, oh, ow, g, f, kh, kw, c."""
+    extents = [rng.choice((1, 2)), rng.choice((1, 3, 4)), rng.choice((1, 3, 5)),
+               rng.choice((1, 1, 2)), rng.choice((1, 2, 3)), rng.choice((1, 2, 3)),
+               rng.choice((1, 3)), rng.choice((1, 2, 3))]  # fmt: skip
+    stride, dilation = rng.choice((1, 2)), rng.choice((1, 2))
+    trap = rng.choice(("none", "none", "none", "subtracts", "strides"))
+    second = stride + 1 if trap == "strides" else stride
+    if trap == "strides" and (extents[1] == 1 or extents[2] == 1):
+        trap = "none"
+    image = [((0, 1),), ((1, stride), (5, dilation)), ((2, second), (6, dilation)), ((3, 1),),
+             ((7, 1),)]  # fmt: skip
+    filters = [((5, 1),), ((6, 1),), ((3, 1),), ((7, 1),), ((4, 1),)]
+    result = [((0, 1),), ((1, 1),), ((2, 1),), ((3, 1),), ((4, 1),)]
+    for one in (image, filters, result):
+        rng.shuffle(one)
+    return Generic(tuple(extents), (tuple(image), tuple(filters), tuple(result)),
+                   rng.choice(tuple(WIDENED)), trap, False, rng.randrange(4))  # fmt: skip
