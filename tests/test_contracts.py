@@ -15,6 +15,7 @@ BROKEN = {  # contract: a file, and the import that it must not have
     "acyclic": ("search/space/points.py", "import search.space.tiles, search.space.space"),
     "kernels": ("kernels/problem/model.py", "import kernels.arithmetic"),
     "native": ("kernels/native/ir/builder.py", "import kernels.native.plan"),
+    "dispatches": ("kernels/dispatches/entry.py", "import kernels.dispatches.library"),
     "mlir": ("kernels/mlir/payload/form.py", "import kernels.mlir.cpu.notes"),
     "search": ("search/runner/processors.py", "import search.finals.rounds"),
     "choosing": ("search/samplers/grid.py", "import search.timing.cold"),

@@ -10,11 +10,15 @@ from kernels.problem import Matmul, Problem
 from search.peers import openblas
 from search.peers.variant import PeerAbsentError, Variant
 
-PEERS = ("openblas", "onednn", "iree")
+PEERS = ("openblas", "onednn", "iree", "iree+tilewise")
+OWN = ("iree+tilewise",)
+"""Those that run our own kernel: rows beside others, which ours is not compared with."""
+
 PACKAGES = {
     "openblas": ("numpy",),
     "onednn": ("torch",),
     "iree": ("iree.compiler", "iree.runtime"),
+    "iree+tilewise": ("iree.compiler", "iree.runtime"),
 }
 
 
@@ -24,8 +28,8 @@ def missing_packages(name: str) -> list[str]:
 
 
 def installed_peers() -> tuple[str, ...]:
-    """The peers whose packages are there."""
-    return tuple(name for name in PEERS if not missing_packages(name))
+    """Other libraries whose packages are there."""
+    return tuple(name for name in PEERS if name not in OWN and not missing_packages(name))
 
 
 def available_peers(problem: Problem, operands: Operands, threads: int) -> list[Variant]:

@@ -49,7 +49,9 @@ def version() -> str:
     )
 
 
-def bound(code: bytes, problem: Problem, operands: Operands, threads: int, name: str) -> Variant:
+def bound(
+    code: bytes, problem: Problem, operands: Operands, threads: int, name: str, peer: str = "iree"
+) -> Variant:
     """A problem's compiled module, bound to its operands."""
     weights = Parameters(SCOPE, {"B": operands["B"]}) if problem.has_constant_weights else None
     out = operands["C"]
@@ -58,4 +60,4 @@ def bound(code: bytes, problem: Problem, operands: Operands, threads: int, name:
     read = [(operands[given], operand_type(problem, given)) for given in argument_names(problem)]
     module = LoadedModule(code, open_device(threads), weights)
     run = module.bind(ENTRY, [*read, (out, operand_type(problem, "C"))])
-    return Variant("iree", name, run, lambda: out)
+    return Variant(peer, name, run, lambda: out)

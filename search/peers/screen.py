@@ -15,7 +15,8 @@ from search.peers import iree, onednn, openblas
 from search.peers.variant import PeerAbsentError, Variant, why_wrong
 from search.timing.samples import settle
 
-MAKERS: dict[str, Callable[[Problem, Operands, int], list[Variant]]] = {
+Maker = Callable[[Problem, Operands, int], list[Variant]]
+MAKERS: dict[str, Maker] = {
     "openblas": openblas.variants,
     "onednn": onednn.variants,
     "iree": iree.variants,
@@ -24,6 +25,7 @@ VERSIONS: dict[str, Callable[[], str]] = {
     "openblas": openblas.version,
     "onednn": onednn.version,
     "iree": iree.version,
+    "iree+tilewise": iree.version,
 }
 CLEARLY_SLOWER = 1.5  # than the peer's fastest way, by the shortest of a few warm runs
 WARM_RUNS = 3
@@ -57,14 +59,14 @@ class Bench:
     threads: int
 
 
-def screen(name: str, bench: Bench) -> list[Timed]:
-    """The ways of peer `name` that are worth timing, the fastest first.
+def screen(make: Maker, bench: Bench) -> list[Timed]:
+    """The ways of a peer that are worth timing, the fastest first.
 
     Raises:
         PeerAbsentError: there is none; the message says why.
     """
     right, refused = [], []
-    for variant in MAKERS[name](bench.problem, bench.operands, bench.threads):
+    for variant in make(bench.problem, bench.operands, bench.threads):
         try:
             right.append(_checked(variant, bench))
         except PeerAbsentError as error:

@@ -5,6 +5,7 @@ is started again for the next one.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -175,16 +176,19 @@ class Runner:
         self._timed.close()
         self._time_elsewhere()
 
-    def peer(self, name: str) -> PeerReply:
+    def peer(self, name: str, steps: Sequence[Any] = ()) -> PeerReply:
         """Prepare and check one peer in the child; `absent` in the reply says why it cannot be.
+
+        Args:
+            name: of the peer.
+            steps: of the schedule beside which it will be timed, which some peers run.
 
         Raises:
             CandidateFailureError: the peer took the child down, or hung.
             RunnerError: as for `trial`.
         """
-        return self._ask(
-            {"do": "peer", "name": name}, PEER_LIMIT_S + self._limits.trial_s, PeerReply
-        )
+        request = {"do": "peer", "name": name, "steps": list(steps)}
+        return self._ask(request, PEER_LIMIT_S + self._limits.trial_s, PeerReply)
 
     def beside(self, steps: list[Any], peers: list[str], budget_s: float) -> BesideReply:
         """Time one schedule and all peers in interleaved rounds; errors as for `trial`.

@@ -1,5 +1,6 @@
 """One problem: our schedule and every peer, timed in the same rounds of one child process."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ COPIES = 8  # of the operands, in the peers' own layouts
 class BenchRunner(Protocol):
     """What a comparison needs of a runner; see `search.runner.runner.Runner`."""
 
-    def peer(self, name: str) -> PeerReply:
+    def peer(self, name: str, steps: Sequence[Any] = ()) -> PeerReply:
         """Prepare and check one peer."""
         ...
 
@@ -71,7 +72,7 @@ def compare(
     absent: dict[str, str] = {}
     try:
         for peer in peers:
-            absent |= _prepare(runner, peer)
+            absent |= _prepare(runner, peer, steps)
         present = [peer for peer in peers if peer not in absent]
         reply = runner.beside(steps, present, budget_s)
     except (CandidateFailureError, RunnerError) as failure:
@@ -79,10 +80,10 @@ def compare(
     return _compared(entry, name, reply, absent)
 
 
-def _prepare(runner: BenchRunner, peer: str) -> dict[str, str]:
+def _prepare(runner: BenchRunner, peer: str, steps: list[Any]) -> dict[str, str]:
     """The reason of a peer that is absent, by its name; nothing for one that is ready."""
     try:
-        reason = runner.peer(peer).absent
+        reason = runner.peer(peer, steps).absent
     except CandidateFailureError as failure:
         reason = f"{failure.kind}: {failure}"
     return {peer: reason} if reason else {}

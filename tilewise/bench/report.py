@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import Any
 
+from search.peers import OWN
 from search.records import Measurement
 from tilewise.bench.suite import Entry, Suite
 
@@ -49,10 +50,9 @@ class Compared:
 
     @property
     def oracle(self) -> str | None:
-        """The fastest peer of this problem."""
-        if not self.peers:
-            return None
-        return max(self.peers, key=lambda name: self.peers[name].measurement.gflops)
+        """The fastest peer of this problem, of those that do not run our own kernel."""
+        others = [name for name in self.peers if name not in OWN]
+        return max(others, key=lambda name: self.peers[name].measurement.gflops, default=None)
 
     @property
     def ratio(self) -> float | None:

@@ -5,7 +5,10 @@ from functools import partial
 from typing import Any
 
 from kernels.oracle.operands import Operands
-from search.peers.screen import MAKERS, Bench, screen
+from kernels.schedule import Schedule
+from search.peers import OWN
+from search.peers.iree_library import Maker as LibraryMaker
+from search.peers.screen import MAKERS, Bench, Maker, screen
 from search.peers.variant import PeerAbsentError, Variant
 from search.runner.child.places import on_every_place
 from search.runner.child.session import Session
@@ -17,13 +20,22 @@ from search.timing.samples import Run, Samples, sample_cost
 LEAST_ROUNDS, MOST_ROUNDS = 7, 25
 
 
-def peer(session: Session, name: str) -> PeerReply:
-    """Prepare and check a peer for `beside`; why it is absent, if it is."""
+def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
+    """Prepare and check a peer for `beside`; why it is absent, if it is.
+
+    One that runs our own kernel is as exact as the schedule's method is.
+    """
+    own = name in OWN
+    session.makers[name] = _maker(session, steps) if own else MAKERS[name]
     bench = Bench(
-        session.problem, session.operands, session.expected, session.initial, session.target.threads
+        problem=session.problem,
+        operands=session.operands,
+        expected=session.expected_of(steps) if own else session.expected,
+        initial=session.initial,
+        threads=session.target.threads,
     )
     try:
-        session.screened[name] = screen(name, bench)
+        session.screened[name] = screen(session.makers[name], bench)
     except PeerAbsentError as error:
         session.screened[name] = []
         return PeerReply(absent=str(error))
@@ -34,7 +46,9 @@ def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> B
     """Time one schedule and every way of the peers in interleaved rounds."""
     absent = {}
     for name in peers:
-        if name not in session.screened and (reason := peer(session, name).absent) is not None:
+        if name in session.screened:
+            continue
+        if (reason := peer(session, name, steps).absent) is not None:
             absent[name] = reason
     ways = [way for name in peers for way in session.screened[name]]
     call = session.call(steps)
@@ -67,7 +81,12 @@ def _made(session: Session, peers: list[str], operands: Operands) -> list[Varian
     """The ways of peers that are there, on these operands."""
     there = [name for name in peers if session.screened[name]]
     threads = session.target.threads
-    return [way for name in there for way in MAKERS[name](session.problem, operands, threads)]
+    makers = [session.makers[name] for name in there]
+    return [way for make in makers for way in make(session.problem, operands, threads)]
+
+
+def _maker(session: Session, steps: Any) -> Maker:
+    return LibraryMaker(Schedule.from_json(steps), session.target).variants
 
 
 def _with_peak(

@@ -33,7 +33,7 @@ from search.timing.control import Control
 from search.timing.samples import Run
 
 if TYPE_CHECKING:  # peers are loaded with the first request for one
-    from search.peers.screen import Timed
+    from search.peers.screen import Maker, Timed
 
 
 @dataclass
@@ -59,6 +59,7 @@ class Session:
         self.pace = 1.0
         self.control: tuple[Any, Control] | None = None
         self.screened: dict[str, list[Timed]] = {}
+        self.makers: dict[str, Maker] = {}
         self._loosened: dict[int, Expected] = {}
         gc.freeze()  # what was imported stays, and need not be looked at again
 

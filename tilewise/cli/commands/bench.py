@@ -173,8 +173,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise bench`."""
     parser.add_argument("suite", metavar="SUITE.json", help="as benchmarks/data/suites/square.json")
     parser.add_argument(
-        "--peers", metavar="NAMES", help="of openblas,onednn,iree; default: those installed"
-    )
+        "--peers", metavar="NAMES",
+        help="of openblas,onednn,iree, and iree+tilewise, which is IREE with our kernel inside; "
+        "default: the first three, as far as they are installed",
+    )  # fmt: skip
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"
     )

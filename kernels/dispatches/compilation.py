@@ -1,0 +1,59 @@
+"""Modules compiled with a library in front, and what of it was put to use.
+
+A library that finds nothing changes nothing, and says nothing. So the dispatches are looked for.
+"""
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.dispatches.library import FLAG
+from kernels.mlir.iree.compiler import compile_module, compiled_text
+
+_DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run\(")
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A module's code with a library.
+
+    Attributes:
+        code: the module, compiled.
+        kernels: the names of the kernels that it calls, one for each place.
+    """
+
+    code: bytes
+    kernels: tuple[str, ...]
+
+
+def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> Replaced:
+    """Compile a module with a library, in children that can be killed.
+
+    Raises:
+        CompilerAbsentError: IREE's compiler is not installed.
+        CompilerError: it failed, or took too long.
+    """
+    found = replaced_in(text, library, flags)
+    with _file(library) as given:
+        return Replaced(compile_module(text, (*flags, given)), found)
+
+
+def replaced_in(
+    text: str | bytes, library: str, flags: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """The names of the kernels that a module would call, one for each place; errors as above."""
+    with _file(library) as given:
+        after = compiled_text(text, "preprocessing", (*flags, given))
+    return tuple(_DISPATCH.findall(after))
+
+
+@contextmanager
+def _file(library: str) -> Iterator[str]:
+    """The flag that names the library, in a file as long as the context lasts."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "library.mlir"
+        path.write_text(library)
+        yield f"{FLAG}={path}"

@@ -1,0 +1,49 @@
+"""A problem with the schedule that computes it, and the code of both."""
+
+from dataclasses import dataclass
+
+from kernels.native.objects.make import KernelObject, make_object
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a library has a kernel for.
+
+    Attributes:
+        problem: what is computed.
+        schedule: how.
+    """
+
+    problem: Problem
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An entry with its code.
+
+    Attributes:
+        problem: what is computed.
+        made: the kernel as bitcode, and the interface that IREE calls.
+    """
+
+    problem: Problem
+    made: KernelObject
+
+    @property
+    def name(self) -> str:
+        """The kernel's symbol, which names all that belongs to it."""
+        return self.made.interface.name
+
+
+def compiled(entry: Entry, target: Target) -> Compiled:
+    """The code of an entry.
+
+    Raises:
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: it asks for what the target has not, or this machine is no x86-64.
+    """
+    return Compiled(entry.problem, make_object(entry.problem, entry.schedule, target))

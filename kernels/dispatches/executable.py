@@ -1,0 +1,204 @@
+"""A kernel as IREE calls it: bitcode in the module's text, a shim for it, and a function.
+
+The shim hands over addresses: an operand of rank 0 with `llvm.bareptr` is one in C. Memory for
+panels is a second result that nobody reads, so IREE allocates it for each call, and calls that
+run at once have their own. The parts of a kernel for threads are workgroups. Constant weights
+are packed by a dispatch that depends on them alone: IREE moves that to where a module is loaded.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.dispatches.entry import Compiled
+from kernels.dispatches.patterns.graph import tensor_type
+from kernels.native.ir.vectors import LINE_BYTES
+from kernels.oracle.operands import operand_type
+
+FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
+"""What IREE links for this architecture, by its own linker and by the system's."""
+
+_PACKED, _SCRATCH = "packed", "scratch"
+_BYTE = "i8"
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One function that IREE dispatches.
+
+    Attributes:
+        name: its symbol in the executable.
+        calls: the kernel's function.
+        reads: the operands of the dispatch, in their order.
+        writes: its results, in their order; one that is read, too, is changed in place.
+        passes: what the kernel's function takes.
+        parts: how many workgroups there are; several are told which they are.
+    """
+
+    name: str
+    calls: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    passes: tuple[str, ...]
+    parts: int = 1
+
+    @property
+    def bindings(self) -> tuple[str, ...]:
+        """All operands and results, each once."""
+        return (*self.reads, *(name for name in self.writes if name not in self.reads))
+
+
+def executable_text(kernel: Compiled) -> str:
+    """The executable of a kernel and the function that takes the place of ops."""
+    dispatches = _dispatches(kernel)
+    exports = "".join(_export(dispatch, at) for at, dispatch in enumerate(dispatches))
+    shims = "".join(_shim(kernel, dispatch) for dispatch in dispatches)
+    objects = ", ".join(f"#tilewise_{_alias(key)} = [{_object(kernel)}]" for key in FORMATS)
+    return f"""
+  "hal.executable.source"() <{{sym_name = "{kernel.name}_executable", sym_visibility = "private", \
+objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
+    builtin.module {{{shims}
+    }}
+    hal.executable.source_end
+  }}) : () -> ()
+{_call(kernel, dispatches)}"""
+
+
+def aliases_text(kernels: Sequence[Compiled]) -> str:
+    """The names of targets and of code that the executables use."""
+    lines = [
+        f'#tilewise_{_alias(key)} = #hal.executable.target<"llvm-cpu", "{key}">' for key in FORMATS
+    ]
+    for kernel in kernels:
+        code = kernel.made.bitcode
+        lines.append(
+            f'#code_{kernel.name} = dense<"0x{code.hex().upper()}"> : vector<{len(code)}xi8>'
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _alias(key: str) -> str:
+    return key.partition("-")[0]
+
+
+def _object(kernel: Compiled) -> str:
+    return f'#hal.executable.object<{{path = "{kernel.name}.bc", data = #code_{kernel.name}}}>'
+
+
+def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
+    problem, interface = kernel.problem, kernel.made.interface
+    weights = _PACKED if problem.has_constant_weights else "B"
+    bias = ("bias",) if problem.has_bias else ()
+    scratch = (_SCRATCH,) if interface.scratch_bytes else ()
+    started = ("C",) if problem.accumulates else ()
+    parted = "_part" if interface.parts > 1 else ""
+    main = Dispatch(
+        name="run",
+        calls=f"{kernel.name}{parted}",
+        reads=("A", weights, *bias, *started),
+        writes=("C", *scratch),
+        passes=("A", weights, *bias, "C", _SCRATCH if scratch else "C"),
+        parts=interface.parts,
+    )
+    if not problem.has_constant_weights:
+        return (main,)
+    prepare = Dispatch("prepare", f"{kernel.name}_prepare", ("B",), (_PACKED,), ("B", _PACKED))
+    return main, prepare
+
+
+def _layout(dispatch: Dispatch) -> str:
+    kinds = (
+        "storage_buffer" + ("" if name in dispatch.writes else ", ReadOnly")
+        for name in dispatch.bindings
+    )
+    listed = ", ".join(f"#hal.pipeline.binding<{kind}>" for kind in kinds)
+    return f"#hal.pipeline.layout<bindings = [{listed}]>"
+
+
+def _export(dispatch: Dispatch, at: int) -> str:
+    return f"""
+    hal.executable.export public @{dispatch.name} ordinal({at}) layout({_layout(dispatch)}) \
+count(%device: !hal.device) -> (index, index, index) {{
+      %one = arith.constant 1 : index
+      %parts = arith.constant {dispatch.parts} : index
+      hal.return %parts, %one, %one : index, index, index
+    }}"""
+
+
+def _shim(kernel: Compiled, dispatch: Dispatch) -> str:
+    layout = _layout(dispatch)
+    bound = "".join(
+        f"""
+        %{name} = hal.interface.binding.subspan layout({layout}) binding({at}) \
+alignment({LINE_BYTES}) offset(%zero) : {_address(kernel, name)}"""
+        for at, name in enumerate(dispatch.bindings)
+    )
+    given = [f"%{name}" for name in dispatch.passes]
+    types = [_address(kernel, name) for name in dispatch.passes]
+    if dispatch.parts > 1:
+        given.append("%part")
+        types.append("i64")
+        bound += """
+        %group = hal.interface.workgroup.id[0] : index
+        %part = arith.index_cast %group : index to i64"""
+    taken = ", ".join(types)
+    return f"""
+      func.func private @{dispatch.calls}({taken}) -> i64 attributes \
+{{hal.import.static, llvm.bareptr = true}}
+      func.func @{dispatch.name}() {{
+        %zero = arith.constant 0 : index{bound}
+        %status = func.call @{dispatch.calls}({", ".join(given)}) : ({taken}) -> i64
+        return
+      }}"""
+
+
+def _address(kernel: Compiled, name: str) -> str:
+    return f"memref<{_element(kernel, name)}>"
+
+
+def _element(kernel: Compiled, name: str) -> str:
+    return _BYTE if name in (_PACKED, _SCRATCH) else operand_type(kernel.problem, name)
+
+
+def _tensor(kernel: Compiled, name: str) -> str:
+    interface = kernel.made.interface
+    sizes = {_PACKED: interface.packed_bytes, _SCRATCH: interface.scratch_bytes}
+    shape = (sizes[name],) if name in sizes else kernel.problem.operand_shapes[name]
+    return tensor_type(shape, _element(kernel, name))
+
+
+def _call(kernel: Compiled, dispatches: tuple[Dispatch, ...]) -> str:
+    """The function of tensors that stands where the ops were."""
+    main, *prepares = dispatches
+    names = tuple("B" if name == _PACKED else name for name in main.reads)
+    arguments = ", ".join(f"%{name}: {_tensor(kernel, name)}" for name in names)
+    result = _tensor(kernel, "C")
+    lines = "".join(
+        f"\n    %{made} = {text}" for made, text in _dispatch_lines(kernel, (*prepares, main))
+    )
+    first = "#0" if len(main.writes) > 1 else ""
+    return f"""  util.func private @{kernel.name}_call({arguments}) -> {result} {{{lines}
+    util.return %made{first} : {result}
+  }}
+"""
+
+
+def _dispatch_lines(kernel: Compiled, dispatches: Sequence[Dispatch]) -> list[tuple[str, str]]:
+    lines = []
+    for dispatch in dispatches:
+        made = "made" if dispatch.name == "run" else _PACKED
+        count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""
+        given = ", ".join(f"%{name}" for name in dispatch.reads)
+        types = ", ".join(_tensor(kernel, name) for name in dispatch.reads)
+        results = [
+            f"%{name}" if name in dispatch.reads else _tensor(kernel, name)
+            for name in dispatch.writes
+        ]
+        joined = ", ".join(results)
+        lines.append(
+            (
+                f"{made}{count}",
+                f"flow.dispatch @{kernel.name}_executable::@{dispatch.name}({given}) : ({types}) "
+                f"-> {f'({joined})' if count else joined}",
+            )
+        )
+    return lines

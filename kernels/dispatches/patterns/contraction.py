@@ -1,0 +1,167 @@
+"""The product or the convolution of a problem, in a spelling."""
+
+from kernels.dispatches.patterns.graph import Graph, Value, dims
+from kernels.dispatches.patterns.spelling import Spelling
+from kernels.errors import UnsupportedError
+from kernels.oracle.operands import operand_type
+from kernels.problem import Conv2d, Matmul, Problem
+
+TO_NHWC, TO_HWCF, TO_NCHW = "d0, d3, d1, d2", "d3, d2, d0, d1", "d0, d2, d3, d1"
+
+
+def contraction(graph: Graph, spelling: Spelling, problem: Problem, init: Value) -> Value:
+    """The op that adds up products to `init`; operands are `%A` and `%B`.
+
+    Raises:
+        UnsupportedError: the operation is not one of ours.
+    """
+    if isinstance(problem, Matmul):
+        return _product(graph, spelling, problem, init)
+    if isinstance(problem, Conv2d):
+        return _convolution(graph, spelling, problem, init)
+    raise UnsupportedError(f"op={problem.op} has no dispatch; give a matmul or a conv2d")
+
+
+def operand(problem: Problem, name: str) -> Value:
+    """A, B, C or bias of the problem, as an operand of the graph."""
+    return Value(f"%{name}", problem.operand_shapes[name], operand_type(problem, name))
+
+
+def turns_layout(spelling: Spelling, problem: Problem) -> bool:
+    """Whether images are turned to nhwc and the result back."""
+    return spelling.transposes == "generic" and problem.has_channels_first
+
+
+def _product(graph: Graph, spelling: Spelling, problem: Matmul, init: Value) -> Value:
+    a, b = operand(problem, "A"), operand(problem, "B")
+    stored = problem.transpose_a, problem.transpose_b
+    if spelling.transposes != "maps":
+        a, b = (
+            _transposed(graph, spelling, value) if is_transposed else value
+            for value, is_transposed in zip((a, b), stored, strict=True)
+        )
+        stored = False, False
+    lead = "z, " if problem.batch > 1 else ""
+    places = "k, m" if stored[0] else "m, k", "n, k" if stored[1] else "k, n", "m, n"
+    maps = ", ".join(f"affine_map<({lead}m, n, k) -> ({lead}{at})>" for at in places)
+    op = "linalg.batch_matmul" if problem.batch > 1 else "linalg.matmul"
+    return _apply(graph, op, f"indexing_maps = [{maps}]" if any(stored) else "", a, b, init)
+
+
+def _apply(graph: Graph, op: str, attributes: str, a: Value, b: Value, init: Value) -> Value:
+    rest = (
+        f"{attributes} ins({a.name}, {b.name} : {a.type}, {b.type}) "
+        f"outs({init.name} : {init.type}) -> {init.type}"
+    )
+    return graph.add(op, rest.lstrip(), (a, b, init), init.shape, init.element)
+
+
+def _transposed(graph: Graph, spelling: Spelling, value: Value) -> Value:
+    """The last two dims exchanged, as ops of their own."""
+    assert value.shape is not None
+    order = [*range(len(value.shape) - 2), len(value.shape) - 1, len(value.shape) - 2]
+    shape = tuple(value.shape[at] for at in order)
+    if spelling.transposes == "generic":
+        return copied(graph, value, ", ".join(f"d{at}" for at in order), shape)
+    empty = graph.empty(shape, value.element)
+    rest = (
+        f"ins({value.name} : {value.type}) outs({empty.name} : {empty.type}) permutation = {order}"
+    )
+    return graph.add("linalg.transpose", rest, (value, empty), shape, value.element)
+
+
+def copied(graph: Graph, value: Value, reads: str, shape: tuple[int, ...]) -> Value:
+    """A copy in another order or of more dims: `reads` says where an element comes from."""
+    names = ", ".join(dims(len(shape)))
+    maps = f"({names}) -> ({reads})", f"({names}) -> ({names})"
+    out = graph.empty(shape, value.element)
+    return graph.generic(maps, (value,), out, (f"linalg.yield %in0 : {value.element}",))
+
+
+def _convolution(graph: Graph, spelling: Spelling, problem: Conv2d, init: Value) -> Value:
+    image, filters = operand(problem, "A"), operand(problem, "B")
+    turned = turns_layout(spelling, problem)
+    nhwc = turned or not problem.has_channels_first
+    if turned:
+        n, c, h, w = problem.operand_shapes["A"]
+        f, fc, kh, kw = problem.operand_shapes["B"]
+        image = copied(graph, image, TO_NHWC, (n, h, w, c))
+        filters = copied(graph, filters, TO_HWCF, (kh, kw, fc, f))
+    image = _padded(graph, problem, image, (1, 2) if nhwc else (2, 3))
+    if problem.groups > 1 and not problem.groups == problem.ci == problem.co:
+        return _grouped(graph, problem, (image, filters, init), nhwc=nhwc)
+    kind = spelling.attributes
+    attributes = (
+        f"{{dilations = dense<{problem.dilation}> : {kind}<2xi64>, "
+        f"strides = dense<{problem.stride}> : {kind}<2xi64>}}"
+    )
+    op = "linalg.conv_2d_nhwc_hwcf" if nhwc else "linalg.conv_2d_nchw_fchw"
+    if problem.groups > 1:
+        op = "linalg.depthwise_conv_2d_nhwc_hwc" if nhwc else "linalg.depthwise_conv_2d_nchw_chw"
+        taps, channels = (problem.kh, problem.kw), (problem.co,)
+        filters = (
+            graph.reshaped(filters, "[[0], [1], [2, 3]]", (*taps, *channels))
+            if nhwc
+            else graph.reshaped(filters, "[[0, 1], [2], [3]]", (*channels, *taps))
+        )
+    return _apply(graph, op, attributes, image, filters, init)
+
+
+def _padded(graph: Graph, problem: Conv2d, image: Value, spatial: tuple[int, int]) -> Value:
+    """Zeros around: `tensor.pad` as the script rewrites it before it looks (`library`)."""
+    if not problem.pad:
+        return image
+    assert image.shape is not None
+    by = [problem.pad if axis in spatial else 0 for axis in range(len(image.shape))]
+    grown = tuple(size + 2 * extra for size, extra in zip(image.shape, by, strict=True))
+    zeros = graph.zeros(grown, image.element)
+    rest = (
+        f"{image.name} into {zeros.name}{by} {list(image.shape)} {[1] * len(by)} : "
+        f"{image.type} into {zeros.type}"
+    )
+    return graph.add("tensor.insert_slice", rest, (image, zeros), grown, image.element)
+
+
+def _grouped(
+    graph: Graph, problem: Conv2d, operands: tuple[Value, Value, Value], *, nhwc: bool
+) -> Value:
+    """Groups as a dimension of their own, since no named op has these layouts."""
+    n, c, f = problem.n, problem.ci // problem.groups, problem.co // problem.groups
+    g, (h, w), kh, kw = problem.groups, problem.padded, problem.kh, problem.kw
+    row = f"d1 * {problem.stride} + d5 * {problem.dilation}"
+    column = f"d2 * {problem.stride} + d6 * {problem.dilation}"
+    if not nhwc:
+        shapes = (n, g, c, h, w), (g, f, c, kh, kw), (n, g, f, problem.oh, problem.ow)
+        places = f"d0, d3, d7, {row}, {column}", "d3, d4, d7, d5, d6", "d0, d3, d4, d1, d2"
+        split = "[[0], [1, 2], [3], [4]]"
+        splits = split, "[[0, 1], [2], [3], [4]]", split
+    else:
+        shapes = (n, h, w, g, c), (kh, kw, c, g, f), (n, problem.oh, problem.ow, g, f)
+        places = f"d0, {row}, {column}, d3, d7", "d5, d6, d7, d3, d4", "d0, d1, d2, d3, d4"
+        splits = ("[[0], [1], [2], [3, 4]]",) * 3
+    a, b, sums = (
+        graph.reshaped(value, split, shape)
+        for value, split, shape in zip(operands, splits, shapes, strict=True)
+    )
+    maps = [f"({', '.join(dims(8))}) -> ({place})" for place in places]
+    grouped = graph.generic(maps, (a, b), sums, multiply_add(problem), reductions=3)
+    whole = operands[2].shape
+    assert whole is not None
+    return graph.reshaped(grouped, splits[2], whole)
+
+
+def multiply_add(problem: Problem) -> list[str]:
+    """The body of a contraction: `%out + %in0 * %in1`, in the accumulator's type."""
+    element = problem.element
+    narrow, wide, kind = element.name, element.accumulator, "f" if element.is_float else "i"
+    names, lines = ("%in0", "%in1"), []
+    if narrow != wide:
+        extend = "arith.extf" if element.is_float else "arith.extsi"
+        lines = [f"%w{i} = {extend} {name} : {narrow} to {wide}" for i, name in enumerate(names)]
+        names = "%w0", "%w1"
+    return [
+        *lines,
+        f"%m = arith.mul{kind} {', '.join(names)} : {wide}",
+        f"%t = arith.add{kind} %out, %m : {wide}",
+        f"linalg.yield %t : {wide}",
+    ]

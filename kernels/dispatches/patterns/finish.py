@@ -1,0 +1,90 @@
+"""What is done with a contraction's result, in a spelling: the bias added, relu applied."""
+
+from kernels.dispatches.patterns.contraction import copied
+from kernels.dispatches.patterns.graph import Graph, Value, dims, identity_map
+from kernels.dispatches.patterns.spelling import Spelling
+from kernels.problem import Problem
+
+
+def channel(problem: Problem) -> int:
+    """The dim of the result along which the bias lies."""
+    return 1 if problem.has_channels_first else len(problem.operand_shapes["C"]) - 1
+
+
+def bias_as_init(graph: Graph, problem: Problem, bias: Value) -> Value:
+    """The bias, broadcast: what the sum begins with."""
+    shape = problem.operand_shapes["C"]
+    out = graph.empty(shape, bias.element)
+    added = [axis for axis in range(len(shape)) if axis != channel(problem)]
+    rest = f"ins({bias.name} : {bias.type}) outs({out.name} : {out.type}) dimensions = {added}"
+    return graph.add("linalg.broadcast", rest, (bias, out), shape, bias.element)
+
+
+def finished(
+    graph: Graph, spelling: Spelling, problem: Problem, sums: Value, bias: Value | None
+) -> Value:
+    """The result of the problem.
+
+    Args:
+        graph: to which ops are added.
+        spelling: how they are said.
+        problem: what is computed.
+        sums: the contraction's result.
+        bias: what is still to be added.
+    """
+    assert sums.shape is not None
+    joined = spelling.bias == "joined"
+    lines: list[str] = []
+    value = "%in0"
+    inputs, maps = [sums], [identity_map(len(sums.shape))]
+    if bias is not None:
+        lines.append(f"%s = arith.add{_kind(problem)} %in0, %in1 : {sums.element}")
+        value = "%s"
+        inputs.append(bias if spelling.bias != "tensor" else _broadcast(graph, problem, bias))
+        maps.append(maps[0] if spelling.bias == "tensor" else _along(problem))
+        if not (joined and problem.has_relu):
+            sums = _pass(graph, maps, inputs, [*lines, f"linalg.yield {value} : {sums.element}"])
+            lines, value, inputs, maps = [], "%in0", [sums], maps[:1]
+    if not problem.has_relu:
+        return sums
+    zero = graph.zero(sums.element)
+    lines += [*_relu(spelling, problem, value, zero), f"linalg.yield %r : {sums.element}"]
+    return _pass(graph, maps, inputs, lines, (zero,))
+
+
+def _pass(
+    graph: Graph,
+    maps: list[str],
+    inputs: list[Value],
+    lines: list[str],
+    captured: tuple[Value, ...] = (),
+) -> Value:
+    sums = inputs[0]
+    assert sums.shape is not None
+    out = graph.empty(sums.shape, sums.element)
+    return graph.generic([*maps, maps[0]], inputs, out, lines, captured=captured)
+
+
+def _broadcast(graph: Graph, problem: Problem, bias: Value) -> Value:
+    return copied(graph, bias, f"d{channel(problem)}", problem.operand_shapes["C"])
+
+
+def _along(problem: Problem) -> str:
+    names = dims(len(problem.operand_shapes["C"]))
+    return f"({', '.join(names)}) -> ({names[channel(problem)]})"
+
+
+def _relu(spelling: Spelling, problem: Problem, value: str, zero: Value) -> list[str]:
+    floats, element = problem.element.is_float, zero.element
+    if spelling.relu == "maximum":
+        op = "arith.maximumf" if floats else "arith.maxsi"
+        return [f"%r = {op} {value}, {zero.name} : {element}"]
+    compare = "arith.cmpf ugt" if floats else "arith.cmpi sgt"
+    return [
+        f"%q = {compare}, {value}, {zero.name} : {element}",
+        f"%r = arith.select %q, {value}, {zero.name} : {element}",
+    ]
+
+
+def _kind(problem: Problem) -> str:
+    return "f" if problem.element.is_float else "i"

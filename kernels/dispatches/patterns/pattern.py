@@ -1,0 +1,98 @@
+"""A problem's patterns: one graph for each way in which it is spelled."""
+
+from dataclasses import dataclass
+
+from kernels.dispatches.patterns.contraction import (
+    TO_NCHW,
+    contraction,
+    copied,
+    operand,
+    turns_layout,
+)
+from kernels.dispatches.patterns.finish import bias_as_init, finished
+from kernels.dispatches.patterns.graph import Graph, Value
+from kernels.dispatches.patterns.spelling import SPELLINGS, Spelling
+from kernels.oracle.operands import operand_type
+from kernels.problem import Problem
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A graph of ops that means a problem.
+
+    Attributes:
+        operands: the values that it reads, in the order of the call that takes its place.
+        graph: the ops.
+        root: what makes the result.
+        once: paths from the root to values that nobody else may read, since the call computes
+            them no more; each a list of operands to follow.
+        weights: the path to B.
+    """
+
+    operands: tuple[Value, ...]
+    graph: Graph
+    root: Value
+    once: tuple[tuple[int, ...], ...]
+    weights: tuple[int, ...]
+
+
+def patterns(problem: Problem, spellings: tuple[Spelling, ...] = SPELLINGS) -> tuple[Pattern, ...]:
+    """The different patterns of a problem.
+
+    Raises:
+        UnsupportedError: the operation is not one of ours.
+    """
+    found: dict[str, Pattern] = {}
+    for spelling in spellings:
+        made = pattern(problem, spelling)
+        found.setdefault(made.graph.text(""), made)
+    return tuple(found.values())
+
+
+def pattern(problem: Problem, spelling: Spelling) -> Pattern:
+    """The pattern of a problem in one spelling."""
+    graph = Graph()
+    bias = operand(problem, "bias") if problem.has_bias else None
+    init = operand(problem, "C") if problem.accumulates else None
+    begins_with_bias = bias is not None and init is None and spelling.bias == "init"
+    if begins_with_bias and not turns_layout(spelling, problem):
+        assert bias is not None
+        init, bias = bias_as_init(graph, problem, bias), None
+    if init is None:
+        init = graph.zeros(_result_shape(problem, spelling), operand_type(problem, "C"))
+    sums = contraction(graph, spelling, problem, init)
+    if turns_layout(spelling, problem):
+        sums = copied(graph, sums, TO_NCHW, problem.operand_shapes["C"])
+    root = finished(graph, spelling, problem, sums, bias)
+    names = ["A", "B", *(["bias"] if problem.has_bias else [])]
+    names += ["C"] if problem.accumulates else []
+    operands = tuple(operand(problem, name) for name in names)
+    return Pattern(operands, graph, root, _once(graph, root), graph.path(root.name, "%B"))
+
+
+def _result_shape(problem: Problem, spelling: Spelling) -> tuple[int, ...]:
+    shape = problem.operand_shapes["C"]
+    if turns_layout(spelling, problem):
+        n, f, h, w = shape
+        return n, h, w, f
+    return shape
+
+
+def _once(graph: Graph, root: Value) -> tuple[tuple[int, ...], ...]:
+    """Results of linalg on the way from the root to B, but for B's own copies."""
+    path = graph.path(root.name, "%B")
+    at, found = root.name, []
+    for steps, step in enumerate(path):
+        op = graph.ops[at]
+        if steps and op.name.startswith("linalg."):
+            found.append(path[:steps])
+        if "%A" in _leaves(graph, at) and "%A" not in _leaves(graph, op.operands[step]):
+            break  # behind this op B is alone
+        at = op.operands[step]
+    return tuple(found)
+
+
+def _leaves(graph: Graph, name: str) -> set[str]:
+    if name not in graph.ops:
+        return {name}
+    return set().union(*(_leaves(graph, operand) for operand in graph.ops[name].operands))

@@ -1,0 +1,71 @@
+"""The sequences that find a problem's ops and put its kernel there."""
+
+from kernels.dispatches.entry import Compiled
+from kernels.dispatches.patterns.pattern import Pattern
+
+CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
+"""What makes a value that is the same in every run; a global that changes is a rare one."""
+
+_HANDLE = "!transform.any_op"
+_VALUES = "!transform.any_value"
+
+
+def matcher_text(kernel: Compiled, pattern: Pattern, at: int) -> str:
+    """Finds the ops of one pattern, where nobody else reads what lies between them."""
+    operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
+    checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
+    if kernel.problem.has_constant_weights:
+        checks.append(_is_constant(pattern.weights))
+    return f"""
+  transform.named_sequence @{kernel.name}_is{at}(%root: {_HANDLE} {{transform.readonly}}) \
+-> ({_VALUES}, {_VALUES}) {{
+    %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
+      ^bb0({operands}):
+{pattern.graph.text("        ")}
+    }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES}){"".join(checks)}
+    transform.yield %ins, %out : {_VALUES}, {_VALUES}
+  }}"""
+
+
+def replacer_text(kernel: Compiled) -> str:
+    """Puts a call of the kernel where the ops were found."""
+    return f"""
+  transform.named_sequence @{kernel.name}_use(%ins: {_VALUES} {{transform.readonly}}, \
+%out: {_VALUES} {{transform.readonly}}) {{
+    %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
+    %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
+    %code = transform.util.import_symbol @{kernel.name}_executable into %module if undefined \
+: ({_HANDLE}) -> {_HANDLE}
+    %call = transform.util.import_symbol @{kernel.name}_call into %module if undefined \
+: ({_HANDLE}) -> {_HANDLE}
+    transform.util.cast_and_call %call(%ins) -> %out after %root {{
+      transform.type_conversion.tensor.cast_shape_dynamic_dims
+    }} : ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
+    transform.yield
+  }}"""
+
+
+def _walk(path: tuple[int, ...], name: str) -> tuple[str, str]:
+    """Lines that follow a path of operands from the root, and the handle that they end at."""
+    lines, at = "", "%root"
+    for i, step in enumerate(path):
+        lines += f"""
+    %{name}_{i} = transform.get_producer_of_operand {at}[{step}] : ({_HANDLE}) -> {_HANDLE}"""
+        at = f"%{name}_{i}"
+    return lines, at
+
+
+def _used_once(path: tuple[int, ...], at: int) -> str:
+    lines, op = _walk(path, f"between{at}")
+    return f"""{lines}
+    transform.match.structured failures(propagate) {op} : {_HANDLE} {{
+    ^bb0(%op: {_HANDLE}):
+      %user = "transform.match.structured.result"(%op) <{{position = 0 : i64, single}}> \
+: ({_HANDLE}) -> {_HANDLE}
+      transform.match.structured.yield
+    }}"""
+
+
+def _is_constant(path: tuple[int, ...]) -> str:
+    lines, op = _walk(path, "weights")
+    return f"{lines}\n    transform.match.operation_name {op} [{CONSTANTS}] : {_HANDLE}"
