@@ -20,9 +20,10 @@ from tilewise.cli.commands import (
     verify,
 )
 from tilewise.cli.commands.kernels import kernel, library
+from tilewise.cli.commands.models import model
 
 MODULES = (
-    *(tune, script, kernel, library, verify, fetch, trials, plot, bench),
+    *(tune, script, kernel, library, verify, model, fetch, trials, plot, bench),
     *(serve, top, token, doctor),
 )
 

@@ -1,10 +1,12 @@
 """How far two right results of a model may be apart, from the sums that it is made of.
 
 A sum of k products in an arithmetic of unit roundoff u has a relative error of about sqrt(k) u
-(Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). Where its result is
-then rounded to a narrow type whose neighbours are U apart, a share e / U of the values falls to the
-other side, each by U: a relative rms error of sqrt(e U). Errors of different layers are independent,
-so their squares add.
+(Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). A narrow operand was
+rounded before: by half its unit roundoff, root mean square. That counts in full, since a sum that
+differs in its last bit may be rounded to the other neighbour, and the differences of one layer do
+that to all sums of the next. Errors of layers are independent, so their squares add.
+
+It says nothing of a model that magnifies its errors: that has to be measured in a wider type.
 """
 
 from collections.abc import Iterable
@@ -12,14 +14,14 @@ from math import sqrt
 
 from kernels.problem import Conv2d, Matmul, Problem
 
-SAFETY = 4.0
-"""Two results differ; Winograd's rms error is up to twice that of a plain sum."""
+SAFETY = 3.0
+"""Two results differ by sqrt(2) times the error of one; Winograd's is up to twice a plain sum's."""
 
 ELEMENTWISE = 2.0**-20
 """Of all that is not a contraction, such as an exponential: some units of f32."""
 
 UNITS = {"f32": 2.0**-24, "f64": 2.0**-53}
-SPACING = {"bf16": 2.0**-7, "f16": 2.0**-10}
+NARROW = {"bf16": 2.0**-9, "f16": 2.0**-12}
 
 
 def tolerance(contractions: Iterable[tuple[Problem, int]]) -> float:
@@ -28,8 +30,8 @@ def tolerance(contractions: Iterable[tuple[Problem, int]]) -> float:
     for problem, count in contractions:
         element = problem.element
         if element.is_float:
-            error = sqrt(_length(problem)) * UNITS[element.accumulator]
-            total += count * (error**2 + error * SPACING.get(element.name, 0.0))
+            of_sum = _length(problem) * UNITS[element.accumulator] ** 2
+            total += count * (of_sum + NARROW.get(element.name, 0.0) ** 2)
     return SAFETY * sqrt(total) + ELEMENTWISE
 
 
