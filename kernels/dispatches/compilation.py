@@ -41,9 +41,7 @@ def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) 
         return Replaced(compile_module(text, (*flags, given)), found)
 
 
-def replaced_in(
-    text: str | bytes, library: str, flags: tuple[str, ...] = ()
-) -> tuple[str, ...]:
+def replaced_in(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The names of the kernels that a module would call, one for each place; errors as above."""
     with _file(library) as given:
         after = compiled_text(text, "preprocessing", (*flags, given))

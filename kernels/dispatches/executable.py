@@ -2,8 +2,12 @@
 
 The shim hands over addresses: an operand of rank 0 with `llvm.bareptr` is one in C. Memory for
 panels is a second result that nobody reads, so IREE allocates it for each call, and calls that
-run at once have their own. The parts of a kernel for threads are workgroups. Constant weights
-are packed by a dispatch that depends on them alone: IREE moves that to where a module is loaded.
+run at once have their own. The parts of a kernel for threads are workgroups.
+
+Constant weights are packed by a dispatch that depends on constants alone: IREE moves that to where
+a module is loaded, unless its result is over 1 MiB larger than what it reads
+(`--iree-opt-const-expr-max-size-increase-threshold`). Weights for Winograd's algorithm are. So the
+dispatch reads a constant of its result's size, too, which it overwrites.
 """
 
 from collections.abc import Sequence
@@ -17,7 +21,7 @@ from kernels.oracle.operands import operand_type
 FORMATS = ("embedded-elf-x86_64", "system-elf-x86_64")
 """What IREE links for this architecture, by its own linker and by the system's."""
 
-_PACKED, _SCRATCH = "packed", "scratch"
+_PACKED, _READY, _SCRATCH = "packed", "ready", "scratch"
 _BYTE = "i8"
 
 
@@ -86,7 +90,7 @@ def _object(kernel: Compiled) -> str:
 
 def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
     problem, interface = kernel.problem, kernel.made.interface
-    weights = _PACKED if problem.has_constant_weights else "B"
+    weights = _READY if problem.has_constant_weights else "B"
     bias = ("bias",) if problem.has_bias else ()
     scratch = (_SCRATCH,) if interface.scratch_bytes else ()
     started = ("C",) if problem.accumulates else ()
@@ -101,7 +105,13 @@ def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
     )
     if not problem.has_constant_weights:
         return (main,)
-    prepare = Dispatch("prepare", f"{kernel.name}_prepare", ("B",), (_PACKED,), ("B", _PACKED))
+    prepare = Dispatch(
+        name="prepare",
+        calls=f"{kernel.name}_prepare",
+        reads=("B", _PACKED),
+        writes=(_PACKED,),
+        passes=("B", _PACKED),
+    )
     return main, prepare
 
 
@@ -156,12 +166,13 @@ def _address(kernel: Compiled, name: str) -> str:
 
 
 def _element(kernel: Compiled, name: str) -> str:
-    return _BYTE if name in (_PACKED, _SCRATCH) else operand_type(kernel.problem, name)
+    return _BYTE if name in (_PACKED, _READY, _SCRATCH) else operand_type(kernel.problem, name)
 
 
 def _tensor(kernel: Compiled, name: str) -> str:
     interface = kernel.made.interface
-    sizes = {_PACKED: interface.packed_bytes, _SCRATCH: interface.scratch_bytes}
+    packed = interface.packed_bytes
+    sizes = {_PACKED: packed, _READY: packed, _SCRATCH: interface.scratch_bytes}
     shape = (sizes[name],) if name in sizes else kernel.problem.operand_shapes[name]
     return tensor_type(shape, _element(kernel, name))
 
@@ -169,12 +180,12 @@ def _tensor(kernel: Compiled, name: str) -> str:
 def _call(kernel: Compiled, dispatches: tuple[Dispatch, ...]) -> str:
     """The function of tensors that stands where the ops were."""
     main, *prepares = dispatches
-    names = tuple("B" if name == _PACKED else name for name in main.reads)
+    names = tuple("B" if name == _READY else name for name in main.reads)
     arguments = ", ".join(f"%{name}: {_tensor(kernel, name)}" for name in names)
     result = _tensor(kernel, "C")
-    lines = "".join(
-        f"\n    %{made} = {text}" for made, text in _dispatch_lines(kernel, (*prepares, main))
-    )
+    room = [(_PACKED, f"arith.constant dense<0> : {_tensor(kernel, _PACKED)}")] if prepares else []
+    given = [*room, *_dispatch_lines(kernel, (*prepares, main))]
+    lines = "".join(f"\n    %{made} = {text}" for made, text in given)
     first = "#0" if len(main.writes) > 1 else ""
     return f"""  util.func private @{kernel.name}_call({arguments}) -> {result} {{{lines}
     util.return %made{first} : {result}
@@ -185,7 +196,7 @@ def _call(kernel: Compiled, dispatches: tuple[Dispatch, ...]) -> str:
 def _dispatch_lines(kernel: Compiled, dispatches: Sequence[Dispatch]) -> list[tuple[str, str]]:
     lines = []
     for dispatch in dispatches:
-        made = "made" if dispatch.name == "run" else _PACKED
+        made = "made" if dispatch.name == "run" else _READY
         count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""
         given = ", ".join(f"%{name}" for name in dispatch.reads)
         types = ", ".join(_tensor(kernel, name) for name in dispatch.reads)

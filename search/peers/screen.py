@@ -12,7 +12,7 @@ from kernels.oracle.operands import Array, Operands
 from kernels.oracle.tolerance import Expected
 from kernels.problem import Problem
 from search.peers import iree, onednn, openblas
-from search.peers.variant import PeerAbsentError, Variant, why_wrong
+from search.peers.variant import PeerAbsentError, ShapeError, Variant, deviation
 from search.timing.samples import settle
 
 Maker = Callable[[Problem, Operands, int], list[Variant]]
@@ -34,10 +34,19 @@ SLOW_S = 0.5  # a run this long needs no second one to be judged by
 
 @dataclass(frozen=True)
 class Timed:
-    """A way that is right, and the seconds of one run of it."""
+    """A way that is right.
+
+    Attributes:
+        variant: the way.
+        seconds: of one run.
+        error: the largest deviation of its result.
+        tolerance: what is allowed there.
+    """
 
     variant: Variant
     seconds: float
+    error: float
+    tolerance: float
 
 
 @dataclass(frozen=True)
@@ -79,21 +88,27 @@ def screen(make: Maker, bench: Bench) -> list[Timed]:
 
 def _checked(variant: Variant, bench: Bench) -> Timed:
     try:
-        wrong = why_wrong(variant, bench.problem, bench.operands, bench.expected, bench.initial)
-    except (RuntimeError, ValueError, TypeError) as error:
+        error, tolerance = deviation(
+            variant, bench.problem, bench.operands, bench.expected, bench.initial
+        )
+    except ShapeError as wrong:
+        raise PeerAbsentError(f"wrong: {wrong}") from wrong
+    except (RuntimeError, ValueError, TypeError) as failure:
         # What a kernel does not cover torch refuses with RuntimeError or its NotImplementedError,
         # IREE's runtime and NumPy with ValueError, and their bindings with TypeError. A fault of
         # our own does not pass for that: where a peer is installed, tests name what it computes.
-        raise PeerAbsentError(str(error).strip().partition("\n")[0]) from error
-    if wrong is not None:
-        raise PeerAbsentError(f"wrong: {wrong}")
+        raise PeerAbsentError(str(failure).strip().partition("\n")[0]) from failure
+    if not error <= tolerance:
+        raise PeerAbsentError(
+            f"wrong: the largest deviation is {error:.3g}, the tolerance {tolerance:.3g}"
+        )
     settle(bench.threads)
     shortest = _run_once(variant)
     for _ in range(WARM_RUNS - 1):
         if shortest > SLOW_S:
             break
         shortest = min(shortest, _run_once(variant))
-    return Timed(variant, shortest)
+    return Timed(variant, shortest, error, tolerance)
 
 
 def _run_once(variant: Variant) -> float:

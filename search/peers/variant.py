@@ -19,6 +19,10 @@ class PeerAbsentError(Exception):
     """The peer cannot do this problem, or is not installed; the message says which."""
 
 
+class ShapeError(Exception):
+    """A result has not the shape that it should have."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """A peer's code, bound to the operands of one problem.
@@ -43,6 +47,22 @@ def why_wrong(
 ) -> str | None:
     """Run once on a reset C and compare; None when the result is right.
 
+    The arguments are those of `deviation`.
+    """
+    try:
+        error, tolerance = deviation(variant, problem, operands, expected, initial)
+    except ShapeError as wrong:
+        return str(wrong)
+    if error <= tolerance:
+        return None
+    return f"the largest deviation is {error:.3g}, the tolerance {tolerance:.3g}"
+
+
+def deviation(
+    variant: Variant, problem: Problem, operands: Operands, expected: Expected, initial: Array
+) -> tuple[float, float]:
+    """Run once on a reset C: the largest deviation from what is right, and the tolerance there.
+
     A library that writes bf16 where the problem has f32 rounds what may be a right sum;
     that rounding is allowed, and stands in the table beside the speed.
 
@@ -52,6 +72,9 @@ def why_wrong(
         operands: what it is bound to; C is overwritten.
         expected: the reference.
         initial: what C holds at first, for problems that accumulate.
+
+    Raises:
+        ShapeError: the result has not the problem's shape.
     """
     if problem.accumulates:
         operands["C"][...] = initial
@@ -60,12 +83,9 @@ def why_wrong(
     variant.run(1)
     result = variant.result()
     if result.shape != expected.value.shape:
-        return f"the result is {list(result.shape)}, not {list(expected.value.shape)}"
+        raise ShapeError(f"the result is {list(result.shape)}, not {list(expected.value.shape)}")
     allowed = _allowed(variant, problem, operands, expected, initial)
-    error, tolerance = compare(problem, result, allowed)
-    if error <= tolerance:
-        return None
-    return f"the largest deviation is {error:.3g}, the tolerance {tolerance:.3g}"
+    return compare(problem, result, allowed)
 
 
 def _allowed(

@@ -87,10 +87,17 @@ class FinalsReply:
 
 @dataclass(frozen=True)
 class PeerReply:
-    """A library that is ready, by the names of its ways; or why it is absent."""
+    """A library that is ready, or why it is absent.
+
+    Attributes:
+        ways: their names.
+        absent: the reason.
+        deviations: of each way the largest error, and the tolerance there.
+    """
 
     ways: tuple[str, ...] = ()
     absent: str | None = None
+    deviations: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _require_flavor(flavor: str) -> None:
     """Raise MissingError where no tuning will ever make the script."""
     if flavor != "cpu":
-        raise MissingError(f"there are no scripts of flavor={flavor} yet; give cpu or air")
+        raise MissingError(f"no script of flavor={flavor} is stored; give cpu, air or iree")
 
 
 class LocalBackend(Backend):

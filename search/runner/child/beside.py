@@ -39,7 +39,9 @@ def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
     except PeerAbsentError as error:
         session.screened[name] = []
         return PeerReply(absent=str(error))
-    return PeerReply(tuple(way.variant.name for way in session.screened[name]))
+    ways = session.screened[name]
+    found = tuple((way.error, way.tolerance) for way in ways)
+    return PeerReply(tuple(way.variant.name for way in ways), None, found)
 
 
 def beside(session: Session, steps: Any, peers: list[str], budget_s: float) -> BesideReply:

@@ -8,8 +8,9 @@ from kernels.problem import Problem, parse_problem
 from kernels.quoting import quoted
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
+from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
 from tilewise.cli.files import require_folder, write_text
-from tilewise.cli.options import add_output, add_stored, backend_of
+from tilewise.cli.options import add_db, add_output, add_server, backend_of
 from tilewise.cli.output import named
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.requirements import require
@@ -26,17 +27,31 @@ AIR_OPTIONS = (*MEMORIES, "result")
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
     require_folder(options.output)
+    if is_made_here(options):
+        refuse_air_options(options)
+        write_text(options.output, make_iree(options))
+        return
+    problem = the_problem(options)
     if options.flavor == "air" and not named_server(options.server):
-        text = make_air(options)
+        text = make_air(options, problem)
     else:
         refuse_air_options(options)
         with backend_of(options) as backend:
-            text = backend.script(
-                options.problem, options.target, options.flavor, options.with_payload
-            )
+            text = backend.script(problem, options.target, options.flavor, options.with_payload)
     if options.json:
-        text = named(options.problem, flavor=options.flavor, script=text)
+        text = named(problem, flavor=options.flavor, script=text)
     write_text(options.output, text)
+
+
+def the_problem(options: argparse.Namespace) -> str:
+    """The one problem that there is a script of; BadInputError where there are several."""
+    if len(options.problems) > 1:
+        raise BadInputError(
+            f"{len(options.problems)} problems: a script is of one; "
+            "--flavor iree, without --server, takes several"
+        )
+    problem: str = options.problems[0]
+    return problem
 
 
 def refuse_air_options(options: argparse.Namespace) -> None:
@@ -49,7 +64,7 @@ def refuse_air_options(options: argparse.Namespace) -> None:
             raise BadInputError(f"--{flag} is for --flavor air, not {options.flavor}")
 
 
-def make_air(options: argparse.Namespace) -> str:
+def make_air(options: argparse.Namespace, given: str) -> str:
     """The proven air script, with its payload if asked.
 
     Raises:
@@ -57,7 +72,7 @@ def make_air(options: argparse.Namespace) -> str:
         MissingError: no air script covers the problem.
         TilewiseError: the script did not prove, or the compiler is not installed.
     """
-    problem = parse_problem(options.problem)
+    problem = parse_problem(given)
     if options.db:
         raise BadInputError("an air script is made here and not stored; leave out --db")
     if options.target != "host":
@@ -65,11 +80,11 @@ def make_air(options: argparse.Namespace) -> str:
             f"target={options.target!r}: an air script is for declared memories, not a processor; "
             "leave out --target"
         )
-    given = {name: getattr(options, name) for name in MEMORIES}
-    for name, value in given.items():
+    declared = {name: getattr(options, name) for name in MEMORIES}
+    for name, value in declared.items():
         if value is not None and not 1 <= value <= MOST_BYTES:
             raise BadInputError(f"{name}={quoted(value)} is out of range; give 1 to {MOST_BYTES}")
-    known = {name: value for name, value in given.items() if value is not None}
+    known = {name: value for name, value in declared.items() if value is not None}
     try:
         made = _proven(problem, known, options.result or "l3")
     except UnsupportedError as error:
@@ -94,7 +109,7 @@ def _proven(problem: Problem, memories: dict[str, int], result: Literal["l2", "l
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise script`; memories are declared for flavor `air` alone."""
-    add_stored(parser)
+    add_problems(parser)
     parser.add_argument(
         "--flavor", choices=FLAVORS, default="cpu", help="what applies it; default: cpu"
     )
@@ -106,6 +121,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--l1-bytes", type=int, metavar="N", help="of a core; default: 65536")
     group.add_argument("--l2-bytes", type=int, metavar="N", help="of a block; default: 524288")
     group.add_argument("--result", choices=("l3", "l2"), help="where C is unpacked to; default: l3")
+
+
+def add_problems(parser: argparse.ArgumentParser) -> None:
+    """One problem or several, on a target, and where results are stored."""
+    parser.add_argument(
+        "problems", metavar="PROBLEM", nargs="+",
+        help="as matmul:m=64,n=64,k=64,dtype=f32; flavor iree: several, and suites or lists",
+    )  # fmt: skip
+    parser.add_argument(
+        "--target", default="host", metavar="T", help="processor, threads; default: host"
+    )
+    add_db(parser)
+    add_server(parser)
 
 
 COMMANDS = (Command("script", script, add_options),)

@@ -1,0 +1,96 @@
+"""What a kernel is worth inside IREE: compiled, found, compared, and timed beside IREE alone.
+
+All are timed in the same interleaved rounds of one child process: our own call, IREE with the
+kernel, IREE's default and its data tiling.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from kernels.problem import Problem
+from search.peers.iree_library import NAME
+from search.runner.failures import CandidateFailureError
+from search.runner.limits import Limits
+from search.runner.protocol import BesideReply
+from search.runner.runner import Runner
+
+IREE = "iree"
+BUDGET_S = 1.5
+COMPILERS_BYTES = 3 << 30  # what the runtime and its buffers take
+COPIES = 8  # of the operands, in IREE's own layouts
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What came of one kernel inside IREE; times are medians in microseconds.
+
+    Attributes:
+        matched: whether IREE's compiler found the problem and took the kernel.
+        max_error: the largest deviation of its result; None where it did not run.
+        tolerance: what is allowed there.
+        library_us: IREE with the kernel.
+        own_us: the kernel called by itself.
+        alone_us: IREE without it, by mode: `default`, `data tiling`.
+        failure: why it is not served, whatever the times; empty where it is right.
+    """
+
+    matched: bool
+    max_error: float | None = None
+    tolerance: float | None = None
+    library_us: float | None = None
+    own_us: float | None = None
+    alone_us: Mapping[str, float] | None = None
+    failure: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """The time of IREE alone, at its best, over that with the kernel."""
+        if self.library_us is None or not self.alone_us:
+            return None
+        return min(self.alone_us.values()) / self.library_us
+
+    @property
+    def is_served(self) -> bool:
+        """Whether IREE is right with the kernel, and not slower than without."""
+        ratio = self.ratio
+        return not self.failure and self.matched and (ratio is None or ratio >= 1)
+
+
+def measured(
+    problem: Problem, steps: list[Any], target: str, budget_s: float = BUDGET_S, seed: int = 0
+) -> Gain:
+    """Compile, compare and time one kernel inside IREE.
+
+    Args:
+        problem: what it computes.
+        steps: of its schedule.
+        target: canonical; this machine.
+        budget_s: about how long the rounds take.
+        seed: of the random operands.
+
+    Raises:
+        RunnerError: the child could not be started.
+    """
+    limits = Limits.for_problem(problem)
+    memory = limits.memory_bytes + COMPILERS_BYTES + COPIES * problem.bytes
+    limits = replace(limits, memory_bytes=memory)
+    with Runner(problem, target, seed=seed, limits=limits) as runner:
+        try:
+            ready = runner.peer(NAME, steps)
+            if ready.absent is not None:
+                return Gain(matched=False, failure=ready.absent)
+            error, tolerance = ready.deviations[0]
+            alone = runner.peer(IREE).absent is None
+            reply = runner.beside(steps, [NAME, *([IREE] if alone else [])], budget_s)
+        except CandidateFailureError as failed:
+            return Gain(matched=False, failure=f"{failed.kind}: {failed}")
+    return _gain(reply, error, tolerance)
+
+
+def _gain(reply: BesideReply, error: float, tolerance: float) -> Gain:
+    times = {(way.peer, way.variant): 1e6 * median(way.times) for way in reply.ways}
+    library = next(time for (peer, _), time in times.items() if peer == NAME)
+    alone = {way: time for (peer, way), time in times.items() if peer == IREE}
+    return Gain(True, error, tolerance, library, 1e6 * median(reply.times), alone)

@@ -1,0 +1,110 @@
+"""The library of several problems: those whose kernels make IREE faster, and what of the others."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.dispatches.entry import Entry
+from kernels.dispatches.library import library_text
+from kernels.errors import ProofError
+from kernels.problem import Problem
+from kernels.schedule import Schedule
+from kernels.target import resolve
+from search.libraries.gain import Gain, measured
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A problem and what was found for it.
+
+    Attributes:
+        problem: what is computed.
+        steps: of its schedule.
+    """
+
+    problem: Problem
+    steps: list[Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A problem and what its kernel is worth inside IREE."""
+
+    problem: Problem
+    gain: Gain
+
+    def to_json(self) -> dict[str, Any]:
+        """As `tilewise script --flavor iree --json` prints it."""
+        gain = self.gain
+        return {
+            "problem": self.problem.canonical,
+            "served": gain.is_served,
+            "matched": gain.matched,
+            "max_error": gain.max_error,
+            "tolerance": gain.tolerance,
+            "time_us": gain.library_us,
+            "own_time_us": gain.own_us,
+            "iree_time_us": dict(gain.alone_us or {}),
+            "ratio": gain.ratio,
+            "reason": self.reason,
+        }
+
+    @property
+    def reason(self) -> str:
+        """Why it was left out; empty where it was not."""
+        gain = self.gain
+        if gain.is_served:
+            return ""
+        if gain.failure:
+            return gain.failure
+        assert gain.alone_us
+        mode = min(gain.alone_us, key=gain.alone_us.__getitem__)
+        return (
+            f"IREE alone is faster: {gain.alone_us[mode]:.1f} us ({mode}), "
+            f"{gain.library_us:.1f} us with the kernel"
+        )
+
+
+@dataclass(frozen=True)
+class ProvenLibrary:
+    """A library, and what was found of every problem.
+
+    Attributes:
+        text: the file.
+        rows: of every problem, served or not.
+    """
+
+    text: str
+    rows: tuple[Row, ...]
+
+
+def proven_library(
+    wanted: Sequence[Wanted],
+    target: str,
+    on_row: Callable[[Row], None] = lambda _: None,
+) -> ProvenLibrary:
+    """Prove each kernel inside IREE, and write the library of those that are served.
+
+    Args:
+        wanted: problems and schedules.
+        target: canonical; this machine.
+        on_row: told of each problem as soon as it was measured.
+
+    Raises:
+        ProofError: no kernel is served; the message says why of the first.
+        RunnerError: no child could be started.
+        KernelsError: a schedule cannot be compiled.
+    """
+    rows = []
+    for one in wanted:
+        rows.append(Row(one.problem, measured(one.problem, one.steps, target)))
+        on_row(rows[-1])
+    served = [
+        Entry(one.problem, Schedule.from_json(one.steps))
+        for one, row in zip(wanted, rows, strict=True)
+        if row.gain.is_served
+    ]
+    if not served:
+        raise ProofError(f"{rows[0].problem}: {rows[0].reason}")
+    notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
+    return ProvenLibrary(library_text(served, resolve(target), notes), tuple(rows))

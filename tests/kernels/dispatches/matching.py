@@ -1,0 +1,70 @@
+"""What IREE finds of a library in a module, by function; the code of kernels is not looked at."""
+
+import re
+import tempfile
+from pathlib import Path
+
+from kernels.dispatches.entry import Compiled
+from kernels.dispatches.library import text_of
+from kernels.mlir.iree.compiler import compiled_text
+from kernels.mlir.iree.module_text import module_text
+from kernels.native.objects.interface import Interface, problem_name
+from kernels.native.objects.make import KernelObject
+from kernels.problem import Problem, parse_problem
+from kernels.target import Target
+
+LINE = 64
+TARGET = Target("znver5")
+
+
+def stand_in(text: str, parts: int = 1, packed_bytes: int = LINE) -> Compiled:
+    """A kernel whose code is none: before IREE links, only its interface matters."""
+    problem = parse_problem(text)
+    name = problem_name(problem)
+    packed = packed_bytes if problem.has_constant_weights else 0
+    interface = Interface(name, name, (), None, packed, 4, LINE, 0, parts)
+    return Compiled(problem, KernelObject(interface, (), b"", b"code", ""))
+
+
+def library_of(*texts: str) -> str:
+    """The library of problems."""
+    return text_of([stand_in(text) for text in texts], TARGET)
+
+
+def module_of(*texts: str) -> str:
+    """A module with a function for each problem: `@f0`, `@f1`, ..."""
+    made = []
+    for at, text in enumerate(texts):
+        one = module_text(parse_problem(text))
+        made.append(one.replace("@kernel(", f"@f{at}(").replace("@weights", f"@weights{at}"))
+    return "\n".join(made)
+
+
+def found_in(module: str, library: str, *flags: str) -> dict[str, list[str]]:
+    """The problems' names that each function of a module calls kernels of."""
+    given = [f"--{flag}" for flag in flags]
+    text = preprocessed(module, library, *given)
+    calls = re.compile(r"flow\.dispatch @(\w+)_executable::@run\(")
+    found = {}
+    for body in text.split("util.func public @")[1:]:
+        name = body.partition("(")[0].removesuffix("$async")
+        if names := calls.findall(body):
+            found[name] = names
+    return found
+
+
+def preprocessed(module: str, library: str, *flags: str, phase: str = "preprocessing") -> str:
+    """A module after IREE has put kernels into it."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "library.mlir"
+        path.write_text(library)
+        flag = f"--iree-preprocessing-transform-spec-filename={path}"
+        return compiled_text(module, phase, (*flags, flag))
+
+
+def name_of(text: str) -> str:
+    """What the kernel of a problem is called here."""
+    problem: Problem = parse_problem(text)
+    return problem_name(problem)

@@ -1,0 +1,1 @@
+"""Flavors of `tilewise script` that are made by the command, of several problems."""

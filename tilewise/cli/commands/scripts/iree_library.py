@@ -1,0 +1,55 @@
+"""`tilewise script --flavor iree`: tuned kernels that IREE's compiler puts into a module."""
+
+import argparse
+from collections.abc import Sequence
+
+from kernels.problem import Problem, parse_problem
+from tilewise.backends.choose import named_server
+from tilewise.cli.files import read_text, require_file
+from tilewise.cli.options import backend_of
+from tilewise.errors import BadInputError
+from tilewise.fetch.problems import read_problems
+from tilewise.iree.library import described, make_library
+
+LISTS = (".json", ".txt")
+
+
+def make_iree(options: argparse.Namespace) -> str:
+    """The library of the problems, or what `--json` prints of it.
+
+    Raises:
+        BadInputError: a problem or a list that makes no sense.
+        MissingError: a problem that is not stored, or no kernel that makes IREE faster.
+        TilewiseError: what it takes is not installed.
+    """
+    if options.with_payload:
+        raise BadInputError("--with-payload: a library for IREE is applied to a user's module")
+    problems = wished(options.problems)
+    with backend_of(options) as backend:
+        made = make_library(backend, problems, options.target)
+        return described(made, options.target) if options.json else made.text
+
+
+def is_made_here(options: argparse.Namespace) -> bool:
+    """Whether the flavor is this one, and no service makes it."""
+    return options.flavor == "iree" and not named_server(options.server)
+
+
+def wished(given: Sequence[str]) -> list[Problem]:
+    """The problems of a command's arguments, each once, in their order.
+
+    Args:
+        given: problem strings, suites (`.json`) and lists (`.txt`).
+
+    Raises:
+        BadInputError: a file that is not there, or that names no problem.
+        ProblemError: a string that is no problem.
+    """
+    found: list[Problem] = []
+    for one in given:
+        if one.endswith(LISTS):
+            require_file(one)
+            found += read_problems(one, read_text(one))
+        else:
+            found.append(parse_problem(one))
+    return list({problem.key: problem for problem in found}.values())
