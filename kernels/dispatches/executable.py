@@ -30,7 +30,7 @@ class Dispatch:
     """One function that IREE dispatches.
 
     Attributes:
-        name: its symbol in the executable.
+        name: its symbol, which no other executable may have: IREE links them into one.
         calls: the kernel's function.
         reads: the operands of the dispatch, in their order.
         writes: its results, in their order; one that is read, too, is changed in place.
@@ -96,7 +96,7 @@ def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
     started = ("C",) if problem.accumulates else ()
     parted = "_part" if interface.parts > 1 else ""
     main = Dispatch(
-        name="run",
+        name=f"run_{kernel.name}",
         calls=f"{kernel.name}{parted}",
         reads=("A", weights, *bias, *started),
         writes=("C", *scratch),
@@ -106,7 +106,7 @@ def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
     if not problem.has_constant_weights:
         return (main,)
     prepare = Dispatch(
-        name="prepare",
+        name=f"prepare_{kernel.name}",
         calls=f"{kernel.name}_prepare",
         reads=("B", _PACKED),
         writes=(_PACKED,),
@@ -196,7 +196,7 @@ def _call(kernel: Compiled, dispatches: tuple[Dispatch, ...]) -> str:
 def _dispatch_lines(kernel: Compiled, dispatches: Sequence[Dispatch]) -> list[tuple[str, str]]:
     lines = []
     for dispatch in dispatches:
-        made = "made" if dispatch.name == "run" else _READY
+        made = "made" if dispatch.name.startswith("run_") else _READY
         count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""
         given = ", ".join(f"%{name}" for name in dispatch.reads)
         types = ", ".join(_tensor(kernel, name) for name in dispatch.reads)

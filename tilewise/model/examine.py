@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.library import text_of
@@ -15,10 +14,10 @@ from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.model import Target
 from search.errors import RunnerError
+from search.libraries.gain import Gain, measured
+from search.libraries.library import Row
 from search.records import CacheMode
-from search.runner.failures import CandidateFailureError
 from tilewise.backends.base import Backend, Json
-from tilewise.bench.compare import bench_runner
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError
 from tilewise.model.forms import LIBRARY, compile_forms
@@ -26,7 +25,6 @@ from tilewise.model.measuring import measure
 from tilewise.model.report import Op, Report
 from tilewise.model.tolerance import tolerance
 
-ALONE, WITH_OURS = "iree", "iree+tilewise"
 BUDGET_S = 0.5  # of the rounds of one op
 
 
@@ -67,7 +65,7 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     target = resolve(model.target)
     found = [_known(backend, model, op) for op in _ops(model.imported)]
     if model.with_ops:
-        found = [_timed(op, best, model, target, tell) for op, best in found]
+        found = [_timed(op, best, target, tell) for op, best in found]
     kernels: dict[str, Compiled] = {}
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
     tell(f"compiles with {len(kernels)} kernels and without")
@@ -77,10 +75,10 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     calls = Counter(forms.kernels)
     ops = tuple(_placed(op, kernels.get(op.problem), calls) for op, _ in found)
     tell("runs")
-    measured = measure(forms.codes, model.entry, target.threads)
+    forms_run = measure(forms.codes, model.entry, target.threads)
     allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
     return Report(
-        model.source.name, target.canonical, _machine(), ops, model.imported.skipped, measured,
+        model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,
         allowed,
     )  # fmt: skip
 
@@ -99,31 +97,23 @@ def _known(backend: Backend, model: Model, op: Op) -> tuple[Op, Json | None]:
 
 
 def _timed(
-    op: Op, best: Json | None, model: Model, target: Target, tell: Callable[[str], None]
+    op: Op, best: Json | None, target: Target, tell: Callable[[str], None]
 ) -> tuple[Op, Json | None]:
     """The op with the times of its problem alone; without its schedule where IREE is faster."""
     if best is None:
         return op, None
     tell(f"measures {op.problem}")
-    problem = parse_problem(op.problem)
+    row = Row(parse_problem(op.problem), _gain(op, best, target))
+    gain = row.gain
+    op = replace(op, alone_us=dict(gain.alone_us or {}), library_us=gain.library_us)
+    return (replace(op, reason=row.reason), None) if row.reason else (op, best)
+
+
+def _gain(op: Op, best: Json, target: Target) -> Gain:
     try:
-        with bench_runner(problem, target.canonical, model.cache or "hot") as runner:
-            absent = {
-                name: runner.peer(name, best["steps"]).absent for name in (ALONE, WITH_OURS)
-            }
-            present = [name for name, reason in absent.items() if not reason]
-            reply = runner.beside(best["steps"], present, BUDGET_S)
-    except (CandidateFailureError, RunnerError) as failure:
-        return replace(op, reason=f"not measured: {failure}"), None
-    times = {(way.peer, way.variant): 1e6 * median(way.times) for way in reply.ways}
-    ours = next((time for (peer, _), time in times.items() if peer == WITH_OURS), None)
-    alone = {way: time for (peer, way), time in times.items() if peer == ALONE}
-    op = replace(op, alone_us=alone, library_us=ours)
-    if absent[WITH_OURS]:
-        return replace(op, reason=str(absent[WITH_OURS])), None
-    if op.is_slower:
-        return replace(op, reason="IREE alone is faster"), None
-    return op, best
+        return measured(parse_problem(op.problem), best["steps"], target.canonical, BUDGET_S)
+    except RunnerError as error:
+        return Gain(matched=False, failure=f"not measured: {error}")
 
 
 def _with_kernel(

@@ -37,11 +37,6 @@ class Op:
     replaced: int = 0
     reason: str = ""
 
-    @property
-    def is_slower(self) -> bool:
-        """Whether IREE alone was faster."""
-        return bool(self.alone_us) and (self.library_us or 0.0) > min(self.alone_us.values())
-
     def to_json(self) -> Json:
         """One element of `ops`."""
         return {

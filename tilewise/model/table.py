@@ -56,8 +56,8 @@ def _forms(report: Report) -> list[str]:
     for name, form in measured.forms.items():
         times = sorted(form.times)
         lines.append(
-            f"  {name:<21} {form.time_ms:>9.3f} ms   ({1e3 * times[0]:.3f}-{1e3 * times[-1]:.3f} "
-            f"in {len(times)} runs)   deviation {form.deviation:.2g}"
+            f"  {name:<21} {_us(1e3 * form.time_ms):>10}   ({_us(1e6 * times[0])} to "
+            f"{_us(1e6 * times[-1])} in {len(times)} runs)   deviation {form.deviation:.2g}"
         )
     over = ", ".join(f"{report.speedup(name):.2f}x {name}" for name in (DEFAULT, DATA_TILING))
     right = "within" if report.is_right else "BEYOND"

@@ -156,9 +156,7 @@ class Linalg(Writer):
         mean = self.generic([(total, "d0")], (m,), divide, "%s")
         body = ["%s = arith.subf %a, %b : f32"]
         centred = self.generic([(x, "d0, d1"), (mean, "d0")], shape, body, "%s")
-        square = self.generic(
-            [(centred, "d0, d1")], shape, ["%s = arith.mulf %a, %a : f32"], "%s"
-        )
+        square = self.generic([(centred, "d0, d1")], shape, ["%s = arith.mulf %a, %a : f32"], "%s")
         total = self.reduced(square, shape, [0], "arith.addf", "0.0")
         body = [
             *divide,
@@ -200,9 +198,7 @@ class Linalg(Writer):
         empty = self.put(f"tensor.empty() : {kind}")
         return self.put(f"linalg.fill ins({splat} : f32) outs({empty} : {kind}) -> {kind}")
 
-    def transposed(
-        self, x: str, shape: Shape, order: tuple[int, ...], dtype: str = "f32"
-    ) -> str:
+    def transposed(self, x: str, shape: Shape, order: tuple[int, ...], dtype: str = "f32") -> str:
         """x with its dimensions in another order."""
         turned = tensor(tuple(shape[i] for i in order), dtype)
         empty = self.put(f"tensor.empty() : {turned}")
