@@ -83,18 +83,18 @@ class Graph:
         return self._add("conv", (x,), (filters, bias), out, settings)
 
     def linear(self, x: Value, n: int, relu: bool = False, gain: float = 1.0) -> Value:
-        """x @ W + b on rows, in f32 whatever x is; perhaps relu."""
+        """X @ W + b on rows, in f32 whatever x is; perhaps relu."""
         m, k = x.shape
         weights = self._weight((k, n), gain / k**0.5, x.dtype)
         bias = self._weight((n,), 0.1)
         return self._add("linear", (x,), (weights, bias), (m, n), {"relu": relu})
 
     def narrow(self, x: Value) -> Value:
-        """x rounded to bf16."""
+        """X rounded to bf16."""
         return self._add("narrow", (x,), (), x.shape, {}, "bf16")
 
     def add(self, x: Value, y: Value, relu: bool = False) -> Value:
-        """x + y, perhaps relu."""
+        """X + y, perhaps relu."""
         return self._add("add", (x, y), (), x.shape, {"relu": relu})
 
     def max_pool(self, x: Value) -> Value:
@@ -117,15 +117,15 @@ class Graph:
         return self._add("merge_heads", (x,), (), (m, heads * d), {})
 
     def scores(self, q: Value, k: Value) -> Value:
-        """q @ k^T of each head."""
+        """Q @ k^T of each head."""
         return self._add("scores", (q, k), (), (q.shape[0], q.shape[1], k.shape[1]), {})
 
     def mix(self, p: Value, v: Value) -> Value:
-        """p @ v of each head."""
+        """P @ v of each head."""
         return self._add("mix", (p, v), (), (p.shape[0], p.shape[1], v.shape[2]), {})
 
     def scaled(self, x: Value, by: float) -> Value:
-        """x times a number."""
+        """X times a number."""
         return self._add("scaled", (x,), (), x.shape, {"by": by})
 
     def softmax(self, x: Value) -> Value:
@@ -133,7 +133,7 @@ class Graph:
         return self._add("softmax", (x,), (), x.shape, {})
 
     def gelu(self, x: Value) -> Value:
-        """x / 2 (1 + erf(x / sqrt 2))."""
+        """X / 2 (1 + erf(x / sqrt 2))."""
         return self._add("gelu", (x,), (), x.shape, {})
 
     def layer_norm(self, x: Value) -> Value:

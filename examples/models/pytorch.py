@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from examples.models.graph import Array, Graph, Layer
 
@@ -73,16 +73,16 @@ def _compute(layer: Layer, reads: list[Tensor], weights: list[Tensor]) -> Tensor
     x, settings = reads[0], layer.settings
     match layer.kind:
         case "conv":
-            y = F.conv2d(x, *weights, stride=settings["stride"], padding=settings["pad"])
-            return F.relu(y) if settings["relu"] else y
+            y = functional.conv2d(x, *weights, stride=settings["stride"], padding=settings["pad"])
+            return functional.relu(y) if settings["relu"] else y
         case "linear":
-            y = F.linear(x, *weights)
-            return F.relu(y) if settings["relu"] else y
+            y = functional.linear(x, *weights)
+            return functional.relu(y) if settings["relu"] else y
         case "add":
             y = x + reads[1]
-            return F.relu(y) if settings["relu"] else y
+            return functional.relu(y) if settings["relu"] else y
         case "layer_norm":
-            return F.layer_norm(x, x.shape[-1:], *weights, eps=settings["epsilon"])
+            return functional.layer_norm(x, x.shape[-1:], *weights, eps=settings["epsilon"])
         case "scaled":
             return x * settings["by"]
         case kind:
@@ -96,12 +96,12 @@ def _split_heads(layer: Layer, x: Tensor) -> Tensor:
 
 _PLAIN: dict[str, Any] = {
     "narrow": lambda _, x: x,
-    "max_pool": lambda _, x: F.max_pool2d(x, 3, 2, 1),
+    "max_pool": lambda _, x: functional.max_pool2d(x, 3, 2, 1),
     "mean_pool": lambda _, x: x.mean((2, 3)),
     "split_heads": _split_heads,
     "merge_heads": lambda layer, x: x.transpose(0, 1).reshape(layer.gives.shape),
     "scores": lambda _, q, k: q @ k.transpose(1, 2),
     "mix": lambda _, p, v: p @ v,
     "softmax": lambda _, x: torch.softmax(x, -1),
-    "gelu": lambda _, x: F.gelu(x),
+    "gelu": lambda _, x: functional.gelu(x),
 }

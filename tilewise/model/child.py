@@ -73,7 +73,7 @@ def _deviation(found: list[Array], expected: list[Array], kinds: list[TensorType
 
 
 def _apart(found: Array, expected: Array, kind: TensorType) -> float:
-    """rms of the difference over rms of what is expected."""
+    """Rms of the difference over rms of what is expected."""
     if not kind.element.startswith(("f", "bf")):
         return 0.0 if np.array_equal(found, expected) else float("inf")
     one, other = _wide(found, kind), _wide(expected, kind)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.dispatches.compilation import FLAG, replaced_in
+from kernels.dispatches.compilation import replaced_in
+from kernels.dispatches.library import FLAG
 from kernels.errors import CompilerError
 from kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
 from kernels.mlir.iree.compiler import compile_file

@@ -1,10 +1,10 @@
 """How far two right results of a model may be apart, from the sums that it is made of.
 
 A sum of k products in an arithmetic of unit roundoff u has a relative error of about sqrt(k) u
-(Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). A narrow operand was
-rounded before: by half its unit roundoff, root mean square. That counts in full, since a sum that
-differs in its last bit may be rounded to the other neighbour, and the differences of one layer do
-that to all sums of the next. Errors of layers are independent, so their squares add.
+(Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). A narrow operand
+was rounded before: by half its unit roundoff, root mean square. That counts in full, since a sum
+that differs in its last bit may be rounded to the other neighbour, and the differences of one layer
+do that to all sums of the next. Errors of layers are independent, so their squares add.
 
 It says nothing of a model that magnifies its errors: that has to be measured in a wider type.
 """

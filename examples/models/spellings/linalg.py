@@ -199,7 +199,7 @@ class Linalg(Writer):
         return self.put(f"linalg.fill ins({splat} : f32) outs({empty} : {kind}) -> {kind}")
 
     def transposed(self, x: str, shape: Shape, order: tuple[int, ...], dtype: str = "f32") -> str:
-        """x with its dimensions in another order."""
+        """X with its dimensions in another order."""
         turned = tensor(tuple(shape[i] for i in order), dtype)
         empty = self.put(f"tensor.empty() : {turned}")
         return self.put(
@@ -231,7 +231,7 @@ class Linalg(Writer):
                              iterators, body, (gives, dtype))  # fmt: skip
 
     def reduced(self, x: str, shape: Shape, keeps: list[int], op: str, start: str) -> str:
-        """x summed, or its largest, over all dimensions but those that it keeps."""
+        """X summed, or its largest, over all dimensions but those that it keeps."""
         kept = tuple(shape[i] for i in keeps)
         out = self.filled(kept, start)
         iterators = ["parallel" if i in keeps else "reduction" for i in range(len(shape))]

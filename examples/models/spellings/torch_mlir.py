@@ -1,4 +1,4 @@
-"""linalg on tensors as torch-mlir lowers PyTorch's models: nchw, weights transposed, biases first."""
+"""linalg as torch-mlir lowers PyTorch's models: nchw, weights transposed, biases first."""
 
 from examples.models.graph import Layer, Shape
 from examples.models.spellings.linalg import Linalg, all_of
