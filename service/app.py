@@ -22,7 +22,17 @@ from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
 from service.api.middleware import BodyLimit, HeadAsGet
 from service.api.openapi import DescribedApp
-from service.api.routes import events, jobs, lookup, schedules, status, suites, tokens, trials
+from service.api.routes import (
+    events,
+    jobs,
+    lookup,
+    modules,
+    schedules,
+    status,
+    suites,
+    tokens,
+    trials,
+)
 from service.api.routes import metrics as metrics_route
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
 from service.dashboard import live
@@ -45,7 +55,12 @@ from service.workers.pool import Pool, Work
 
 NAME = "tilewise"
 PROBE_PATIENCE_S = 2.0
-PRINTERS, PROVERS = 2, 1  # children at once: each takes a core from what is being timed
+PRINTERS, PROVERS, READERS_OF_MODULES = (
+    2,
+    1,
+    1,
+)  # children at once: each takes a core from what is being timed
+MOST_MODULES = 8  # that wait or are read, each held in memory
 
 log = logging.getLogger(__name__)
 
@@ -129,14 +144,20 @@ def create_app(
 
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
-    for part in (jobs, events, trials, schedules, lookup, suites, tokens, status, metrics_route):
+    for part in (
+        *(jobs, events, trials, schedules, lookup, modules, suites, tokens, status),
+        metrics_route,
+    ):
         app.include_router(part.router)
     for seen in (pages, code, forms, plots, live_route, files, suite_pages):
         app.include_router(seen.router)
     app.include_router(suite_pages.plots)
     problem_details.install(app, as_page)
     app.add_middleware(
-        BodyLimit, most_bytes=settings.body_bytes, most_seconds=settings.body_seconds
+        BodyLimit,
+        most_bytes=settings.body_bytes,
+        most_seconds=settings.body_seconds,
+        most_bytes_at=dict.fromkeys(modules.PATHS, settings.module_bytes),
     )
     app.add_middleware(AnswerCache)
     app.add_middleware(HeadAsGet)
@@ -161,6 +182,7 @@ def stop_waiting(app: FastAPI) -> None:
         services.feeds.close()
         services.kernels.let_go()
         services.proofs.let_go()
+        services.modules.let_go()
 
 
 def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metrics) -> Services:
@@ -185,6 +207,7 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
         lanes=lanes,
         kernels=Flights("kernels", PRINTERS, keeps_results=True),
         proofs=Flights("proofs", PROVERS, keeps_results=False),
+        modules=Flights("modules", READERS_OF_MODULES, keeps_results=True, most=MOST_MODULES),
         endings=Endings(partial(_ended_jobs, lanes.reads, sessions)),
         feeds=Feeds(
             NewsReader(lanes.reads, sessions), changes.number, longest_s=settings.stream_seconds
@@ -200,7 +223,7 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
 async def _close(services: Services) -> None:
     services.endings.close()
     services.feeds.close()
-    for flights in (services.kernels, services.proofs):
+    for flights in (services.kernels, services.proofs, services.modules):
         await flights.close()
     if services.pool is not None:
         await run_in_threadpool(services.pool.stop)

@@ -5,6 +5,7 @@ Both are plain ASGI, so that they cost nothing to streams and are not seen by th
 
 import time
 from asyncio import timeout
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -28,6 +29,7 @@ class BodyLimit:
     Args:
         app: what is limited; it turns `HTTPException` into an answer.
         most_bytes: of the body as it is sent.
+        most_bytes_at: the same for some paths.
         most_seconds: for which it may take to come; then 408.
         linger_s: for which the rest of a refused body may go by, in seconds.
     """
@@ -38,9 +40,11 @@ class BodyLimit:
         most_bytes: int,
         linger_s: float = LINGER_S,
         most_seconds: float = BODY_S,
+        most_bytes_at: Mapping[str, int] | None = None,
     ) -> None:
         self._app = app
         self._most_bytes = most_bytes
+        self._most_bytes_at = dict(most_bytes_at or {})
         self._most_seconds = most_seconds
         self._linger_s = linger_s
 
@@ -51,7 +55,8 @@ class BodyLimit:
             return
         declared = dict(scope["headers"]).get(b"content-length", b"")
         size = int(declared) if declared.isdigit() else 0
-        limits = _Limits(self._most_bytes, self._most_seconds, self._linger_s)
+        most_bytes = self._most_bytes_at.get(scope["path"], self._most_bytes)
+        limits = _Limits(most_bytes, self._most_seconds, self._linger_s)
         body = _Body(receive, send, size, limits)
         await self._app(scope, body.receive, body.send)
 

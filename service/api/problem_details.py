@@ -12,7 +12,13 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from kernels.errors import ProblemError, ScheduleError, TargetError, UnsupportedError
+from kernels.errors import (
+    ModuleError,
+    ProblemError,
+    ScheduleError,
+    TargetError,
+    UnsupportedError,
+)
 from kernels.problem.parse import LONGEST_FIELD
 from kernels.quoting import quoted
 from search.errors import BudgetError
@@ -94,7 +100,7 @@ def install(app: FastAPI, as_page: AsPage) -> None:
     """Answer every error of `app` with a problem document, or with a page to who asks for one."""
     for refusal in _STATUS:
         app.add_exception_handler(refusal, _service_error)
-    for bad in (ProblemError, UnsupportedError, BudgetError, *_FIELD):
+    for bad in (ProblemError, UnsupportedError, ModuleError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
     app.add_exception_handler(UnfinishedError, _unfinished)
     app.add_exception_handler(RequestValidationError, _invalid_request)

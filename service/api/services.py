@@ -43,7 +43,7 @@ class Services:
         prober: an engine of its own for probes, which must not wait behind requests.
         pool: the embedded workers, None when there are none.
         lanes: where requests run.
-        kernels, proofs: what is made for them in seconds.
+        kernels, proofs, modules: what is made for them, or read, in seconds.
         endings: tells them of the ends of jobs.
         feeds: tells them of what happens in jobs.
         changes: tells whether what was answered still holds.
@@ -62,6 +62,7 @@ class Services:
     lanes: Lanes
     kernels: Flights
     proofs: Flights
+    modules: Flights
     endings: Endings
     feeds: Feeds
     changes: Changes

@@ -27,6 +27,17 @@ def read_text(path: str) -> str:
         raise BadInputError(f"cannot read {_shown(path)}: it is not text") from error
 
 
+def read_module_bytes(path: str) -> bytes:
+    """The bytes of a file, or of stdin where the path is `-`; the errors of `read_text`."""
+    if path == "-":
+        return sys.stdin.buffer.read()
+    require_file(path)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
+
+
 def require_file(path: str) -> None:
     """Raise BadInputError for what cannot be read to an end."""
     try:

@@ -10,6 +10,7 @@ from tilewise.cli.commands import (
     bench,
     doctor,
     fetch,
+    imports,
     plot,
     script,
     serve,
@@ -23,7 +24,7 @@ from tilewise.cli.commands.kernels import kernel, library
 from tilewise.cli.commands.models import model
 
 MODULES = (
-    *(tune, script, kernel, library, verify, model, fetch, trials, plot, bench),
+    *(tune, script, kernel, library, imports, model, verify, fetch, trials, plot, bench),
     *(serve, top, token, doctor),
 )
 

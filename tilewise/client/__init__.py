@@ -10,7 +10,17 @@ with Client("http://localhost:8000") as client:
 from tilewise.client.asynchronous import AsyncClient
 from tilewise.client.blocking import Client
 from tilewise.client.events import Event, JobEnded, PhaseReached, TrialEnded
-from tilewise.client.found import File, Found, ObjectFiles, Targets, Text, Worker
+from tilewise.client.found import (
+    File,
+    Found,
+    FoundProblem,
+    ImportedModule,
+    ObjectFiles,
+    SkippedOp,
+    Targets,
+    Text,
+    Worker,
+)
 from tilewise.client.results import (
     Best,
     Difference,
@@ -31,8 +41,8 @@ from tilewise.client.results import (
 )
 
 __all__ = [
-    "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "Job", "JobEnded",
-    "Machine", "Match", "NewToken", "ObjectFiles", "Peer", "Phase", "PhaseReached", "Proof",
-    "Readiness", "Result", "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial",
-    "TrialCounts", "TrialEnded", "Worker",
+    "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "FoundProblem",
+    "ImportedModule", "Job", "JobEnded", "Machine", "Match", "NewToken", "ObjectFiles", "Peer",
+    "Phase", "PhaseReached", "Proof", "Readiness", "Result", "SkippedOp", "StoredTrial",
+    "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded", "Worker",
 ]  # fmt: skip

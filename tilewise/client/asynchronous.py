@@ -17,6 +17,7 @@ from tilewise.client.connection import (
 )
 from tilewise.client.events import Event, Follower
 from tilewise.client.found import Found, ObjectFiles, Targets, Text
+from tilewise.client.modules import AsyncModules
 from tilewise.client.pages import first_page
 from tilewise.client.results import (
     Job,
@@ -30,7 +31,7 @@ from tilewise.client.results import (
 )
 
 
-class AsyncClient:
+class AsyncClient(AsyncModules):
     """Calls one service; an async context manager. Each method is that of `Client`.
 
     Args:

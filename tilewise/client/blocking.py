@@ -16,6 +16,7 @@ from tilewise.client.connection import (
 )
 from tilewise.client.events import Event, Follower
 from tilewise.client.found import Found, ObjectFiles, Targets, Text
+from tilewise.client.modules import Modules
 from tilewise.client.pages import first_page
 from tilewise.client.results import (
     Job,
@@ -29,7 +30,7 @@ from tilewise.client.results import (
 )
 
 
-class Client:
+class Client(Modules):
     """Calls one service; a context manager.
 
     Args:

@@ -12,7 +12,7 @@ from kernels.errors import KernelsError
 from kernels.problem import parse_problem
 from tilewise.client.events import BrokenStreamError, Event, Follower
 from tilewise.client.exchange import Ask, Exchange, Follow, ask, json_of, made
-from tilewise.client.found import Found, ObjectFiles, Targets, Text, read_found
+from tilewise.client.found import Found, ImportedModule, ObjectFiles, Targets, Text, read_found
 from tilewise.client.pages import Page, PagePath, objects_of, read_page
 from tilewise.client.polling import poll
 from tilewise.client.results import (
@@ -33,6 +33,7 @@ Match = Literal["exact", "nearest"]
 OnEvent = Callable[[Event], None]
 OnWait = Callable[[], None]
 
+OF_MODULES = {"Content-Type": "text/x-mlir"}
 MOST_PROBLEMS = 1000  # that the service looks up at once
 
 
@@ -145,6 +146,15 @@ class Calls:
         request = Ask("GET", f"/v1/schedules/{_key(problem)}/kernel", params)
         response = yield from made(request, self.url, on_wait)
         return read(ObjectFiles, json_of(response, self.url))
+
+    def import_module(
+        self, module: str | bytes, on_wait: OnWait | None
+    ) -> Exchange[ImportedModule]:
+        """What a service finds in an MLIR module."""
+        content = module.encode() if isinstance(module, str) else module
+        request = Ask("POST", "/v1/problems/parse", content=content, headers=OF_MODULES)
+        response = yield from made(request, self.url, on_wait)
+        return read(ImportedModule, json_of(response, self.url))
 
     def text(
         self, path: str, params: Json, known: str | None, on_wait: OnWait | None

@@ -89,6 +89,7 @@ class Carrier:
                 asked.path,
                 params=asked.params or None,
                 json=asked.json,
+                content=asked.content,
                 headers=asked.headers,
             )
 
@@ -186,6 +187,7 @@ class AsyncCarrier:
                 asked.path,
                 params=asked.params or None,
                 json=asked.json,
+                content=asked.content,
                 headers=asked.headers,
             )
 

@@ -43,6 +43,7 @@ class Ask:
     """A request.
 
     Attributes:
+        content: the body where it is no JSON.
         is_safe: whether it may be sent again when its answer was lost, or was put off.
     """
 
@@ -50,6 +51,7 @@ class Ask:
     path: str
     params: Json = field(default_factory=dict)
     json: Json | None = None
+    content: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     is_safe: bool = True
 

@@ -137,6 +137,32 @@ class ObjectFiles(Reply):
         return base64.b64decode(self.bitcode)
 
 
+@dataclass(frozen=True)
+class FoundProblem:
+    """A problem of a module: how many of its ops are it, and their places."""
+
+    problem: str
+    count: int
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SkippedOp:
+    """An op of a module that multiplies or convolves and is no problem, and why."""
+
+    op: str
+    reason: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class ImportedModule(Reply):
+    """What was found in an MLIR module, in its order."""
+
+    problems: tuple[FoundProblem, ...]
+    skipped: tuple[SkippedOp, ...]
+
+
 def read_found(source: Json) -> Found:
     """One answer of a look-up."""
     stored = source.get("schedule")

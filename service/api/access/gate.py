@@ -30,7 +30,7 @@ OPEN_PAGES = (SIGN_IN, "/sign-out", "/assets/")
 """What a browser needs before anybody has signed in; nothing there is of the database."""
 
 ADMINISTRATION = "/v1/tokens"
-READING_POSTS = ("/v1/schedules/lookup",)
+READING_POSTS = ("/v1/schedules/lookup", "/v1/problems/parse")
 SCOPES: tuple[TokenScope, ...] = ("read", "submit", "admin")
 DOCS = "/docs"
 

@@ -19,6 +19,7 @@ from service.api.schemas.jobs import (
     TrialPage,
     TrialView,
 )
+from service.api.schemas.modules import FoundProblemView, ImportedView, SkippedOpView
 from service.api.schemas.results import (
     BestView,
     DifferenceView,
@@ -61,7 +62,9 @@ __all__ = [
     "FileView",
     "FiniteView",
     "Flavor",
+    "FoundProblemView",
     "FoundView",
+    "ImportedView",
     "JobPage",
     "JobView",
     "LookupView",
@@ -79,6 +82,7 @@ __all__ = [
     "ReadyView",
     "RefusedView",
     "ResultView",
+    "SkippedOpView",
     "SpaceView",
     "StatusView",
     "StoredTrialPage",

@@ -49,7 +49,8 @@ class Service:
         self.asked: list[Any] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        body = json.loads(request.content) if request.content else None
+        is_text = request.headers.get("Content-Type") == "text/x-mlir"
+        body = request.content if is_text else json.loads(request.content or b"null")
         self.asked.append((request.method, str(request.url), body))
         path = request.url.path
         if path.endswith("/events"):
@@ -69,6 +70,8 @@ class Service:
             return documents.object_files()
         if path == "/v1/schedules":
             return documents.result()
+        if path == "/v1/problems/parse":
+            return {"problems": [{"problem": PROBLEM, "count": 1, "where": ["@f"]}], "skipped": []}
         if path == "/v1/schedules/lookup":
             return {"schedules": []}
         if path == "/v1/suite-reports" and method == "GET":
@@ -95,6 +98,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("script", (PROBLEM,), {"flavor": "air"}),
     ("kernel", (PROBLEM,), {}),
     ("object_files", (PROBLEM,), {}),
+    ("import_module", ("module {}",), {}),
     ("text", ("/v1/x?y=1",), {"known": "k"}),
     ("trials", (1,), {"state": "timed"}),
     ("stored_trials", (PROBLEM,), {}),

@@ -59,9 +59,7 @@ def body_of(op: Structured, *, knows_tensors: bool = True) -> Expr:
             return OTHER
         if inner.name == "linalg.yield":
             return _seen(known, inner.operands[0]) if len(inner.operands) == 1 else OTHER
-        if inner.name == "arith.constant":
-            known[inner.results[0]] = _seen(known, inner.results[0])
-        elif len(inner.results) == 1:
+        if len(inner.results) == 1 and inner.name != "arith.constant":
             known[inner.results[0]] = applied(inner, tuple(_seen(known, v) for v in inner.operands))
     return OTHER
 

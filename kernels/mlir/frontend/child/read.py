@@ -29,10 +29,11 @@ def main() -> None:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, or MLIR's first error."""
-    stage("start")
+    stage("cutting out weights")
+    module = without_weights(Path(request["path"]).read_bytes())
+    stage("loading MLIR")
     from iree.compiler import ir
 
-    module = without_weights(Path(request["path"]).read_bytes())
     with ir.Context() as context:
         said: list[str] = []
 
@@ -57,7 +58,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def _first_error(error: Exception, said: list[str]) -> str:
     lines = [line for line in (*said, *str(error).splitlines()) if line.strip()]
     found = next((line for line in lines if "error:" in line), said[0] if said else lines[-1])
-    return found.strip()
+    return found.strip().removeprefix("error:").strip().removeprefix('"-":')
 
 
 def read(module: Any) -> Imported:

@@ -82,12 +82,14 @@ def static_shape(value: Any) -> tuple[int, ...]:
     """The shape of a tensor; of a scalar none.
 
     Raises:
-        RefusedError: it is not static, or the value is no tensor.
+        RefusedError: it is not static, without elements, or of a buffer.
     """
     kind = value.type
     if isinstance(kind, ir.RankedTensorType):
         if not kind.has_static_shape:
             raise RefusedError("has dynamic shapes; give the model static ones")
+        if 0 in kind.shape:
+            raise RefusedError("has an axis without elements")
         return tuple(kind.shape)
     if isinstance(kind, ir.ShapedType):
         raise RefusedError("works on buffers; give the model before bufferization, on tensors")

@@ -121,7 +121,7 @@ def _read(array: Array, axes: Map, at: Any) -> Array:
 
 def random_generic(rng: random.Random) -> Generic:
     """A contraction or a convolution, permuted at random, or what looks like one."""
-    return _convolution(rng) if rng.random() < 0.35 else _contraction(rng)  # noqa: PLR2004
+    return _convolution(rng) if rng.random() < 0.35 else _contraction(rng)
 
 
 def _contraction(rng: random.Random) -> Generic:
@@ -130,7 +130,7 @@ def _contraction(rng: random.Random) -> Generic:
     roles = [role for role, count in counts.items() for _ in range(count)]
     rng.shuffle(roles)
     extents = [rng.choice((1, 2, 3, 4, 5)) for _ in roles]
-    trap = rng.choice(TRAPS) if rng.random() < 0.3 else "none"  # noqa: PLR2004
+    trap = rng.choice(TRAPS) if rng.random() < 0.3 else "none"
     dtype = rng.choice(tuple(WIDENED)) if trap != "unsigned" else "i8"
     reads = [[i for i, role in enumerate(roles) if role in of] for of in ("bmk", "bkn", "bmn")]
     if not reads[2] and trap != "repeats":

@@ -1,0 +1,274 @@
+"""Ways to write what stands around a product, with the problem that each is."""
+
+MM = "matmul:m=4,n=6,k=5,dtype=f32"
+MM_1 = "matmul:m=1,n=6,k=5,dtype=f32"
+CONV = "conv2d:n=1,h=8,w=8,ci=3,co=5,kh=3,kw=3"
+MAPS = {
+    "rows": "affine_map<(i, j) -> (i)>",
+    "columns": "affine_map<(i, j) -> (j)>",
+    "whole": "affine_map<(i, j) -> (i, j)>",
+    "turned": "affine_map<(i, j) -> (j, i)>",
+}
+START = """
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<4x6xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<4x6xf32>) -> tensor<4x6xf32>
+"""
+PRODUCT = """
+  %p = linalg.matmul ins(%a, %b : tensor<4x5xf32>, tensor<5x6xf32>)
+      outs(%init : tensor<4x6xf32>) -> tensor<4x6xf32>
+"""
+
+
+def function(name: str, arguments: str, body: str, value: str, kind: str) -> str:
+    """A function that returns a value."""
+    return f"func.func @{name}({arguments}) -> {kind} {{\n{body}\n  return {value} : {kind}\n}}\n"
+
+
+def ended(name: str, ending: str, value: str = "%r", kind: str = "tensor<4x6xf32>",
+          start: str = START) -> str:  # fmt: skip
+    """A matmul, and what is done to its result."""
+    arguments = ("%a: tensor<4x5xf32>, %b: tensor<5x6xf32>, %bias: tensor<6xf32>, "
+                 "%tall: tensor<4xf32>, %c: tensor<4x6xf32>")  # fmt: skip
+    return function(name, arguments, start + PRODUCT + ending, value, kind)
+
+
+def elementwise(
+    value: str, body: str, added: str = "", at: str = "columns", name: str = "r"
+) -> str:
+    """A generic on a 4x6 tensor and perhaps another operand; the body makes %v of %x and %y."""
+    kinds = {"rows": "tensor<4xf32>", "columns": "tensor<6xf32>", "whole": "tensor<4x6xf32>"}
+    maps = [MAPS["whole"], *([MAPS[at]] if added else []), MAPS["whole"]]
+    values, types = [value, *([added] if added else [])], ["tensor<4x6xf32>", kinds[at]]
+    names = ["%x: f32", *(["%y: f32"] if added else []), "%o: f32"]
+    return f"""
+  %{name} = linalg.generic {{indexing_maps = [{", ".join(maps)}],
+      iterator_types = ["parallel", "parallel"]}}
+      ins({", ".join(values)} : {", ".join(types[: len(values)])})
+      outs(%empty : tensor<4x6xf32>) {{
+  ^bb0({", ".join(names)}):
+    {body}
+    linalg.yield %v : f32
+  }} -> tensor<4x6xf32>
+"""
+
+
+ADD = "%v = arith.addf %x, %y : f32"
+RELUS = {
+    "maximumf": "%v = arith.maximumf %x, %zero : f32",
+    "maxnumf": "%v = arith.maxnumf %zero, %x : f32",
+    "ugt": "%m = arith.cmpf ugt, %x, %zero : f32\n    %v = arith.select %m, %x, %zero : f32",
+    "olt": "%m = arith.cmpf olt, %x, %zero : f32\n    %v = arith.select %m, %zero, %x : f32",
+    "turned": "%m = arith.cmpf olt, %zero, %x : f32\n    %v = arith.select %m, %x, %zero : f32",
+    "clamp": "%h = arith.constant 3.40282347E+38 : f32\n"
+    "    %m = arith.minimumf %x, %h : f32\n    %v = arith.maximumf %m, %zero : f32",
+}
+NO_RELUS = {
+    "minimum": "%v = arith.minimumf %x, %zero : f32",
+    "of_one": "%h = arith.constant 1.0 : f32\n    %v = arith.maximumf %x, %h : f32",
+    "six": "%h = arith.constant 6.0 : f32\n"
+    "    %m = arith.minimumf %x, %h : f32\n    %v = arith.maximumf %m, %zero : f32",
+    "leaky": "%m = arith.cmpf ogt, %x, %zero : f32\n    %h = arith.mulf %x, %x : f32\n"
+    "    %v = arith.select %m, %x, %h : f32",
+    "backwards": "%m = arith.cmpf ogt, %x, %zero : f32\n    %v = arith.select %m, %zero, %x : f32",
+}
+BROADCAST = """
+  %wide = linalg.broadcast ins({0} : {1}) outs(%empty : tensor<4x6xf32>) dimensions = [{2}]
+"""
+
+
+def _endings() -> dict[str, tuple[str, str]]:
+    both = elementwise("%p", ADD, "%bias", name="q")
+    cases = {f"relu_{name}": (ended(f"relu_{name}", elementwise("%p", body)), f"{MM},epilogue=relu")
+             for name, body in RELUS.items()}  # fmt: skip
+    cases |= {f"no_{name}": (ended(f"no_{name}", elementwise("%p", body)), MM)
+              for name, body in NO_RELUS.items()}  # fmt: skip
+    cases |= {
+        "bias": (ended("bias", elementwise("%p", ADD, "%bias")), f"{MM},bias"),
+        "bias_relu": (ended("bias_relu", both + elementwise("%q", RELUS["maximumf"])),
+                      f"{MM},bias,epilogue=relu"),
+        "bias_of_rows": (ended("bias_of_rows", elementwise("%p", ADD, "%tall", "rows")), MM),
+        "residual": (ended("residual", elementwise("%p", ADD, "%c", "whole")), MM),
+        "minus": (ended("minus", elementwise("%p", "%v = arith.subf %x, %y : f32", "%bias")), MM),
+        "relu_bias": (ended("relu_bias", elementwise("%p", RELUS["ugt"], name="q")
+                            + elementwise("%q", ADD, "%bias")), f"{MM},epilogue=relu"),
+        "two_biases": (ended("two_biases", both + elementwise("%q", ADD, "%bias")), f"{MM},bias"),
+        "two_users": (ended("two_users", elementwise("%p", ADD, "%bias", name="q")
+                            + elementwise("%p", ADD, "%q", "whole")), MM),
+        "bias_broadcast": (ended("bias_broadcast", BROADCAST.format("%bias", "tensor<6xf32>", 0)
+                                 + elementwise("%p", ADD, "%wide", "whole")), f"{MM},bias"),
+        "bias_broadcast_down": (
+            ended("bias_broadcast_down", BROADCAST.format("%tall", "tensor<4xf32>", 1)
+                  + elementwise("%p", ADD, "%wide", "whole")), MM),
+        "on_tensors": (ended("on_tensors", "\n  %z = arith.constant dense<0.0> : tensor<4x6xf32>\n"
+                             "  %r = arith.maximumf %p, %z : tensor<4x6xf32>"),
+                       f"{MM},epilogue=relu"),
+        "seen_otherwise": (
+            ended("seen_otherwise", """
+  %e = tensor.expand_shape %p [[0], [1, 2]] output_shape [4, 2, 3]
+      : tensor<4x6xf32> into tensor<4x2x3xf32>
+  %z = arith.constant dense<0.0> : tensor<4x2x3xf32>
+  %r = arith.maximumf %e, %z : tensor<4x2x3xf32>
+""", kind="tensor<4x2x3xf32>"), f"{MM},epilogue=relu"),
+        "in_place": (ended("in_place", f"""
+  %r = linalg.generic {{indexing_maps = [{MAPS["columns"]}, {MAPS["whole"]}],
+      iterator_types = ["parallel", "parallel"]}} ins(%bias : tensor<6xf32>)
+      outs(%p : tensor<4x6xf32>) {{
+  ^bb0(%x: f32, %o: f32):
+    %v = arith.addf %x, %o : f32
+    linalg.yield %v : f32
+  }} -> tensor<4x6xf32>
+"""), f"{MM},bias"),
+        "turned_result": (ended("turned_result", """
+  %t = tensor.empty() : tensor<6x4xf32>
+  %r = linalg.transpose ins(%p : tensor<4x6xf32>) outs(%t : tensor<6x4xf32>) permutation = [1, 0]
+""", kind="tensor<6x4xf32>"), "matmul:m=6,n=4,k=5,dtype=f32,transpose_a,transpose_b"),
+    }  # fmt: skip
+    return cases
+
+
+def _starts() -> dict[str, tuple[str, str]]:
+    shape = "tensor<4x6xf32>"
+
+    def start(name: str, lines: str) -> str:
+        return ended(name, "", "%p", start=f"\n  %empty = tensor.empty() : {shape}\n" + lines)
+
+    return {
+        "start_bias": (start("start_bias", BROADCAST.format("%bias", "tensor<6xf32>", 0).replace(
+            "%wide", "%init")), f"{MM},bias"),
+        "start_rows": (start("start_rows", BROADCAST.format("%tall", "tensor<4xf32>", 1).replace(
+            "%wide", "%init")), f"{MM},init=accumulate"),
+        "start_zeros": (start("start_zeros", f"  %init = arith.constant dense<0.0> : {shape}"), MM),
+        "start_splat": (start("start_splat", f"  %init = arith.constant dense<0.5> : {shape}"),
+                        f"{MM},bias"),
+        "start_filled": (start("start_filled", f"""  %half = arith.constant 0.5 : f32
+  %init = linalg.fill ins(%half : f32) outs(%empty : {shape}) -> {shape}"""), f"{MM},bias"),
+        "start_constant": (
+            start("start_constant", f"  %init = arith.constant dense_resource<k> : {shape}"),
+            f"{MM},init=accumulate"),
+        "start_argument": (
+            start("start_argument", f"  %init = tensor.cast %c : {shape} to {shape}"),
+            f"{MM},init=accumulate"),
+        "start_one_row": (function(
+            "start_one_row", "%a: tensor<1x5xf32>, %b: tensor<5x6xf32>", """
+  %init = arith.constant dense<[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]> : tensor<1x6xf32>
+  %p = linalg.matmul ins(%a, %b : tensor<1x5xf32>, tensor<5x6xf32>)
+      outs(%init : tensor<1x6xf32>) -> tensor<1x6xf32>""", "%p", "tensor<1x6xf32>"),
+            f"{MM_1},bias"),
+    }  # fmt: skip
+
+
+def _weights() -> dict[str, tuple[str, str]]:
+    def product(name: str, lines: str) -> str:
+        return function(name, "%a: tensor<4x5xf32>, %x: tensor<6x5xf32>", START + lines + PRODUCT,
+                        "%p", "tensor<4x6xf32>")  # fmt: skip
+
+    turned = """
+  %e = tensor.empty() : tensor<5x6xf32>
+  %b = linalg.transpose ins(%x : tensor<6x5xf32>) outs(%e : tensor<5x6xf32>) permutation = [1, 0]
+"""
+    constant = "  %w = arith.constant dense_resource<w> : tensor<6x5xf32>\n"
+    return {
+        "weights": (product("weights", "  %b = arith.constant dense_resource<w> : tensor<5x6xf32>"),
+                    f"{MM},weights=constant"),
+        "weights_turned": (product("weights_turned", constant + turned.replace("%x", "%w")),
+                           "matmul:m=4,n=6,k=5,dtype=f32,transpose_b,weights=constant"),
+        "turned": (product("turned", turned), "matmul:m=4,n=6,k=5,dtype=f32,transpose_b"),
+        "weights_global": (product(
+            "weights_global", "  %b = util.global.load @frozen : tensor<5x6xf32>"),
+            f"{MM},weights=constant"),
+        "variable_global": (product(
+            "variable_global", "  %b = util.global.load @changing : tensor<5x6xf32>"), MM),
+        "weights_reshaped": (product("weights_reshaped", """
+  %w = arith.constant dense_resource<w> : tensor<30xf32>
+  %b = tensor.expand_shape %w [[0, 1]] output_shape [5, 6] : tensor<30xf32> into tensor<5x6xf32>
+"""), f"{MM},weights=constant"),
+    }  # fmt: skip
+
+
+GLOBALS = """
+util.global private @frozen = #flow.parameter.named<"model"::"w"> : tensor<5x6xf32>
+util.global private mutable @changing : tensor<5x6xf32>
+"""
+
+
+def _pads() -> dict[str, tuple[str, str]]:
+    """Of an image of 6x6, or of what makes 8x8 of it, for a filter of 3x3."""
+
+    def padded(name: str, low: str, high: str, shape: str, value: str = "0.0", extra: str = "",
+               image: str = "1x6x6x3") -> str:  # fmt: skip
+        whole = [int(size) for size in shape.split("x")]
+        result = f"tensor<1x{whole[1] - 2}x{whole[2] - 2}x5xf32>"
+        return function(name, f"%a: tensor<{image}xf32>, %b: tensor<3x3x{whole[3]}x5xf32>", f"""
+  %zero = arith.constant 0.0 : f32
+  %blank = arith.constant {value} : f32
+  %empty = tensor.empty() : {result}
+  %init = linalg.fill ins(%zero : f32) outs(%empty : {result}) -> {result}
+  %padded = tensor.pad %a low[{low}] high[{high}] {{
+  ^bb0(%i: index, %j: index, %k: index, %l: index):
+    tensor.yield %blank : f32
+  }} : tensor<{image}xf32> to tensor<{shape}xf32>
+  %p = linalg.conv_2d_nhwc_hwcf ins(%padded, %b : tensor<{shape}xf32>,
+      tensor<3x3x{whole[3]}x5xf32>) outs(%init : {result}) -> {result}
+{extra}""", "%p", result)  # fmt: skip
+
+    conv = f"{CONV},dtype=f32"
+    return {
+        "pad": (padded("pad", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3"),
+                conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1")),
+        "pad_of_one": (padded("pad_of_one", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", "1.0"), conv),
+        "pad_after": (padded("pad_after", "0, 0, 0, 0", "0, 2, 2, 0", "1x8x8x3"), conv),
+        "pad_one_way": (padded("pad_one_way", "0, 1, 0, 0", "0, 1, 0, 0", "1x8x6x3"),
+                        conv.replace("w=8", "w=6")),
+        "pad_channels": (padded("pad_channels", "0, 1, 1, 1", "0, 1, 1, 0", "1x8x8x4"),
+                         conv.replace("ci=3", "ci=4")),
+        "pad_shared": (padded("pad_shared", "0, 1, 1, 0", "0, 1, 1, 0", "1x8x8x3", extra="""
+  %other = linalg.conv_2d_nhwc_hwcf ins(%padded, %b : tensor<1x8x8x3xf32>, tensor<3x3x3x5xf32>)
+      outs(%p : tensor<1x6x6x5xf32>) -> tensor<1x6x6x5xf32>"""), conv),
+        "inserted": (function("inserted", "%a: tensor<1x6x6x3xf32>, %b: tensor<3x3x3x5xf32>", """
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<1x6x6x5xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<1x6x6x5xf32>) -> tensor<1x6x6x5xf32>
+  %room = tensor.empty() : tensor<1x8x8x3xf32>
+  %blank = linalg.fill ins(%zero : f32) outs(%room : tensor<1x8x8x3xf32>) -> tensor<1x8x8x3xf32>
+  %padded = tensor.insert_slice %a into %blank[0, 1, 1, 0] [1, 6, 6, 3] [1, 1, 1, 1]
+      : tensor<1x6x6x3xf32> into tensor<1x8x8x3xf32>
+  %p = linalg.conv_2d_nhwc_hwcf ins(%padded, %b : tensor<1x8x8x3xf32>, tensor<3x3x3x5xf32>)
+      outs(%init : tensor<1x6x6x5xf32>) -> tensor<1x6x6x5xf32>
+""", "%p", "tensor<1x6x6x5xf32>"),
+            conv.replace("h=8,w=8", "h=6,w=6").replace("kw=3", "kw=3,pad=1")),
+    }  # fmt: skip
+
+
+def _layouts() -> dict[str, tuple[str, str]]:
+    """Named convolutions: their image, filter, result and attributes, and what they are."""
+    grouped = "conv2d:n=1,h=8,w=8,ci=4,co=6,kh=3,kw=3,groups=2"
+    deep = "conv2d:n=1,h=8,w=8,ci=4,co=4,kh=3,kw=3,groups=4"
+    many = "conv2d:n=1,h=8,w=8,ci=4,co=8,kh=3,kw=3,groups=4"
+    of = {
+        "conv_2d_nhwc_hwcf": ("1x8x8x3", "3x3x3x5", "1x6x6x5", CONV),
+        "conv_2d_nhwc_fhwc": ("1x8x8x3", "5x3x3x3", "1x6x6x5", CONV),
+        "conv_2d_nchw_fchw": ("1x3x8x8", "5x3x3x3", "1x5x6x6", f"{CONV},layout=nchw_fchw"),
+        "conv_2d_ngchw_fgchw": ("1x2x2x8x8", "3x2x2x3x3", "1x2x3x6x6",
+                                f"{grouped},layout=nchw_fchw"),
+        "conv_2d_ngchw_gfchw": ("1x2x2x8x8", "2x3x2x3x3", "1x2x3x6x6",
+                                f"{grouped},layout=nchw_fchw"),
+        "conv_2d_nhwgc_gfhwc": ("1x8x8x2x2", "2x3x3x3x2", "1x6x6x2x3", grouped),
+        "depthwise_conv_2d_nhwc_hwc": ("1x8x8x4", "3x3x4", "1x6x6x4", deep),
+        "depthwise_conv_2d_nhwc_hwcm": ("1x8x8x4", "3x3x4x2", "1x6x6x4x2", many),
+        "depthwise_conv_2d_nchw_chw": ("1x4x8x8", "4x3x3", "1x4x6x6", f"{deep},layout=nchw_fchw"),
+    }  # fmt: skip
+    found = {}
+    for op, (image, filters, result, problem) in of.items():
+        a, b, c = (f"tensor<{shape}xf32>" for shape in (image, filters, result))
+        body = f"""
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : {c}
+  %init = linalg.fill ins(%zero : f32) outs(%empty : {c}) -> {c}
+  %p = linalg.{op} ins(%a, %b : {a}, {b}) outs(%init : {c}) -> {c}
+"""
+        found[op] = (function(op, f"%a: {a}, %b: {b}", body, "%p", c), f"{problem},dtype=f32")
+    return found
+
+
+SPELLINGS = {**_endings(), **_starts(), **_weights(), **_pads(), **_layouts()}

@@ -1,0 +1,103 @@
+"""Whatever a file holds: an error on one line, or what MLIR makes of it; this process goes on."""
+
+import io
+import random
+
+import pytest
+
+from kernels.errors import LimitError, ModuleError
+from kernels.mlir.frontend.read import Limits, read_module
+
+ir = pytest.importorskip("iree.compiler.ir", reason="iree-base-compiler is not installed")
+
+GOOD = b"""
+func.func @f(%a: tensor<4x5xf32>, %b: tensor<5x6xf32>, %c: tensor<4x6xf32>) -> tensor<4x6xf32> {
+  %0 = linalg.matmul ins(%a, %b : tensor<4x5xf32>, tensor<5x6xf32>)
+      outs(%c : tensor<4x6xf32>) -> tensor<4x6xf32>
+  return %0 : tensor<4x6xf32>
+}
+"""
+DEEP = 100_000
+LARGE = 10 << 20
+LIMITS = Limits(seconds=30.0, memory_bytes=2 << 30)
+
+
+def bytecode() -> bytes:
+    with ir.Context():
+        file = io.BytesIO()
+        ir.Module.parse(GOOD).operation.write_bytecode(file)
+        return file.getvalue()
+
+
+def broken() -> dict[str, bytes]:
+    rng = random.Random(3)
+    code = bytecode()
+    noise = bytes(rng.randrange(256) for _ in range(200))
+    return {
+        "garbage": rng.randbytes(LARGE),
+        "one word": b"x" * LARGE,
+        "null": GOOD.replace(b"func.func", b"func\0func"),
+        "modules": b"module {" * DEEP + b"}" * DEEP,
+        "types": b"func.func private @f(" + b"tuple<" * DEEP + b"f32" + b">" * DEEP + b")",
+        "attributes": b"module attributes {a.b = " + b"[" * DEEP + b"]" * DEEP + b"} {}",
+        "maps": b"#m = affine_map<(d0) -> (" + b"(" * DEEP + b"d0" + b")" * DEEP + b")>\n",
+        "unterminated": b'module attributes {a.b = "' + b"y" * LARGE,
+        "no alias": b"#a = [#a]\nmodule attributes {a.b = #a} {}",
+        "truncated": code[: len(code) // 2],
+        "overwritten": code[:60] + noise + code[60 + len(noise) :],
+        "cut off": GOOD[:200],
+    }
+
+
+def odd() -> dict[str, bytes]:
+    chain = "\n".join(f"#a{i + 1} = [#a{i}, #a{i}]" for i in range(60))
+    return {
+        "nothing": b"",
+        "a large attribute": b'module attributes {a.b = "' + b"y" * LARGE + b'"} {}',
+        "aliases": f"#a0 = []\n{chain}\nmodule attributes {{a.b = #a60}} {{}}".encode(),
+        "a large splat": b"func.func @f() -> tensor<1000000x1000000xf32> {\n"
+        b"%0 = arith.constant dense<1.0> : tensor<1000000x1000000xf32>\n"
+        b"return %0 : tensor<1000000x1000000xf32> }",
+    }
+
+
+@pytest.mark.parametrize("name", broken())
+def test_a_broken_module_is_refused(name: str) -> None:
+    with pytest.raises(ModuleError) as refused:
+        read_module(broken()[name], LIMITS)
+    told = str(refused.value)
+    assert told.startswith("the module was not read: ") and told.isprintable() and len(told) < 400
+
+
+@pytest.mark.parametrize("name", odd())
+def test_an_odd_module_has_no_problem(name: str) -> None:
+    assert read_module(odd()[name], LIMITS).to_json() == {"problems": [], "skipped": []}
+
+
+def test_bytecode_is_read_as_its_text_is() -> None:
+    assert read_module(bytecode()).problems == read_module(GOOD).problems
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b"4x", b"4294967297x", "out of range"),
+        (b"4x", b"0x", "without elements"),
+        (b"4x", b"?x", "dynamic"),
+        (b"f32", b"f80", "multiplies f80"),
+        (b"f32", b"i64", "multiplies i64"),
+    ],
+)
+def test_a_size_or_a_type_that_no_problem_has(old: bytes, new: bytes, reason: str) -> None:
+    imported = read_module(GOOD.replace(old, new))
+    assert not imported.occurrences
+    assert [reason in one.reason for one in imported.skipped] == [True]
+
+
+def test_the_limits_hold() -> None:
+    with pytest.raises(ModuleError, match="time limit"):
+        read_module(GOOD, Limits(seconds=0.05))
+    with pytest.raises(ModuleError, match="memory"):
+        read_module(GOOD, Limits(memory_bytes=1 << 20))
+    with pytest.raises(LimitError):
+        read_module(GOOD, Limits(seconds=0.0))
