@@ -34,6 +34,7 @@ class Gain:
         own_us: the kernel called by itself.
         alone_us: IREE without it, by mode: `default`, `data tiling`.
         failure: why it is not served, whatever the times; empty where it is right.
+        is_final: whether another try would find the same; not so where a process ended.
     """
 
     matched: bool
@@ -43,6 +44,7 @@ class Gain:
     own_us: float | None = None
     alone_us: Mapping[str, float] | None = None
     failure: str = ""
+    is_final: bool = True
 
     @property
     def ratio(self) -> float | None:
@@ -85,7 +87,7 @@ def measured(
             alone = runner.peer(IREE).absent is None
             reply = runner.beside(steps, [NAME, *([IREE] if alone else [])], budget_s)
         except CandidateFailureError as failed:
-            return Gain(matched=False, failure=f"{failed.kind}: {failed}")
+            return Gain(matched=False, failure=f"{failed.kind}: {failed}", is_final=False)
     return _gain(reply, error, tolerance)
 
 

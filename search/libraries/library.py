@@ -6,11 +6,13 @@ from typing import Any
 
 from kernels.dispatches.entry import Entry
 from kernels.dispatches.library import library_text
-from kernels.errors import ProofError
+from kernels.errors import CompilerAbsentError, ProofError
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.libraries.gain import Gain, measured
+from search.peers import missing_packages
+from search.peers.iree_library import NAME
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,18 @@ class Row:
         )
 
 
+class NotServedError(ProofError):
+    """None of the problems has a kernel that makes IREE faster.
+
+    Attributes:
+        is_final: whether another try would end the same.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        super().__init__(f"{rows[0].problem}: {rows[0].reason}")
+        self.is_final = all(row.gain.is_final for row in rows)
+
+
 @dataclass(frozen=True)
 class ProvenLibrary:
     """A library, and what was found of every problem.
@@ -91,10 +105,13 @@ def proven_library(
         on_row: told of each problem as soon as it was measured.
 
     Raises:
-        ProofError: no kernel is served; the message says why of the first.
+        NotServedError: no kernel is; the message says why of the first.
         RunnerError: no child could be started.
         KernelsError: a schedule cannot be compiled.
+        CompilerAbsentError: IREE is not installed.
     """
+    if missing := missing_packages(NAME):
+        raise CompilerAbsentError(f"{' and '.join(missing)} not installed; install tilewise[peers]")
     rows = []
     for one in wanted:
         rows.append(Row(one.problem, measured(one.problem, one.steps, target)))
@@ -105,6 +122,6 @@ def proven_library(
         if row.gain.is_served
     ]
     if not served:
-        raise ProofError(f"{rows[0].problem}: {rows[0].reason}")
+        raise NotServedError(rows)
     notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
     return ProvenLibrary(library_text(served, resolve(target), notes), tuple(rows))

@@ -68,7 +68,12 @@ class Bench:
     threads: int
 
 
-def screen(make: Maker, bench: Bench) -> list[Timed]:
+def screen(name: str, bench: Bench) -> list[Timed]:
+    """The ways of peer `name` that are worth timing; as `screened`."""
+    return screened(MAKERS[name], bench)
+
+
+def screened(make: Maker, bench: Bench) -> list[Timed]:
     """The ways of a peer that are worth timing, the fastest first.
 
     Raises:

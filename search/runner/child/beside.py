@@ -8,7 +8,7 @@ from kernels.oracle.operands import Operands
 from kernels.schedule import Schedule
 from search.peers import OWN
 from search.peers.iree_library import Maker as LibraryMaker
-from search.peers.screen import MAKERS, Bench, Maker, screen
+from search.peers.screen import MAKERS, Bench, Maker, screened
 from search.peers.variant import PeerAbsentError, Variant
 from search.runner.child.places import on_every_place
 from search.runner.child.session import Session
@@ -35,7 +35,7 @@ def peer(session: Session, name: str, steps: Any = ()) -> PeerReply:
         threads=session.target.threads,
     )
     try:
-        session.screened[name] = screen(session.makers[name], bench)
+        session.screened[name] = screened(session.makers[name], bench)
     except PeerAbsentError as error:
         session.screened[name] = []
         return PeerReply(absent=str(error))

@@ -18,6 +18,7 @@ from service.api.services import Services, ServicesDep
 from service.db import models
 from service.errors import NotFoundError
 from service.results import air_scripts, nearest, scripts
+from service.results.kernels import libraries
 from service.results.kernels.modules import kept_module, kernel_module, kernel_source, kernel_tag
 from service.results.kernels.objects import (
     DOCUMENT,
@@ -81,10 +82,13 @@ async def get_script(
 ) -> Response:
     """The transform script, proven on real MLIR; one that was not is never given.
 
-    A script of flavor air is made and proven when first asked for, in a second or two. Where
-    that takes longer than a request waits, the answer is 202 and the script is there soon.
+    A script of flavor air or iree is made and proven when first asked for, in some seconds. Where
+    that takes longer than a request waits, the answer is 202 and the script is there soon. One of
+    flavor iree is given if IREE is faster with it than without.
     """
     asked = _asked(services, target, match)
+    if flavor == libraries.FLAVOR:
+        return await _library(services, key, asked, if_none_match)
     script, work = await services.lanes.reads.run(
         partial(_find_script, services, key, asked, flavor)
     )
@@ -132,6 +136,24 @@ async def get_kernel(
     if text is None:
         text = await services.kernels.make(tag, partial(kernel_module, tag, source))
     return Response(text, media_type="text/x-python", headers=headers)
+
+
+async def _library(
+    services: Services, key: str, asked: Asked, if_none_match: str | None
+) -> Response:
+    """The library for IREE of a result."""
+    result = await services.lanes.reads.run(partial(_find_result, services, key, asked))
+    source = kernel_source(result, asked.target)
+    tag = libraries.library_tag(source, services.toolchain)
+    headers = _headers(tag, result["target"], result["toolchain"], asked)
+    text = await services.lanes.reads.run(partial(kept_module, tag))
+    if text is None:
+        making = partial(kernel_module, tag, source, libraries.library_document)
+        text = await services.proofs.make((key, tag), making)
+    library = libraries.library_of(text)
+    if if_none_match is not None and matches(if_none_match, headers["ETag"]):
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(library, media_type="text/x-mlir", headers=headers)
 
 
 async def _object(

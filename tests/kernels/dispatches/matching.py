@@ -55,8 +55,6 @@ def found_in(module: str, library: str, *flags: str) -> dict[str, list[str]]:
 
 def preprocessed(module: str, library: str, *flags: str, phase: str = "preprocessing") -> str:
     """A module after IREE has put kernels into it."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "library.mlir"
         path.write_text(library)

@@ -9,7 +9,7 @@ import pytest
 
 from kernels.mlir.iree.runtime import open_device
 from kernels.target import detect
-from search.peers import PEERS, available_peers, openblas, screen
+from search.peers import available_peers, openblas, screen
 from search.peers.blas_family import better_family, hold_threads, libraries, threads_of
 from search.peers.screen import MAKERS
 from search.peers.variant import PeerAbsentError
@@ -26,7 +26,7 @@ def one_thread_after() -> Iterator[None]:
     hold_threads(1, FAMILY)
 
 
-@pytest.mark.parametrize("peer", PEERS)
+@pytest.mark.parametrize("peer", MAKERS)
 @pytest.mark.parametrize("text", [PRODUCT, "matmul:m=7,n=33,k=19,dtype=f32,bias,epilogue=relu"])
 def test_results_on_two_threads_are_right(peer: str, text: str) -> None:
     require(peer)

@@ -1,6 +1,7 @@
 """Suites: reading them, comparing one problem, and the sums, by hand-computed numbers."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ class FakeRunner:
         self.peers, self.reply = peers, reply
         self.asked: list[str] = []
 
-    def peer(self, name: str) -> PeerReply:
+    def peer(self, name: str, _steps: Sequence[Any] = ()) -> PeerReply:
         found = self.peers[name]
         if isinstance(found, Exception):
             raise found
@@ -207,6 +208,16 @@ def test_the_best_way_of_each_peer_is_quoted_and_absences_are_kept() -> None:
     assert found.peers["onednn"].variant == "linear"
     assert found.ratio == pytest.approx(2.0)
     assert (found.schedule, found.peak_gflops) == ("hash", 300.0)
+
+
+def test_a_row_of_our_own_kernel_is_not_what_we_are_compared_with() -> None:
+    peers = ("iree", "iree+tilewise")
+    ways = way("iree", "default", 0.020), way("iree+tilewise", "library", 0.009)
+    runner = FakeRunner(dict.fromkeys(peers), BesideReply((0.010,) * 7, ways))
+    found = compare(runner, LARGE, ("hash", []), peers)
+    assert set(found.peers) == set(peers)
+    assert found.oracle == "iree"
+    assert found.ratio == pytest.approx(2.0)
 
 
 def test_a_schedule_that_fails_now_is_left_out_with_the_reason() -> None:

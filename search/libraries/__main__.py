@@ -1,0 +1,36 @@
+"""Prints the library of one stored result: `python -m search.libraries` reads it on stdin."""
+
+import json
+import sys
+
+from kernels.errors import KernelsError
+from kernels.problem import parse_problem
+from kernels.system.children import private_output
+from search.errors import SearchError
+from search.libraries.library import NotServedError, Wanted, proven_library
+
+
+def main() -> None:
+    """One JSON object: `script`, which is null where the kernel is not served, and `reason`."""
+    found = json.load(sys.stdin)
+    answer: dict[str, str | None]
+    out = private_output()
+    wanted = Wanted(parse_problem(found["problem"]), found["best"]["steps"])
+    try:
+        answer = {"script": proven_library([wanted], found["target"]).text, "reason": ""}
+    except NotServedError as error:
+        if not error.is_final:
+            sys.exit(_one_line(error))
+        answer = {"script": None, "reason": str(error)}
+    except (KernelsError, SearchError) as error:
+        sys.exit(_one_line(error))
+    with out:
+        out.write(json.dumps(answer).encode())
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+if __name__ == "__main__":
+    main()

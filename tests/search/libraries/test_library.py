@@ -1,0 +1,76 @@
+"""Libraries hold the kernels that make IREE faster, and say what they leave out."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kernels.errors import ProofError
+from kernels.problem import parse_problem
+from kernels.target import resolve
+from search.libraries import library
+from search.libraries.gain import Gain, measured
+from search.libraries.library import Row, Wanted, proven_library
+from search.model.analytical import Model
+from search.model.prior import prior_points
+from search.space.space import Space
+from tests.search.peers.test_peers import require
+
+SMALL, OTHER = "matmul:m=37,n=65,k=29,dtype=f32", "matmul:m=37,n=65,k=30,dtype=f32"
+FAST = Gain(True, 1e-6, 1e-3, 10.0, 9.0, {"default": 20.0, "data tiling": 15.0})
+
+
+def wanted(text: str) -> Wanted:
+    problem = parse_problem(text)
+    space = Space(problem, resolve("host"))
+    (point,) = prior_points(Model.shipped(space), 1)
+    return Wanted(problem, space.schedule(point).to_json())
+
+
+def made(monkeypatch: pytest.MonkeyPatch, gains: dict[str, Gain]) -> library.ProvenLibrary:
+    """The library of problems with these gains, as if they had been measured."""
+
+    def told(problem: Any, _steps: Any, _target: str) -> Gain:
+        return gains[problem.canonical]
+
+    monkeypatch.setattr(library, "measured", told)
+    return proven_library([wanted(text) for text in gains], resolve("host").canonical)
+
+
+def test_a_kernel_is_measured_inside_iree() -> None:
+    require("iree+tilewise")
+    one = wanted(SMALL)
+    gain = measured(one.problem, one.steps, resolve("host").canonical, budget_s=0.05)
+    assert gain.matched
+    assert gain.max_error is not None
+    assert gain.tolerance is not None
+    assert gain.max_error <= gain.tolerance
+    assert gain.alone_us is not None
+    assert set(gain.alone_us) <= {"default", "data tiling"}
+    assert gain.ratio == pytest.approx(min(gain.alone_us.values()) / (gain.library_us or 0))
+
+
+def test_what_iree_does_not_find_is_not_served() -> None:
+    require("iree+tilewise")
+    one = wanted(f"{SMALL},init=accumulate,epilogue=relu")
+    gain = measured(one.problem, one.steps, resolve("host").canonical, budget_s=0.05)
+    assert not gain.matched
+    assert not gain.is_served
+    assert "no pattern" in Row(one.problem, gain).reason
+
+
+def test_where_iree_alone_is_faster_the_kernel_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = replace(FAST, library_us=15.1)
+    found = made(monkeypatch, {SMALL: FAST, OTHER: slow})
+    assert [row.to_json()["served"] for row in found.rows] == [True, False]
+    assert f"// Left out: {OTHER}: IREE alone is faster: 15.0 us (data tiling), 15.1 us" in (
+        found.text
+    )
+    assert "k30" not in found.text
+
+
+def test_a_library_of_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ProofError, match=r"m=37.*it was wrong"):
+        made(monkeypatch, {SMALL: replace(FAST, failure="it was wrong")})

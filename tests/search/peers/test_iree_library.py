@@ -1,0 +1,78 @@
+"""IREE with our kernel inside: right on random operands, whatever the kernel is made of."""
+
+import numpy as np
+import pytest
+
+from kernels.target import resolve
+from search.model.analytical import Model
+from search.model.prior import prior_points
+from search.peers import OWN, installed_peers
+from search.peers.iree_library import Maker
+from search.peers.screen import screened
+from search.peers.variant import PeerAbsentError
+from search.space.space import Space
+from tests.search.peers.test_peers import Case, make_case, require
+
+PRODUCT, IMAGE = "matmul:m=37,n=65,k=29,dtype=", "conv2d:n=1,h=9,w=11,ci=16,co=24,kh=3,kw=3,pad=1"
+PROBLEMS = [
+    PRODUCT + "f32,bias,epilogue=relu",
+    PRODUCT + "bf16,weights=constant,transpose_b",
+    PRODUCT + "i8,transpose_a,bias",
+    PRODUCT + "f64,init=accumulate",
+    "matmul:m=1,n=300,k=129,dtype=f32,weights=constant",
+    "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_b",
+    f"{IMAGE},dtype=f32,layout=nchw_fchw,bias,epilogue=relu,weights=constant",
+    "conv2d:n=1,h=9,w=7,ci=16,co=16,kh=3,kw=3,groups=16,pad=1,dtype=f32,bias",
+]
+
+
+def maker(case: Case, threads: int = 1, winograd: int = 0) -> Maker:
+    """A peer with the schedule that the model likes best, or the best of Winograd's."""
+    target = resolve("host" if threads == 1 else f"cpu:host,threads={threads}")
+    space = Space(case.problem, target)
+    liked = map(space.schedule, prior_points(Model.shipped(space), 40))
+    return Maker(next(one for one in liked if (one.winograd or 0) >= winograd), target)
+
+
+@pytest.mark.parametrize("text", PROBLEMS)
+def test_iree_computes_rightly_with_our_kernel(text: str) -> None:
+    require("iree+tilewise")
+    case = make_case(text)
+    (way,) = screened(maker(case).variants, case.bench)
+    assert way.variant.peer in OWN
+    assert way.error <= way.tolerance
+
+
+@pytest.mark.parametrize("text", PROBLEMS[:2] + PROBLEMS[6:7])
+def test_two_threads_give_what_one_gives(text: str) -> None:
+    require("iree+tilewise")
+    results = []
+    for threads in (1, 2):
+        case = make_case(text)
+        (variant,) = maker(case, threads).variants(case.problem, case.operands, threads)
+        assert case.why_wrong(variant) is None
+        results.append(variant.result().copy())
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_for_winograd_are_packed_once() -> None:
+    """They grow; were they packed in each run, a change of theirs would be seen."""
+    require("iree+tilewise")
+    case = make_case(f"{IMAGE},dtype=f32,weights=constant")
+    (variant,) = maker(case, winograd=2).variants(case.problem, case.operands, 1)
+    variant.run(1)
+    before = variant.result().copy()
+    case.operands["B"][...] = 0
+    variant.run(1)
+    np.testing.assert_array_equal(variant.result(), before)
+
+
+def test_a_problem_that_no_pattern_matches_is_absent() -> None:
+    require("iree+tilewise")
+    case = make_case(PRODUCT + "f32,init=accumulate,epilogue=relu")
+    with pytest.raises(PeerAbsentError, match="no pattern"):
+        screened(maker(case).variants, case.bench)
+
+
+def test_it_is_a_row_that_has_to_be_asked_for() -> None:
+    assert not set(OWN) & set(installed_peers())
