@@ -47,7 +47,7 @@ def types_of(declaration: str) -> tuple[list[TensorType], list[TensorType]]:
         TilewiseError: one is not a tensor of a known element and of static shape.
     """
     given, _, results = declaration.partition("->")
-    return [[_tensor(text) for text in _VALUE.findall(part)] for part in (given, results)]  # type: ignore[return-value]
+    return _types(given), _types(results)
 
 
 def random_array(kind: TensorType, random: np.random.Generator) -> Array:
@@ -63,6 +63,10 @@ def random_array(kind: TensorType, random: np.random.Generator) -> Array:
     else:
         made[...] = random.integers(0, 2, kind.shape)
     return made
+
+
+def _types(part: str) -> list[TensorType]:
+    return [_tensor(text) for text in _VALUE.findall(part)]
 
 
 def _tensor(text: str) -> TensorType:
