@@ -78,6 +78,7 @@ PAGES = {
         replaced={"SCRIPT.mlir": "scripts/matmul_m64_n48_k32_f32.cpu.mlir"},
     ),
     "docs/cluster.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/import.md": Page(before=f"cp $ROOT/examples/import/network.mlir .\n{SERVED}"),
     "docs/objects.md": Page(
         before=f"echo {SMALL} > problems.txt\n"
         f"mkdir examples; cp -r $ROOT/examples/c examples/\n{SERVED}",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from kernels.mlir.frontend.nest import (
     Dims,
@@ -10,7 +11,6 @@ from kernels.mlir.frontend.nest import (
     Operand,
     RefusedError,
     check_whole,
-    choices,
     effort,
     orders,
 )
@@ -85,7 +85,7 @@ def _layouts(
     rows, columns = (roles.n, roles.m) if is_swapped else (roles.m, roles.n)
     cost_a, cost_b = (costs[1], costs[0]) if is_swapped else (costs[0], costs[1])
     operands = ((a, cost_a), (b, cost_b), (nest.c, costs[2]))
-    for batch, m, n, k in choices(
+    for batch, m, n, k in product(
         _orders(roles.batch, nest.c, a, b),
         _orders(rows, nest.c, a),
         _orders(columns, nest.c, b),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import cast
 
 from kernels.mlir.frontend.nest import (
@@ -11,9 +12,7 @@ from kernels.mlir.frontend.nest import (
     Nest,
     Operand,
     RefusedError,
-    both_ways,
     check_whole,
-    choices,
     effort,
     orders,
 )
@@ -146,9 +145,8 @@ def _layouts(
 ) -> Iterator[Layout]:
     image, filters = inputs
     operands = (image, filters, nest.c)
-    for first, second in both_ways((0, 1)):
-        seen = (windows[first], windows[second])
-        for n, g, c, f in choices(
+    for seen in (windows, windows[::-1]):
+        for n, g, c, f in product(
             _orders(roles.images, nest.c, image),
             _orders(roles.groups, nest.c, image, filters),
             _orders(roles.inputs, image, filters),

@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
 from math import prod
 
 Term = tuple[int, int]
@@ -116,16 +115,6 @@ def effort(axes: Sequence[int], shape: Sequence[int], cost: int) -> int:
 def orders(*seen: Dims) -> tuple[Dims, ...]:
     """The different ones of some orders of the same dims."""
     return tuple(dict.fromkeys(seen))
-
-
-def choices(*of_each: Sequence[Dims]) -> Iterable[tuple[Dims, ...]]:
-    """One order for each group of dims, in every combination."""
-    return product(*of_each)
-
-
-def both_ways(pair: tuple[int, int]) -> Iterable[tuple[int, ...]]:
-    """Two things in either order."""
-    return permutations(pair)
 
 
 def check_whole(nest: Nest, operand: Operand, name: str) -> None:

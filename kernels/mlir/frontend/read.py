@@ -29,7 +29,7 @@ class Limits:
 
 
 def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
-    """The problems of a module's text or bytecode: linalg, torch, StableHLO or TOSA.
+    """The problems of a module's text or bytecode: linalg, torch, StableHLO, TOSA or ONNX.
 
     Raises:
         ModuleError: it is no MLIR that can be lowered, or it takes too long or too much memory.

@@ -19,6 +19,11 @@ _COMMA = re.compile(rb"\s*,")
 _COMMA_BEFORE = re.compile(rb",\s*$")
 
 
+def is_onnx(module: bytes) -> bool:
+    """Whether a file is an ONNX model: a protocol buffer whose first field is the version."""
+    return module.startswith(b"\x08")
+
+
 def is_bytecode(module: bytes) -> bool:
     """Whether a module is in MLIR's binary form."""
     return module.startswith(BYTECODE)

@@ -5,7 +5,9 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.passmanager import PassManager
 
+ONNX = "onnx"
 PIPELINES = {
+    ONNX: "torch-onnx-to-torch-backend-pipeline",
     "torch": "torch-to-iree",
     "torch_c": "torch-to-iree",
     "stablehlo": "iree-stablehlo-input-transformation-pipeline",
@@ -13,7 +15,7 @@ PIPELINES = {
     "vhlo": "iree-stablehlo-input-transformation-pipeline",
     "tosa": "iree-tosa-input-transformation-pipeline",
 }
-"""The pipeline that lowers each dialect."""
+"""The pipeline that lowers each dialect, in the order in which they run; ONNX becomes torch."""
 
 
 def to_linalg(module: Any) -> None:
@@ -32,6 +34,8 @@ def pipelines_of(module: Any) -> list[str]:
 
     def look(op: Any) -> Any:
         found.add(op.name.partition(".")[0])
+        if op.name == "torch.operator" and op.attributes["name"].value.startswith("onnx."):
+            found.add(ONNX)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(look, ir.WalkOrder.PRE_ORDER)

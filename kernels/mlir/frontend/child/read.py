@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.mlir.frontend.imported import Imported, Occurrence, Skipped
-from kernels.mlir.frontend.source import without_weights
+from kernels.mlir.frontend.source import is_bytecode, is_onnx, without_weights
 from kernels.system.limited_child import reply_to_request, stage
 
 FUNCTIONS = ("func.func", "util.func", "util.initializer")
@@ -31,6 +31,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, or MLIR's first error."""
     stage("cutting out weights")
     module = without_weights(Path(request["path"]).read_bytes())
+    if is_onnx(module):
+        return {"error": "this is an ONNX model; iree-import-onnx MODEL.onnx -o MODEL.mlir, of the "
+                         "packages iree-base-compiler and onnx, makes a module of it"}  # fmt: skip
+    if b"\0" in module and not is_bytecode(module):  # MLIR would take it for the end
+        return {"error": "the text holds a null byte"}
     stage("loading MLIR")
     from iree.compiler import ir
 

@@ -130,5 +130,41 @@ OF_TOSA = {
     "@mlp": ["matmul:m=4,n=10,k=6,dtype=f32"],
 }
 
+ONNX = """
+func.func @net(%x: !torch.vtensor<[1,4,10,10],f32>) -> !torch.vtensor<[1,8,5,5],f32> attributes {
+    torch.onnx_meta.ir_version = 8 : si64, torch.onnx_meta.opset_version = 17 : si64,
+    torch.onnx_meta.producer_name = "", torch.onnx_meta.producer_version = ""} {
+  %w = torch.operator "onnx.Constant"() {torch.onnx.value = dense_resource<w>
+      : tensor<8x4x3x3xf32>} : () -> !torch.vtensor<[8,4,3,3],f32>
+  %b = torch.operator "onnx.Constant"() {torch.onnx.value = dense_resource<b> : tensor<8xf32>}
+      : () -> !torch.vtensor<[8],f32>
+  %0 = torch.operator "onnx.Conv"(%x, %w, %b) {torch.onnx.group = 1 : si64,
+      torch.onnx.dilations = [1 : si64, 1 : si64], torch.onnx.kernel_shape = [3 : si64, 3 : si64],
+      torch.onnx.pads = [1 : si64, 1 : si64, 1 : si64, 1 : si64],
+      torch.onnx.strides = [2 : si64, 2 : si64]}
+      : (!torch.vtensor<[1,4,10,10],f32>, !torch.vtensor<[8,4,3,3],f32>, !torch.vtensor<[8],f32>)
+      -> !torch.vtensor<[1,8,5,5],f32>
+  %1 = torch.operator "onnx.Relu"(%0) : (!torch.vtensor<[1,8,5,5],f32>)
+      -> !torch.vtensor<[1,8,5,5],f32>
+  return %1 : !torch.vtensor<[1,8,5,5],f32>
+}
+func.func @mlp(%x: !torch.vtensor<[4,6],f32>) -> !torch.vtensor<[4,10],f32> attributes {
+    torch.onnx_meta.ir_version = 8 : si64, torch.onnx_meta.opset_version = 17 : si64,
+    torch.onnx_meta.producer_name = "", torch.onnx_meta.producer_version = ""} {
+  %w = torch.operator "onnx.Constant"() {torch.onnx.value = dense_resource<v> : tensor<10x6xf32>}
+      : () -> !torch.vtensor<[10,6],f32>
+  %b = torch.operator "onnx.Constant"() {torch.onnx.value = dense_resource<c> : tensor<10xf32>}
+      : () -> !torch.vtensor<[10],f32>
+  %0 = torch.operator "onnx.Gemm"(%x, %w, %b) {torch.onnx.transB = 1 : si64}
+      : (!torch.vtensor<[4,6],f32>, !torch.vtensor<[10,6],f32>, !torch.vtensor<[10],f32>)
+      -> !torch.vtensor<[4,10],f32>
+  return %0 : !torch.vtensor<[4,10],f32>
+}
+"""
+OF_ONNX = {
+    "@net": OF_TORCH["@net"][:1],
+    "@mlp": ["matmul:m=4,n=10,k=6,dtype=f32,transpose_b,bias,weights=constant"],
+}
+
 DIALECTS = {"torch": (TORCH, OF_TORCH), "stablehlo": (STABLEHLO, OF_STABLEHLO),
-            "tosa": (TOSA, OF_TOSA)}  # fmt: skip
+            "tosa": (TOSA, OF_TOSA), "onnx": (ONNX, OF_ONNX)}  # fmt: skip

@@ -1,7 +1,8 @@
 """Random `linalg.generic` ops and what they compute, element by element."""
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,6 @@ class Generic:
     trap: str = "none"
     accumulates: bool = False
     order: int = 0
-    shapes: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     @property
     def operand_shapes(self) -> list[tuple[int, ...]]:
@@ -41,35 +41,53 @@ class Generic:
             for one in self.maps
         ]
 
+    @property
+    def types(self) -> tuple[str, str, str]:
+        """The tensor types of A, B and C."""
+        a, b, c = (
+            tensor(shape, kind)
+            for shape, kind in zip(
+                self.operand_shapes, (self.dtype, self.dtype, WIDENED[self.dtype]), strict=True
+            )
+        )
+        return a, b, c
+
     def text(self, name: str) -> str:
         """A function of it."""
-        kinds = (self.dtype, self.dtype, WIDENED[self.dtype])
-        a, b, c = (
-            f"tensor<{''.join(f'{size}x' for size in shape)}{kind}>"
-            for shape, kind in zip(self.operand_shapes, kinds, strict=True)
-        )
+        a, b, c = self.types
+        start = [] if self.accumulates else self.zeros("%start")
+        return "\n".join([
+            f"func.func @{name}(%a: {a}, %b: {b}, %c: {c}) -> {c} {{",
+            *start,
+            *self.lines("%a", "%b", "%c" if self.accumulates else "%start"),
+            f"  return %r : {c}",
+            "}",
+        ])  # fmt: skip
+
+    def zeros(self, name: str) -> list[str]:
+        """Lines that make a C of zeros."""
+        wide, c = WIDENED[self.dtype], self.types[2]
+        return [
+            f"  %zero = arith.constant {'0.0' if wide.startswith('f') else '0'} : {wide}",
+            f"  %empty = tensor.empty() : {c}",
+            f"  {name} = linalg.fill ins(%zero : {wide}) outs(%empty : {c}) -> {c}",
+        ]
+
+    def lines(self, first: str, second: str, start: str) -> list[str]:
+        """The op on values of these names; it makes `%r`."""
+        a, b, c = self.types
         written = {dim for axis in self.maps[2] for dim, _ in axis}
         iterators = ", ".join(
             '"parallel"' if dim in written else '"reduction"' for dim in range(len(self.extents))
         )
         maps = ", ".join(self._map(one) for one in self.maps)
-        blank = "0.0" if kinds[2].startswith("f") else "0"
-        start = [] if self.accumulates else [
-            f"  %zero = arith.constant {blank} : {kinds[2]}",
-            f"  %empty = tensor.empty() : {c}",
-            f"  %start = linalg.fill ins(%zero : {kinds[2]}) outs(%empty : {c}) -> {c}",
-        ]  # fmt: skip
-        return "\n".join([
-            f"func.func @{name}(%a: {a}, %b: {b}, %c: {c}) -> {c} {{",
-            *start,
+        return [
             f"  %r = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}} "
-            f"ins(%a, %b : {a}, {b}) outs({'%c' if self.accumulates else '%start'} : {c}) {{",
-            f"  ^bb0(%x: {kinds[0]}, %y: {kinds[1]}, %s: {kinds[2]}):",
+            f"ins({first}, {second} : {a}, {b}) outs({start} : {c}) {{",
+            f"  ^bb0(%x: {self.dtype}, %y: {self.dtype}, %s: {WIDENED[self.dtype]}):",
             *(f"    {line}" for line in self._body()),
             f"  }} -> {c}",
-            f"  return %r : {c}",
-            "}",
-        ])  # fmt: skip
+        ]
 
     def _map(self, axes: Map) -> str:
         dims = ", ".join(f"d{dim}" for dim in range(len(self.extents)))
@@ -109,6 +127,11 @@ class Generic:
         return out
 
 
+def tensor(shape: Iterable[int], element: str) -> str:
+    """The type of a tensor."""
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
+
+
 def _index(axes: Map, at: Any) -> tuple[Any, ...]:
     zero = np.zeros(at.shape[1:], int)
     return tuple(sum((step * at[dim] for dim, step in axis), zero) for axis in axes)
@@ -121,10 +144,10 @@ def _read(array: Array, axes: Map, at: Any) -> Array:
 
 def random_generic(rng: random.Random) -> Generic:
     """A contraction or a convolution, permuted at random, or what looks like one."""
-    return _convolution(rng) if rng.random() < 0.35 else _contraction(rng)
+    return random_convolution(rng) if rng.random() < 0.35 else random_contraction(rng)
 
 
-def _contraction(rng: random.Random) -> Generic:
+def random_contraction(rng: random.Random) -> Generic:
     counts = {"b": rng.choice((0, 0, 1, 2)), "m": rng.choice((0, 1, 1, 2)),
               "n": rng.choice((0, 1, 1, 2)), "k": rng.choice((1, 1, 2))}  # fmt: skip
     roles = [role for role, count in counts.items() for _ in range(count)]
@@ -151,7 +174,7 @@ def _contraction(rng: random.Random) -> Generic:
                    rng.random() < 0.3, rng.randrange(4))  # fmt: skip
 
 
-def _convolution(rng: random.Random) -> Generic:
+def random_convolution(rng: random.Random) -> Generic:
     """Dims: n, oh, ow, g, f, kh, kw, c."""
     extents = [rng.choice((1, 2)), rng.choice((1, 3, 4)), rng.choice((1, 3, 5)),
                rng.choice((1, 1, 2)), rng.choice((1, 2, 3)), rng.choice((1, 2, 3)),

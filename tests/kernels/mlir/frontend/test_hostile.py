@@ -46,6 +46,7 @@ def broken() -> dict[str, bytes]:
         "truncated": code[: len(code) // 2],
         "overwritten": code[:60] + noise + code[60 + len(noise) :],
         "cut off": GOOD[:200],
+        "an ONNX model": b"\x08\x08\x12\x07pytorch",
     }
 
 
@@ -92,6 +93,17 @@ def test_a_size_or_a_type_that_no_problem_has(old: bytes, new: bytes, reason: st
     imported = read_module(GOOD.replace(old, new))
     assert not imported.occurrences
     assert [reason in one.reason for one in imported.skipped] == [True]
+
+
+def test_products_of_buffers_are_named() -> None:
+    imported = read_module(b"""
+func.func @f(%a: memref<4x5xf32>, %b: memref<5x6xf32>, %c: memref<4x6xf32>) {
+  linalg.matmul ins(%a, %b : memref<4x5xf32>, memref<5x6xf32>) outs(%c : memref<4x6xf32>)
+  return
+}
+""")
+    assert not imported.occurrences
+    assert ["buffers" in one.reason for one in imported.skipped] == [True]
 
 
 def test_the_limits_hold() -> None:

@@ -1,0 +1,69 @@
+"""Nests as convolutions, without MLIR."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.mlir.frontend.convolution import convolution_layout
+from kernels.mlir.frontend.nest import Nest, Operand, RefusedError
+
+# Dims: n, oh, ow, f, kh, kw, c.
+EXTENTS = (2, 4, 5, 6, 3, 2, 7)
+
+
+def plain(stride: tuple[int, int] = (1, 1), dilation: tuple[int, int] = (1, 1)) -> Nest:
+    """nhwc by hwcf, with steps along h and w."""
+    rows = (stride[0] * 3 + dilation[0] * 2 + 1, stride[1] * 4 + dilation[1] + 1)
+    image = Operand(
+        (((0, 1),), ((1, stride[0]), (4, dilation[0])), ((2, stride[1]), (5, dilation[1])),
+         ((6, 1),)),
+        (2, *rows, 7),
+    )  # fmt: skip
+    filters = Operand((((4, 1),), ((5, 1),), ((6, 1),), ((3, 1),)), (3, 2, 7, 6))
+    result = Operand((((0, 1),), ((1, 1),), ((2, 1),), ((3, 1),)), (2, 4, 5, 6))
+    return Nest(EXTENTS, image, filters, result)
+
+
+def test_a_convolution_stays_where_it_is() -> None:
+    found = convolution_layout(plain((2, 2), (3, 3)))
+    assert found.sizes == {
+        "n": 2, "h": 13, "w": 12, "ci": 7, "co": 6, "kh": 3, "kw": 2, "stride": 2, "dilation": 3,
+        "groups": 1, "layout": "nhwc_hwcf",
+    }  # fmt: skip
+    assert found.moved == 0 and found.spatial == (1, 2) and found.columns == {3}
+
+
+def test_the_layout_is_the_one_that_moves_least() -> None:
+    nest = plain()
+    first = replace(
+        nest,
+        a=nest.a.transposed((0, 3, 1, 2)),
+        b=nest.b.transposed((3, 2, 0, 1)),
+        c=nest.c.transposed((0, 3, 1, 2)),
+    )
+    found = convolution_layout(first)
+    assert (found.sizes["layout"], found.moved) == ("nchw_fchw", 0)
+    turned = replace(nest, b=nest.b.transposed((3, 0, 1, 2)))
+    assert convolution_layout(turned).moved == 3 * 2 * 7 * 6 + 1
+    assert convolution_layout(turned, (1, 0, 1)).moved == 1
+
+
+def test_the_image_may_be_the_second_input() -> None:
+    nest = plain()
+    found = convolution_layout(Nest(EXTENTS, nest.b, nest.a, nest.c))
+    assert found.is_swapped and found.moved == 0
+
+
+@pytest.mark.parametrize(
+    ("nest", "reason"),
+    [
+        (plain((1, 2)), "stride 1 along h and 2 along w"),
+        (plain((1, 1), (2, 1)), "dilation 2 along h and 1 along w"),
+        (replace(plain(), a=replace(plain().a, shape=(2, 9, 6, 7))), "leaves others out"),
+        (replace(plain(), b=Operand((((5, 1),), ((6, 1),), ((3, 1),)), (2, 7, 6))),
+         "without a filter"),
+    ],
+)  # fmt: skip
+def test_what_is_none_is_refused(nest: Nest, reason: str) -> None:
+    with pytest.raises(RefusedError, match=reason):
+        convolution_layout(nest)

@@ -1,0 +1,87 @@
+"""`tilewise import`: the problems of a module, here and at a service."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.kernels.mlir.frontend.dialects import DIALECTS
+from tests.service.api.test_http_modules import FOUND, MODULE
+from tests.tilewise.conftest import Cli
+from tilewise.cli.commands import imports
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+TABLE = """\
+count  problem                                       where
+1      matmul:m=4,n=6,k=5,dtype=f32,init=accumulate  @f 4:8
+
+skipped        because it                                      where
+linalg.matmul  adds products of bf16 up in bf16; known is f32  @f 6:8
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    path = tmp_path / "module.mlir"
+    path.write_text(MODULE)
+    return str(path)
+
+
+def test_json_is_the_contracts(cli: Cli, module: str) -> None:
+    ran = cli("import", module, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out) == FOUND
+
+
+def test_a_table_is_for_people(cli: Cli, module: str) -> None:
+    assert cli("import", module).out == TABLE
+
+
+def test_standard_input_is_read(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(MODULE.encode())))
+    assert cli("import", "-").out == TABLE
+
+
+def test_a_service_says_the_same(cli: Cli, served: str, module: str, tmp_path: Path) -> None:
+    for options in ((), ("--json",)):
+        assert cli("import", module, *options, "--server", served) == cli(
+            "import", module, *options
+        )
+    other = tmp_path / "torch.mlir"
+    other.write_text(DIALECTS["torch"][0])
+    assert cli("import", str(other), "--server", served) == cli("import", str(other))
+    broken = tmp_path / "broken.mlir"
+    broken.write_text("broken")
+    here, there = cli("import", str(broken)), cli("import", str(broken), "--server", served)
+    assert (here.code, there.code) == (2, 2)
+    assert here.err == there.err.replace("module: the", "the")
+
+
+def test_a_module_without_products(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "empty.mlir"
+    path.write_text("module {}")
+    ran = cli("import", str(path))
+    assert (ran.code, ran.out) == (0, "no matmul and no convolution was found\n")
+    assert json.loads(cli("import", str(path), "--json").out) == {"problems": [], "skipped": []}
+
+
+@pytest.mark.parametrize("name", ["absent.mlir", ".", "/dev/zero"])
+def test_a_file_that_cannot_be_read(cli: Cli, tmp_path: Path, name: str) -> None:
+    ran = cli("import", str(tmp_path / name) if name[0] != "/" else name)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+
+
+def test_a_limit_that_is_none(cli: Cli, module: str) -> None:
+    for seconds in ("0", "-1", "nan", "inf"):
+        ran = cli("import", module, "--seconds", seconds)
+        assert (ran.code, ran.err.count("\n")) == (2, 1), ran
+
+
+def test_many_places_are_cut_short() -> None:
+    where = [f"@f#{i} linalg.matmul" for i in range(9)]
+    found = {"problems": [{"problem": "p", "count": 9, "where": where}], "skipped": []}
+    assert imports.render(found).splitlines()[1] == "9      p        @f#0, @f#1, @f#2, ..."
