@@ -28,6 +28,9 @@ CacheMode = Literal["hot", "cold"]
 CACHE_MODES: tuple[CacheMode, ...] = ("hot", "cold")
 FailureClass = Literal["constraint", "compile", "timeout", "crash", "memory", "wrong", "runtime"]
 
+OWN = ("iree+tilewise",)
+"""Peers that run our own kernel: rows beside others, which ours is not compared with."""
+
 
 @dataclass(frozen=True)
 class TuneRequest:

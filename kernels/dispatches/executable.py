@@ -52,7 +52,7 @@ class Dispatch:
 
 
 def executable_text(kernel: Compiled) -> str:
-    """The executable of a kernel and the function that takes the place of ops."""
+    """The executable of a kernel."""
     dispatches = _dispatches(kernel)
     exports = "".join(_export(dispatch, at) for at, dispatch in enumerate(dispatches))
     shims = "".join(_shim(kernel, dispatch) for dispatch in dispatches)
@@ -64,7 +64,33 @@ objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
     }}
     hal.executable.source_end
   }}) : () -> ()
-{_call(kernel, dispatches)}"""
+"""
+
+
+def call_text(kernel: Compiled, suffix: str, signature: Sequence[str]) -> str:
+    """The function of tensors that takes the place of ops.
+
+    Args:
+        kernel: that it calls.
+        suffix: of its name.
+        signature: the types of its arguments, A, B, bias and C as far as there are, and of the
+            result; in memory they are the problem's.
+    """
+    main, *prepares = _dispatches(kernel)
+    names = tuple("B" if name == _READY else name for name in main.reads)
+    types = dict(zip((*names, "C"), signature, strict=False)) | {"C": signature[-1]}
+    arguments = ", ".join(f"%{name}: {types[name]}" for name in names)
+    made = [
+        *(f"%{_PACKED} = arith.constant dense<0> : {_tensor(kernel, _PACKED)}" for _ in prepares),
+        *(_dispatch_line(kernel, dispatch, types) for dispatch in (*prepares, main)),
+    ]
+    lines = "".join(f"\n    {line}" for line in made)
+    first = "#0" if len(main.writes) > 1 else ""
+    return f"""  util.func private @{kernel.name}_call{suffix}({arguments}) \
+-> {types["C"]} {{{lines}
+    util.return %made{first} : {types["C"]}
+  }}
+"""
 
 
 def aliases_text(kernels: Sequence[Compiled]) -> str:
@@ -170,46 +196,22 @@ def _element(kernel: Compiled, name: str) -> str:
 
 
 def _tensor(kernel: Compiled, name: str) -> str:
+    """The type of memory for panels."""
     interface = kernel.made.interface
-    packed = interface.packed_bytes
-    sizes = {_PACKED: packed, _READY: packed, _SCRATCH: interface.scratch_bytes}
-    shape = (sizes[name],) if name in sizes else kernel.problem.operand_shapes[name]
-    return tensor_type(shape, _element(kernel, name))
+    size = interface.scratch_bytes if name == _SCRATCH else interface.packed_bytes
+    return tensor_type((size,), _BYTE)
 
 
-def _call(kernel: Compiled, dispatches: tuple[Dispatch, ...]) -> str:
-    """The function of tensors that stands where the ops were."""
-    main, *prepares = dispatches
-    names = tuple("B" if name == _READY else name for name in main.reads)
-    arguments = ", ".join(f"%{name}: {_tensor(kernel, name)}" for name in names)
-    result = _tensor(kernel, "C")
-    room = [(_PACKED, f"arith.constant dense<0> : {_tensor(kernel, _PACKED)}")] if prepares else []
-    given = [*room, *_dispatch_lines(kernel, (*prepares, main))]
-    lines = "".join(f"\n    %{made} = {text}" for made, text in given)
-    first = "#0" if len(main.writes) > 1 else ""
-    return f"""  util.func private @{kernel.name}_call({arguments}) -> {result} {{{lines}
-    util.return %made{first} : {result}
-  }}
-"""
-
-
-def _dispatch_lines(kernel: Compiled, dispatches: Sequence[Dispatch]) -> list[tuple[str, str]]:
-    lines = []
-    for dispatch in dispatches:
-        made = "made" if dispatch.name.startswith("run_") else _READY
-        count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""
-        given = ", ".join(f"%{name}" for name in dispatch.reads)
-        types = ", ".join(_tensor(kernel, name) for name in dispatch.reads)
-        results = [
-            f"%{name}" if name in dispatch.reads else _tensor(kernel, name)
-            for name in dispatch.writes
-        ]
-        joined = ", ".join(results)
-        lines.append(
-            (
-                f"{made}{count}",
-                f"flow.dispatch @{kernel.name}_executable::@{dispatch.name}({given}) : ({types}) "
-                f"-> {f'({joined})' if count else joined}",
-            )
-        )
-    return lines
+def _dispatch_line(kernel: Compiled, dispatch: Dispatch, types: dict[str, str]) -> str:
+    made = "made" if dispatch.name.startswith("run_") else _READY
+    count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""
+    given = ", ".join(f"%{name}" for name in dispatch.reads)
+    taken = ", ".join(types.get(name) or _tensor(kernel, name) for name in dispatch.reads)
+    results = ", ".join(
+        f"%{name}" if name in dispatch.reads else types.get(name) or _tensor(kernel, name)
+        for name in dispatch.writes
+    )
+    return (
+        f"%{made}{count} = flow.dispatch @{kernel.name}_executable::@{dispatch.name}({given}) : "
+        f"({taken}) -> {f'({results})' if count else results}"
+    )

@@ -1,14 +1,18 @@
 """A library: what is in front of IREE's own compiler, and replaces ops by tuned kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from kernels.dispatches.entry import Compiled, Entry, compiled
-from kernels.dispatches.executable import aliases_text, executable_text
-from kernels.dispatches.patterns.pattern import patterns
-from kernels.dispatches.replacement import matcher_text, replacer_text
+from kernels.dispatches.executable import aliases_text, call_text, executable_text
+from kernels.dispatches.patterns.pattern import Pattern, patterns
+from kernels.dispatches.patterns.relu import Relu, relus_of
+from kernels.dispatches.replacement import matcher_text, relu_text, replacer_text
 from kernels.problem import Problem
 from kernels.target.model import Target
 
+ACCUMULATORS = ("f32", "f64", "i32")
 FLAG = "--iree-preprocessing-transform-spec-filename"
 _STEP = """
     %functions{step} = transform.structured.match ops{{["util.func"]}} in %module \
@@ -19,39 +23,60 @@ _STEP = """
         {pairs} : (!transform.any_op) -> !transform.any_op
     }}
     transform.apply_dce to %module : !transform.any_op"""
+_INLINE = """
+    %module = transform.apply_registered_pass "inline" with options = {"default-pipeline" = ""} \
+to %given : (!transform.any_op) -> !transform.any_op"""
+_CSE = """
+    transform.apply_cse to %module : !transform.any_op"""
 _PADS = """
     %pads = transform.structured.match ops{["tensor.pad"]} in %module \
 : (!transform.any_op) -> !transform.any_op
     %slices = transform.structured.rewrite_in_destination_passing_style %pads \
 : (!transform.any_op) -> !transform.any_op"""
+"""The matcher does not see what the body of `tensor.pad` captures; a slice in zeros it does."""
 
 
-def library_text(entries: Sequence[Entry], target: Target, notes: Sequence[str] = ()) -> str:
+Cuts = Mapping[str, Sequence[Pattern]]
+"""Further patterns of problems, by the problems' strings."""
+
+
+def library_text(
+    entries: Sequence[Entry],
+    target: Target,
+    notes: Sequence[str] = (),
+    cuts: Cuts = MappingProxyType({}),
+) -> str:
     """The file for `iree-compile --iree-preprocessing-transform-spec-filename=`.
 
     Args:
         entries: problems with their schedules; the order does not matter.
         target: the machine that they are for.
         notes: lines for whoever reads the file.
+        cuts: patterns that a model's ops have, beside the known spellings.
 
     Raises:
         UnsupportedError: an operation is not one of ours.
         ScheduleError: a schedule cannot be applied to its problem.
         LoweringError: a schedule asks for what the target has not, or this is no x86-64.
     """
-    return text_of([compiled(entry, target) for entry in entries], target, notes)
+    return text_of([compiled(entry, target) for entry in entries], target, notes, cuts)
 
 
-def text_of(kernels: Sequence[Compiled], target: Target, notes: Sequence[str] = ()) -> str:
+def text_of(
+    kernels: Sequence[Compiled],
+    target: Target,
+    notes: Sequence[str] = (),
+    cuts: Cuts = MappingProxyType({}),
+) -> str:
     """As `library_text`, of kernels that are compiled already."""
     unique = list({kernel.name: kernel for kernel in kernels}.values())
     unique.sort(key=lambda kernel: (-_rank(kernel.problem), kernel.name))
+    uses = [use for kernel in unique for use in _uses(kernel, cuts)]
     bodies = "".join(executable_text(kernel) for kernel in unique)
-    sequences = "".join(_sequences(kernel) for kernel in unique)
     return (
         f"{_head(unique, target, notes)}{aliases_text(unique)}"
-        f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{sequences}\n"
-        f"{_main(unique)}}}\n"
+        f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{_calls(uses)}"
+        f"{_main(uses)}}}\n"
     )
 
 
@@ -78,29 +103,92 @@ def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> 
     return "".join(f"// {line}\n" for line in lines)
 
 
-def _sequences(kernel: Compiled) -> str:
-    found = patterns(kernel.problem)
-    matchers = (matcher_text(kernel, pattern, at) for at, pattern in enumerate(found))
-    return "".join([*matchers, replacer_text(kernel)])
+@dataclass(frozen=True)
+class _Use:
+    """A pattern, and which of its kernel's functions is called where it is found."""
+
+    kernel: Compiled
+    pattern: Pattern
+    number: int
+    suffix: str
+
+    @property
+    def pair(self) -> str:
+        """As `transform.foreach_match` takes it."""
+        name = self.kernel.name
+        return f"@{name}_is{self.number} -> @{name}_use{self.suffix}"
 
 
-def _main(kernels: Sequence[Compiled]) -> str:
-    """Ops that mean more are looked for first, in passes of their own."""
-    has_pads = any(getattr(kernel.problem, "pad", 0) for kernel in kernels)
-    steps = ""
-    for step, level in enumerate(sorted({fused(kernel.problem) for kernel in kernels})[::-1]):
-        found = [
-            (-len(pattern.graph.ops), f"@{kernel.name}_is{at} -> @{kernel.name}_use")
-            for kernel in kernels
-            if fused(kernel.problem) == level
-            for at, pattern in enumerate(patterns(kernel.problem))
+def _uses(kernel: Compiled, cuts: Cuts) -> list[_Use]:
+    own = cuts.get(kernel.problem.canonical, ())
+    found = {one.text: one for one in (*patterns(kernel.problem), *own)}
+    numbers: dict[tuple[str, ...], str] = {}
+    for one in found.values():
+        numbers.setdefault(one.signature, str(len(numbers) or ""))
+    return [
+        _Use(kernel, one, number, numbers[one.signature])
+        for number, one in enumerate(found.values())
+    ]
+
+
+def _calls(uses: Sequence[_Use]) -> str:
+    """The functions that take the place of ops, and the sequences that put them there."""
+    called = {(use.kernel.name, use.suffix): use for use in uses}.values()
+    return "".join(
+        [
+            *(call_text(use.kernel, use.suffix, use.pattern.signature) for use in called),
+            *(matcher_text(use.kernel, use.pattern, use.number) for use in uses),
+            *(replacer_text(use.kernel, use.suffix) for use in called),
+            *(relu_text(relu, element) for relu, element in _relus(uses)),
         ]
-        pairs = [pair for _, pair in sorted(found, key=lambda one: one[0])]
-        steps += _STEP.format(step=step, pairs=",\n        ".join(pairs))
+    )
+
+
+def _relus(uses: Sequence[_Use]) -> list[tuple[Relu, str]]:
+    """The relus of the patterns' types."""
+    elements = {use.pattern.result.element: None for use in uses if use.kernel.problem.has_relu}
+    return [(relu, element) for element in elements for relu in relus_of(element)]
+
+
+def prelude_text() -> str:
+    """What a library does to a module before it looks at it, alone."""
+    relus = [(relu, element) for element in ACCUMULATORS for relu in relus_of(element)]
+    given, before = _before(relus, has_pads=True)
+    return f"""module attributes {{transform.with_named_sequence}} {{
+{"".join(relu_text(relu, element) for relu, element in relus)}
+  transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
+{before}
+    transform.yield
+  }}
+}}
+"""
+
+
+def _before(relus: Sequence[tuple[Relu, str]], *, has_pads: bool) -> tuple[str, str]:
+    """The handle of the module at first, and the steps that make its ops easier to find."""
+    steps = (_PADS if has_pads else "") + _CSE
+    if not relus:
+        return "%module", steps
+    names = [relu.symbol(element) for relu, element in relus]
+    pairs = ",\n        ".join(f"@{name}_is -> @{name}_use" for name in names)
+    steps += _STEP.format(step="_relu", pairs=pairs)
+    return "%given", steps.replace("%module", "%given") + _INLINE
+
+
+def _main(uses: Sequence[_Use]) -> str:
+    """Ops that mean more are looked for first, in passes of their own."""
+    has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
+    given, before = _before(_relus(uses), has_pads=has_pads)
+    steps = ""
+    levels = sorted({fused(use.kernel.problem) for use in uses}, reverse=True)
+    for step, level in enumerate(levels):
+        found = [use for use in uses if fused(use.kernel.problem) == level]
+        found.sort(key=lambda use: -use.pattern.size)
+        pairs = ",\n        ".join(use.pair for use in found)
+        steps += _STEP.format(step=step, pairs=pairs)
     return f"""
-  transform.named_sequence @__transform_main(%module: !transform.any_op {{transform.consumed}}) {{\
-{_PADS if has_pads else ""}
-    transform.apply_cse to %module : !transform.any_op{steps}
+  transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
+{before}{steps}
     %inlined = transform.apply_registered_pass "inline" to %module \
 : (!transform.any_op) -> !transform.any_op
     transform.yield

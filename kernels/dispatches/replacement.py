@@ -1,7 +1,10 @@
 """The sequences that find a problem's ops and put its kernel there."""
 
+from textwrap import indent
+
 from kernels.dispatches.entry import Compiled
 from kernels.dispatches.patterns.pattern import Pattern
+from kernels.dispatches.patterns.relu import Relu
 
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 """What makes a value that is the same in every run; a global that changes is a rare one."""
@@ -15,32 +18,60 @@ def matcher_text(kernel: Compiled, pattern: Pattern, at: int) -> str:
     operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
     if kernel.problem.has_constant_weights:
-        checks.append(_is_constant(pattern.weights))
+        checks.append(_is_constant(pattern))
     return f"""
   transform.named_sequence @{kernel.name}_is{at}(%root: {_HANDLE} {{transform.readonly}}) \
 -> ({_VALUES}, {_VALUES}) {{
     %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
       ^bb0({operands}):
-{pattern.graph.text("        ")}
+{indent(pattern.text, " " * 8)}
     }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES}){"".join(checks)}
     transform.yield %ins, %out : {_VALUES}, {_VALUES}
   }}"""
 
 
-def replacer_text(kernel: Compiled) -> str:
+def replacer_text(kernel: Compiled, suffix: str) -> str:
     """Puts a call of the kernel where the ops were found."""
     return f"""
-  transform.named_sequence @{kernel.name}_use(%ins: {_VALUES} {{transform.readonly}}, \
+  transform.named_sequence @{kernel.name}_use{suffix}(%ins: {_VALUES} {{transform.readonly}}, \
 %out: {_VALUES} {{transform.readonly}}) {{
     %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
     %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
     %code = transform.util.import_symbol @{kernel.name}_executable into %module if undefined \
 : ({_HANDLE}) -> {_HANDLE}
-    %call = transform.util.import_symbol @{kernel.name}_call into %module if undefined \
+    %call = transform.util.import_symbol @{kernel.name}_call{suffix} into %module if undefined \
 : ({_HANDLE}) -> {_HANDLE}
     transform.util.cast_and_call %call(%ins) -> %out after %root {{
       transform.type_conversion.tensor.cast_shape_dynamic_dims
     }} : ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
+    transform.yield
+  }}"""
+
+
+def relu_text(relu: Relu, element: str) -> str:
+    """The function of a relu, and what puts a call of it in the place of its ops."""
+    name, body = relu.symbol(element), "\n".join(relu.body(element))
+    return f"""
+  util.func private @{name}({relu.signature(element)}) -> {element} {{
+{indent(body, "    ")}
+    util.return %r : {element}
+  }}
+  transform.named_sequence @{name}_is(%root: {_HANDLE} {{transform.readonly}}) \
+-> ({_VALUES}, {_VALUES}) {{
+    %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
+      ^bb0({relu.signature(element)}):
+{indent(body, " " * 8)}
+    }} : ({_HANDLE}) -> ({_VALUES}, {_VALUES})
+    transform.yield %ins, %out : {_VALUES}, {_VALUES}
+  }}
+  transform.named_sequence @{name}_use(%ins: {_VALUES} {{transform.readonly}}, \
+%out: {_VALUES} {{transform.readonly}}) {{
+    %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
+    %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
+    %call = transform.util.import_symbol @{name} into %module if undefined \
+: ({_HANDLE}) -> {_HANDLE}
+    transform.util.cast_and_call %call(%ins) -> %out after %root \
+: ({_HANDLE}, {_VALUES}, {_VALUES}, {_HANDLE}) -> {_HANDLE}
     transform.yield
   }}"""
 
@@ -66,6 +97,7 @@ def _used_once(path: tuple[int, ...], at: int) -> str:
     }}"""
 
 
-def _is_constant(path: tuple[int, ...]) -> str:
-    lines, op = _walk(path, "weights")
-    return f"{lines}\n    transform.match.operation_name {op} [{CONSTANTS}] : {_HANDLE}"
+def _is_constant(pattern: Pattern) -> str:
+    lines, op = _walk(pattern.weights, "weights")
+    names = f'{CONSTANTS}, "{pattern.constant}"' if pattern.constant else CONSTANTS
+    return f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}"

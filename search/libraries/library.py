@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from kernels.dispatches.entry import Entry
-from kernels.dispatches.library import library_text
+from kernels.dispatches.entry import Entry, compiled
+from kernels.dispatches.library import Cuts, text_of
 from kernels.errors import CompilerAbsentError, ProofError
 from kernels.problem import Problem
 from kernels.schedule import Schedule
@@ -86,16 +87,19 @@ class ProvenLibrary:
     Attributes:
         text: the file.
         rows: of every problem, served or not.
+        names: the kernel's name of each problem that is served.
     """
 
     text: str
     rows: tuple[Row, ...]
+    names: dict[str, str]
 
 
 def proven_library(
     wanted: Sequence[Wanted],
     target: str,
     on_row: Callable[[Row], None] = lambda _: None,
+    cuts: Cuts = MappingProxyType({}),
 ) -> ProvenLibrary:
     """Prove each kernel inside IREE, and write the library of those that are served.
 
@@ -103,6 +107,7 @@ def proven_library(
         wanted: problems and schedules.
         target: canonical; this machine.
         on_row: told of each problem as soon as it was measured.
+        cuts: patterns of a model's own.
 
     Raises:
         NotServedError: no kernel is; the message says why of the first.
@@ -124,4 +129,6 @@ def proven_library(
     if not served:
         raise NotServedError(rows)
     notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
-    return ProvenLibrary(library_text(served, resolve(target), notes), tuple(rows))
+    kernels = [compiled(entry, resolve(target)) for entry in served]
+    names = {kernel.problem.canonical: kernel.name for kernel in kernels}
+    return ProvenLibrary(text_of(kernels, resolve(target), notes, cuts), tuple(rows), names)

@@ -9,11 +9,9 @@ from kernels.oracle.operands import Operands
 from kernels.problem import Matmul, Problem
 from search.peers import openblas
 from search.peers.variant import PeerAbsentError, Variant
+from search.records import OWN
 
 PEERS = ("openblas", "onednn", "iree", "iree+tilewise")
-OWN = ("iree+tilewise",)
-"""Those that run our own kernel: rows beside others, which ours is not compared with."""
-
 PACKAGES = {
     "openblas": ("numpy",),
     "onednn": ("torch",),

@@ -21,6 +21,7 @@ NOT_RUN = {
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "docker run ": "there need be no Docker engine; tests ask the dashboard's queries themselves",
     "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
+    "iree-compile ": "compiles a model of the reader's; tests of libraries compile theirs",
     "cmake ": "there need be no CMake; tests/examples/test_c.py runs these commands where it is",
     "optuna-dashboard ": "a program of others that serves until it is stopped",
 }
@@ -78,6 +79,15 @@ PAGES = {
         replaced={"SCRIPT.mlir": "scripts/matmul_m64_n48_k32_f32.cpu.mlir"},
     ),
     "docs/cluster.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/iree.md": Page(
+        before="tilewise tune conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32 "
+        "--trials 4\n"
+        "python -c 'from kernels.mlir.iree.module_text import module_text as text; "
+        "from kernels.problem import parse_problem as problem; "
+        'print(text(problem("conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32")))\' '
+        "> model.mlir",
+        replaced={"h=56,w=56": "h=28,w=28"},
+    ),
     "docs/import.md": Page(before=f"cp $ROOT/examples/import/network.mlir .\n{SERVED}"),
     "docs/objects.md": Page(
         before=f"echo {SMALL} > problems.txt\n"

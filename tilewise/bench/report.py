@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from math import exp, log
 from typing import Any
 
-from search.peers import OWN
-from search.records import Measurement
+from search.records import OWN, Measurement
 from tilewise.bench.suite import Entry, Suite
 
 Json = dict[str, Any]

@@ -10,6 +10,7 @@ from kernels.problem import Problem
 from search.errors import RunnerError
 from tilewise.backends.base import Backend
 from tilewise.errors import MissingError, TilewiseError
+from tilewise.iree.models import Model, Replaced
 from tilewise.requirements import require
 
 if TYPE_CHECKING:  # it loads the compiler of kernels
@@ -18,34 +19,47 @@ if TYPE_CHECKING:  # it loads the compiler of kernels
 Json = dict[str, Any]
 
 
-def make_library(backend: Backend, problems: Sequence[Problem], target: str) -> "ProvenLibrary":
+def make_library(
+    backend: Backend, problems: Sequence[Problem], target: str, models: Sequence[Model] = ()
+) -> "ProvenLibrary":
     """Prove each problem's kernel inside IREE; the library of those that make it faster.
+
+    Args:
+        backend: where the schedules are.
+        problems: those of models are added to them.
+        target: this machine.
+        models: whose ops are found in whatever form they have.
 
     Raises:
         MissingError: a problem has no schedule, or no kernel is served.
         TilewiseError: IREE is not installed, or a kernel cannot be made here.
     """
+    of_models = [problem for model in models for problem in model.problems]
+    unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
+    canonical, wanted = _wanted(backend, unique, target)
     require("iree.compiler", "a library for IREE here", "kernels")
     require("iree.runtime", "the proof of a library for IREE", "peers")
+    from kernels.dispatches.cutting.cut import patterns_of
     from search.libraries.library import proven_library
 
-    canonical, wanted = _wanted(backend, problems, target)
+    cuts = patterns_of([cut for model in models for cut in model.cuts])
     try:
-        return proven_library(wanted, canonical, _say)
+        return proven_library(wanted, canonical, _say, cuts)
     except ProofError as error:
         raise MissingError(f"no kernel is served: {error}") from error
     except (KernelsError, RunnerError) as error:
         raise TilewiseError(str(error)) from error
 
 
-def described(made: "ProvenLibrary", target: str) -> str:
-    """A library as `--json` prints it."""
+def described(made: "ProvenLibrary", target: str, replaced: Sequence[Replaced]) -> str:
+    """A library as `--json` prints it, with what it does to models."""
     rows = [row.to_json() for row in made.rows]
     found: Json = {
         "flavor": "iree",
         "target": target,
         "problems": [row for row in rows if row["served"]],
         "left_out": [row for row in rows if not row["served"]],
+        "models": [one.to_json() for one in replaced],
         "script": made.text,
     }
     return json.dumps(found, indent=2) + "\n"
@@ -55,17 +69,12 @@ def _wanted(
     backend: Backend, problems: Sequence[Problem], target: str
 ) -> tuple[str, list["Wanted"]]:
     """The canonical target, and the stored schedule of each problem."""
-    from search.libraries.library import Wanted
-
-    canonical, wanted, missing = "", [], []
+    found, missing = [], []
     for problem in problems:
         try:
-            found = backend.show(problem.canonical, target)
+            found.append((problem, backend.show(problem.canonical, target)))
         except MissingError:
             missing.append(problem)
-            continue
-        canonical = found["target"]
-        wanted.append(Wanted(problem, found["best"]["steps"]))
     if missing:
         for problem in missing:
             sys.stderr.write(f"tilewise: {problem}: no schedule is stored\n")
@@ -73,7 +82,10 @@ def _wanted(
             f"{len(missing)} of {len(problems)} problems are not stored; tilewise tune makes them: "
             f"{missing[0]}"
         )
-    return canonical, wanted
+    from search.libraries.library import Wanted
+
+    wanted = [Wanted(problem, stored["best"]["steps"]) for problem, stored in found]
+    return found[0][1]["target"], wanted
 
 
 def _say(row: "Row") -> None:

@@ -2,6 +2,13 @@
 
 from kernels.dispatches.patterns.contraction import copied
 from kernels.dispatches.patterns.graph import Graph, Value, dims, identity_map
+from kernels.dispatches.patterns.relu import (
+    MAXIMUM,
+    MAXIMUM_INTEGER,
+    SELECT,
+    SELECT_INTEGER,
+    Relu,
+)
 from kernels.dispatches.patterns.spelling import Spelling
 from kernels.problem import Problem
 
@@ -47,22 +54,15 @@ def finished(
             lines, value, inputs, maps = [], "%in0", [sums], maps[:1]
     if not problem.has_relu:
         return sums
-    zero = graph.zero(sums.element)
-    lines += [*_relu(spelling, problem, value, zero), f"linalg.yield %r : {sums.element}"]
-    return _pass(graph, maps, inputs, lines, (zero,))
+    lines += _relu(spelling, problem).lines_for(value, sums.element)
+    return _pass(graph, maps, inputs, [*lines, f"linalg.yield %r : {sums.element}"])
 
 
-def _pass(
-    graph: Graph,
-    maps: list[str],
-    inputs: list[Value],
-    lines: list[str],
-    captured: tuple[Value, ...] = (),
-) -> Value:
+def _pass(graph: Graph, maps: list[str], inputs: list[Value], lines: list[str]) -> Value:
     sums = inputs[0]
     assert sums.shape is not None
     out = graph.empty(sums.shape, sums.element)
-    return graph.generic([*maps, maps[0]], inputs, out, lines, captured=captured)
+    return graph.generic([*maps, maps[0]], inputs, out, lines)
 
 
 def _broadcast(graph: Graph, problem: Problem, bias: Value) -> Value:
@@ -74,16 +74,10 @@ def _along(problem: Problem) -> str:
     return f"({', '.join(names)}) -> ({names[channel(problem)]})"
 
 
-def _relu(spelling: Spelling, problem: Problem, value: str, zero: Value) -> list[str]:
-    floats, element = problem.element.is_float, zero.element
-    if spelling.relu == "maximum":
-        op = "arith.maximumf" if floats else "arith.maxsi"
-        return [f"%r = {op} {value}, {zero.name} : {element}"]
-    compare = "arith.cmpf ugt" if floats else "arith.cmpi sgt"
-    return [
-        f"%q = {compare}, {value}, {zero.name} : {element}",
-        f"%r = arith.select %q, {value}, {zero.name} : {element}",
-    ]
+def _relu(spelling: Spelling, problem: Problem) -> Relu:
+    if problem.element.is_float:
+        return MAXIMUM if spelling.relu == "maximum" else SELECT
+    return MAXIMUM_INTEGER if spelling.relu == "maximum" else SELECT_INTEGER
 
 
 def _kind(problem: Problem) -> str:

@@ -69,10 +69,9 @@ class Graph:
             self.ops[made] = op
         return Value(made, shape, element)
 
-    def text(self, indent: str) -> str:
+    def text(self) -> str:
         """All of it, an op after the other."""
-        lines = (f"{made} = {op.text}" for made, op in self.ops.items())
-        return "\n".join(indent + line for text in lines for line in text.splitlines())
+        return "\n".join(f"{made} = {op.text}" for made, op in self.ops.items())
 
     def path(self, root: str, sought: str) -> tuple[int, ...]:
         """From a value to one that it depends on: which operand to follow at each op.
@@ -113,7 +112,6 @@ class Graph:
         out: Value,
         body: Sequence[str],
         reductions: int = 0,
-        captured: Sequence[Value] = (),
     ) -> Value:
         """A `linalg.generic`; its block's arguments are `%in0`, `%in1`, ... and `%out`.
 
@@ -123,7 +121,6 @@ class Graph:
             out: what it starts from.
             body: its lines; the last one yields.
             reductions: how many of the last dims are reduced.
-            captured: scalars that the body reads.
         """
         rank = maps[0].partition("->")[0].count(",") + 1
         kinds = [PARALLEL] * (rank - reductions) + ['"reduction"'] * reductions
@@ -136,8 +133,7 @@ class Graph:
         )
         block = f"^bb0({', '.join([*arguments, f'%out: {out.element}'])}):"
         rest = "\n".join([head, block, *(f"  {line}" for line in body), f"}} -> {out.type}"])
-        operands = (*inputs, out, *captured)
-        return self.add("linalg.generic", rest, operands, out.shape, out.element)
+        return self.add("linalg.generic", rest, (*inputs, out), out.shape, out.element)
 
     def reshaped(self, value: Value, groups: str, shape: tuple[int, ...]) -> Value:
         """A tensor with dims joined or split, as `groups` says."""

@@ -21,19 +21,29 @@ class Pattern:
     """A graph of ops that means a problem.
 
     Attributes:
-        operands: the values that it reads, in the order of the call that takes its place.
-        graph: the ops.
-        root: what makes the result.
+        operands: the values that it reads, in the order of the call that takes its place. They lie
+            in memory as the problem's do, in shapes of their own.
+        result: what the last op makes.
+        text: the ops, one a line or more.
+        size: how many there are.
         once: paths from the root to values that nobody else may read, since the call computes
             them no more; each a list of operands to follow.
         weights: the path to B.
+        constant: what makes B, where that is no plain constant.
     """
 
     operands: tuple[Value, ...]
-    graph: Graph
-    root: Value
+    result: Value
+    text: str
+    size: int
     once: tuple[tuple[int, ...], ...]
     weights: tuple[int, ...]
+    constant: str = ""
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """The types of operands and result."""
+        return (*(value.type for value in self.operands), self.result.type)
 
 
 def patterns(problem: Problem, spellings: tuple[Spelling, ...] = SPELLINGS) -> tuple[Pattern, ...]:
@@ -45,7 +55,7 @@ def patterns(problem: Problem, spellings: tuple[Spelling, ...] = SPELLINGS) -> t
     found: dict[str, Pattern] = {}
     for spelling in spellings:
         made = pattern(problem, spelling)
-        found.setdefault(made.graph.text(""), made)
+        found.setdefault(made.text, made)
     return tuple(found.values())
 
 
@@ -67,7 +77,10 @@ def pattern(problem: Problem, spelling: Spelling) -> Pattern:
     names = ["A", "B", *(["bias"] if problem.has_bias else [])]
     names += ["C"] if problem.accumulates else []
     operands = tuple(operand(problem, name) for name in names)
-    return Pattern(operands, graph, root, _once(graph, root), graph.path(root.name, "%B"))
+    return Pattern(
+        operands, root, graph.text(), len(graph.ops), _once(graph, root),
+        graph.path(root.name, "%B"),
+    )  # fmt: skip
 
 
 def _result_shape(problem: Problem, spelling: Spelling) -> tuple[int, ...]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from kernels.oracle.operands import Operands
 from kernels.schedule import Schedule
-from search.peers import OWN
 from search.peers.iree_library import Maker as LibraryMaker
 from search.peers.screen import MAKERS, Bench, Maker, screened
 from search.peers.variant import PeerAbsentError, Variant
+from search.records import OWN
 from search.runner.child.places import on_every_place
 from search.runner.child.session import Session
 from search.runner.protocol import BesideReply, PeerReply, TimedWay

@@ -6,10 +6,11 @@ import pytest
 from kernels.target import resolve
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.peers import OWN, installed_peers
+from search.peers import installed_peers
 from search.peers.iree_library import Maker
 from search.peers.screen import screened
 from search.peers.variant import PeerAbsentError
+from search.records import OWN
 from search.space.space import Space
 from tests.search.peers.test_peers import Case, make_case, require
 

@@ -127,7 +127,8 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     """One problem or several, on a target, and where results are stored."""
     parser.add_argument(
         "problems", metavar="PROBLEM", nargs="+",
-        help="as matmul:m=64,n=64,k=64,dtype=f32; flavor iree: several, and suites or lists",
+        help="as matmul:m=64,n=64,k=64,dtype=f32; of flavor iree several, suites, lists, "
+        "MODEL.mlir",
     )  # fmt: skip
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"

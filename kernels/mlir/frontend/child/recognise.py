@@ -43,6 +43,12 @@ def recognise(op: Structured, where: str) -> Occurrence | None:
     Raises:
         RefusedError: it does, or nearly, and is no problem.
     """
+    found = recognised(op, where)
+    return None if found is None else found[0]
+
+
+def recognised(op: Structured, where: str) -> tuple[Occurrence, Any] | None:
+    """The same, with the value that the problem's result is; errors as above."""
     if (reason := _refusal(op)) is not None:
         raise RefusedError(reason)
     if len(op.inputs) < INPUTS or not _may_be(op):
@@ -57,7 +63,7 @@ def recognise(op: Structured, where: str) -> Occurrence | None:
         raise RefusedError(_other_body(op))
     dtype = _dtype(op)
     seen = min(_ways(op, nest), key=_rank)
-    return _occurrence(op, seen, dtype, where)
+    return _occurrence(op, seen, dtype, where), seen.ending.value
 
 
 def _rank(seen: _Seen) -> tuple[int, int]:

@@ -1,15 +1,17 @@
 """`tilewise script --flavor iree`: tuned kernels that IREE's compiler puts into a module."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from kernels.problem import Problem, parse_problem
 from tilewise.backends.choose import named_server
-from tilewise.cli.files import read_text, require_file
+from tilewise.cli.files import read_module_bytes, read_text, require_file
 from tilewise.cli.options import backend_of
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import read_problems
 from tilewise.iree.library import described, make_library
+from tilewise.iree.models import ENDINGS, read_model, replaced_by
 
 LISTS = (".json", ".txt")
 
@@ -24,10 +26,19 @@ def make_iree(options: argparse.Namespace) -> str:
     """
     if options.with_payload:
         raise BadInputError("--with-payload: a library for IREE is applied to a user's module")
-    problems = wished(options.problems)
+    given = [one for one in options.problems if not one.endswith(ENDINGS)]
+    problems = wished(given)
+    models = [
+        read_model(path, read_module_bytes(path))
+        for path in options.problems
+        if path.endswith(ENDINGS)
+    ]
     with backend_of(options) as backend:
-        made = make_library(backend, problems, options.target)
-        return described(made, options.target) if options.json else made.text
+        made = make_library(backend, problems, options.target, models)
+    replaced = replaced_by(made.text, made.names, models)
+    for one in replaced:
+        sys.stderr.write(f"tilewise: {one.path}: {one.calls} of {one.ops} ops call a kernel\n")
+    return described(made, options.target, replaced) if options.json else made.text
 
 
 def is_made_here(options: argparse.Namespace) -> bool:

@@ -1,0 +1,81 @@
+"""A module's ops as patterns of their problems; MLIR works in a child process within limits."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.dispatches.library import FLAG, Cuts, prelude_text
+from kernels.dispatches.patterns.pattern import Pattern
+from kernels.errors import ModuleError
+from kernels.mlir.iree.compiler import compiled_text
+from kernels.quoting import one_line
+from kernels.system.limited_child import run_limited
+from kernels.system.typed_json import from_json
+
+CHILD = "kernels.dispatches.cutting.child"
+LONGEST = 300  # characters of an error
+SHORT_VALUES = (
+    "--mlir-elide-elementsattrs-if-larger=16",
+    "--mlir-elide-resource-strings-if-larger=16",
+)
+"""Weights are not printed, and need not be read again."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One op of a module that is a problem.
+
+    Attributes:
+        problem: canonical.
+        where: function and op.
+        pattern: what stands there; None where no pattern can.
+        reason: why, then.
+    """
+
+    problem: str
+    where: str
+    pattern: Pattern | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Reply:
+    cuts: tuple[Cut, ...]
+
+
+def cut_module(
+    module: bytes, seconds: float = 120.0, memory_bytes: int = 4 << 30
+) -> tuple[Cut, ...]:
+    """The problems of a module, as IREE's compiler has it when a library looks at it.
+
+    Args:
+        module: text or bytecode, in any dialect that `iree-compile` takes.
+        seconds: for which the compiler, and then the child that cuts, may run.
+        memory_bytes: that the child may hold.
+
+    Raises:
+        ModuleError: it could not be read.
+        CompilerAbsentError: IREE's compiler is not installed.
+        CompilerError: it does not compile as far as that, or takes too long.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        prelude, seen = Path(folder) / "prelude.mlir", Path(folder) / "seen.mlir"
+        prelude.write_text(prelude_text())
+        flags = (f"{FLAG}={prelude}", *SHORT_VALUES)
+        seen.write_text(compiled_text(module, "preprocessing", flags, seconds))
+        ended = run_limited(
+            {"path": str(seen), "seconds": seconds, "memory_bytes": memory_bytes}, CHILD
+        )
+    if ended.reply is None:
+        raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
+    return from_json(_Reply, ended.reply).cuts
+
+
+def patterns_of(cuts: Sequence[Cut]) -> Cuts:
+    """The different patterns of each problem, as `library_text` takes them."""
+    found: dict[str, dict[str, Pattern]] = {}
+    for cut in cuts:
+        if cut.pattern is not None:
+            found.setdefault(cut.problem, {})[cut.pattern.text] = cut.pattern
+    return {problem: tuple(patterns.values()) for problem, patterns in found.items()}

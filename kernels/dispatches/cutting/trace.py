@@ -1,0 +1,174 @@
+"""One op and what its problem takes in, followed to the operands and to the result."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from kernels.dispatches.cutting.cut import Cut
+from kernels.dispatches.cutting.print import UnseenError, printed
+from kernels.dispatches.patterns.graph import Value
+from kernels.dispatches.patterns.pattern import Pattern
+from kernels.mlir.frontend.child.recognise import recognised
+from kernels.mlir.frontend.child.structured import Structured, rank, structured
+from kernels.mlir.frontend.child.values import RESHAPES, is_copy, only_user, owner, splat
+from kernels.mlir.frontend.imported import Occurrence
+from kernels.mlir.frontend.nest import RefusedError
+from kernels.problem import Problem, parse_problem
+
+PADS = ("tensor.insert_slice", "tensor.pad")
+MOST_STEPS = 64
+PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """The values that a pattern reads, in the call's order, and the op's users up to the root."""
+
+    operands: tuple[Any, ...]
+    steps_to_b: int
+    users: tuple[Any, ...]
+
+
+def cut_out(op: Any, where: str) -> Cut | None:
+    """An op's problem with its pattern; None if it is no problem."""
+    seen = structured(op)
+    if seen is None:
+        return None
+    try:
+        found = recognised(seen, where)
+    except RefusedError:
+        return None
+    if found is None:
+        return None
+    occurrence, result = found
+    try:
+        return Cut(occurrence.problem, where, _pattern(seen, occurrence, result))
+    except UnseenError as error:
+        return Cut(occurrence.problem, where, reason=str(error))
+
+
+def _pattern(op: Structured, occurrence: Occurrence, result: Any) -> Pattern:
+    if not occurrence.is_plain:
+        raise UnseenError("its operands lie in another order in memory than the problem's")
+    problem = parse_problem(occurrence.problem)
+    traced = _traced(op, occurrence, problem, result)
+    root = traced.users[-1]
+    text, size = printed(root, traced.operands)
+    path = _path(op, traced.users)
+    b = 0 if occurrence.is_swapped else 1
+    maker = owner(traced.operands[1])
+    name = maker.name if maker is not None else ""
+    return Pattern(
+        operands=tuple(_value(f"%arg{i}", value) for i, value in enumerate(traced.operands)),
+        result=_value("%result", root.results[0]),
+        text=text,
+        size=size,
+        once=tuple(path[:at] for at in range(1, len(path) + 1) if _is_linalg(root, path[:at])),
+        weights=(*path, b, *[0] * traced.steps_to_b),
+        constant="" if name in PLAIN else name,
+    )
+
+
+def _traced(op: Structured, occurrence: Occurrence, problem: Problem, result: Any) -> _Traced:
+    """What a pattern reads and where it ends.
+
+    Raises:
+        UnseenError: an operand cannot be found.
+    """
+    at_a, at_b = (1, 0) if occurrence.is_swapped else (0, 1)
+    before_a = {"pad", "transpose_a"} & set(occurrence.fused)
+    a, _ = _source(op.inputs[at_a], before_a)
+    b, steps = _source(op.inputs[at_b], {"transpose_b"} & set(occurrence.fused))
+    users = _users(op, result)
+    operands = [a, b]
+    if problem.has_bias:
+        operands.append(_bias(op, users, problem))
+    if problem.accumulates:
+        operands.append(op.init)
+    names = ["A", "B", *["bias"] * problem.has_bias, *["C"] * problem.accumulates]
+    for name, value in zip(names, operands, strict=True):
+        if prod(value.type.shape) != prod(problem.operand_shapes[name]):
+            raise UnseenError(f"{name} is {value.type}, which is not of the problem's size")
+    return _Traced(tuple(operands), steps, users)
+
+
+def _source(value: Any, taken: set[str]) -> tuple[Any, int]:
+    """What is padded and transposed into a value, and over how many ops."""
+    steps, left = 0, set(taken)
+    while left:
+        op = owner(value)
+        if op is None or steps > MOST_STEPS:
+            raise UnseenError("an operand's transposition or padding was not found again")
+        if op.name in PADS:
+            left.discard("pad")
+        elif is_copy(op):
+            left -= {"transpose_a", "transpose_b"}
+        elif op.name not in RESHAPES:
+            raise UnseenError(f"{op.name} stands before the op")
+        value, steps = op.operands[0], steps + 1
+    return value, steps
+
+
+def _users(op: Structured, result: Any) -> tuple[Any, ...]:
+    """The op and those that follow it, without reshapes at the end."""
+    value, found = op.result, [op.op]
+    while value != result and len(found) < MOST_STEPS:
+        user = only_user(value)
+        if user is None:
+            raise UnseenError("the result was not found again")
+        found.append(user)
+        value = user.results[0]
+    while found[-1].name in RESHAPES:
+        found.pop()
+    return tuple(found)
+
+
+def _bias(op: Structured, users: Sequence[Any], problem: Problem) -> Any:
+    """The values that are added to each column, before they are broadcast."""
+    starts_with_it = splat(op.init) is None and not problem.accumulates
+    added = [op.init] if starts_with_it else []
+    for before, user in pairwise(users):
+        added += [
+            value
+            for value in user.operands
+            if value != before.results[0] and rank(value) and not _is_filler(value)
+        ]
+    if len(added) != 1:
+        raise UnseenError("the bias was not found again")
+    (value,) = added
+    for _ in range(MOST_STEPS):
+        if prod(value.type.shape) == prod(problem.operand_shapes["bias"]):
+            return value
+        maker = owner(value)
+        if maker is None or not (maker.name in RESHAPES or is_copy(maker)):
+            break
+        value = maker.operands[0]
+    raise UnseenError("the bias has a value for each element, not one for each column")
+
+
+def _is_filler(value: Any) -> bool:
+    maker = owner(value)
+    return splat(value) is not None or (maker is not None and maker.name == "tensor.empty")
+
+
+def _path(op: Structured, users: Sequence[Any]) -> tuple[int, ...]:
+    """Which operand to follow at each op from the last user to the op."""
+    found = [
+        next(i for i, value in enumerate(user.operands) if value == before.results[0])
+        for before, user in pairwise(users)
+    ]
+    assert users[0] == op.op
+    return tuple(reversed(found))
+
+
+def _is_linalg(root: Any, path: Sequence[int]) -> bool:
+    op = root
+    for step in path:
+        op = owner(op.operands[step])
+    return bool(op.name.startswith("linalg."))
+
+
+def _value(name: str, value: Any) -> Value:
+    return Value(name, tuple(value.type.shape), str(value.type.element_type))

@@ -1,0 +1,111 @@
+"""`tilewise script --flavor iree`: problems, lists and models in, a library out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernels.mlir.iree.module_text import module_text
+from kernels.problem import parse_problem
+from search.libraries import library
+from search.libraries.gain import Gain
+from tests.tilewise.conftest import PROBLEM, Cli
+from tilewise.client import Client
+from tilewise.client.found import Text
+
+OTHER = "matmul:m=40,n=48,k=31,dtype=f32"
+FLAVOR = ("--flavor", "iree")
+FAST = Gain(True, 1e-6, 1e-3, 10.0, 9.0, {"default": 20.0, "data tiling": 15.0})
+SLOW = Gain(True, 1e-6, 1e-3, 16.0, 9.0, {"default": 20.0, "data tiling": 15.0})
+
+
+@pytest.fixture(autouse=True)
+def gains(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gain]:
+    """Times are as told; what measures them is tested elsewhere."""
+    told: dict[str, Gain] = {}
+    monkeypatch.setattr(library, "measured", lambda problem, *_: told.get(problem.canonical, FAST))
+    monkeypatch.setattr(library, "missing_packages", lambda _: [])
+    monkeypatch.setattr("tilewise.iree.library.require", lambda *_: None)
+    return told
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_library_of_problems_and_lists(cli: Cli, tmp_path: Path) -> None:
+    listed = tmp_path / "problems.txt"
+    listed.write_text(f"{PROBLEM}  # the same\n")
+    ran = cli("script", PROBLEM, str(listed), *FLAVOR)
+    assert ran.code == 0
+    assert ran.out.count('hal.executable.source"') == 1
+    assert f"// {PROBLEM}: tilewise_matmul" in ran.out
+
+
+@pytest.mark.usefixtures("tuned")
+def test_json_has_the_figures_of_each_problem(cli: Cli) -> None:
+    found = json.loads(cli("script", PROBLEM, *FLAVOR, "--json").out)
+    assert found["flavor"] == "iree"
+    assert found["script"].startswith("// Tuned kernels for IREE")
+    (row,) = found["problems"]
+    assert (row["problem"], row["served"], row["ratio"]) == (PROBLEM, True, 1.5)
+    assert row["iree_time_us"] == {"default": 20.0, "data tiling": 15.0}
+    assert found["left_out"] == []
+
+
+@pytest.mark.usefixtures("tuned")
+def test_what_is_not_served_is_said_and_none_is_an_error(cli: Cli, gains: dict[str, Gain]) -> None:
+    gains[PROBLEM] = SLOW
+    ran = cli("script", PROBLEM, *FLAVOR)
+    assert (ran.code, ran.out) == (3, "")
+    assert "IREE alone is faster: 15.0 us (data tiling), 16.0 us" in ran.err
+
+
+@pytest.mark.usefixtures("tuned")
+def test_what_is_not_stored_is_named(cli: Cli) -> None:
+    ran = cli("script", PROBLEM, OTHER, *FLAVOR)
+    assert (ran.code, ran.out) == (3, "")
+    assert f"{OTHER}: no schedule is stored" in ran.err
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_models_ops_are_replaced_and_counted(cli: Cli, tmp_path: Path) -> None:
+    model, other = tmp_path / "model.mlir", tmp_path / "other.mlir"
+    model.write_text(module_text(parse_problem(PROBLEM)))
+    other.write_text(module_text(parse_problem(OTHER)))
+    found = json.loads(cli("script", str(model), *FLAVOR, "--json").out)
+    assert found["models"] == [{"file": str(model), "ops": 1, "replaced": 1, "left": []}]
+    missing = cli("script", str(other), *FLAVOR)
+    assert missing.code == 3
+    assert OTHER in missing.err
+
+
+def test_what_is_no_model_is_bad_input(cli: Cli, tmp_path: Path) -> None:
+    broken, empty = tmp_path / "broken.mlir", tmp_path / "empty.mlir"
+    broken.write_text("func.func @f() { nonsense }")
+    empty.write_text("func.func @f() { return }")
+    for path, said in ((broken, "does not compile"), (empty, "no op that is a problem")):
+        ran = cli("script", str(path), *FLAVOR)
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err
+        assert ran.err.count("\n") == 1
+    assert cli("script", str(tmp_path / "none.mlir"), *FLAVOR).code == 2
+
+
+def test_a_service_makes_one_of_one_problem(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str, str]] = []
+
+    def script(self: Client, problem: str, target: str, flavor: str, on_wait: object) -> Text:
+        asked.append((problem, target, flavor))
+        return Text("// of the service\n", "etag")
+
+    monkeypatch.setattr(Client, "script", script)
+    where = (*FLAVOR, "--server", "http://localhost:1")
+    ran = cli("script", PROBLEM, *where)
+    assert (ran.code, ran.out) == (0, "// of the service\n")
+    assert asked == [(PROBLEM, "host", "iree")]
+    refused = cli("script", PROBLEM, OTHER, *where)
+    assert refused.code == 2
+    assert "a script is of one" in refused.err
+
+
+def test_other_flavors_take_one_problem(cli: Cli) -> None:
+    assert cli("script", PROBLEM, OTHER).code == 2
+    assert cli("script", PROBLEM, *FLAVOR, "--with-payload").code == 2

@@ -1,0 +1,103 @@
+"""Models for which a library is made: their problems, their own patterns, what was replaced."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernels.errors import CompilerAbsentError, CompilerError, ModuleError
+from kernels.problem import Problem, parse_problem
+from kernels.quoting import quoted
+from tilewise.errors import BadInputError, TilewiseError
+
+if TYPE_CHECKING:  # it loads the compiler of kernels
+    from kernels.dispatches.cutting.cut import Cut
+
+ENDINGS = (".mlir", ".mlirbc")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A module of a user.
+
+    Attributes:
+        path: of its file.
+        module: its text or bytecode.
+        cuts: its ops that are problems.
+    """
+
+    path: str
+    module: bytes
+    cuts: tuple["Cut", ...]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Each problem once, in the order of the ops."""
+        return [parse_problem(one) for one in dict.fromkeys(cut.problem for cut in self.cuts)]
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """What a library does to a model.
+
+    Attributes:
+        path: of the model.
+        ops: that are problems.
+        calls: places that call a kernel.
+        left: problems with the number of ops that stay, and why where that is known.
+    """
+
+    path: str
+    ops: int
+    calls: int
+    left: tuple[tuple[str, int, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """One element of `models`."""
+        left = [{"problem": name, "count": n, "reason": why} for name, n, why in self.left]
+        return {"file": self.path, "ops": self.ops, "replaced": self.calls, "left": left}
+
+
+def read_model(path: str, module: bytes) -> Model:
+    """A model's problems and patterns.
+
+    Raises:
+        BadInputError: it is no module that IREE compiles, or it multiplies nothing.
+        TilewiseError: IREE's compiler is not installed.
+    """
+    from kernels.dispatches.cutting.cut import cut_module
+
+    try:
+        cuts = cut_module(module)
+    except (CompilerError, ModuleError) as error:
+        raise BadInputError(f"{quoted(path)}: {error}") from error
+    except CompilerAbsentError as error:
+        raise TilewiseError(str(error)) from error
+    if not cuts:
+        raise BadInputError(f"{quoted(path)} has no op that is a problem; see tilewise import")
+    return Model(path, module, cuts)
+
+
+def replaced_by(library: str, names: dict[str, str], models: Sequence[Model]) -> list[Replaced]:
+    """What a library does to each model.
+
+    Args:
+        library: its text.
+        names: the kernel's name of each problem that it serves.
+        models: what it was made for.
+    """
+    from kernels.dispatches.compilation import replaced_in
+
+    return [
+        _replaced(model, Counter(replaced_in(model.module, library)), names) for model in models
+    ]
+
+
+def _replaced(model: Model, calls: Counter[str], names: dict[str, str]) -> Replaced:
+    reasons = {cut.problem: cut.reason for cut in model.cuts if cut.reason}
+    left = []
+    for problem, count in Counter(cut.problem for cut in model.cuts).items():
+        missing = count - calls[names[problem]] if problem in names else count
+        if missing > 0:
+            left.append((problem, missing, reasons.get(problem, "")))
+    return Replaced(model.path, len(model.cuts), sum(calls.values()), tuple(left))
