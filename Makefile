@@ -7,12 +7,17 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-r
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run test browser check format docs serve fuzz soak bench results clean
+.PHONY: run model test browser check format docs serve fuzz soak bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
 	@echo
 	$(BIN)/tilewise script $(EXAMPLE)
+
+# A whole model: six layers in bf16, 151 MB of weights; some minutes.
+model: .venv/installed-peers
+	$(BIN)/python -m examples.models mlp -o mlp.mlir
+	$(BIN)/tilewise model mlp.mlir
 
 serve: .venv/installed-service
 	$(BIN)/tilewise serve

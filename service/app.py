@@ -27,6 +27,7 @@ from service.api.routes import (
     jobs,
     lookup,
     modules,
+    networks,
     schedules,
     status,
     suites,
@@ -145,7 +146,7 @@ def create_app(
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (
-        *(jobs, events, trials, schedules, lookup, modules, suites, tokens, status),
+        *(jobs, events, trials, schedules, lookup, modules, networks, suites, tokens, status),
         metrics_route,
     ):
         app.include_router(part.router)

@@ -13,7 +13,7 @@ from pathlib import Path
 from kernels.dispatches.library import FLAG
 from kernels.mlir.iree.compiler import compile_module, compiled_text
 
-_DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run\(")
+_DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_")
 
 
 @dataclass(frozen=True)

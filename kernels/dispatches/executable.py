@@ -31,7 +31,7 @@ class Dispatch:
     """One function that IREE dispatches.
 
     Attributes:
-        name: its symbol in the executable.
+        name: its symbol, which no other executable may have: IREE links them into one.
         calls: the kernel's function.
         reads: the operands of the dispatch, in their order.
         writes: its results, in their order; one that is read, too, is changed in place.
@@ -123,7 +123,7 @@ def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
     started = ("C",) if problem.accumulates else ()
     parted = "_part" if interface.parts > 1 else ""
     main = Dispatch(
-        name="run",
+        name=f"run_{kernel.name}",
         calls=f"{kernel.name}{parted}",
         reads=("A", weights, *bias, *started),
         writes=("C", *scratch),
@@ -133,7 +133,7 @@ def _dispatches(kernel: Compiled) -> tuple[Dispatch, ...]:
     if not problem.has_constant_weights:
         return (main,)
     prepare = Dispatch(
-        name="prepare",
+        name=f"prepare_{kernel.name}",
         calls=f"{kernel.name}_prepare",
         reads=("B", _PACKED),
         writes=(_PACKED,),
@@ -209,7 +209,7 @@ def _tensor(kernel: Compiled, name: str) -> str:
 
 
 def _dispatch_line(kernel: Compiled, dispatch: Dispatch, types: dict[str, str]) -> str:
-    made = "made" if dispatch.name == "run" else _READY
+    made = "made" if dispatch.name.startswith("run_") else _READY
     count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""
     given = ", ".join(f"%{name}" for name in dispatch.reads)
     taken = ", ".join(types.get(name) or _tensor(kernel, name) for name in dispatch.reads)

@@ -15,6 +15,8 @@ NOT_RUN = {
     "python -m venv": "makes an environment for TVM",
     "python -m pytest": "runs other tests",
     "python -m benchmarks.": "measures, from minutes to hours",
+    "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
+    "tilewise model ": "measures for minutes; tests/tilewise/model runs it on a small model",
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "docker run ": "there need be no Docker engine; tests ask the dashboard's queries themselves",

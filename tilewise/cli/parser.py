@@ -21,9 +21,10 @@ from tilewise.cli.commands import (
     verify,
 )
 from tilewise.cli.commands.kernels import kernel, library
+from tilewise.cli.commands.models import model
 
 MODULES = (
-    *(tune, script, kernel, library, imports, verify, fetch, trials, plot, bench),
+    *(tune, script, kernel, library, imports, model, verify, fetch, trials, plot, bench),
     *(serve, top, token, doctor),
 )
 

@@ -32,6 +32,17 @@ def compile_module(
     return _compiled(text, (*FLAGS, *flags), seconds)
 
 
+def compile_file(
+    source: Path, code: Path, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
+) -> None:
+    """Write the code (a vmfb) of a file, which may be as large as a model's weights.
+
+    Raises:
+        CompilerAbsentError, CompilerError: as `compile_module`.
+    """
+    _run((*FLAGS, *flags), source, code, seconds)
+
+
 def compiled_text(
     text: str | bytes, phase: str, flags: tuple[str, ...] = (), seconds: float = COMPILE_LIMIT_S
 ) -> str:
@@ -60,27 +71,30 @@ def find_compiler() -> str:
 
 
 def _compiled(text: str | bytes, flags: tuple[str, ...], seconds: float) -> bytes:
-    tool = find_compiler()
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder) / "module.mlir", Path(folder) / "module.out"
         source.write_bytes(text.encode() if isinstance(text, str) else text)
-        command = [tool, *flags, str(source), "-o", str(code)]
-        try:
-            done = subprocess.run(
-                child_command("kernels.mlir.iree.compile_child", str(COMPILE_MEMORY), *command),
-                env=child_environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise CompilerError(f"no code after {seconds:.0f} s") from error
-        if done.returncode:
-            raise CompilerError(f"does not compile: {_first_error(done.stderr)}")
+        _run(flags, source, code, seconds)
         return code.read_bytes()
+
+
+def _run(flags: tuple[str, ...], source: Path, code: Path, seconds: float) -> None:
+    command = [find_compiler(), *flags, str(source), "-o", str(code)]
+    try:
+        done = subprocess.run(
+            child_command("kernels.mlir.iree.compile_child", str(COMPILE_MEMORY), *command),
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CompilerError(f"no code after {seconds:.0f} s") from error
+    if done.returncode:
+        raise CompilerError(f"does not compile: {_first_error(done.stderr)}")
 
 
 def _first_error(said: str) -> str:

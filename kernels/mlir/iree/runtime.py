@@ -63,11 +63,17 @@ class LoadedModule:
                 (`iree.abi.output`) is one of them.
             results: how many values the function returns.
         """
+        return self.bind_raw(
+            entry, [(array, ELEMENTS[dtype]) for array, dtype in arguments], results
+        )
+
+    def bind_raw(
+        self, entry: str, arguments: Sequence[tuple[Array, str]], results: int
+    ) -> Callable[[int], None]:
+        """As `bind`, of arrays with the runtime's own names of their types."""
         rt = runtime()
         function = self._module.lookup_function(entry)
-        given = rt.VmVariantList(len(arguments))
-        for array, dtype in arguments:
-            given.push_ref(_imported(rt, self._device, array, ELEMENTS[dtype]))
+        given = self._given(arguments)
         kept = [array for array, _ in arguments]  # what is imported points into them
 
         def run(repeat: int, _kept: object = kept) -> None:
@@ -75,6 +81,35 @@ class LoadedModule:
                 self._context.invoke(function, given, rt.VmVariantList(results))
 
         return run
+
+    def functions(self) -> list[str]:
+        """Names of the functions that it exports."""
+        return list(self._module.function_names)
+
+    def declaration(self, entry: str) -> str:
+        """What a function takes and gives: `sync func @main(%input0: ...) -> (...)`."""
+        said = self._module.lookup_function(entry).reflection
+        return str(said["iree.abi.declaration"])
+
+    def results(self, entry: str, arguments: Sequence[tuple[Array, str]]) -> list[Array]:
+        """What a function gives for arrays with the runtime's names of their types.
+
+        bf16 comes as uint16.
+        """
+        rt = runtime()
+        given, taken = self._given(arguments), rt.VmVariantList(1)
+        self._context.invoke(self._module.lookup_function(entry), given, taken)
+        return [
+            _taken(rt, self._device, taken.get_as_object(i, rt.HalBufferView))
+            for i in range(len(taken))
+        ]
+
+    def _given(self, arguments: Sequence[tuple[Array, str]]) -> Any:
+        rt = runtime()
+        given = rt.VmVariantList(len(arguments))
+        for array, element in arguments:
+            given.push_ref(_imported(rt, self._device, array, element))
+        return given
 
 
 def runtime() -> Any:
@@ -112,3 +147,10 @@ def _imported(rt: Any, device: Any, array: Array, element: str) -> Any:
     raw = array.reshape(-1).view(np.uint8)
     buffer = device.allocator.import_host_allocation(raw, int(memory), int(usage))
     return rt.HalBufferView(buffer, list(array.shape), getattr(rt.HalElementType, element))
+
+
+def _taken(rt: Any, device: Any, view: Any) -> Array:
+    """A copy of what a buffer of the device holds."""
+    raw = rt.DeviceArray(device, view, implicit_host_transfer=True)
+    values: Array = np.array(raw.to_host())
+    return values.view(np.uint16) if values.dtype.name == "bfloat16" else values

@@ -17,11 +17,11 @@ from kernels.mlir.frontend.imported import Imported
 from kernels.mlir.frontend.read import Limits, read_module
 from service.api.problem_details import responses
 from service.api.schemas import ImportedView, UnfinishedView
-from service.api.services import ServicesDep
+from service.api.services import Services, ServicesDep
 from service.errors import ConflictError
 
 PARSE = "/v1/problems/parse"
-PATHS = (PARSE,)
+PATHS = (PARSE, "/v1/models")
 """Where a body may be as large as a module."""
 
 LIMITS = Limits(seconds=20.0, memory_bytes=2 << 30)
@@ -38,6 +38,9 @@ _OBJECT = {
     }
 }
 
+BODY = {"requestBody": {"required": True, "content": {"text/x-mlir": _TEXT, JSON_TYPE: _OBJECT}}}
+"""A module as OpenAPI shows it."""
+
 
 @router.post(
     "/parse",
@@ -49,9 +52,7 @@ _OBJECT = {
         },
         **responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
     },
-    openapi_extra={
-        "requestBody": {"required": True, "content": {"text/x-mlir": _TEXT, JSON_TYPE: _OBJECT}}
-    },
+    openapi_extra=BODY,
 )
 async def parse_module(request: Request, services: ServicesDep) -> dict[str, Any]:
     """The matmuls and convolutions of a module, as problem strings, and what is skipped and why.
@@ -60,14 +61,24 @@ async def parse_module(request: Request, services: ServicesDep) -> dict[str, Any
     torch, StableHLO or TOSA, of static shapes.
     """
     body, kind = await request.body(), request.headers.get("content-type", "")
-    key, module = await services.lanes.reads.run(partial(_given, body, kind))
-    found = await services.modules.make(key, partial(_read, module))
+    key, module = await services.lanes.reads.run(partial(given, body, kind))
+    return (await imported_of(services, key, module)).to_json()
+
+
+async def imported_of(services: Services, key: str, module: bytes) -> Imported:
+    """What a module holds, read once for all who ask within a minute.
+
+    Raises:
+        ModuleError: it cannot be read.
+        UnfinishedError: it is being read.
+    """
+    found: Imported | ModuleError = await services.modules.make(key, partial(_read, module))
     if isinstance(found, ModuleError):
         raise found
-    return found.to_json()
+    return found
 
 
-def _given(body: bytes, kind: str) -> tuple[str, bytes]:
+def given(body: bytes, kind: str) -> tuple[str, bytes]:
     """A module's name for the cache, and the module."""
     module = _of_json(body) if kind.partition(";")[0].strip() == JSON_TYPE else body
     return hashlib.sha256(module).hexdigest(), module

@@ -20,6 +20,7 @@ from service.api.schemas.jobs import (
     TrialView,
 )
 from service.api.schemas.modules import FoundProblemView, ImportedView, SkippedOpView
+from service.api.schemas.networks import NetworkView, PartView
 from service.api.schemas.results import (
     BestView,
     DifferenceView,
@@ -71,10 +72,12 @@ __all__ = [
     "MachineView",
     "MatchView",
     "MeasuredView",
+    "NetworkView",
     "NewTokenView",
     "ObjectProofView",
     "ObjectView",
     "Page",
+    "PartView",
     "PhaseView",
     "ProblemDetails",
     "ProblemKey",

@@ -44,7 +44,7 @@ def found_in(module: str, library: str, *flags: str) -> dict[str, list[str]]:
     """The problems' names that each function of a module calls kernels of."""
     given = [f"--{flag}" for flag in flags]
     text = preprocessed(module, library, *given)
-    calls = re.compile(r"flow\.dispatch @(\w+)_executable::@run\(")
+    calls = re.compile(r"flow\.dispatch @(\w+)_executable::@run_\w+\(")
     found = {}
     for body in text.split("util.func public @")[1:]:
         name = body.partition("(")[0].removesuffix("$async")

@@ -1,0 +1,122 @@
+"""Whole models: IREE alone, IREE with our kernels, and PyTorch, in the same rounds.
+
+    python -m benchmarks.models.whole_models resnet50 bert mlp --threads 1
+
+Problems without a stored schedule are tuned first. Every result is compared with PyTorch's in f64.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from examples.models import MODELS, Graph
+from examples.models.spellings import spelled
+from kernels.mlir.iree.runtime import LoadedModule, open_device
+from kernels.oracle.operands import Array, empty_aligned, to_bf16
+from search.timing.interleave import interleave
+from tilewise.cli import main as tilewise
+from tilewise.model.forms import FILES
+
+Run = Callable[[int], None]
+ROUNDS = 15
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models.whole_models")
+    parser.add_argument("models", nargs="+", choices=MODELS, metavar="MODEL")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=32, help="of what is not stored")
+    parser.add_argument("--small", action="store_true")
+    options = parser.parse_args()
+    for name in options.models:
+        with TemporaryDirectory() as folder:
+            measure(MODELS[name](options.small), Path(folder), options.threads, options.trials)
+
+
+def measure(graph: Graph, folder: Path, threads: int, trials: int) -> None:
+    """Compile, run and time one model; print a row for each form."""
+    source = folder / f"{graph.name}.mlir"
+    source.write_text(spelled(graph))
+    given = ["model", str(source), "-o", str(folder), "--no-ops", "--trials", str(trials)]
+    target = "host" if threads == 1 else f"{_processor()},threads={threads}"
+    if tilewise([*given, "--target", target]) != 0:
+        sys.exit(f"tilewise model {graph.name} failed")
+    argument = graph.argument()
+    runs, results = _iree(graph, argument, folder, threads)
+    torch_runs, torch_results, expected = _torch(graph, argument, threads)
+    runs, results = {**runs, **torch_runs}, {**results, **torch_results}
+    samples = interleave(list(runs.values()), ROUNDS, threads)
+    times = {name: 1e3 * median(one.times) for name, one in zip(runs, samples, strict=True)}
+    ours = min(times[name] for name in times if name.startswith("library"))
+    print(f"{graph.name}, {threads} threads")
+    for name, time in times.items():
+        apart = np.sqrt(np.mean((results[name] - expected) ** 2) / np.mean(expected**2))
+        print(
+            f"  {name:<24} {time:9.3f} ms  {time / ours:6.2f}x ours  error {apart:.2g}", flush=True
+        )
+
+
+def _processor() -> str:
+    from kernels.target import detect
+
+    return detect().canonical.partition(",")[0]
+
+
+def _iree(
+    graph: Graph, argument: Array, folder: Path, threads: int
+) -> tuple[dict[str, Run], dict[str, Array]]:
+    narrow = graph.given.dtype == "bf16"
+    values = to_bf16(argument) if narrow else argument
+    held = empty_aligned(values.shape, values.dtype.type)
+    held[...] = values
+    given = [(held, "BFLOAT_16" if narrow else "FLOAT_32")]
+    runs, results = {}, {}
+    for name, file in FILES.items():
+        module = LoadedModule((folder / file).read_bytes(), open_device(threads))
+        results[name] = module.results("main", given)[0]
+        runs[name] = module.bind_raw("main", given, 1)
+    return runs, results
+
+
+def _torch(
+    graph: Graph, argument: Array, threads: int
+) -> tuple[dict[str, Run], dict[str, Array], Array]:
+    """PyTorch's ways: eager, JIT frozen, `torch.compile` with freezing; and the result in f64."""
+    import torch
+    import torch._inductor.config as inductor
+
+    from examples.models.pytorch import Model, reference
+
+    torch.set_num_threads(threads)
+    inductor.freezing, inductor.cpp.threads = True, threads
+    narrow = torch.bfloat16 if graph.given.dtype == "bf16" else None
+    model = Model(graph, torch.float32, narrow).eval()
+    given = model.argument(argument)
+    with torch.inference_mode():
+        frozen = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(model, given)))
+    ways = {
+        "PyTorch eager": model,
+        "PyTorch JIT, frozen": frozen,
+        "PyTorch compile, frozen": torch.compile(model),
+    }
+    runs, results = {}, {}
+    for name, way in ways.items():
+        with torch.no_grad():
+            results[name] = way(given).numpy().copy()
+
+        def run(repeat: int, way: Callable[..., object] = way) -> None:
+            with torch.no_grad():
+                for _ in range(repeat):
+                    way(given)
+
+        runs[name] = run
+    return runs, results, reference(graph, argument)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""Whole models with random weights, as MLIR in three spellings and as PyTorch.
+
+    python -m examples.models resnet50 -o resnet50.mlir
+
+Face: `MODELS`, `Graph`.
+"""
+
+from collections.abc import Callable
+
+from examples.models.bert import bert
+from examples.models.graph import Graph
+from examples.models.mlp import mlp
+from examples.models.resnet import resnet50
+
+MODELS: dict[str, Callable[[bool], Graph]] = {"resnet50": resnet50, "bert": bert, "mlp": mlp}
+"""What makes each model; True makes its small form."""
+
+__all__ = ["MODELS", "Graph"]

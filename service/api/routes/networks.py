@@ -1,0 +1,135 @@
+"""`/v1/models`: all problems of a module tuned as one."""
+
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import JSONResponse
+from sqlalchemy.orm import Session
+
+from kernels.errors import ModuleError
+from kernels.footprint import check_memory
+from kernels.mlir.frontend.imported import Imported
+from kernels.problem import parse_problem
+from search.records import CacheMode, TuneRequest
+from service.api.access import caller_of, request_id_of
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.routes.jobs import LARGEST_ID
+from service.api.routes.modules import BODY, given, imported_of
+from service.api.schemas import NetworkView, UnfinishedView
+from service.api.services import Services, ServicesDep
+from service.db import models
+from service.jobs import networks
+from service.jobs.networks import Part
+from service.jobs.queue import Submitter
+
+PATH = "/v1/models"
+
+router = APIRouter(prefix=PATH, tags=["models"])
+
+NetworkId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+
+
+@router.post(
+    "",
+    response_model=NetworkView,
+    status_code=HTTPStatus.ACCEPTED,
+    responses={
+        HTTPStatus.ACCEPTED.value: {
+            "model": NetworkView | UnfinishedView,
+            "description": "A model with its jobs; or its module is being read: post it again "
+            "after `Retry-After` seconds",
+        },
+        **responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+    },
+    openapi_extra=BODY,
+)
+async def post_model(
+    request: Request,
+    services: ServicesDep,
+    target: str = "host",
+    trials: int = 64,
+    seed: int = 0,
+    cache: CacheMode = "hot",
+) -> JSONResponse:
+    """Tune all problems of a module: 202 with the model, whose jobs the store did not answer.
+
+    The body is as that of `/v1/problems/parse`. The module itself is not kept.
+    """
+    body, kind = await request.body(), request.headers.get("content-type", "")
+    key, module = await services.lanes.reads.run(partial(given, body, kind))
+    imported = await imported_of(services, key, module)
+    by = Submitter(caller_of(request).token_id, request_id_of(request), services.jobs_in_flight)
+    tune = TuneRequest(trials=trials, seed=seed, cache=cache)
+    answer = await services.lanes.writes.run(
+        partial(_ask, services, (key, imported), target, tune, by)
+    )
+    services.wake()
+    return answer
+
+
+@router.get("/{network_id}", response_model=NetworkView, responses=responses(HTTPStatus.NOT_FOUND))
+@in_lane("reads")
+def get_model(network_id: NetworkId, services: ServicesDep) -> dict[str, Any]:
+    """A model, with the state of each of its problems."""
+    with services.reading() as session:
+        return _described(session, networks.get(session, network_id))
+
+
+def _ask(
+    services: Services,
+    module: tuple[str, Imported],
+    target: str,
+    request: TuneRequest,
+    by: Submitter,
+) -> JSONResponse:
+    _, imported = module
+    if not imported.occurrences:
+        raise ModuleError("nothing in the module multiplies or convolves what can be tuned")
+    canonical = services.machine.require_served(target)
+    for found in imported.problems:
+        check_memory(parse_problem(found.problem), services.machine.memory_bytes)
+    with services.writing() as session:
+        made = networks.ask(session, module, canonical, request, services.toolchain, by)
+        answer = _described(session, made)
+    view = NetworkView.model_validate(answer).model_dump(mode="json")
+    return JSONResponse(view, HTTPStatus.ACCEPTED, headers={"Location": answer["links"]["self"]})
+
+
+def _described(session: Session, network: models.Network) -> dict[str, Any]:
+    parts = networks.parts(session, network)
+    return {
+        "id": network.id,
+        "state": networks.state_of(parts),
+        "sha256": network.sha256,
+        "target": network.target,
+        "toolchain": network.toolchain.identity,
+        "cache": network.cache,
+        "trials": network.trials,
+        "problems": [_part(part) for part in parts],
+        "skipped": network.skipped,
+        "time_us": _time_us(parts),
+        "created": network.created_at,
+        "links": {"self": f"{PATH}/{network.id}"},
+    }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    return {
+        **part.found,
+        "key": parse_problem(part.found["problem"]).key,
+        "state": part.state,
+        "job": part.job,
+        "time_us": None if part.schedule is None else part.schedule.time_us,
+    }
+
+
+def _time_us(parts: list[Part]) -> float | None:
+    total = 0.0
+    for part in parts:
+        if part.schedule is None:
+            return None
+        total += int(part.found["count"]) * part.schedule.time_us
+    return total

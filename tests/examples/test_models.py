@@ -1,0 +1,47 @@
+"""The models: all spellings mean the same, and what they hold is read."""
+
+from pathlib import Path
+
+import pytest
+
+from examples.models import MODELS
+from examples.models.spellings import SPELLINGS, spelled
+from kernels.mlir.frontend.read import read_module
+from kernels.mlir.iree.compiler import compile_module
+from tilewise.model.measuring import Limits, measure
+
+CONTRACTIONS = {"resnet50": 10, "bert": 16, "mlp": 3}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_contraction_is_read_in_every_spelling(name: str) -> None:
+    for spelling in SPELLINGS:
+        found = read_module(spelled(MODELS[name](True), spelling).encode())
+        assert len(found.occurrences) == CONTRACTIONS[name], spelling
+        fused = [one.problem for one in found.occurrences if ",bias" in one.problem]
+        assert len(fused) == len([one for one in found.occurrences if "batch=" not in one.problem])
+
+
+def test_spellings_give_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")
+    codes = {}
+    for spelling in SPELLINGS:
+        codes[spelling] = tmp_path / spelling
+        codes[spelling].write_bytes(compile_module(spelled(MODELS["bert"](True), spelling)))
+    forms = measure(codes, None, 1, Limits(rounds=2, memory_bytes=4 << 30)).forms
+    assert all(form.deviation < 1e-5 for form in forms.values())
+
+
+def test_pytorch_computes_the_model() -> None:
+    pytest.importorskip("torch", reason="PyTorch is absent")
+    import numpy as np
+
+    from examples.models.pytorch import Model, reference
+
+    graph = MODELS["resnet50"](True)
+    given = graph.argument()
+    model = Model(graph)
+    found = model(model.argument(given)).numpy()
+    expected = reference(graph, given)
+    assert 0.1 < np.sqrt(np.mean(expected**2)) < 10
+    assert np.abs(found - expected).max() < 1e-4

@@ -1,0 +1,54 @@
+"""`tilewise model`: a model of two layers, from its text to its report."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from examples.models.graph import Graph, Value
+from examples.models.spellings import spelled
+from tests.tilewise.conftest import Cli
+
+pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")
+
+FIRST = "matmul:m=8,n=96,k=64,dtype=f32,bias,epilogue=relu,weights=constant"
+SECOND = "matmul:m=8,n=40,k=96,dtype=f32,bias,weights=constant"
+FILES = {
+    *("lib.mlir", "problems.txt", "report.json"),
+    *("default.vmfb", "data_tiling.vmfb", "library.vmfb", "library_data_tiling.vmfb"),
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    graph = Graph("two", Value("given", (8, 64)))
+    graph.linear(graph.linear(graph.given, 96, relu=True), 40)
+    path = tmp_path / "two.mlir"
+    path.write_text(spelled(graph))
+    return path
+
+
+def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path: Path) -> None:
+    made = ("-o", str(tmp_path / "made"))
+    done = cli("model", str(source), *made, "--trials", "1", "--no-ops", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert [(op["problem"], op["count"], op["replaced"]) for op in found["ops"]] == [
+        (FIRST, 1, 1),
+        (SECOND, 1, 1),
+    ]
+    assert found["arguments"] == ["tensor<8x64xf32>"] and found["entry"] == "main"
+    assert found["right"] and all(form["time_ms"] > 0 for form in found["forms"].values())
+    assert found["forms"]["default"]["deviation"] == 0
+    assert found["forms"]["library"]["deviation"] <= found["tolerance"] < 1e-4
+    assert {path.name for path in (tmp_path / "made").iterdir()} == FILES
+
+
+def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path) -> None:
+    nothing, garbage = tmp_path / "nothing.mlir", tmp_path / "garbage.mlir"
+    nothing.write_text("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> "
+                       "{ return %a : tensor<4xf32> }")  # fmt: skip
+    garbage.write_text("no module")
+    for path in (nothing, garbage, tmp_path / "absent.mlir"):
+        done = cli("model", str(path), "-o", str(tmp_path / "made"))
+        assert done.code == 2 and len(done.err.strip().splitlines()) == 1, done.err

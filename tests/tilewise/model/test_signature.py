@@ -1,0 +1,29 @@
+"""What IREE's reflection says of a function, and values for it."""
+
+import numpy as np
+import pytest
+
+from tilewise.errors import TilewiseError
+from tilewise.model.signature import TensorType, random_array, types_of
+
+
+def test_types_are_read() -> None:
+    said = "sync func @main(%input0: tensor<1x8x3xf32>, %input1: tensor<bf16>) -> " \
+           "(%output0: tensor<4xi64>)"  # fmt: skip
+    assert types_of(said) == (
+        [TensorType((1, 8, 3), "f32"), TensorType((), "bf16")],
+        [TensorType((4,), "i64")],
+    )
+
+
+@pytest.mark.parametrize("text", ["tensor<?x8xf32>", "i32", "tensor<4xcomplex<f32>>"])
+def test_what_does_not_run_is_refused(text: str) -> None:
+    with pytest.raises(TilewiseError, match="static shape"):
+        types_of(f"sync func @main(%input0: {text}) -> (%output0: tensor<4xf32>)")
+
+
+def test_values_start_on_a_cache_line_and_are_of_their_type() -> None:
+    for element, dtype in (("f32", "float32"), ("bf16", "uint16"), ("i64", "int64")):
+        made = random_array(TensorType((3, 5), element), np.random.default_rng(0))
+        assert made.ctypes.data % 64 == 0 and made.dtype == dtype and made.shape == (3, 5)
+        assert len(np.unique(made)) > 1

@@ -1,0 +1,43 @@
+"""The report as people and as programs read it."""
+
+from kernels.mlir.frontend.imported import Skipped
+from tilewise.model.measuring import Form, Measured
+from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report
+from tilewise.model.table import report_text
+
+SLOW, FAST = "matmul:m=16,n=32,k=64,dtype=f32", "matmul:m=64,n=64,k=64,dtype=f32"
+
+
+def a_report(deviation: float) -> Report:
+    forms = {
+        DEFAULT: Form((0.004, 0.003, 0.005), 0.0),
+        DATA_TILING: Form((0.003,), 0.0),
+        WITH[0]: Form((0.002,), deviation),
+        WITH[1]: Form((0.0025,), deviation),
+    }
+    alone = {DEFAULT: 30.0, DATA_TILING: 20.0}
+    ops = (
+        Op(FAST, 3, ("@main 1:1",) * 3, "a" * 16, alone, 10.0, replaced=3),
+        Op(SLOW, 1, ("@main 2:1",), "b" * 16, alone, 25.0, reason="IREE alone is faster"),
+    )
+    skipped = (Skipped("linalg.pooling_nhwc_max", "is a pooling", "@main 3:1"),)
+    measured = Measured("main", ("tensor<4xf32>",), ("tensor<4xf32>",), forms)
+    return Report("m.mlir", "cpu:znver5,threads=1", {"IREE": "3"}, ops, skipped, measured, 1e-5)
+
+
+def test_times_are_compared_with_the_faster_form_of_ours() -> None:
+    report = a_report(1e-6)
+    assert report.best == WITH[0] and report.is_right
+    assert report.speedup(DEFAULT) == 2.0 and report.speedup(DATA_TILING) == 1.5
+    text = report_text(report)
+    assert "2.00x default, 1.50x data tiling; within the tolerance of 1e-05" in text
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
+    assert rows[FAST][-1] == "2.00" and rows[SLOW][-1] == "0.80"
+    assert f"1 of 1 left to IREE: {SLOW}: IREE alone is faster" in text
+    assert "no problem: linalg.pooling_nhwc_max at @main 3:1: is a pooling" in text
+
+
+def test_a_deviation_beyond_the_tolerance_is_not_right() -> None:
+    report = a_report(1e-3)
+    assert not report.is_right and not report.to_json()["right"]
+    assert "BEYOND the tolerance" in report_text(report)

@@ -1,0 +1,122 @@
+"""`tilewise model`: a model's problems tuned, the model compiled with them, before and after."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernels.errors import ModuleError
+from kernels.problem import Problem, parse_problem
+from search.records import CACHE_MODES, TuneRequest
+from tilewise.backends.base import Backend
+from tilewise.cli.command import Command
+from tilewise.cli.files import require_file, write_text
+from tilewise.cli.options import add_db, add_server, backend_of
+from tilewise.cli.tuning import tune_missing
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.requirements import needed, require
+
+if TYPE_CHECKING:
+    from kernels.mlir.frontend.imported import Imported
+
+PROBLEMS, REPORT = "problems.txt", "report.json"
+
+
+def model(options: argparse.Namespace) -> None:
+    """Tune a model's problems, compile it with them and without, and compare."""
+    require_file(options.file)
+    require("iree.compiler", "model", "kernels")
+    require("iree.runtime", "model", "peers")
+    source = Path(options.file)
+    folder = _folder(options, source)
+    with needed("model", "service"):
+        from tilewise.model.examine import Model, examine
+        from tilewise.model.table import report_text
+    imported = _imported(source)
+    problems = [parse_problem(found.problem) for found in imported.problems]
+    counts = {found.problem: found.count for found in imported.problems}
+    lines = "".join(f"{one.canonical}  # {counts[one.canonical]}\n" for one in problems)
+    write_text(str(folder / PROBLEMS), lines)
+    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
+    asked = Model(source, imported, folder, options.target, options.cache, options.entry,
+                  not options.no_ops)  # fmt: skip
+    with backend_of(options) as backend:
+        tune_missing(backend, _missing(backend, problems, options), options.target, request)
+        report = examine(asked, backend, _note)
+    text = json.dumps(report.to_json(), indent=2) + "\n"
+    write_text(str(folder / REPORT), text)
+    sys.stdout.write(text if options.json else report_text(report))
+    _note(f"wrote {folder}")
+    if not report.is_right:
+        raise TilewiseError("the forms of the model do not agree; do not use the library")
+
+
+def _imported(source: Path) -> "Imported":
+    from kernels.mlir.frontend.read import read_module
+
+    try:
+        found = read_module(source.read_bytes())
+    except ModuleError as error:
+        raise BadInputError(f"{source.name}: {error}") from error
+    if not found.occurrences:
+        raise BadInputError(f"{source.name}: nothing in it multiplies or convolves what we know")
+    return found
+
+
+def _missing(
+    backend: Backend, problems: Sequence[Problem], options: argparse.Namespace
+) -> list[Problem]:
+    """The problems without a stored schedule of this toolchain."""
+    missing = []
+    for problem in problems:
+        try:
+            found = backend.show(problem.canonical, options.target, options.cache)
+        except MissingError:
+            found = {"stale": True}
+        if found["stale"]:
+            missing.append(problem)
+    return missing
+
+
+def _folder(options: argparse.Namespace, source: Path) -> Path:
+    folder = Path(options.output or f"{source.stem}.tilewise")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"cannot make the folder {folder}: {error.strerror}") from error
+    return folder
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"tilewise: {text}\n")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What can be typed after `tilewise model`."""
+    parser.add_argument("file", metavar="FILE.mlir", help="linalg, torch, StableHLO or TOSA")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="folder to fill; default: FILE.tilewise"
+    )
+    parser.add_argument("--entry", metavar="NAME", help="function to run; default: main")
+    parser.add_argument(
+        "--target", default="host", metavar="T", help="processor, threads; default: host"
+    )
+    parser.add_argument(
+        "--trials", type=int, default=64, metavar="N",
+        help="for problems without a stored schedule; default: 64",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="I", help="of sampler and inputs")
+    parser.add_argument(
+        "--cache", choices=CACHE_MODES, default="hot",
+        help="cold: schedules for weights that come from memory in each run; default: hot",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-ops", action="store_true", help="do not measure each op alone, which takes seconds"
+    )
+    add_db(parser)
+    add_server(parser)
+
+
+COMMANDS = (Command("model", model, add_options),)

@@ -1,0 +1,95 @@
+"""The process in which compiled models run: `python -m tilewise.model.child`."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels.mlir.iree.runtime import LoadedModule, open_device
+from kernels.oracle.operands import Array
+from kernels.system.limited_child import reply_to_request, stage
+from kernels.system.typed_json import to_json
+from search.timing.interleave import interleave
+from tilewise.errors import TilewiseError
+from tilewise.model.measuring import Form, Measured
+from tilewise.model.signature import HAL, TensorType, random_array, types_of
+
+
+def measure_here(request: dict[str, Any]) -> dict[str, Any]:
+    """Load, compare and time; or the `error` that a user should read."""
+    try:
+        return to_json(_measured(request))
+    except TilewiseError as error:
+        return {"error": str(error)}
+
+
+def _measured(request: dict[str, Any]) -> Measured:
+    import time
+
+    stage("load")
+    device = open_device(request["threads"])
+    modules = {
+        name: LoadedModule(Path(path).read_bytes(), device)
+        for name, path in request["codes"].items()
+    }
+    first = next(iter(modules.values()))
+    entry = _entry(first.functions(), request["entry"])
+    takes, gives = types_of(first.declaration(entry))
+    random = np.random.default_rng(0)
+    given = [(random_array(kind, random), HAL[kind.element]) for kind in takes]
+    stage("compare")
+    results: dict[str, list[Array]] = {}
+    for name, module in modules.items():
+        results[name] = module.results(entry, given)
+    expected = next(iter(results.values()))
+    deviations = {name: _deviation(found, expected, gives) for name, found in results.items()}
+    stage("time")
+    runs = [module.bind_raw(entry, given, len(gives)) for module in modules.values()]
+    until = time.monotonic() + request["budget_s"]
+    samples = interleave(runs, request["rounds"], request["threads"], until=until)
+    forms = {
+        name: Form(tuple(taken.times), deviations[name])
+        for name, taken in zip(modules, samples, strict=True)
+    }
+    return Measured(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
+
+
+def _entry(functions: list[str], asked: str | None) -> str:
+    names = [name for name in functions if not name.startswith("__") and "$" not in name]
+    if asked is not None:
+        if asked not in names:
+            raise TilewiseError(f"the model has no function {asked}; it has {', '.join(names)}")
+        return asked
+    if "main" in names:
+        return "main"
+    if len(names) != 1:
+        raise TilewiseError(f"the model has the functions {', '.join(names)}; name one by --entry")
+    return names[0]
+
+
+def _deviation(found: list[Array], expected: list[Array], kinds: list[TensorType]) -> float:
+    pairs = zip(found, expected, kinds, strict=True)
+    return max((_apart(one, other, kind) for one, other, kind in pairs), default=0.0)
+
+
+def _apart(found: Array, expected: Array, kind: TensorType) -> float:
+    """Rms of the difference over rms of what is expected."""
+    if not kind.element.startswith(("f", "bf")):
+        return 0.0 if np.array_equal(found, expected) else float("inf")
+    one, other = _wide(found, kind), _wide(expected, kind)
+    finite = np.isfinite(other)
+    if not np.array_equal(finite, np.isfinite(one)):
+        return float("inf")
+    apart = np.sqrt(np.mean(np.square(one[finite] - other[finite]))) if finite.any() else 0.0
+    size = np.sqrt(np.mean(np.square(other[finite]))) if finite.any() else 0.0
+    return float(apart / size) if size else float("inf" if apart else 0.0)
+
+
+def _wide(array: Array, kind: TensorType) -> Array:
+    if kind.element == "bf16":
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
+if __name__ == "__main__":
+    reply_to_request(measure_here)

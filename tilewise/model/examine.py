@@ -1,0 +1,154 @@
+"""A model whose problems are tuned: measured op by op, compiled, compared, timed end to end."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernels.dispatches.entry import Compiled, Entry, compiled
+from kernels.dispatches.library import text_of
+from kernels.errors import KernelsError
+from kernels.mlir.frontend.imported import Imported
+from kernels.problem import parse_problem
+from kernels.schedule import Schedule
+from kernels.target import resolve
+from kernels.target.model import Target
+from search.errors import RunnerError
+from search.libraries.gain import Gain, measured
+from search.libraries.library import Row
+from search.records import CacheMode
+from tilewise.backends.base import Backend, Json
+from tilewise.bench.machine import processor
+from tilewise.errors import MissingError
+from tilewise.model.forms import LIBRARY, compile_forms
+from tilewise.model.measuring import measure
+from tilewise.model.report import Op, Report
+from tilewise.model.tolerance import tolerance
+
+BUDGET_S = 0.5  # of the rounds of one op
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is examined.
+
+    Attributes:
+        source: its MLIR.
+        imported: what was found in it.
+        folder: where the files go; it exists.
+        target: as it was given.
+        cache: which schedules of a problem are taken.
+        entry: the function; None for `main`, or the only one.
+        with_ops: whether each op is measured alone; without, none is left to IREE for its speed.
+    """
+
+    source: Path
+    imported: Imported
+    folder: Path
+    target: str = "host"
+    cache: CacheMode | None = None
+    entry: str | None = None
+    with_ops: bool = True
+
+
+def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Report:
+    """Make the library and all forms, and measure them.
+
+    Args:
+        model: whose problems are tuned; one that is not is left to IREE.
+        backend: where the schedules are.
+        tell: of each step.
+
+    Raises:
+        TilewiseError: it does not compile, or does not run.
+    """
+    target = resolve(model.target)
+    found = [_known(backend, model, op) for op in _ops(model.imported)]
+    if model.with_ops:
+        found = [_timed(op, best, target, tell) for op, best in found]
+    kernels: dict[str, Compiled] = {}
+    found = [_with_kernel(op, best, target, kernels) for op, best in found]
+    tell(f"compiles with {len(kernels)} kernels and without")
+    text = text_of(list(kernels.values()), target, _notes(found))
+    (model.folder / LIBRARY).write_text(text, encoding="utf-8")
+    forms = compile_forms(model.source, model.folder)
+    calls = Counter(forms.kernels)
+    ops = tuple(_placed(op, kernels.get(op.problem), calls) for op, _ in found)
+    tell("runs")
+    forms_run = measure(forms.codes, model.entry, target.threads)
+    allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
+    return Report(
+        model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,
+        allowed,
+    )  # fmt: skip
+
+
+def _ops(imported: Imported) -> list[Op]:
+    return [Op(found.problem, found.count, found.where) for found in imported.problems]
+
+
+def _known(backend: Backend, model: Model, op: Op) -> tuple[Op, Json | None]:
+    """The op with the stored schedule of its problem."""
+    try:
+        best = backend.show(op.problem, model.target, model.cache)["best"]
+    except MissingError as error:
+        return replace(op, reason=str(error)), None
+    return replace(op, schedule=best["hash"]), best
+
+
+def _timed(
+    op: Op, best: Json | None, target: Target, tell: Callable[[str], None]
+) -> tuple[Op, Json | None]:
+    """The op with the times of its problem alone; without its schedule where IREE is faster."""
+    if best is None:
+        return op, None
+    tell(f"measures {op.problem}")
+    row = Row(parse_problem(op.problem), _gain(op, best, target))
+    gain = row.gain
+    op = replace(op, alone_us=dict(gain.alone_us or {}), library_us=gain.library_us)
+    return (replace(op, reason=row.reason), None) if row.reason else (op, best)
+
+
+def _gain(op: Op, best: Json, target: Target) -> Gain:
+    try:
+        return measured(parse_problem(op.problem), best["steps"], target.canonical, BUDGET_S)
+    except RunnerError as error:
+        return Gain(matched=False, failure=f"not measured: {error}")
+
+
+def _with_kernel(
+    op: Op, best: Json | None, target: Target, kernels: dict[str, Compiled]
+) -> tuple[Op, Json | None]:
+    """The op, its code among the kernels."""
+    if best is None:
+        return op, None
+    entry = Entry(parse_problem(op.problem), Schedule.from_json(best["steps"]))
+    try:
+        kernels[op.problem] = compiled(entry, target)
+    except KernelsError as error:
+        return replace(op, reason=str(error)), None
+    return op, best
+
+
+def _placed(op: Op, kernel: Compiled | None, calls: Counter[str]) -> Op:
+    """The op, with how many of its places call our kernel."""
+    if kernel is None:
+        return op
+    called = calls[kernel.name]
+    reason = "" if called >= op.count else "no pattern of the library fits the ops around it"
+    return replace(op, replaced=called, reason=reason)
+
+
+def _notes(found: Sequence[tuple[Op, Json | None]]) -> list[str]:
+    """Lines of the library on what it leaves to IREE."""
+    return [f"left to IREE: {op.problem}: {op.reason}" for op, best in found if best is None]
+
+
+def _machine() -> dict[str, str]:
+    from importlib import metadata
+
+    return {
+        "processor": processor(),
+        "iree-base-compiler": metadata.version("iree-base-compiler"),
+        "iree-base-runtime": metadata.version("iree-base-runtime"),
+    }

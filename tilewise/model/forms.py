@@ -1,0 +1,62 @@
+"""A model's compiled forms: by IREE alone, in two ways, and with a library before each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.dispatches.compilation import replaced_in
+from kernels.dispatches.library import FLAG
+from kernels.errors import CompilerError
+from kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
+from kernels.mlir.iree.compiler import compile_file
+from tilewise.errors import TilewiseError
+from tilewise.model.report import DATA_TILING, DEFAULT, WITH
+
+LIBRARY = "lib.mlir"
+SECONDS = 900.0
+"""For which the compiler may work on a model: those of hundreds of layers take minutes."""
+
+FILES = {
+    DEFAULT: "default.vmfb",
+    DATA_TILING: "data_tiling.vmfb",
+    WITH[0]: "library.vmfb",
+    WITH[1]: "library_data_tiling.vmfb",
+}
+
+
+@dataclass(frozen=True)
+class Forms:
+    """What was compiled.
+
+    Attributes:
+        codes: the file of each form.
+        kernels: names of the kernels that the model calls, one for each place.
+    """
+
+    codes: Mapping[str, Path]
+    kernels: tuple[str, ...]
+
+
+def compile_forms(source: Path, folder: Path) -> Forms:
+    """Compile a model with the library of a folder and without, into the folder.
+
+    Raises:
+        TilewiseError: a form does not compile.
+        CompilerAbsentError: IREE's compiler is not installed.
+    """
+    given = f"{FLAG}={folder / LIBRARY}"
+    flags = {
+        DEFAULT: (),
+        DATA_TILING: (DATA_TILING_FLAG,),
+        WITH[0]: (given,),
+        WITH[1]: (DATA_TILING_FLAG, given),
+    }
+    codes = {}
+    for name, path in FILES.items():
+        codes[name] = folder / path
+        try:
+            compile_file(source, codes[name], flags[name], SECONDS)
+        except CompilerError as error:
+            raise TilewiseError(f"{source.name}, {name}: {error}") from error
+    text = (folder / LIBRARY).read_text(encoding="utf-8")
+    return Forms(codes, replaced_in(source.read_bytes(), text))

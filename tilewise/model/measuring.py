@@ -1,0 +1,100 @@
+"""Compiled forms of a model run on the same inputs, compared with the first, timed in turn.
+
+They run in a child process, which compiled code may bring down.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from kernels.system.limited_child import run_limited
+from kernels.system.typed_json import from_json
+from tilewise.errors import TilewiseError
+
+MODULE = "tilewise.model.child"
+
+
+@dataclass(frozen=True)
+class Form:
+    """One compiled form's runs.
+
+    Attributes:
+        times: seconds of each run that was kept, in rounds with the other forms.
+        deviation: of its results from those of the first form: rms over rms, the largest of all
+            results; infinite where they differ in an integer or in being finite.
+    """
+
+    times: tuple[float, ...]
+    deviation: float
+
+    @property
+    def time_ms(self) -> float:
+        """Median."""
+        return 1e3 * median(self.times)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of all forms.
+
+    Attributes:
+        entry: the function that ran.
+        arguments, results: its types.
+        forms: by name.
+    """
+
+    entry: str
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    forms: dict[str, Form]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the child may use.
+
+    Attributes:
+        rounds: runs of each form that are timed, at most.
+        budget_s: after which no further round begins.
+        seconds: after which the child is ended.
+        memory_bytes: that it may have.
+    """
+
+    rounds: int = 25
+    budget_s: float = 30.0
+    seconds: float = 600.0
+    memory_bytes: int = 32 << 30
+
+
+def measure(
+    codes: Mapping[str, Path], entry: str | None, threads: int, limits: Limits | None = None
+) -> Measured:
+    """Run and time each compiled form.
+
+    Args:
+        codes: a compiled module's file by the form's name; the first is what others are
+            compared with.
+        entry: the function; None for `main`, or the only one there is.
+        threads: of IREE's runtime.
+        limits: what it may cost.
+
+    Raises:
+        TilewiseError: a form does not load or run, or there is no such function.
+    """
+    limits = limits or Limits()
+    request = {
+        "codes": {name: str(path) for name, path in codes.items()},
+        "entry": entry,
+        "threads": threads,
+        "rounds": limits.rounds,
+        "budget_s": limits.budget_s,
+        "seconds": limits.seconds,
+        "memory_bytes": limits.memory_bytes,
+    }
+    ended = run_limited(request, MODULE)
+    if ended.reply is None:
+        raise TilewiseError(f"the compiled model does not run: {ended.message}")
+    if "error" in ended.reply:
+        raise TilewiseError(str(ended.reply["error"]))
+    return from_json(Measured, ended.reply)

@@ -1,0 +1,116 @@
+"""What a model came to: each op before and after, the whole before and after, what was left."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernels.mlir.frontend.imported import Skipped
+from tilewise.model.measuring import Measured
+
+Json = dict[str, Any]
+
+DEFAULT, DATA_TILING = "default", "data tiling"
+WITH = ("library", "library, data tiling")
+"""The compiled forms: as IREE does it alone, in two ways, and with our library before each."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """One problem of the model.
+
+    Attributes:
+        problem: canonical.
+        count: places of the model that are it.
+        where: the places.
+        schedule: hash of ours; None where there is none.
+        alone_us: IREE's times on this problem alone, in microseconds, by `DEFAULT`, `DATA_TILING`.
+        library_us: IREE's time with our kernel; None where that was not measured.
+        replaced: places of the compiled model that call our kernel.
+        reason: why not all are; empty where they are.
+    """
+
+    problem: str
+    count: int
+    where: tuple[str, ...]
+    schedule: str | None = None
+    alone_us: dict[str, float] = field(default_factory=dict)
+    library_us: float | None = None
+    replaced: int = 0
+    reason: str = ""
+
+    def to_json(self) -> Json:
+        """One element of `ops`."""
+        return {
+            "problem": self.problem,
+            "count": self.count,
+            "where": list(self.where),
+            "schedule": self.schedule,
+            "default_us": self.alone_us.get(DEFAULT),
+            "data_tiling_us": self.alone_us.get(DATA_TILING),
+            "library_us": self.library_us,
+            "replaced": self.replaced,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """A model compiled with and without our kernels.
+
+    Attributes:
+        model: the file's name.
+        target: canonical.
+        machine: the processor's name and the versions of those that took part.
+        ops: its problems, in its order.
+        skipped: what could have been a problem.
+        measured: the compiled forms; the first is IREE's default.
+        tolerance: the deviation that two right results may have.
+    """
+
+    model: str
+    target: str
+    machine: dict[str, str]
+    ops: tuple[Op, ...]
+    skipped: tuple[Skipped, ...]
+    measured: Measured
+    tolerance: float
+
+    @property
+    def best(self) -> str:
+        """The faster form with our kernels."""
+        return min(WITH, key=lambda name: self.measured.forms[name].time_ms)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether all forms agree within the tolerance."""
+        forms = self.measured.forms.values()
+        return all(form.deviation <= self.tolerance for form in forms)
+
+    def speedup(self, over: str) -> float:
+        """Time of a form over that of our best: medians of the same rounds."""
+        forms = self.measured.forms
+        return forms[over].time_ms / forms[self.best].time_ms
+
+    def to_json(self) -> Json:
+        """The object that `tilewise model --json` prints."""
+        forms = self.measured.forms
+        return {
+            "model": self.model,
+            "target": self.target,
+            "machine": self.machine,
+            "entry": self.measured.entry,
+            "arguments": list(self.measured.arguments),
+            "results": list(self.measured.results),
+            "ops": [op.to_json() for op in self.ops],
+            "skipped": [
+                {"op": one.op, "reason": one.reason, "where": one.where} for one in self.skipped
+            ],
+            "forms": {
+                name: {"time_ms": form.time_ms, "runs": len(form.times),
+                       "deviation": form.deviation}
+                for name, form in forms.items()
+            },
+            "best": self.best,
+            "speedup": {over: self.speedup(over) for over in (DEFAULT, DATA_TILING)},
+            "tolerance": self.tolerance,
+            "right": self.is_right,
+        }  # fmt: skip

@@ -1,0 +1,77 @@
+"""What a compiled model takes and gives, as IREE's reflection says it, and random values of it."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernels.oracle.operands import Array, empty_aligned, to_bf16
+from tilewise.errors import TilewiseError
+
+NUMPY = {
+    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i1": "bool",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+}  # fmt: skip
+"""NumPy's type for each element type; it holds bf16 as uint16."""
+
+HAL = {
+    "f32": "FLOAT_32", "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16", "i1": "BOOL_8",
+    "i8": "INT_8", "i16": "INT_16", "i32": "INT_32", "i64": "INT_64",
+}  # fmt: skip
+"""The runtime's name of each element type; a module's calls do not check signs."""
+
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
+_VALUE = re.compile(r"%(?:input|output)\d+: ([^,)]+(?:<[^>]*>)?)")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A shape and an element type, such as `f32`."""
+
+    shape: tuple[int, ...]
+    element: str
+
+    @property
+    def numpy(self) -> str:
+        """NumPy's type for it."""
+        return NUMPY[self.element]
+
+    def __str__(self) -> str:
+        return f"tensor<{'x'.join(map(str, (*self.shape, self.element)))}>"
+
+
+def types_of(declaration: str) -> tuple[list[TensorType], list[TensorType]]:
+    """The types of arguments and results in `sync func @main(...) -> (...)`.
+
+    Raises:
+        TilewiseError: one is not a tensor of a known element and of static shape.
+    """
+    given, _, results = declaration.partition("->")
+    return _types(given), _types(results)
+
+
+def random_array(kind: TensorType, random: np.random.Generator) -> Array:
+    """Standard normal values; of integers zeros and ones, which any table can be indexed with.
+
+    The runtime reads the array in place, and code of its compiler counts on whole cache lines.
+    """
+    made = empty_aligned(kind.shape, np.dtype(kind.numpy).type)
+    if kind.element == "bf16":
+        made[...] = to_bf16(random.standard_normal(kind.shape).astype(np.float32))
+    elif kind.element.startswith("f"):
+        made[...] = random.standard_normal(kind.shape)
+    else:
+        made[...] = random.integers(0, 2, kind.shape)
+    return made
+
+
+def _types(part: str) -> list[TensorType]:
+    return [_tensor(text) for text in _VALUE.findall(part)]
+
+
+def _tensor(text: str) -> TensorType:
+    found = _TENSOR.fullmatch(text.strip())
+    if found is None or found[2] not in NUMPY:
+        raise TilewiseError(f"the model takes or gives {text}; only tensors of static shape run")
+    shape = tuple(int(size) for size in found[1].split("x") if size)
+    return TensorType(shape, found[2])

@@ -1,0 +1,80 @@
+"""A report as text for people."""
+
+from collections.abc import Sequence
+
+from tilewise.model.report import DATA_TILING, DEFAULT, Op, Report
+
+
+def report_text(report: Report) -> str:
+    """The ops, the whole model, what was left to IREE, and the machine."""
+    lines = [*_ops(report.ops), "", *_forms(report), "", *_left(report), *_machine(report)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _ops(ops: Sequence[Op]) -> list[str]:
+    width = max([len("problem"), *(len(op.problem) for op in ops)])
+    lines = [
+        f"{'problem':<{width}} {'count':>5} {'replaced':>8} {'default':>10} {'data tiling':>11} "
+        f"{'ours':>10} {'ratio':>6}"
+    ]
+    for op in ops:
+        alone = [op.alone_us.get(name) for name in (DEFAULT, DATA_TILING)]
+        lines.append(
+            f"{op.problem:<{width}} {op.count:>5} {op.replaced:>8} {_us(alone[0]):>10} "
+            f"{_us(alone[1]):>11} {_us(op.library_us):>10} {_ratio(op):>6}"
+        )
+    counted = [op for op in ops if op.library_us is not None and len(op.alone_us) > 1]
+    if counted:
+        before = [sum(op.count * op.alone_us[name] for op in counted)
+                  for name in (DEFAULT, DATA_TILING)]  # fmt: skip
+        after = sum(op.count * (op.library_us or 0.0) for op in counted)
+        count = sum(op.count for op in counted)
+        replaced = sum(op.replaced for op in ops)
+        lines.append(
+            f"{'all of them, by count':<{width}} {count:>5} {replaced:>8} {_us(before[0]):>10} "
+            f"{_us(before[1]):>11} {_us(after):>10} {min(before) / after:>6.2f}"
+        )
+    return lines
+
+
+def _us(time: float | None) -> str:
+    if time is None:
+        return "-"
+    return f"{time / 1e3:.2f} ms" if time >= 10_000 else f"{time:.1f} us"
+
+
+def _ratio(op: Op) -> str:
+    if op.library_us is None or not op.alone_us:
+        return "-"
+    return f"{min(op.alone_us.values()) / op.library_us:.2f}"
+
+
+def _forms(report: Report) -> list[str]:
+    measured = report.measured
+    given = f"{measured.entry}({', '.join(measured.arguments)})"
+    lines = [f"{given} -> {', '.join(measured.results)}"]
+    for name, form in measured.forms.items():
+        times = sorted(form.times)
+        lines.append(
+            f"  {name:<21} {_us(1e3 * form.time_ms):>10}   ({_us(1e6 * times[0])} to "
+            f"{_us(1e6 * times[-1])} in {len(times)} runs)   deviation {form.deviation:.2g}"
+        )
+    over = ", ".join(f"{report.speedup(name):.2f}x {name}" for name in (DEFAULT, DATA_TILING))
+    right = "within" if report.is_right else "BEYOND"
+    lines.append(f"with tuned kernels: {over}; {right} the tolerance of {report.tolerance:.2g}")
+    return lines
+
+
+def _left(report: Report) -> list[str]:
+    lines = [
+        f"{op.count - op.replaced} of {op.count} left to IREE: {op.problem}: {op.reason}"
+        for op in report.ops
+        if op.replaced < op.count
+    ]
+    lines += [f"no problem: {one.op} at {one.where}: {one.reason}" for one in report.skipped]
+    return [*lines, ""] if lines else []
+
+
+def _machine(report: Report) -> list[str]:
+    said = ", ".join(f"{name} {version}" for name, version in report.machine.items())
+    return [f"{report.target}: {said}"]

@@ -1,0 +1,43 @@
+"""How far two right results of a model may be apart, from the sums that it is made of.
+
+A sum of k products in an arithmetic of unit roundoff u has a relative error of about sqrt(k) u
+(Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). A narrow operand
+was rounded before: by half its unit roundoff, root mean square. That counts in full, since a sum
+that differs in its last bit may be rounded to the other neighbour, and the differences of one layer
+do that to all sums of the next. Errors of layers are independent, so their squares add.
+
+It says nothing of a model that magnifies its errors: that has to be measured in a wider type.
+"""
+
+from collections.abc import Iterable
+from math import sqrt
+
+from kernels.problem import Conv2d, Matmul, Problem
+
+SAFETY = 3.0
+"""Two results differ by sqrt(2) times the error of one; Winograd's is up to twice a plain sum's."""
+
+ELEMENTWISE = 2.0**-20
+"""Of all that is not a contraction, such as an exponential: some units of f32."""
+
+UNITS = {"f32": 2.0**-24, "f64": 2.0**-53}
+NARROW = {"bf16": 2.0**-9, "f16": 2.0**-12}
+
+
+def tolerance(contractions: Iterable[tuple[Problem, int]]) -> float:
+    """Relative rms deviation allowed for a model of these contractions, each so many times."""
+    total = 0.0
+    for problem, count in contractions:
+        element = problem.element
+        if element.is_float:
+            of_sum = _length(problem) * UNITS[element.accumulator] ** 2
+            total += count * (of_sum + NARROW.get(element.name, 0.0) ** 2)
+    return SAFETY * sqrt(total) + ELEMENTWISE
+
+
+def _length(problem: Problem) -> int:
+    """How many products each sum has."""
+    if isinstance(problem, Matmul):
+        return problem.k
+    assert isinstance(problem, Conv2d)
+    return problem.kh * problem.kw * problem.ci // problem.groups
