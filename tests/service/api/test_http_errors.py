@@ -64,6 +64,14 @@ def test_a_bad_field_is_named_as_it_was_written(client, sessions, extra, field, 
     assert_nothing_stored(sessions)
 
 
+def test_a_problem_that_no_tuning_spec_covers_is_refused(client, sessions):
+    pytest.importorskip("iree.runtime", reason="without IREE's runtime the target is refused")
+    problem = "conv2d:n=1,h=8,w=8,ci=8,co=8,kh=3,kw=3,dtype=f32"
+    answer = client.post("/v1/jobs", json={"problem": problem, "target": "iree:host"})
+    assert_refused(answer, "n", "cannot be tuned by a spec")
+    assert_nothing_stored(sessions)
+
+
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [

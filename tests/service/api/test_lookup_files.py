@@ -83,7 +83,7 @@ def test_without_files_nothing_is_unchanged(client, tuned):
     ("body", "field"),
     [
         ({"files": ["object"]}, "files.0"),
-        ({"files": ["cpu"] * 5}, "files"),
+        ({"files": ["cpu"] * 6}, "files"),
         ({"known": {KEY: {"cpu": "x" * 129}}}, "known"),
         ({"known": {"x" * 65: {}}}, "known"),
         ({"match": "near"}, "match"),
