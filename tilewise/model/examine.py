@@ -1,10 +1,11 @@
 """A model whose problems are tuned: measured op by op, compiled, compared, timed end to end."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernels.dispatches.cutting.cut import Cut, cut_module, patterns_of
 from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.library import text_of
 from kernels.errors import KernelsError
@@ -19,8 +20,8 @@ from search.libraries.library import Row
 from search.records import CacheMode
 from tilewise.backends.base import Backend, Json
 from tilewise.bench.machine import processor
-from tilewise.errors import MissingError
-from tilewise.model.forms import LIBRARY, compile_forms
+from tilewise.errors import MissingError, TilewiseError
+from tilewise.model.forms import LIBRARY, SECONDS, compile_forms
 from tilewise.model.measuring import measure
 from tilewise.model.report import Op, Report
 from tilewise.model.tolerance import tolerance
@@ -69,11 +70,12 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     kernels: dict[str, Compiled] = {}
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
     tell(f"compiles with {len(kernels)} kernels and without")
-    text = text_of(list(kernels.values()), target, _notes(found))
+    cuts = _cuts(model.source)
+    text = text_of(list(kernels.values()), target, _notes(found), patterns_of(cuts))
     (model.folder / LIBRARY).write_text(text, encoding="utf-8")
     forms = compile_forms(model.source, model.folder)
-    calls = Counter(forms.kernels)
-    ops = tuple(_placed(op, kernels.get(op.problem), calls) for op, _ in found)
+    calls, reasons = Counter(forms.kernels), {cut.problem: cut.reason for cut in cuts if cut.reason}
+    ops = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
     forms_run = measure(forms.codes, model.entry, target.threads)
     allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
@@ -130,12 +132,21 @@ def _with_kernel(
     return op, best
 
 
-def _placed(op: Op, kernel: Compiled | None, calls: Counter[str]) -> Op:
-    """The op, with how many of its places call our kernel."""
+def _cuts(source: Path) -> tuple[Cut, ...]:
+    """The model's own ops, whatever form they have where IREE's compiler looks for patterns."""
+    try:
+        return cut_module(source.read_bytes(), SECONDS)
+    except KernelsError as error:
+        raise TilewiseError(f"{source.name}: {error}") from error
+
+
+def _placed(op: Op, kernel: Compiled | None, calls: Counter[str], reasons: Mapping[str, str]) -> Op:
+    """The op, with how many of its places call our kernel, and why others do not."""
     if kernel is None:
         return op
     called = calls[kernel.name]
-    reason = "" if called >= op.count else "no pattern of the library fits the ops around it"
+    missed = reasons.get(op.problem, "no pattern of the library fits the ops around it")
+    reason = "" if called >= op.count else missed
     return replace(op, replaced=called, reason=reason)
 
 
