@@ -47,7 +47,7 @@ def test_options_of_other_flavors_are_refused(cli: Cli, more: tuple[str, ...], s
 
 def test_other_flavors_take_one_problem(cli: Cli) -> None:
     ran = cli("script", *PROBLEMS)
-    assert (ran.code, "takes one problem" in ran.err) == (2, True)
+    assert (ran.code, "a script is of one" in ran.err) == (2, True)
 
 
 def test_a_search_through_iree_is_stored_and_its_spec_is_served(cli: Cli, tmp_path: Path) -> None:

@@ -113,9 +113,9 @@ def test_the_script_has_a_strong_etag(client, tuned):
 
 
 def test_flavors_that_are_not_stored_are_not_found(client, tuned):
-    answer = client.get(f"/v1/schedules/{KEY}/script?flavor=iree")
+    answer = client.get(f"/v1/schedules/{KEY}/script?flavor=iree-spec")
     assert answer.status_code == 404
-    assert answer.json()["detail"].startswith("no proven iree script")
+    assert answer.json()["detail"].startswith("no proven iree-spec script")
 
 
 @pytest.mark.parametrize("prover", [fakes.prove_wrong, fakes.prove_unapplied])
