@@ -56,7 +56,7 @@ async def post_model(
 ) -> JSONResponse:
     """Tune all problems of a module: 202 with the model, whose jobs the store did not answer.
 
-    The body is as that of `/v1/problems/parse`. The module itself is not kept.
+    The body is as that of `/v1/problems/parse`. Of the module its hash and problems are stored.
     """
     body, kind = await request.body(), request.headers.get("content-type", "")
     key, module = await services.lanes.reads.run(partial(given, body, kind))

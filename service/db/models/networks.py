@@ -15,7 +15,7 @@ class Network(Base):
     """A model's module, read once; how far it is stands in the jobs and schedules of its problems.
 
     Attributes:
-        sha256: of the module, hex; the module itself is not kept.
+        sha256: of the module, hex; problems and reasons are all else that is stored of it.
         target, trials, cache: of the jobs.
         problems: objects of `problem`, `count` and `where`, in the order of their first ops.
         skipped: objects of `op`, `reason` and `where`.

@@ -13,6 +13,7 @@ from kernels.mlir.tuning_spec.sizes import outgrows_stack
 from kernels.mlir.tuning_spec.text import Entry, marks_in, matcher_key, spec_text
 from kernels.problem import parse_problem
 from kernels.schedule import Register, Schedule
+from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.levels import Level, Pipeline
 from tests.kernels.mlir.tuning_spec.schedules import plain
 
@@ -111,11 +112,11 @@ def test_the_order_of_a_levels_steps_is_its_interchange() -> None:
         (Pipeline("DoubleTilingExpert", "masked"), "one pipeline step, not 2"),
     ],
 )
-def test_steps_that_are_none_of_the_op_are_refused(step: object, said: str) -> None:
+def test_steps_that_are_none_of_the_op_are_refused(step: Step, said: str) -> None:
     problem = parse_problem("matmul:m=48,n=64,k=32,dtype=f32")
     steps = (*plain(problem).steps, step)
     with pytest.raises(ScheduleError, match=said):
-        spec_text([Entry(problem, Schedule(steps))])  # type: ignore[arg-type]
+        spec_text([Entry(problem, Schedule(steps))])
 
 
 FUSED = """
