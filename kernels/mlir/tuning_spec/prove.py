@@ -12,6 +12,7 @@ from pathlib import Path
 from kernels.errors import CompilerError, LoweringError
 from kernels.mlir.iree.compiler import DATA_TILING, compile_module
 from kernels.mlir.iree.module_text import module_text
+from kernels.mlir.proof.annotation import found_lines
 from kernels.mlir.proof.proof import Proof
 from kernels.mlir.proof.run_child import run_child
 from kernels.mlir.transform.module import mlir_version
@@ -93,17 +94,9 @@ def _modes(problem: Problem, until: float) -> dict[str, bytes]:
 
 def _told(problem: Problem, schedule: Schedule, proof: Proof, modes: tuple[str, ...]) -> str:
     """The spec with what was found in its header."""
+    found = found_lines(proof, modes)
     if proof.ok and proof.interval is not None:
-        low, high = proof.interval
-        found = [
-            f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
-            f"{proof.time_us:.1f} us",
-            *(f"beside:   {line}" for line in modes),
-            f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
-            f"steps:    {json.dumps(schedule.to_json())}",
-        ]
-    else:
-        found = [f"unproven: {proof.failure}: {proof.message.partition(chr(10))[0]}"]
+        found.append(f"steps:    {json.dumps(schedule.to_json())}")
     told = [f"problem:  {problem.canonical}", *found, f"target:   {_target()}",
             f"mlir:     {proof.mlir}"]  # fmt: skip
     return spec_text([Entry(problem, schedule)], told)
