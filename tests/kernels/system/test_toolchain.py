@@ -74,6 +74,15 @@ def test_the_hash_is_of_the_sources_wherever_they_lie(
     assert hashed() == here
 
 
+def test_what_reads_users_modules_has_no_part_in_it(copied: Path) -> None:
+    before = hashed()
+    edit(copied / "mlir" / "frontend" / "child" / "conversion.py")
+    assert hashed() == before
+    for path in (copied / "mlir").rglob("*.py"):
+        if "frontend" not in path.relative_to(copied).parts:
+            assert "mlir.frontend" not in path.read_text(), f"{path.name} imports a reader"
+
+
 @pytest.mark.parametrize("name", GENERATOR)
 def test_another_character_in_a_source_is_another_generator(name: str, copied: Path) -> None:
     before = hashed()
