@@ -7,6 +7,7 @@ from kernels.errors import ProblemError
 from kernels.problem.base import Problem
 from kernels.problem.dtypes import DTYPES
 
+_INITS = ("zero", "accumulate")
 _EPILOGUES = ("none", "relu")
 _WEIGHTS = ("variable", "constant")
 _ACCURACIES = ("standard", "strict")
@@ -24,7 +25,7 @@ class Matmul(Problem):
     op: ClassVar[str] = "matmul"
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "dtype": tuple(DTYPES),
-        "init": ("zero", "accumulate"),
+        "init": _INITS,
         "epilogue": _EPILOGUES,
         "weights": _WEIGHTS,
         "accuracy": _ACCURACIES,
@@ -113,6 +114,8 @@ class Conv2d(Problem):
     `h`, `w` are the image without padding. In `nhwc_hwcf` the image is
     [n,h,w,ci], the filter [kh,kw,ci/groups,co], the result [n,oh,ow,co];
     in `nchw_fchw` they are [n,ci,h,w], [co,ci/groups,kh,kw], [n,co,oh,ow].
+    `init=accumulate` adds to what the result holds before the epilogue, as a residual addition
+    does; for one group, since kernels of small groups compute some outputs twice.
     With `accuracy=standard` the rms error may be up to 4 times that of the direct method
     (`kernels.oracle.accuracy`); `strict` allows direct methods alone.
     """
@@ -121,6 +124,7 @@ class Conv2d(Problem):
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "layout": ("nhwc_hwcf", "nchw_fchw"),
         "dtype": tuple(DTYPES),
+        "init": _INITS,
         "epilogue": _EPILOGUES,
         "weights": _WEIGHTS,
         "accuracy": _ACCURACIES,
@@ -139,6 +143,7 @@ class Conv2d(Problem):
     groups: int = 1
     layout: str = "nhwc_hwcf"
     dtype: str
+    init: str = "zero"
     bias: bool = False
     epilogue: str = "none"
     weights: str = "variable"
@@ -146,6 +151,12 @@ class Conv2d(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.accumulates and self.groups > 1:
+            raise ProblemError(
+                f"conv2d: init=accumulate is for groups=1, not groups={self.groups}; "
+                "give init=zero, and add afterwards",
+                "init",
+            )
         for channels in ("ci", "co"):
             if getattr(self, channels) % self.groups:
                 raise ProblemError(
@@ -169,8 +180,8 @@ class Conv2d(Problem):
 
     @property
     def accumulates(self) -> bool:
-        """Never: a convolution starts from zero."""
-        return False
+        """Whether `init` is `accumulate`."""
+        return self.init == "accumulate"
 
     @property
     def has_bias(self) -> bool:

@@ -214,15 +214,18 @@ def _convolution(problem: Conv2d, t: dict[str, Tensor]) -> Iterator[Way]:
     image, filters = t["A"], t["B"]
     if problem.layout == "nhwc_hwcf":
         image, filters = image.permute(0, 3, 1, 2), filters.permute(3, 2, 0, 1)
+    held = None
+    if problem.accumulates:
+        held = t["C"].permute(0, 3, 1, 2) if problem.layout == "nhwc_hwcf" else t["C"]
     bias = None if "bias" not in t else t["bias"].to(image.dtype)
     convolve = _fused if problem.dtype in ONEDNN_TYPES else _plain
     for name, weights in _layouts(problem, filters):
-        yield f"conv2d, {name}", convolve(problem, image, weights, bias)
+        yield f"conv2d, {name}", convolve(problem, image, weights, bias, held)
     if problem.dtype == "f16":
-        yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), widen=True)
+        yield "conv2d in f32", _plain(problem, image, filters, t.get("bias"), held, widen=True)
     if problem.weights == "constant" and problem.dtype in ONEDNN_TYPES:
         packed = _packed_filters(problem, filters, image)
-        yield "conv2d, packed weights", convolve(problem, image, packed, bias)
+        yield "conv2d, packed weights", convolve(problem, image, packed, bias, held)
 
 
 def _layouts(problem: Conv2d, filters: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -248,20 +251,38 @@ def _packed_filters(problem: Conv2d, filters: Tensor, image: Tensor) -> Tensor:
 
 
 def _fused(
-    problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None
+    problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None, held: Tensor | None
 ) -> Callable[[], Tensor]:
-    """The convolution of oneDNN, with bias and relu fused."""
+    """The convolution of oneDNN, with bias, what C holds and relu fused."""
     import torch
 
-    call = torch.ops.mkldnn._convolution_pointwise
-    attribute = "relu" if problem.epilogue == "relu" else "none"
-    return lambda: call(image, weights, bias, *_geometry(problem), attribute, [], "")
+    call, geometry = torch.ops.mkldnn._convolution_pointwise, _geometry(problem)
+    relu = "relu" if problem.epilogue == "relu" else None
+    if held is None:
+        return lambda: call(image, weights, bias, *geometry, relu or "none", [], "")
+    if held.dtype == image.dtype:
+        add = torch.ops.mkldnn._convolution_pointwise_
+        return lambda: add(
+            held, image, weights, bias, *geometry, "add", 1.0, relu, [], None
+        )  # fmt: skip
+
+    def compute() -> Tensor:
+        held.add_(call(image, weights, bias, *geometry, "none", [], ""))
+        return held.relu_() if relu else held
+
+    return compute
 
 
 def _plain(
-    problem: Conv2d, image: Tensor, weights: Tensor, bias: Tensor | None, *, widen: bool = False
+    problem: Conv2d,
+    image: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    held: Tensor | None,
+    *,
+    widen: bool = False,
 ) -> Callable[[], Tensor]:
-    """`F.conv2d` with relu after it; with `widen` in f32, conversions included."""
+    """`F.conv2d` with the sum and relu after it; with `widen` in f32, conversions included."""
     from torch.nn.functional import conv2d
 
     padding, stride, dilation, groups = _geometry(problem)
@@ -269,6 +290,7 @@ def _plain(
     def compute() -> Tensor:
         x, w = (image.float(), weights.float()) if widen else (image, weights)
         out = conv2d(x, w, bias, stride, padding, dilation, groups)
+        out = out if held is None else held.add_(out)
         return out.relu_() if problem.epilogue == "relu" else out
 
     return compute

@@ -29,6 +29,7 @@ from kernels.target import Target
 MOST_SWEPT_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
 dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8"])
+inits = st.sampled_from(["zero", "accumulate"])
 epilogues = st.sampled_from(["none", "relu"])
 
 matmuls = st.builds(
@@ -40,7 +41,7 @@ matmuls = st.builds(
     dtype=dtypes,
     transpose_a=st.booleans(),
     transpose_b=st.booleans(),
-    init=st.sampled_from(["zero", "accumulate"]),
+    init=inits,
     bias=st.booleans(),
     epilogue=epilogues,
     weights=st.sampled_from(["variable", "constant"]),
@@ -73,6 +74,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
         dilation=dilation,
         pad=pad,
         dtype=draw(dtypes),
+        init=draw(inits) if groups == 1 else "zero",
         bias=draw(st.booleans()),
         epilogue=draw(epilogues),
     )

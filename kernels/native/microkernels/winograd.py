@@ -65,6 +65,7 @@ class WinogradProduct:
             planes=problem.has_channels_first,
             depth=problem.ci % spec.lanes > 0,
             cols=problem.co % spec.lanes > 0,
+            adds=problem.accumulates,
             bias=bool(flags & ADD_BIAS),
             relu=bool(flags & RELU),
         )
@@ -75,7 +76,7 @@ class WinogradProduct:
         planes = self.transforms.planes
         of_kernel = OuterProduct(self.spec, packs_transposed=planes, patch_stride=0).pieces(use)
         # Less what the code of each does not depend on, so that more schedules share it.
-        image = replace(self.transforms, cols=False, bias=False, relu=False)
+        image = replace(self.transforms, cols=False, adds=False, bias=False, relu=False)
         result = replace(self.transforms, depth=False)
         weights = replace(image, depth=False, planes=False)
         return {

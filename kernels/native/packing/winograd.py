@@ -40,7 +40,8 @@ class TransformSpec:
         taps: of the filter, down and across.
         planes: whether each channel is a plane of its own, and does not lie beside the others.
         depth, cols: whether the last vector of input or output channels has idle lanes.
-        bias, relu: what the result's transform ends with.
+        adds, bias, relu: what the result's transform ends with: what the result holds is added,
+            then the bias, and the larger of that and 0 is written.
     """
 
     element: str
@@ -51,6 +52,7 @@ class TransformSpec:
     planes: bool
     depth: bool
     cols: bool
+    adds: bool
     bias: bool
     relu: bool
 
@@ -184,7 +186,7 @@ def emit_transform_image(module: ir.Module, spec: TransformSpec) -> ir.Function:
 def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function:
     """to[pixels][channels] = A' M A for the products M[point][channels] of a tile.
 
-    Bias and relu come last. Pixels from `rows` or `cols` on do not exist and are not written.
+    What `to` holds, bias and relu come last. Pixels from `rows` or `cols` on do not exist and are not written.
     """
     e = _Emitter.begin(module, "transform_result", RESULT_ARGUMENTS, spec)
     b, v, arg, filtering = e.builder, e.v, e.arg, spec.filtering
@@ -206,8 +208,9 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
             bias = v.load(v.offset(arg["bias"], channel), mask) if spec.bias else None
             to = e.channel_at("to", channel)
             for i, row in enumerate(found):
-                values = [_finished(v, value, bias, spec.relu) for value in row]
-                pixels.write(i, to, values, left)
+                held = pixels.read(i, to, left) if spec.adds else []
+                sums = list(map(v.add, row, held)) if held else row
+                pixels.write(i, to, [_finished(v, one, bias, spec.relu) for one in sums], left)
 
         e.over_channels(spec.cols, vector)
 

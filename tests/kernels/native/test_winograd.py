@@ -52,6 +52,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
         kw=kw,
         pad=pad,
         dtype=draw(st.sampled_from(["f32", "f64"])),
+        init=draw(st.sampled_from(["zero", "accumulate"])),
         bias=draw(st.booleans()),
         epilogue=draw(st.sampled_from(["none", "relu"])),
         weights=draw(st.sampled_from(["variable", "constant"])),
