@@ -113,6 +113,11 @@ class _Use:
     suffix: str
 
     @property
+    def level(self) -> int:
+        """How many steps the pattern has besides its contraction."""
+        return fused(self.kernel.problem) + self.pattern.adds
+
+    @property
     def pair(self) -> str:
         """As `transform.foreach_match` takes it."""
         name = self.kernel.name
@@ -180,9 +185,9 @@ def _main(uses: Sequence[_Use]) -> str:
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
     given, before = _before(_relus(uses), has_pads=has_pads)
     steps = ""
-    levels = sorted({fused(use.kernel.problem) for use in uses}, reverse=True)
+    levels = sorted({use.level for use in uses}, reverse=True)
     for step, level in enumerate(levels):
-        found = [use for use in uses if fused(use.kernel.problem) == level]
+        found = [use for use in uses if use.level == level]
         found.sort(key=lambda use: -use.pattern.size)
         pairs = ",\n        ".join(use.pair for use in found)
         steps += _STEP.format(step=step, pairs=pairs)

@@ -10,6 +10,7 @@ from kernels.dispatches.cutting.cut import Cut
 from kernels.dispatches.cutting.print import UnseenError, printed
 from kernels.dispatches.patterns.graph import Value
 from kernels.dispatches.patterns.pattern import Pattern
+from kernels.mlir.frontend.child.endings import Ending
 from kernels.mlir.frontend.child.recognise import recognised
 from kernels.mlir.frontend.child.structured import Structured, rank, structured
 from kernels.mlir.frontend.child.values import RESHAPES, is_copy, only_user, owner, splat
@@ -42,18 +43,18 @@ def cut_out(op: Any, where: str) -> Cut | None:
         return None
     if found is None:
         return None
-    occurrence, result = found
+    occurrence, ending = found
     try:
-        return Cut(occurrence.problem, where, _pattern(seen, occurrence, result))
+        return Cut(occurrence.problem, where, _pattern(seen, occurrence, ending))
     except UnseenError as error:
         return Cut(occurrence.problem, where, reason=str(error))
 
 
-def _pattern(op: Structured, occurrence: Occurrence, result: Any) -> Pattern:
+def _pattern(op: Structured, occurrence: Occurrence, ending: Ending) -> Pattern:
     if not occurrence.is_plain:
         raise UnseenError("its operands lie in another order in memory than the problem's")
     problem = parse_problem(occurrence.problem)
-    traced = _traced(op, occurrence, problem, result)
+    traced = _traced(op, occurrence, problem, ending)
     root = traced.users[-1]
     text, size = printed(root, traced.operands)
     path = _path(op, traced.users)
@@ -68,10 +69,11 @@ def _pattern(op: Structured, occurrence: Occurrence, result: Any) -> Pattern:
         once=tuple(path[:at] for at in range(1, len(path) + 1) if _is_linalg(root, path[:at])),
         weights=(*path, b, *[0] * traced.steps_to_b),
         constant="" if name in PLAIN else name,
+        adds=ending.added is not None,
     )
 
 
-def _traced(op: Structured, occurrence: Occurrence, problem: Problem, result: Any) -> _Traced:
+def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> _Traced:
     """What a pattern reads and where it ends.
 
     Raises:
@@ -81,17 +83,19 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, result: An
     before_a = {"pad", "transpose_a"} & set(occurrence.fused)
     a, _ = _source(op.inputs[at_a], before_a)
     b, steps = _source(op.inputs[at_b], {"transpose_b"} & set(occurrence.fused))
-    users = _users(op, result)
-    operands = [a, b]
+    users = _users(op, ending.value)
+    operands = {"A": a, "B": b}
     if problem.has_bias:
-        operands.append(_bias(op, users, problem))
+        operands["bias"] = _bias(op, users, problem, ending.added)
     if problem.accumulates:
-        operands.append(op.init)
-    names = ["A", "B", *["bias"] * problem.has_bias, *["C"] * problem.accumulates]
-    for name, value in zip(names, operands, strict=True):
+        operands["C"] = op.init if ending.added is None else ending.added
+    for name, value in operands.items():
         if prod(value.type.shape) != prod(problem.operand_shapes[name]):
             raise UnseenError(f"{name} is {value.type}, which is not of the problem's size")
-    return _Traced(tuple(operands), steps, users)
+    values = tuple(operands.values())
+    if any(one in values[:at] for at, one in enumerate(values)):
+        raise UnseenError("one value is two of its operands")
+    return _Traced(values, steps, users)
 
 
 def _source(value: Any, taken: set[str]) -> tuple[Any, int]:
@@ -125,9 +129,9 @@ def _users(op: Structured, result: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _bias(op: Structured, users: Sequence[Any], problem: Problem) -> Any:
-    """The values that are added to each column, before they are broadcast."""
-    starts_with_it = splat(op.init) is None and not problem.accumulates
+def _bias(op: Structured, users: Sequence[Any], problem: Problem, whole: Any) -> Any:
+    """The values that are added to each column, before they are broadcast; `whole` is no bias."""
+    starts_with_it = splat(op.init) is None and (whole is not None or not problem.accumulates)
     added = [op.init] if starts_with_it else []
     for before, user in pairwise(users):
         added += [
@@ -135,6 +139,7 @@ def _bias(op: Structured, users: Sequence[Any], problem: Problem) -> Any:
             for value in user.operands
             if value != before.results[0] and rank(value) and not _is_filler(value)
         ]
+    added = [value for value in added if whole is None or value != whole]
     if len(added) != 1:
         raise UnseenError("the bias was not found again")
     (value,) = added

@@ -1,4 +1,6 @@
-"""What is done with a contraction's result, in a spelling: the bias added, relu applied."""
+"""What is done with a contraction's result, in a spelling: additions, and relu."""
+
+from dataclasses import dataclass
 
 from kernels.dispatches.patterns.contraction import copied
 from kernels.dispatches.patterns.graph import Graph, Value, dims, identity_map
@@ -11,6 +13,14 @@ from kernels.dispatches.patterns.relu import (
 )
 from kernels.dispatches.patterns.spelling import Spelling
 from kernels.problem import Problem
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A tensor that is added to the sums, as a residual is; `is_first` if it is the left side."""
+
+    value: Value
+    is_first: bool
 
 
 def channel(problem: Problem) -> int:
@@ -28,7 +38,12 @@ def bias_as_init(graph: Graph, problem: Problem, bias: Value) -> Value:
 
 
 def finished(
-    graph: Graph, spelling: Spelling, problem: Problem, sums: Value, bias: Value | None
+    graph: Graph,
+    spelling: Spelling,
+    problem: Problem,
+    sums: Value,
+    bias: Value | None,
+    addition: Addition | None = None,
 ) -> Value:
     """The result of the problem.
 
@@ -38,23 +53,28 @@ def finished(
         problem: what is computed.
         sums: the contraction's result.
         bias: what is still to be added.
+        addition: the tensor that is added after it.
     """
     assert sums.shape is not None
-    joined = spelling.bias == "joined"
+    whole = identity_map(len(sums.shape))
     lines: list[str] = []
-    value = "%in0"
-    inputs, maps = [sums], [identity_map(len(sums.shape))]
+    inputs, maps = [sums], [whole]
     if bias is not None:
-        lines.append(f"%s = arith.add{_kind(problem)} %in0, %in1 : {sums.element}")
-        value = "%s"
+        lines = [f"%s = arith.add{_kind(problem)} %in0, %in1 : {sums.element}"]
         inputs.append(bias if spelling.bias != "tensor" else _broadcast(graph, problem, bias))
-        maps.append(maps[0] if spelling.bias == "tensor" else _along(problem))
-        if not (joined and problem.has_relu):
-            sums = _pass(graph, maps, inputs, [*lines, f"linalg.yield {value} : {sums.element}"])
-            lines, value, inputs, maps = [], "%in0", [sums], maps[:1]
+        maps.append(whole if spelling.bias == "tensor" else _along(problem))
+    if addition is not None:
+        if lines:
+            sums = _pass(graph, maps, inputs, [*lines, f"linalg.yield %s : {sums.element}"])
+        lines = [f"%s = arith.add{_kind(problem)} %in0, %in1 : {sums.element}"]
+        added = addition.value
+        inputs, maps = [added, sums] if addition.is_first else [sums, added], [whole, whole]
+    if lines and not (spelling.bias == "joined" and problem.has_relu):
+        sums = _pass(graph, maps, inputs, [*lines, f"linalg.yield %s : {sums.element}"])
+        lines, inputs, maps = [], [sums], [whole]
     if not problem.has_relu:
         return sums
-    lines += _relu(spelling, problem).lines_for(value, sums.element)
+    lines += _relu(spelling, problem).lines_for("%s" if lines else "%in0", sums.element)
     return _pass(graph, maps, inputs, [*lines, f"linalg.yield %r : {sums.element}"])
 
 

@@ -1,6 +1,8 @@
 """A problem's patterns: one graph for each way in which it is spelled."""
 
 from dataclasses import dataclass
+from itertools import product
+from typing import Literal
 
 from kernels.dispatches.patterns.contraction import (
     TO_NCHW,
@@ -9,11 +11,13 @@ from kernels.dispatches.patterns.contraction import (
     operand,
     turns_layout,
 )
-from kernels.dispatches.patterns.finish import bias_as_init, finished
+from kernels.dispatches.patterns.finish import Addition, bias_as_init, finished
 from kernels.dispatches.patterns.graph import Graph, Value
 from kernels.dispatches.patterns.spelling import SPELLINGS, Spelling
 from kernels.oracle.operands import operand_type
-from kernels.problem import Problem
+from kernels.problem import Conv2d, Problem
+
+Side = Literal["left", "right"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Pattern:
             them no more; each a list of operands to follow.
         weights: the path to B.
         constant: what makes B, where that is no plain constant.
+        adds: whether C is added to what the contraction makes, and is not what it starts from.
     """
 
     operands: tuple[Value, ...]
@@ -39,6 +44,7 @@ class Pattern:
     once: tuple[tuple[int, ...], ...]
     weights: tuple[int, ...]
     constant: str = ""
+    adds: bool = False
 
     @property
     def signature(self) -> tuple[str, ...]:
@@ -53,17 +59,26 @@ def patterns(problem: Problem, spellings: tuple[Spelling, ...] = SPELLINGS) -> t
         UnsupportedError: the operation is not one of ours.
     """
     found: dict[str, Pattern] = {}
-    for spelling in spellings:
-        made = pattern(problem, spelling)
+    is_residual = isinstance(problem, Conv2d) and problem.accumulates
+    sides: tuple[Side | None, ...] = (None, "left", "right") if is_residual else (None,)
+    for spelling, side in product(spellings, sides):
+        made = pattern(problem, spelling, side)
         found.setdefault(made.text, made)
     return tuple(found.values())
 
 
-def pattern(problem: Problem, spelling: Spelling) -> Pattern:
-    """The pattern of a problem in one spelling."""
+def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> Pattern:
+    """The pattern of a problem in one spelling.
+
+    Args:
+        problem: what the pattern means.
+        spelling: how it is said.
+        side: of which addition C is, if it is added after the bias; the sums start from it else.
+    """
     graph = Graph()
     bias = operand(problem, "bias") if problem.has_bias else None
-    init = operand(problem, "C") if problem.accumulates else None
+    held = operand(problem, "C") if problem.accumulates else None
+    init = held if side is None else None
     begins_with_bias = bias is not None and init is None and spelling.bias == "init"
     if begins_with_bias and not turns_layout(spelling, problem):
         assert bias is not None
@@ -73,13 +88,14 @@ def pattern(problem: Problem, spelling: Spelling) -> Pattern:
     sums = contraction(graph, spelling, problem, init)
     if turns_layout(spelling, problem):
         sums = copied(graph, sums, TO_NCHW, problem.operand_shapes["C"])
-    root = finished(graph, spelling, problem, sums, bias)
+    addition = None if side is None or held is None else Addition(held, side == "left")
+    root = finished(graph, spelling, problem, sums, bias, addition)
     names = ["A", "B", *(["bias"] if problem.has_bias else [])]
     names += ["C"] if problem.accumulates else []
     operands = tuple(operand(problem, name) for name in names)
     return Pattern(
         operands, root, graph.text(), len(graph.ops), _once(graph, root),
-        graph.path(root.name, "%B"),
+        graph.path(root.name, "%B"), adds=addition is not None,
     )  # fmt: skip
 
 

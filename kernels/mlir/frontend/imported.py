@@ -33,7 +33,7 @@ class Occurrence:
         a, b, c: how the operands become the problem's.
         is_swapped: whether the op's second input is the problem's A (or image).
         fused: what around the op the problem takes in: `pad`, `transpose_a`, `transpose_b`,
-            `transpose_c`, `bias`, `relu`, in this order.
+            `transpose_c`, `bias`, `addition` of a tensor, `relu`, in this order.
     """
 
     problem: str

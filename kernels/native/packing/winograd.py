@@ -186,7 +186,8 @@ def emit_transform_image(module: ir.Module, spec: TransformSpec) -> ir.Function:
 def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function:
     """to[pixels][channels] = A' M A for the products M[point][channels] of a tile.
 
-    What `to` holds, bias and relu come last. Pixels from `rows` or `cols` on do not exist and are not written.
+    What `to` holds, bias and relu come last. Pixels from `rows` or `cols` on do not exist and are
+    not written.
     """
     e = _Emitter.begin(module, "transform_result", RESULT_ARGUMENTS, spec)
     b, v, arg, filtering = e.builder, e.v, e.arg, spec.filtering

@@ -1,9 +1,10 @@
-"""What is done to an op's result and may be taken into its problem: transpose, bias, relu.
+"""What is done to an op's result and may be taken into its problem: transpose, bias, sum, relu.
 
 Each value on the way has one user. What follows is followed through views in other shapes, with
 the axes along which a bias may vary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,9 @@ from kernels.mlir.frontend.child.values import (
 )
 from kernels.mlir.frontend.nest import RefusedError
 
+IsFree = Callable[[Any], bool]
+"""Whether a tensor may be what an op's sums start from."""
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -35,12 +39,14 @@ class Ending:
         has_bias, has_relu: whether it is done, in this order.
         axes: the order in which the result's axes are stored in the end; None where they stay.
         value: the result after all of it.
+        added: a tensor of the result's shape that is added before relu, as a residual is.
     """
 
     value: Any
     has_bias: bool = False
     has_relu: bool = False
     axes: tuple[int, ...] | None = None
+    added: Any = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class _State:
 
     ending: Ending
     columns: frozenset[int]
+    may_add: IsFree
     is_reshaped: bool = False
 
 
@@ -68,17 +75,23 @@ def following_transpose(value: Any) -> tuple[int, ...] | None:
 
 
 def ending_of(
-    value: Any, columns: frozenset[int], *, has_bias: bool = False, transposes: bool = False
+    value: Any,
+    columns: frozenset[int],
+    *,
+    may_add: IsFree,
+    has_bias: bool = False,
+    transposes: bool = False,
 ) -> Ending:
     """What may be taken in after a result.
 
     Args:
         value: the result.
         columns: its axes along which a bias may vary.
+        may_add: which tensors of the result's shape may be added; with a transposition, none.
         has_bias: whether there is one already.
         transposes: whether a transposition is taken in, too.
     """
-    state = _State(Ending(value, has_bias), columns)
+    state = _State(Ending(value, has_bias), columns, may_add)
     for _ in range(MOST_STEPS):
         user = only_user(state.ending.value)
         following = None if user is None else _after(state, user, transposes)
@@ -89,13 +102,12 @@ def ending_of(
 
 
 def _after(state: _State, user: Any, transposes: bool) -> _State | None:
-    value = state.ending.value
     if user.name in RESHAPES:
         columns = _reshaped(user, state.columns)
         if columns is None:
             return None
         ending = replace(state.ending, value=user.results[0])
-        return _State(ending, columns, is_reshaped=True)
+        return replace(state, ending=ending, columns=columns, is_reshaped=True)
     order = _transposition(user)
     if order is not None:
         if not transposes or state.is_reshaped or state.ending.axes is not None:
@@ -104,20 +116,41 @@ def _after(state: _State, user: Any, transposes: bool) -> _State | None:
         return replace(
             state, ending=ending, columns=frozenset(order.index(one) for one in state.columns)
         )
-    found = _steps(user, value)
-    if found is None:
+    taken = _taken_in(state, user, transposes)
+    return None if taken is None else replace(state, ending=taken)
+
+
+def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
+    """The ending with what an elementwise op does; None if it does more than a problem can."""
+    value, ending = state.ending.value, state.ending
+    steps = _steps(user, value)
+    if steps is None:
         return None
-    ending = state.ending
-    for step in found:
+    for step in steps:
         if step.name == "relu" and not ending.has_relu:
             ending = replace(ending, has_relu=True)
-        elif step.name == "add" and not (ending.has_bias or ending.has_relu):
-            if not _varies(user, step, value) <= state.columns:
-                return None
+        elif step.name != "add" or ending.has_relu:
+            return None
+        elif not ending.has_bias and _varies(user, step, value) <= state.columns:
             ending = replace(ending, has_bias=True)
         else:
-            return None
-    return replace(state, ending=replace(ending, value=user.results[0]))
+            added = None if transposes or state.is_reshaped else _whole(user, step, value)
+            if added is None or ending.added is not None or not state.may_add(added):
+                return None
+            ending = replace(ending, added=added)
+    return replace(ending, value=user.results[0])
+
+
+def _whole(op: Any, step: Step, value: Any) -> Any | None:
+    """What an op adds, where it is a tensor like `value` that is read in the same order."""
+    if step.argument is None:
+        return None
+    seen = structured(op)
+    if seen is not None and not seen.is_identity(step.argument):
+        return None
+    operands = op.operands if seen is None else (*seen.inputs, seen.init)
+    added = operands[step.argument]
+    return added if added.type == value.type else None
 
 
 def _transposition(op: Any) -> tuple[int, ...] | None:

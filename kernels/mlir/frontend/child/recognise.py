@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -47,8 +48,8 @@ def recognise(op: Structured, where: str) -> Occurrence | None:
     return None if found is None else found[0]
 
 
-def recognised(op: Structured, where: str) -> tuple[Occurrence, Any] | None:
-    """The same, with the value that the problem's result is; errors as above."""
+def recognised(op: Structured, where: str) -> tuple[Occurrence, Ending] | None:
+    """The same, with what follows the op and belongs to the problem; errors as above."""
     if (reason := _refusal(op)) is not None:
         raise RefusedError(reason)
     if len(op.inputs) < INPUTS or not _may_be(op):
@@ -63,7 +64,7 @@ def recognised(op: Structured, where: str) -> tuple[Occurrence, Any] | None:
         raise RefusedError(_other_body(op))
     dtype = _dtype(op)
     seen = min(_ways(op, nest), key=_rank)
-    return _occurrence(op, seen, dtype, where), seen.ending.value
+    return _occurrence(op, seen, dtype, where), seen.ending
 
 
 def _rank(seen: _Seen) -> tuple[int, int]:
@@ -152,12 +153,33 @@ def _way(
     if taken[2] and after is not None:
         columns = frozenset(after[i] for i in columns)
     starts = _starts_from(op.init, columns)
-    if starts == "tensor" and layout.is_convolution:
-        raise RefusedError("starts from a tensor that is no bias; conv2d starts from zero")
-    ending = ending_of(op.result, columns, has_bias=starts == "bias", transposes=taken[2])
+    may_add = partial(_may_add, op) if layout.is_convolution and starts != "tensor" else _never
+    if dict(layout.sizes).get("groups", 1) != 1:
+        if starts == "tensor":
+            raise RefusedError("starts from a tensor that is no bias, in several groups")
+        may_add = _never
+    ending = ending_of(
+        op.result, columns, may_add=may_add, has_bias=starts == "bias", transposes=taken[2]
+    )
     if taken[2] and ending.axes is None:
         return None
-    return _Seen(nest, layout, taken, ending, ending.has_bias, starts == "tensor")
+    accumulates = starts == "tensor" or ending.added is not None
+    return _Seen(nest, layout, taken, ending, ending.has_bias, accumulates)
+
+
+def _may_add(op: Structured, value: Any) -> bool:
+    """Whether a value is there before an op, which reads it for nothing else.
+
+    Of two convolutions whose results are added the later one starts from the other's.
+    """
+    if value in op.inputs:
+        return False
+    maker = owner(value)
+    return maker is None or maker.block != op.op.block or maker.is_before_in_block(op.op)
+
+
+def _never(_value: Any) -> bool:
+    return False
 
 
 def _starts_from(init: Any, columns: frozenset[int]) -> str:
@@ -226,6 +248,7 @@ def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
         "transpose_b": seen.taken[inputs[1]],
         "transpose_c": seen.taken[2],
         "bias": seen.has_bias,
+        "addition": seen.ending.added is not None,
         "relu": seen.ending.has_relu,
     }
     return tuple(name for name, is_so in told.items() if is_so)
