@@ -8,7 +8,13 @@ from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.executable import aliases_text, call_text, executable_text
 from kernels.dispatches.patterns.pattern import Pattern, patterns
 from kernels.dispatches.patterns.relu import Relu, relus_of
-from kernels.dispatches.replacement import matcher_text, relu_text, replacer_text
+from kernels.dispatches.replacement import (
+    LEAVE,
+    leave_text,
+    matcher_text,
+    relu_text,
+    replacer_text,
+)
 from kernels.problem import Problem
 from kernels.target.model import Target
 
@@ -115,13 +121,15 @@ class _Use:
     @property
     def level(self) -> int:
         """How many steps the pattern has besides its contraction."""
-        return fused(self.kernel.problem) + self.pattern.adds
+        return fused(self.kernel.problem) + (self.pattern.added is not None)
 
     @property
-    def pair(self) -> str:
-        """As `transform.foreach_match` takes it."""
+    def pairs(self) -> tuple[str, ...]:
+        """As `transform.foreach_match` takes them: the first that fits is the one."""
         name = self.kernel.name
-        return f"@{name}_is{self.number} -> @{name}_use{self.suffix}"
+        matcher = f"@{name}_is{self.number}"
+        use = f"{matcher} -> @{name}_use{self.suffix}"
+        return (use,) if self.pattern.added is None else (f"{matcher}_given -> @{LEAVE}", use)
 
 
 def _uses(kernel: Compiled, cuts: Cuts) -> list[_Use]:
@@ -145,6 +153,7 @@ def _calls(uses: Sequence[_Use]) -> str:
             *(matcher_text(use.kernel, use.pattern, use.number) for use in uses),
             *(replacer_text(use.kernel, use.suffix) for use in called),
             *(relu_text(relu, element) for relu, element in _relus(uses)),
+            *([leave_text()] if any(use.pattern.added is not None for use in uses) else []),
         ]
     )
 
@@ -189,7 +198,7 @@ def _main(uses: Sequence[_Use]) -> str:
     for step, level in enumerate(levels):
         found = [use for use in uses if use.level == level]
         found.sort(key=lambda use: -use.pattern.size)
-        pairs = ",\n        ".join(use.pair for use in found)
+        pairs = ",\n        ".join(pair for use in found for pair in use.pairs)
         steps += _STEP.format(step=step, pairs=pairs)
     return f"""
   transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\

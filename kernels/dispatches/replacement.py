@@ -1,5 +1,6 @@
 """The sequences that find a problem's ops and put its kernel there."""
 
+from collections.abc import Sequence
 from textwrap import indent
 
 from kernels.dispatches.entry import Compiled
@@ -9,18 +10,42 @@ from kernels.dispatches.patterns.relu import Relu
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 """What makes a value that is the same in every run; a global that changes is a rare one."""
 
+LEAVE = "tilewise_leave"
+ARGUMENT = "hal.tensor.import"
+"""What an argument of the program is."""
+
 _HANDLE = "!transform.any_op"
 _VALUES = "!transform.any_value"
 
 
 def matcher_text(kernel: Compiled, pattern: Pattern, at: int) -> str:
-    """Finds the ops of one pattern, where nobody else reads what lies between them."""
-    operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
+    """Finds the ops of one pattern, where nobody else reads what lies between them.
+
+    Where the pattern adds a tensor, a second sequence finds those of which it is an argument of
+    the program: the kernel would write over what belongs to the caller.
+    """
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
     if kernel.problem.has_constant_weights:
         checks.append(_is_constant(pattern))
+    found = _matcher(f"{kernel.name}_is{at}", pattern, checks)
+    if pattern.added is None:
+        return found
+    return found + _matcher(f"{kernel.name}_is{at}_given", pattern, [_is_given(pattern.added)])
+
+
+def leave_text() -> str:
+    """Takes ops that were found and leaves them as they are."""
     return f"""
-  transform.named_sequence @{kernel.name}_is{at}(%root: {_HANDLE} {{transform.readonly}}) \
+  transform.named_sequence @{LEAVE}(%ins: {_VALUES} {{transform.readonly}}, \
+%out: {_VALUES} {{transform.readonly}}) {{
+    transform.yield
+  }}"""
+
+
+def _matcher(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
+    operands = ", ".join(f"{value.name}: {value.type}" for value in pattern.operands)
+    return f"""
+  transform.named_sequence @{name}(%root: {_HANDLE} {{transform.readonly}}) \
 -> ({_VALUES}, {_VALUES}) {{
     %ins, %out = transform.iree.match.cast_compatible_dag_from_root %root {{
       ^bb0({operands}):
@@ -101,3 +126,8 @@ def _is_constant(pattern: Pattern) -> str:
     lines, op = _walk(pattern.weights, "weights")
     names = f'{CONSTANTS}, "{pattern.constant}"' if pattern.constant else CONSTANTS
     return f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}"
+
+
+def _is_given(path: tuple[int, ...]) -> str:
+    lines, op = _walk(path, "given")
+    return f'{lines}\n    transform.match.operation_name {op} ["{ARGUMENT}"] : {_HANDLE}'

@@ -69,7 +69,7 @@ def _pattern(op: Structured, occurrence: Occurrence, ending: Ending) -> Pattern:
         once=tuple(path[:at] for at in range(1, len(path) + 1) if _is_linalg(root, path[:at])),
         weights=(*path, b, *[0] * traced.steps_to_b),
         constant="" if name in PLAIN else name,
-        adds=ending.added is not None,
+        added=None if ending.added is None else _path_to(ending.added, traced.users, path),
     )
 
 
@@ -166,6 +166,17 @@ def _path(op: Structured, users: Sequence[Any]) -> tuple[int, ...]:
     ]
     assert users[0] == op.op
     return tuple(reversed(found))
+
+
+def _path_to(added: Any, users: Sequence[Any], path: tuple[int, ...]) -> tuple[int, ...]:
+    """Which operand to follow at each op from the last user to what one of them adds."""
+    at, operand = next(
+        (at, i)
+        for at, user in enumerate(users)
+        for i, value in enumerate(user.operands)
+        if value == added
+    )
+    return (*path[: len(users) - 1 - at], operand)
 
 
 def _is_linalg(root: Any, path: Sequence[int]) -> bool:

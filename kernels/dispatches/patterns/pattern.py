@@ -34,7 +34,8 @@ class Pattern:
             them no more; each a list of operands to follow.
         weights: the path to B.
         constant: what makes B, where that is no plain constant.
-        adds: whether C is added to what the contraction makes, and is not what it starts from.
+        added: the path to C, where it is added to what the contraction makes; None where it is
+            what that starts from, or there is none.
     """
 
     operands: tuple[Value, ...]
@@ -44,7 +45,7 @@ class Pattern:
     once: tuple[tuple[int, ...], ...]
     weights: tuple[int, ...]
     constant: str = ""
-    adds: bool = False
+    added: tuple[int, ...] | None = None
 
     @property
     def signature(self) -> tuple[str, ...]:
@@ -95,7 +96,8 @@ def pattern(problem: Problem, spelling: Spelling, side: Side | None = None) -> P
     operands = tuple(operand(problem, name) for name in names)
     return Pattern(
         operands, root, graph.text(), len(graph.ops), _once(graph, root),
-        graph.path(root.name, "%B"), adds=addition is not None,
+        graph.path(root.name, "%B"),
+        added=None if addition is None else graph.path(root.name, "%C"),
     )  # fmt: skip
 
 

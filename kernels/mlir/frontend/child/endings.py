@@ -21,6 +21,7 @@ from kernels.mlir.frontend.child.values import (
     RESHAPES,
     is_copy,
     only_user,
+    owner,
     reassociation,
     splat,
     varies_along,
@@ -137,6 +138,8 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
             added = None if transposes or state.is_reshaped else _whole(user, step, value)
             if added is None or ending.added is not None or not state.may_add(added):
                 return None
+            if _is_left(user, step, value) and _is_summed(added):
+                return None
             ending = replace(ending, added=added)
     return replace(ending, value=user.results[0])
 
@@ -151,6 +154,32 @@ def _whole(op: Any, step: Step, value: Any) -> Any | None:
     operands = op.operands if seen is None else (*seen.inputs, seen.init)
     added = operands[step.argument]
     return added if added.type == value.type else None
+
+
+def _is_left(op: Any, step: Step, value: Any) -> bool:
+    """Whether a value is read before what is added to it."""
+    assert step.argument is not None
+    seen = structured(op)
+    operands = list(op.operands if seen is None else (*seen.inputs, seen.init))
+    return next(i for i, one in enumerate(operands) if one == value) < step.argument
+
+
+def _is_summed(value: Any, steps: int = MOST_STEPS) -> bool:
+    """Whether a value comes from sums that may take in, as their ending, what it is added to.
+
+    Of two results that are added, the one on the right then takes the other: the order of ops in
+    a module is not always that of its author.
+    """
+    maker = owner(value)
+    if maker is None or only_user(value) is None or not steps:
+        return False
+    if maker.name in RESHAPES:
+        return _is_summed(maker.operands[0], steps - 1)
+    seen = structured(maker)
+    if seen is not None and not _is_elementwise(seen):
+        return True
+    inputs = maker.operands if seen is None else seen.inputs
+    return any(_is_summed(one, steps - 1) for one in inputs if one.type == value.type)
 
 
 def _transposition(op: Any) -> tuple[int, ...] | None:

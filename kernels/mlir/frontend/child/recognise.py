@@ -19,6 +19,8 @@ from kernels.mlir.frontend.nest import Layout, Nest, RefusedError, moves
 from kernels.problem import DTYPES, Conv2d, Matmul, Problem
 
 INPUTS = 2
+ARGUMENT = "hal.tensor.import"
+"""What an argument of the program is once IREE has taken a module in."""
 ELSEWHERE = {
     "linalg.mmt4d": "is packed already",
     "linalg.batch_mmt4d": "is packed already",
@@ -168,14 +170,12 @@ def _way(
 
 
 def _may_add(op: Structured, value: Any) -> bool:
-    """Whether a value is there before an op, which reads it for nothing else.
+    """Whether an op may start from a value, which it reads for nothing else.
 
-    Of two convolutions whose results are added the later one starts from the other's.
+    An argument belongs to the caller, and is not written over.
     """
-    if value in op.inputs:
-        return False
     maker = owner(value)
-    return maker is None or maker.block != op.op.block or maker.is_before_in_block(op.op)
+    return value not in op.inputs and maker is not None and maker.name != ARGUMENT
 
 
 def _never(_value: Any) -> bool:

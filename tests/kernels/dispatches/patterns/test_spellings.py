@@ -19,6 +19,7 @@ LINALG = [
     "matmul:batch=3,m=9,n=21,k=17,dtype=bf16,transpose_a,epilogue=relu",
     f"{IMAGE},pad=1,dtype=f32,bias,epilogue=relu",
     f"{IMAGE},pad=1,dtype=bf16",
+    f"{IMAGE},pad=1,dtype=f32,init=accumulate,bias,epilogue=relu",
     f"{IMAGE},stride=2,dilation=2,dtype=f32,epilogue=relu,weights=constant",
     f"{IMAGE},pad=2,layout=nchw_fchw,dtype=i8,bias",
     f"{GROUPS},groups=8,pad=1,bias",
