@@ -124,6 +124,12 @@ class _Use:
         return fused(self.kernel.problem) + (self.pattern.added is not None)
 
     @property
+    def is_on_the_left(self) -> bool:
+        """Whether a tensor is added on the right of the sums; they leave it to sums there."""
+        added = self.pattern.added
+        return added is not None and self.pattern.weights < added
+
+    @property
     def pairs(self) -> tuple[str, ...]:
         """As `transform.foreach_match` takes them: the first that fits is the one."""
         name = self.kernel.name
@@ -197,7 +203,7 @@ def _main(uses: Sequence[_Use]) -> str:
     levels = sorted({use.level for use in uses}, reverse=True)
     for step, level in enumerate(levels):
         found = [use for use in uses if use.level == level]
-        found.sort(key=lambda use: -use.pattern.size)
+        found.sort(key=lambda use: (use.is_on_the_left, -use.pattern.size))
         pairs = ",\n        ".join(pair for use in found for pair in use.pairs)
         steps += _STEP.format(step=step, pairs=pairs)
     return f"""

@@ -112,6 +112,25 @@ def test_of_two_convolutions_the_one_on_the_right_starts_from_the_other(
     assert {cut.problem for cut in cut_module(text.encode())} == {FUSED, BIASED}
 
 
+@pytest.mark.parametrize("order", ["wide", "narrow"])
+def test_a_library_leaves_the_sum_to_the_convolution_on_the_right(order: str) -> None:
+    """Also where it has the other one's kernel with a residual, for other places."""
+    wide = FUSED.replace("ci=8", "ci=4"), BIASED.replace("ci=8", "ci=4")
+    other = "tensor<1x5x7x4xf32>", "tensor<1x1x4x16xf32>"
+    narrowed = f"""
+  %slice = tensor.extract_slice %image[0, 0, 0, 0] [1, 5, 7, 4] [1, 1, 1, 1]
+    : {IMAGE} to {other[0]}
+  %taps = tensor.extract_slice %second[0, 0, 0, 0] [1, 1, 4, 16] [1, 1, 1, 1]
+    : {FILTER} to {other[1]}"""
+    z = convolved("z", "%slice", "%taps").replace(IMAGE, other[0]).replace(FILTER, other[1])
+    sides = ("%y", "%z") if order == "wide" else ("%z", "%y")
+    text = module(narrowed, ONE, z, added(*sides))
+    expected = [BIASED, wide[0]] if order == "wide" else [FUSED, wide[1]]
+    assert problems_of(text) == expected
+    found = found_in(text, library_of(FUSED, BIASED, *wide))
+    assert sorted(found["kernel"]) == sorted(name_of(one) for one in expected)
+
+
 @pytest.mark.parametrize("sides", [("%y", "%late"), ("%late", "%y")])
 def test_the_shortcut_may_be_made_after_the_convolution(sides: tuple[str, str]) -> None:
     text = module(ONE, negated("late"), added(*sides))
