@@ -1,0 +1,85 @@
+"""A run that writes to the database itself."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from search.progress import Phase
+from search.records import Best, TuneRequest, TuneResult
+from service.db import models
+from service.db.session import Sessions, reading, writing
+from service.host.machine import MachineInfo
+from service.jobs import lease, outcome, queue
+from service.jobs.events import note_phase
+from service.jobs.heartbeat import Heartbeat
+from service.jobs.lease import Lease
+from service.jobs.outcome import Attempt
+from service.jobs.trial_store import SqlTrialStore
+from service.results import integrity
+from service.results.stored import Work
+from service.runs.keeper import Order
+
+
+class SqlKeeper:
+    """A `Keeper` over the database.
+
+    Args:
+        sessions: the session factory.
+        held: the run's lease.
+
+    Raises:
+        NotFoundError, DamagedError: as `queue.get`.
+    """
+
+    def __init__(self, sessions: Sessions, held: Lease) -> None:
+        self._sessions = sessions
+        self._held = held
+        with reading(sessions) as session:
+            self._job = queue.get(session, held.job_id)
+        self.trials = SqlTrialStore(sessions, held.job_id, held)
+
+    @property
+    def order(self) -> Order:
+        """What the run is to do; TamperedError where the row is not what was stored."""
+        integrity.check_work(Work.of(self._job))
+        return _order(self._job)
+
+    @contextmanager
+    def beating(self) -> Iterator[Callable[[], bool]]:
+        """Keeps the lease meanwhile."""
+        with Heartbeat(self._sessions, self._held) as heartbeat:
+            yield heartbeat.should_stop
+
+    def note(self, phase: Phase) -> None:
+        """Keep what the run does now."""
+        note_phase(self._sessions, self._held, phase)
+
+    def done(
+        self, result: TuneResult, best: Best, attempts: Sequence[Attempt], machine: MachineInfo
+    ) -> bool:
+        """End the job with its results, unless it was taken away at the last moment."""
+        with writing(self._sessions) as session:
+            row = outcome.store(session, self._held, result, best, attempts, machine)
+        return row is not None
+
+    def failed(self, message: str) -> bool:
+        """End the job without a result."""
+        with writing(self._sessions) as session:
+            return lease.end(session, self._held, state="failed", error=message, complete=False)
+
+    def release(self) -> None:
+        """Give the job back to the queue."""
+        with writing(self._sessions) as session:
+            lease.release(session, self._held)
+
+
+def _order(job: models.Job) -> Order:
+    request = TuneRequest(
+        trials=job.trials,
+        seconds=job.seconds,
+        seed=job.seed,
+        sampler=job.sampler,
+        peers=job.peers,
+        cache=job.cache,
+    )
+    problem, spent = job.problem.canonical, job.elapsed_s
+    return Order(job.id, problem, job.target, request, spent, job.request_id or "")
