@@ -1,8 +1,13 @@
 """Files that tools read: compose, constraints, documents."""
 
 import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +38,43 @@ def test_compose_commands_are_accepted_by_the_command_line() -> None:
         program, *arguments = compose["services"][name]["command"]
         assert program == "tilewise"
         make_parser().parse_args(arguments)
+
+
+def test_compose_holds_no_password() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    named = re.findall(r"\$\{TILEWISE_DB_PASSWORD([^}]*)\}", text)
+    assert len(named) == 2
+    assert all(rest.startswith(":?") for rest in named)
+    password = yaml.safe_load(text)["services"]["database"]["environment"]["POSTGRES_PASSWORD"]
+    assert re.fullmatch(r"\$\{[^}]*\}", password)
+
+
+@pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
+def test_compose_health_check_of_the_service_follows_readyz(status: int, healthy: bool) -> None:
+    asked: list[str] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+            pass
+
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    kind, program, flag, code = compose["services"]["service"]["healthcheck"]["test"]
+    assert (kind, program, flag) == ("CMD", "python", "-c")
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        here = code.replace(":8000/", f":{server.server_port}/")
+        done = subprocess.run(
+            [sys.executable, "-c", here], check=False, capture_output=True, timeout=60
+        )
+        server.shutdown()
+    assert asked == ["/readyz"]
+    assert (done.returncode == 0) is healthy
 
 
 def test_constraints_are_names_and_versions_alone() -> None:
