@@ -114,11 +114,20 @@ class WindowTiles:
         """What a dim is cut into to leave single vectors; 0 where it stays whole."""
         extent = pane.extents[dim]
         if dim == self.form.space.col:
-            lanes = lanes_along(self.form, dim)
+            lanes = 1 if self._reads_apart else lanes_along(self.form, dim)
             return 0 if extent <= lanes else gcd(extent, lanes)
         if dim == "f" and self.form.space.col == "co":
             return 0
         return int(extent > 1)
+
+    @property
+    def _reads_apart(self) -> bool:
+        """Whether groups read channels that lie apart: vectors of several would be put together
+        lane by lane, which takes as long to run as one vector for each, and longer to compile.
+        """
+        form = self.form
+        stream = form.space.extent(form.space.stream)
+        return form.space.col == "co" and form.group_extents["f"] > 1 and stream > 1
 
     @property
     def products(self) -> int:
