@@ -155,11 +155,12 @@ def test_every_kind_of_padding_proves(keys: dict[str, Any]) -> None:
     assert proof.ok, proof.message
 
 
-@pytest.mark.parametrize(("groups", "cols"), [(4, 16), (2, 16)])
-def test_products_of_groups_with_several_inputs_are_of_one_group(groups: int, cols: int) -> None:
-    problem = replace(parse_problem(LAYER), h=5, w=6, groups=groups)
-    assert isinstance(problem, Conv2d)
-    steps = schedule(f"register rows=3 cols={cols} outer=cols")
+@pytest.mark.parametrize("groups", [4, 2])
+def test_products_of_groups_with_several_inputs_are_of_one_group(groups: int) -> None:
+    base = parse_problem(LAYER)
+    assert isinstance(base, Conv2d)
+    problem = replace(base, h=5, w=6, groups=groups)
+    steps = schedule("register rows=3 cols=16 outer=cols")
     lanes = problem.co // groups
     text = applied(problem, steps)
     assert re.search(rf"vector<{lanes}xf32>", text)
