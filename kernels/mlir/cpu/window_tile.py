@@ -122,12 +122,14 @@ class WindowTiles:
 
     @property
     def _reads_apart(self) -> bool:
-        """Whether groups read channels that lie apart: vectors of several would be put together
-        lane by lane, which takes as long to run as one vector for each, and longer to compile.
+        """Whether each group has vectors of its own: narrow ones, of several inputs.
+
+        Vectors of several groups are put together lane by lane. That runs no faster where a group
+        fills less than half a register, and takes longer to compile.
         """
-        form = self.form
-        stream = form.space.extent(form.space.stream)
-        return form.space.col == "co" and form.group_extents["f"] > 1 and stream > 1
+        form, channels = self.form, self.form.group_extents["f"]
+        is_narrow = 1 < channels < lanes_of_register(form) // 2
+        return form.space.col == "co" and is_narrow and form.space.extent(form.space.stream) > 1
 
     @property
     def products(self) -> int:
@@ -144,5 +146,10 @@ def lanes_along(form: Form, dim: str) -> int:
     """The extent of a dim that a vector has at the most."""
     if dim != form.space.col:
         return 1
-    lanes = REGISTER_BYTES // form.accumulator_bytes
+    lanes = lanes_of_register(form)
     return max(1, lanes // form.group_extents["f"] if dim == "co" else lanes)
+
+
+def lanes_of_register(form: Form) -> int:
+    """Sums that the widest vector register holds."""
+    return REGISTER_BYTES // form.accumulator_bytes
