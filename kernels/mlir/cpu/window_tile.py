@@ -114,11 +114,22 @@ class WindowTiles:
         """What a dim is cut into to leave single vectors; 0 where it stays whole."""
         extent = pane.extents[dim]
         if dim == self.form.space.col:
-            lanes = lanes_along(self.form, dim)
+            lanes = 1 if self._reads_apart else lanes_along(self.form, dim)
             return 0 if extent <= lanes else gcd(extent, lanes)
         if dim == "f" and self.form.space.col == "co":
             return 0
         return int(extent > 1)
+
+    @property
+    def _reads_apart(self) -> bool:
+        """Whether each group has vectors of its own: narrow ones, of several inputs.
+
+        Vectors of several groups are put together lane by lane. That runs no faster where a group
+        fills less than half a register, and takes longer to compile.
+        """
+        form, channels = self.form, self.form.group_extents["f"]
+        is_narrow = 1 < channels < lanes_of_register(form) // 2
+        return form.space.col == "co" and is_narrow and form.space.extent(form.space.stream) > 1
 
     @property
     def products(self) -> int:
@@ -135,5 +146,10 @@ def lanes_along(form: Form, dim: str) -> int:
     """The extent of a dim that a vector has at the most."""
     if dim != form.space.col:
         return 1
-    lanes = REGISTER_BYTES // form.accumulator_bytes
+    lanes = lanes_of_register(form)
     return max(1, lanes // form.group_extents["f"] if dim == "co" else lanes)
+
+
+def lanes_of_register(form: Form) -> int:
+    """Sums that the widest vector register holds."""
+    return REGISTER_BYTES // form.accumulator_bytes

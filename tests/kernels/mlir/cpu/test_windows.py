@@ -1,5 +1,6 @@
 """Depthwise convolutions with padding: nothing beside the image is copied, or multiplied."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -150,5 +151,19 @@ def test_every_kind_of_padding_proves(keys: dict[str, Any]) -> None:
     problem = replace(base, **changed)
     steps = schedule(*(("tile dim=n size=1",) if problem.n > 1 else ()),
                      "register rows=1 cols=16 outer=cols")  # fmt: skip
+    proof = prove(problem, steps)
+    assert proof.ok, proof.message
+
+
+@pytest.mark.parametrize("groups", [8, 4])
+def test_products_of_narrow_groups_with_several_inputs_are_of_one_group(groups: int) -> None:
+    base = parse_problem(LAYER)
+    assert isinstance(base, Conv2d)
+    problem = replace(base, h=5, w=6, groups=groups)
+    steps = schedule("register rows=3 cols=16 outer=cols")
+    lanes = problem.co // groups
+    text = applied(problem, steps)
+    assert re.search(rf"vector<{lanes}xf32>", text)
+    assert not re.search(rf"vector<\d+x{lanes}xf32>", text)
     proof = prove(problem, steps)
     assert proof.ok, proof.message
