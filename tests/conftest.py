@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from sqlalchemy import make_url
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -57,21 +58,52 @@ def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     # The path of a socket may have a hundred characters.
     folder = Path(tmp_path_factory.getbasetemp()).parent / f"pg{threading.get_native_id()}"
     running = pgserver.get_server(str(folder), cleanup_mode="delete")
-    yield running.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    url = running.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    # Nobody outlives this server's data, so that nothing waits for the disk.
+    for setting in ("fsync", "synchronous_commit", "full_page_writes", "autovacuum"):
+        as_administrator(url, f"ALTER SYSTEM SET {setting} = off")
+    as_administrator(url, "SELECT pg_reload_conf()")
+    yield url
     running.cleanup()
+
+
+def as_administrator(server: str, statement: str) -> None:
+    """Run one statement outside transactions on a server's own database."""
+    from service.db import make_engine
+
+    engine = make_engine(server)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(statement)
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")
 def new_postgresql(postgresql_server: str) -> Callable[[], str]:
     """Makes an empty database on that server, and gives its URL."""
-    from service.db import make_engine
 
     def make() -> str:
         name = f"test{next(NAMES)}"
-        engine = make_engine(postgresql_server)
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {name}")
-        engine.dispose()
+        as_administrator(postgresql_server, f"CREATE DATABASE {name}")
+        return postgresql_server.replace("/postgres?", f"/{name}?")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def migrated_postgresql(
+    postgresql_server: str, new_postgresql: Callable[[], str]
+) -> Callable[[], str]:
+    """Copies a database that was migrated once, and gives the copy's URL."""
+    from service.db import schema
+
+    template = new_postgresql()
+    schema.upgrade(template)
+
+    def make() -> str:
+        name, of = f"test{next(NAMES)}", make_url(template).database
+        as_administrator(
+            postgresql_server, f"CREATE DATABASE {name} TEMPLATE {of} STRATEGY FILE_COPY"
+        )
         return postgresql_server.replace("/postgres?", f"/{name}?")
 
     return make

@@ -34,8 +34,36 @@ def machine() -> MachineInfo:
     return examine_here()
 
 
+# What these rooms and modules ask, both databases have to answer alike.
+ON_BOTH_DATABASES = (
+    "tests.service.jobs.",
+    "tests.service.db.test_sql_trials",
+    "tests.service.results.test_nearest",
+    "tests.service.api.access.test_tokens",
+    "tests.service.api.events.test_http_events",
+    "tests.service.api.test_http_jobs",
+    "tests.service.api.test_http_networks",
+    "tests.service.api.test_http_schedules",
+    "tests.service.api.test_http_suites",
+    "tests.service.api.test_http_trials",
+    "tests.service.api.test_idempotency",
+    "tests.service.api.test_lookup_files",
+    "tests.service.workers.test_pool",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test of `ON_BOTH_DATABASES` that has a database on an SQLite and a PostgreSQL."""
+    if "url" in metafunc.fixturenames and metafunc.module.__name__.startswith(ON_BOTH_DATABASES):
+        metafunc.parametrize("url", ["sqlite", "postgresql"], indirect=True)
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database on the newest schema: an SQLite, unless the test runs on both."""
+    if getattr(request, "param", "sqlite") == "postgresql":
+        make: Callable[[], str] = request.getfixturevalue("migrated_postgresql")
+        return make()
     made = f"sqlite:///{tmp_path / 'tilewise.db'}"
     schema.upgrade(made)
     return made
