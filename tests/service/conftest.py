@@ -54,6 +54,8 @@ ON_BOTH_DATABASES = (
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each test of `ON_BOTH_DATABASES` that has a database on an SQLite and a PostgreSQL."""
+    if metafunc.definition.get_closest_marker("sqlite_only") is not None:
+        return
     if "url" in metafunc.fixturenames and metafunc.module.__name__.startswith(ON_BOTH_DATABASES):
         metafunc.parametrize("url", ["sqlite", "postgresql"], indirect=True)
 

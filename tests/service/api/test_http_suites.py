@@ -123,6 +123,7 @@ def test_a_report_that_is_not_there(client: TestClient, number: str) -> None:
     assert client.get(f"{ADDRESS}/{number}").status_code in (404, 422)
 
 
+@pytest.mark.sqlite_only("its columns alone take values of another type")
 @pytest.mark.parametrize(
     "edit",
     [

@@ -29,6 +29,7 @@ def heartbeat_at(sessions, held):
         return queue.get(session, held.job_id).heartbeat_at
 
 
+@pytest.mark.sqlite_only("a transaction that writes holds the whole database")
 def test_a_busy_database_costs_one_beat(url, sessions, held, caplog):
     impatient = make_sessions(make_engine(url, patience_s=0.05))
     before = heartbeat_at(sessions, held)

@@ -266,6 +266,8 @@ def finish(sessions, job_id, how, held):
 
 @pytest.mark.parametrize("how", ["cancelled", "crashed", "failed", "damaged"])
 def test_a_job_that_ends_early_counts_its_runs_and_is_not_complete(claim, submit, sessions, how):
+    if how == "damaged" and sessions.kw["bind"].dialect.name != "sqlite":
+        pytest.skip("columns of SQLite alone take values of another type")
     job_id = submit()
     first = claim(me())
     age(sessions, job_id, timedelta(seconds=100))
