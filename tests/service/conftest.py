@@ -48,7 +48,6 @@ ON_BOTH_DATABASES = (
     "tests.service.api.test_http_trials",
     "tests.service.api.test_idempotency",
     "tests.service.api.test_lookup_files",
-    "tests.service.workers.test_pool",
 )
 
 
