@@ -6,13 +6,12 @@ from textwrap import indent
 from kernels.dispatches.entry import Compiled
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.dispatches.patterns.relu import Relu
+from kernels.mlir.frontend.imported import ARGUMENT
 
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 """What makes a value that is the same in every run; a global that changes is a rare one."""
 
 LEAVE = "tilewise_leave"
-ARGUMENT = "hal.tensor.import"
-"""What an argument of the program is."""
 
 _HANDLE = "!transform.any_op"
 _VALUES = "!transform.any_value"

@@ -17,6 +17,7 @@ from service.db.models import Job
 from service.db.session import Sessions, make_engine, make_sessions, reading
 from service.errors import ServiceError
 from service.jobs.lease import Lease
+from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.telemetry.logs import bind, configure_logs
 from service.telemetry.traces import start_tracing
@@ -45,8 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         sessions = make_sessions(engine)
         with _traced(sessions, options.job, options.epoch):
             outcome = run_job(
-                sessions,
-                Lease(options.job, options.owner, options.epoch),
+                SqlKeeper(sessions, Lease(options.job, options.owner, options.epoch)),
                 tuner=load(options.tuner),
                 prover=load(options.prover),
             )

@@ -17,13 +17,10 @@ from kernels.target import Target, resolve
 from search.errors import SearchError
 from search.progress import Phase
 from search.records import Best, TrialRecord, TuneResult
-from service.db.session import Sessions
 from service.errors import LeaseLostError, TamperedError
 from service.host.machine import MachineInfo, examine_here
-from service.jobs.lease import Lease
 from service.jobs.outcome import Attempt
 from service.runs.keeper import Keeper, Order
-from service.runs.sql import SqlKeeper
 from service.workers.entry_points import PROVER, TUNER, Prover, Tuner, load
 from service.workers.proving import Proofs
 
@@ -73,38 +70,6 @@ class JobOutcome:
 
 
 def run_job(
-    sessions: Sessions,
-    held: Lease,
-    *,
-    on_event: Callable[[Event], None] | None = None,
-    tuner: Tuner | None = None,
-    prover: Prover | None = None,
-    machine: MachineInfo | None = None,
-    began: float | None = None,
-) -> JobOutcome:
-    """Run a job that was claimed here, as `run_kept` does, on the database.
-
-    Args:
-        sessions: the session factory.
-        held: the job's lease, which `service.jobs.lease.claim` gave.
-        on_event: told of each trial, each proof, and of the phases after the search.
-        tuner: the search; None is `search.engine.tune.tune`.
-        prover: the proof of a script; None is `kernels.mlir.proof.prove`.
-        machine: this machine; None examines it.
-        began: the moment of `time.monotonic` from which the job's seconds count; None is now.
-    """
-    began = time.monotonic() if began is None else began
-    return run_kept(
-        SqlKeeper(sessions, held),
-        on_event=on_event,
-        tuner=tuner,
-        prover=prover,
-        machine=machine,
-        began=began,
-    )
-
-
-def run_kept(
     keeper: Keeper,
     *,
     on_event: Callable[[Event], None] | None = None,

@@ -33,7 +33,7 @@ def test_spellings_give_the_same(tmp_path: Path) -> None:
 
 
 def test_pytorch_computes_the_model() -> None:
-    pytest.importorskip("torch", reason="PyTorch is absent")
+    pytest.importorskip("torch", reason="the extra `peers` installs torch, which computes it")
     import numpy as np
 
     from examples.models.pytorch import Model, reference

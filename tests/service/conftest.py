@@ -16,6 +16,7 @@ from service.db.session import make_sessions
 from service.host.machine import MachineInfo, examine_here
 from service.host.process_identity import me
 from service.jobs import lease, queue
+from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.workers.job_run import JobOutcome, run_job
 from tests.service import fakes
@@ -122,7 +123,7 @@ def run(sessions: Sessions, machine: MachineInfo) -> Callable[..., JobOutcome]:
             held = lease.claim_one(session, job_id, me())
         assert held is not None, "it has ended, or somebody runs it"
         given = {"tuner": fakes.tune, "prover": fakes.prove, "machine": machine}
-        return run_job(sessions, held, **{**given, **parts})
+        return run_job(SqlKeeper(sessions, held), **{**given, **parts})
 
     return make
 

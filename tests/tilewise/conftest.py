@@ -74,8 +74,8 @@ PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database with a result, which nobody timed."""
 
-    def run(sessions: Any, held: Any, **options: Any) -> Any:
-        return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, **options)
+    def run(keeper: Any, **options: Any) -> Any:
+        return run_job(keeper, tuner=fakes.tune, prover=fakes.prove, **options)
 
     monkeypatch.setattr(local_search, "run_job", run)
     local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)

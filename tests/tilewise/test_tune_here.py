@@ -19,6 +19,7 @@ from service.host.process_identity import me
 from service.jobs import lease, queue
 from service.jobs.lease import Lease
 from service.jobs.trial_store import SqlTrialStore
+from service.runs.sql import SqlKeeper
 from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.tilewise.conftest import Cli
@@ -34,9 +35,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What each job was run with."""
     seen: list[dict[str, Any]] = []
 
-    def run(sessions: Any, held: Any, **options: Any) -> Any:
+    def run(keeper: Any, **options: Any) -> Any:
         seen.append(options)
-        return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, **options)
+        return run_job(keeper, tuner=fakes.tune, prover=fakes.prove, **options)
 
     monkeypatch.setattr(local_search, "run_job", run)
     return seen
@@ -121,7 +122,7 @@ def test_what_a_joined_job_leaves_out_is_searched_for_then(
         return fakes.tune(*given, **options)
 
     def end_it(_seconds: float) -> None:
-        run_job(sessions, held, tuner=another_process, prover=fakes.prove)
+        run_job(SqlKeeper(sessions, held), tuner=another_process, prover=fakes.prove)
 
     monkeypatch.setattr(local_search, "time", type("", (), {"sleep": staticmethod(end_it)}))
     backend = local.LocalBackend(database)
@@ -150,7 +151,7 @@ def test_trials_of_each_end_are_progress(
             store.add(fakes.failed_trial(0))
             store.add(fakes.replace(fakes.trial(1, gflops=900.0), state="pruned"))
         else:
-            run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove)
+            run_job(SqlKeeper(sessions, held), tuner=fakes.tune, prover=fakes.prove)
 
     monkeypatch.setattr(local_search, "time", type("", (), {"sleep": staticmethod(step)}))
     backend = local.LocalBackend(database)

@@ -14,6 +14,7 @@ from service.db.base import is_sound
 from service.db.session import Sessions, reading, writing
 from service.host.process_identity import me
 from service.jobs import lease, queue
+from service.runs.sql import SqlKeeper
 from service.workers.job_run import Event, JobOutcome, PhaseReached, TrialEnded, run_job
 from tilewise.backends.base import OnTrialSeen, TrialSeen
 from tilewise.errors import TilewiseError
@@ -62,7 +63,9 @@ class LocalSearch:
             with writing(self.sessions) as session:
                 held = lease.claim_one(session, job_id, me())
             if held is not None:
-                ended = run_job(self.sessions, held, on_event=self._tell, began=self.began)
+                ended = run_job(
+                    SqlKeeper(self.sessions, held), on_event=self._tell, began=self.began
+                )
                 _require_done(ended)
                 return
             seen = self._tell_of_others(job_id, seen)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+ARGUMENT = "hal.tensor.import"
+"""The op that gives an argument of the program, once IREE has taken a module in."""
+
 
 @dataclass(frozen=True)
 class Arrangement:

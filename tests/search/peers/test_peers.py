@@ -44,7 +44,9 @@ CLAIMS = {
           for dtype in ("f32", "f64", "bf16", "f16")
           for rest in ("", ",stride=2,dilation=2,pad=1", ",pad=2,bias,epilogue=relu",
                        ",weights=constant,pad=1,bias",
-                       ",layout=nchw_fchw,weights=constant,stride=2,bias,epilogue=relu")),
+                       ",layout=nchw_fchw,weights=constant,stride=2,bias,epilogue=relu",
+                       ",init=accumulate,pad=1,bias,epilogue=relu",
+                       ",layout=nchw_fchw,init=accumulate,weights=constant")),
         "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,groups=8,pad=1,dtype=f32",
         "conv2d:n=1,h=9,w=7,ci=8,co=12,kh=3,kw=3,groups=4,weights=constant,dtype=f32",
     ],
@@ -59,6 +61,7 @@ CLAIMS = {
         "conv2d:n=2,h=9,w=7,ci=6,co=10,kh=3,kw=2,pad=2,layout=nchw_fchw,dtype=f32,bias,"
         "epilogue=relu,weights=constant",
         "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=i8,pad=1",
+        "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=f32,init=accumulate,bias,epilogue=relu",
         "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,groups=8,pad=1,dtype=f32",
         "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,groups=8,layout=nchw_fchw,dtype=f32",
         "conv2d:n=2,h=9,w=7,ci=8,co=12,kh=3,kw=2,groups=4,pad=1,dtype=i8,weights=constant,bias",

@@ -24,6 +24,7 @@ from service.db.session import write_connection
 from service.host.process_identity import me
 from service.jobs import lease, queue, registry, retention
 from service.results.nearest import Asked
+from service.runs.sql import SqlKeeper
 from service.workers.job_run import run_job
 from tests.service import fakes, statements
 from tests.service.api.events.test_http_events import events_of
@@ -50,7 +51,7 @@ def client(url, machine) -> Iterator[TestClient]:
 def run(sessions, machine, job_id):
     with writing(sessions) as session:
         held = lease.claim_one(session, job_id, me())
-    return run_job(sessions, held, tuner=fakes.tune, prover=fakes.prove, machine=machine)
+    return run_job(SqlKeeper(sessions, held), tuner=fakes.tune, prover=fakes.prove, machine=machine)
 
 
 def test_models_and_migrations_agree(url):

@@ -8,7 +8,7 @@ from search.records import TuneRequest
 from search.store import MemoryStore
 from service.errors import LeaseLostError
 from service.runs.keeper import Order
-from service.workers.job_run import run_kept
+from service.workers.job_run import run_job
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
 
@@ -46,7 +46,7 @@ class MemoryKeeper:
 @pytest.fixture
 def run(machine):
     def make(keeper, tuner=fakes.tune):
-        return run_kept(keeper, tuner=tuner, prover=fakes.prove, machine=machine)
+        return run_job(keeper, tuner=tuner, prover=fakes.prove, machine=machine)
 
     return make
 

@@ -170,7 +170,6 @@ def test_a_frozen_child_whose_job_went_elsewhere_writes_nothing_more_and_ends(
     assert job(job_id).state == "running"
 
 
-@pytest.mark.sqlite_only("its columns alone take values of another type")
 def test_damaged_rows_cost_themselves_alone(start, submit, job, sessions, url):
     target, time, owner, problem, good = (submit(f"{PROBLEM},batch={n}") for n in range(2, 7))
     with make_engine(url).begin() as connection:

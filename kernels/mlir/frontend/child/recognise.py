@@ -14,13 +14,11 @@ from kernels.mlir.frontend.child.structured import Structured, element, extents,
 from kernels.mlir.frontend.child.values import is_constant, owner, splat, varies_along
 from kernels.mlir.frontend.contraction import is_contraction, matmul_layout
 from kernels.mlir.frontend.convolution import convolution_layout
-from kernels.mlir.frontend.imported import Arrangement, Occurrence
+from kernels.mlir.frontend.imported import ARGUMENT, Arrangement, Occurrence
 from kernels.mlir.frontend.nest import Layout, Nest, RefusedError, moves
 from kernels.problem import DTYPES, Conv2d, Matmul, Problem
 
 INPUTS = 2
-ARGUMENT = "hal.tensor.import"
-"""What an argument of the program is once IREE has taken a module in."""
 ELSEWHERE = {
     "linalg.mmt4d": "is packed already",
     "linalg.batch_mmt4d": "is packed already",

@@ -210,7 +210,7 @@ def test_the_header_is_c99_and_cxx(host: Target, tmp_path: Path) -> None:
 
 
 @needs_c
-@pytest.mark.skipif(VALGRIND is None, reason="there is no valgrind here")
+@pytest.mark.skipif(VALGRIND is None, reason="valgrind runs the program, and this machine has none")
 def test_valgrind_finds_nothing(host: Target, tmp_path: Path) -> None:
     """With AVX2, which valgrind knows; it has no AVX-512, and an object that needs it says so."""
     assert VALGRIND is not None
