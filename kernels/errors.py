@@ -67,3 +67,9 @@ class ModuleError(KernelsError):
     """An MLIR module that cannot be read; the message has MLIR's first error."""
 
     field = "module"
+
+
+class PlaceError(KernelsError):
+    """No op of a module that can be taken from it; the message names the place."""
+
+    field = "place"

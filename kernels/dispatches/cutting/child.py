@@ -21,7 +21,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from iree.compiler import ir
 
     from kernels.dispatches.cutting.trace import cut_out
-    from kernels.mlir.frontend.child.read import operations, where
+    from kernels.mlir.frontend.child.operations import operations, where
 
     stage("parsing")
     with ir.Context(), ir.Location.unknown():

@@ -4,9 +4,11 @@ import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from kernels.errors import CompilerAbsentError, ModuleError
+from kernels.errors import CompilerAbsentError, ModuleError, PlaceError
 from kernels.mlir.frontend.imported import Imported
+from kernels.mlir.frontend.own import OwnOp
 from kernels.quoting import one_line
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
@@ -36,17 +38,39 @@ def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
         CompilerAbsentError: MLIR is not installed.
         LimitError: a limit cannot be one.
     """
+    return from_json(Imported, _asked(module, limits, {}))
+
+
+def read_op(module: bytes, place: str, limits: Limits = Limits()) -> OwnOp:
+    """One op of a module in a function of its own; errors as of `read_module`.
+
+    Args:
+        module: its text or bytecode.
+        place: the op's number among the module's problems, from 1, or its place as
+            `tilewise import` prints it.
+        limits: of the reading.
+
+    Raises:
+        PlaceError: no op is at the place, several are, or it cannot stand alone.
+    """
+    reply = _asked(module, limits, {"place": place})
+    if "refused" in reply:
+        raise PlaceError(f"place={one_line(place)[:LONGEST]}: {reply['refused']}")
+    return from_json(OwnOp, reply)
+
+
+def _asked(module: bytes, limits: Limits, more: dict[str, str]) -> dict[str, Any]:
+    """What a child says of a module; errors as of `read_module`."""
     if find_spec("iree") is None or find_spec("iree.compiler") is None:
         raise CompilerAbsentError("iree.compiler is not installed; install tilewise[kernels]")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "module.mlir"
         path.write_bytes(module)
-        ended = run_limited(
-            {"path": str(path), "seconds": limits.seconds, "memory_bytes": limits.memory_bytes},
-            CHILD,
-        )
+        request = {"path": str(path), "seconds": limits.seconds,
+                   "memory_bytes": limits.memory_bytes, **more}  # fmt: skip
+        ended = run_limited(request, CHILD)
     if ended.reply is None:
         raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
     if "error" in ended.reply:
         raise ModuleError(f"the module was not read: {one_line(ended.reply['error'])[:LONGEST]}")
-    return from_json(Imported, ended.reply)
+    return ended.reply

@@ -1,0 +1,121 @@
+"""One op of a module, copied into a function of its own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from iree.compiler import ir
+
+from kernels.mlir.frontend.child.operations import operations, where
+from kernels.mlir.frontend.child.recognise import recognise
+from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
+from kernels.mlir.frontend.child.values import owner, splat
+from kernels.mlir.frontend.imported import Occurrence
+from kernels.mlir.frontend.nest import Nest, RefusedError
+from kernels.mlir.frontend.own import OwnOp
+
+MOST_NAMED = 8  # places that an error lists
+
+
+def extract(module: Any, place: str) -> OwnOp:
+    """The op at a place.
+
+    Args:
+        module: on linalg.
+        place: the op's number among the problems of the module, from 1, or its place as
+            `tilewise import` prints it.
+
+    Raises:
+        RefusedError: there is none, there are several, or it cannot stand alone.
+    """
+    op, within = _at(list(_problems(module)), place)
+    payload = _alone(op)
+    found = recognise(_contraction(payload), within.where)
+    assert found is not None
+    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
+    return OwnOp(
+        str(payload),
+        Nest(extents(operands), *operands),
+        found,
+        within,
+        starts_from_fill=splat(op.init) == 0,
+    )
+
+
+def _problems(module: Any) -> Iterator[tuple[Structured, Occurrence]]:
+    """The ops of a module that are problems, in order."""
+    for op, function, number in operations(module.operation):
+        seen = structured(op)
+        if seen is None:
+            continue
+        try:
+            found = recognise(seen, where(op, function, number))
+        except RefusedError:
+            continue
+        if found is not None:
+            yield seen, found
+
+
+def _at(found: list[tuple[Structured, Occurrence]], place: str) -> tuple[Structured, Occurrence]:
+    if place.isdecimal():
+        if not 1 <= int(place) <= len(found):
+            raise RefusedError(f"no op has the number {place}; the module has {len(found)}")
+        return found[int(place) - 1]
+    named = [one for one in found if place in (one[1].where, one[1].where.rpartition(" ")[0])]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        numbers = ", ".join(str(i) for i, one in enumerate(found, 1) if one in named)
+        raise RefusedError(f"{len(named)} ops are at {place}; give a number: {numbers}")
+    places = ", ".join(one[1].where.rpartition(" ")[0] for one in found[:MOST_NAMED])
+    raise RefusedError(f"no op that is a problem is at {place}; there are {places or 'none'}")
+
+
+def _alone(op: Structured) -> Any:
+    """A module with the op as the body of `@kernel`."""
+    a, b, c = (str(value.type) for value in (*op.inputs, op.init))
+    wide, start = element(op.init), ""
+    if splat(op.init) == 0:
+        zero = "0.0" if wide.startswith(("f", "bf")) else "0"
+        start = (
+            f"%zero = arith.constant {zero} : {wide}\n"
+            f"%init = linalg.fill ins(%zero : {wide}) outs(%C : {c}) -> {c}\n"
+        )
+    text = (
+        f"func.func @kernel(%A: {a} {{bufferization.writable = false}}, "
+        f"%B: {b} {{bufferization.writable = false}}, "
+        f"%C: {c} {{bufferization.writable = true}}) -> {c} {{\n{start}"
+        f"return {'%init' if start else '%C'} : {c}\n}}"
+    )
+    module = ir.Module.parse(text, context=op.op.context)
+    block = module.body.operations[0].regions[0].blocks[0]
+    end = block.operations[len(block.operations) - 1].operation
+    copy = op.op.clone(ip=ir.InsertionPoint(end))
+    for number, value in enumerate((*list(block.arguments)[:2], end.operands[0])):
+        copy.operands[number] = value
+    _take_in_constants(copy)
+    end.operands[0] = copy.results[0]
+    module.operation.verify()
+    return module
+
+
+def _take_in_constants(copy: Any) -> None:
+    """Copy the constants that an op's body has from outside."""
+    inside = list(copy.regions[0].blocks[0].operations)
+    for view in inside:
+        inner = view.operation
+        for number, value in enumerate(inner.operands):
+            maker = owner(value)
+            if maker is None or maker.parent.operation == copy:
+                continue
+            if maker.name != "arith.constant":
+                raise RefusedError("reads a value from outside of its body, and cannot stand alone")
+            inner.operands[number] = maker.clone(ip=ir.InsertionPoint(copy)).results[0]
+
+
+def _contraction(module: Any) -> Structured:
+    """The op of a payload."""
+    for op, _, _ in operations(module.operation):
+        seen = structured(op)
+        if seen is not None and op.name != "linalg.fill":
+            return seen
+    raise RefusedError("cannot stand alone")

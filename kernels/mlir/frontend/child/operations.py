@@ -1,0 +1,49 @@
+"""The operations of a module in order, and the place of each as it is told."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FUNCTIONS = ("func.func", "util.func", "util.initializer")
+_PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
+MOST_SEARCHED = 2000  # characters of a location
+LONGEST_NAME = 120
+
+
+def operations(top: Any) -> Iterator[tuple[Any, str, int]]:
+    """The operations of a module outside of linalg's bodies, in order.
+
+    Each comes with the function that it stands in, and its number there.
+    """
+    waiting: list[tuple[Iterator[Any], str]] = [(_inner(top), "")]
+    numbers: dict[str, int] = {}
+    while waiting:
+        inner, function = waiting[-1]
+        op = next(inner, None)
+        if op is None:
+            waiting.pop()
+            continue
+        numbers[function] = numbers.get(function, -1) + 1
+        yield op, function, numbers[function]
+        if op.name in FUNCTIONS and "sym_name" in op.attributes:
+            function = op.attributes["sym_name"].value
+        if not op.name.startswith("linalg.") and len(op.regions):
+            waiting.append((_inner(op), function))
+
+
+def _inner(op: Any) -> Iterator[Any]:
+    for region in op.regions:
+        for block in region.blocks:
+            for one in block.operations:
+                yield one.operation
+
+
+def where(op: Any, function: str, number: int) -> str:
+    """The function, the location that the file gives, else the op's number, and the op."""
+    name = function.removesuffix("$async")[:LONGEST_NAME]
+    found = _PLACE.search(str(op.location)[:MOST_SEARCHED])
+    if found is None:
+        return f"@{name}#{number} {op.name}"
+    file = "" if found[1] == "-" else f"{Path(found[1]).name}:"
+    return f"@{name} {file}{found[2]}:{found[3]} {op.name}"

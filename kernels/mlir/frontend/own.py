@@ -1,0 +1,28 @@
+"""An op of a module by itself: the payload of a script that is proven on the op as it stands."""
+
+from dataclasses import dataclass
+
+from kernels.mlir.frontend.imported import Occurrence
+from kernels.mlir.frontend.nest import Nest
+
+
+@dataclass(frozen=True)
+class OwnOp:
+    """A user's op in a function of its own, `@kernel`, with nothing of what is around it.
+
+    The function takes the op's inputs in their order, then the result's buffer, and returns the
+    result. The op is the module's: its name, maps, body, attributes and types.
+
+    Attributes:
+        payload: a module with that function alone.
+        nest: the op's loops and accesses.
+        found: the problem that the op is, by itself.
+        within: the problem that it is with what the module has around it.
+        starts_from_fill: whether the result starts from zeros, and not from what it holds.
+    """
+
+    payload: str
+    nest: Nest
+    found: Occurrence
+    within: Occurrence
+    starts_from_fill: bool
