@@ -70,7 +70,9 @@ class PackEmitter:
         """B to columns that are contiguous along the reduction, as inner products read them."""
         w, space = self.writer, self.form.space
         if self.form.transposes_columns:
-            packed, copy = self._copied(piece.handle, 1, space.col, "columns")
+            packed, copy = self._copied(
+                piece.handle, self.form.operands[1], space.col, "columns"
+            )
         else:
             packed, copy = w.name("turned"), w.name("column_copy")
             w.line(
@@ -95,7 +97,9 @@ class PackEmitter:
 
     def copy_rows(self, piece: Piece) -> Piece:
         """A to a block of its own, in the order in which A lies, nothing padded."""
-        copied, copy = self._copied(piece.handle, 0, self.form.space.row, "rows")
+        copied, copy = self._copied(
+            piece.handle, self.form.operands[0], self.form.space.row, "rows"
+        )
         ones = (1,) * self.form.copied_dims
         neighbours = piece.extents[self.form.contiguous]
         self._remember(copy, (*ones, largest_divisor(neighbours, LARGEST_COPY)))
@@ -151,7 +155,12 @@ class PackEmitter:
         """The named sequences that the steps included."""
         form = self.form
         found = [
-            pack_panels(lanes, _at(form.space.col, form.dims, lanes), form.panels_first)
+            pack_panels(
+                lanes,
+                _at(form.space.col, form.dims, lanes),
+                form.panels_first,
+                form.operands[1],
+            )
             for lanes in self.panel_widths
         ]
         if self.epilogue_lanes:
@@ -186,7 +195,8 @@ class PackEmitter:
         It is a copy of `names`, in the plural.
         """
         w, zero = self.writer, self.form.zero
-        dims = [self.form.dims.index(name) for name in (dim, self.form.space.stream)]
+        moving = [name for name in (dim, self.form.space.stream) if name in self.form.dims]
+        dims = [self.form.dims.index(name) for name in moving]
         nofold = [int(index == operand) for index in range(operand + 1)]
         copied, pads, back = w.name("copied"), w.name("pad"), w.name("back")
         w.line(

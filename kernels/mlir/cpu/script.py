@@ -1,10 +1,11 @@
 """`emit_script`: a schedule as a transform script for real MLIR."""
 
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernels.errors import LoweringError, UnsupportedError
-from kernels.loopnest import Nest, build
+from kernels.loopnest import build
 from kernels.mlir.cpu.inner_products import InnerProductEmitter, InnerProductSteps
 from kernels.mlir.cpu.notes import notes
 from kernels.mlir.cpu.panes import axes
@@ -27,6 +28,7 @@ from kernels.problem.iteration import iteration_space
 from kernels.schedule import Schedule
 
 FLAVORS = ("cpu",)
+Opening = Callable[[Writer, str], str]
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,27 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
     shape = form(problem)
     _check_vectors(problem, schedule, shape)
     if isinstance(problem, Conv2d) and shape.space.spans_groups:
-        return _assembled(problem, schedule, nest, *_windows(problem, schedule, shape))
-    return _assembled(problem, schedule, nest, *_products(schedule, shape))
+        return _assembled(problem, schedule, str(nest), *_windows(problem, schedule, shape))
+    return _assembled(problem, schedule, str(nest), *_products(schedule, shape))
+
+
+def emit_on(
+    problem: Problem, schedule: Schedule, shape: Form, opening: Opening, told: str = ""
+) -> str:
+    """The transform module that makes the schedule's loops of an op in another form.
+
+    Args:
+        problem: that the op is, for the header.
+        schedule: of the dims of `shape`.
+        shape: the op once `opening` is done; a product, not a convolution across groups.
+        opening: writes what makes that form of the op behind a handle, and gives the new handle.
+        told: what the header says of the loops.
+
+    Raises:
+        LoweringError: the schedule's blocks cannot be made static, or its vectors cannot run.
+    """
+    _check_vectors(problem, schedule, shape)
+    return _assembled(problem, schedule, told, *_products(schedule, shape, opening))
 
 
 def _check_vectors(problem: Problem, schedule: Schedule, shape: Form) -> None:
@@ -94,10 +115,17 @@ def _check_vectors(problem: Problem, schedule: Schedule, shape: Form) -> None:
         )
 
 
-def _products(schedule: Schedule, shape: Form) -> tuple[str, list[str]]:
+def _as_it_stands(_writer: Writer, handle: str) -> str:
+    return handle
+
+
+def _products(
+    schedule: Schedule, shape: Form, opening: Opening = _as_it_stands
+) -> tuple[str, list[str]]:
     """The main sequence of a product of matrices or a convolution, and those it includes."""
     writer, is_split = Writer(), schedule.lanes > 1
-    handles = "%contraction", ("%epilogue" if shape.has_epilogue else None)
+    handle = opening(writer, "%contraction")
+    handles = handle, ("%epilogue" if shape.has_epilogue else None)
     steps = (InnerProductSteps if is_split else StepEmitter)(shape, schedule, handles, writer)
     steps.run()
     ends = steps.epilogue is not None
@@ -142,11 +170,11 @@ def _windows(problem: Conv2d, schedule: Schedule, shape: Form) -> tuple[str, lis
 
 
 def _assembled(
-    problem: Problem, schedule: Schedule, nest: Nest, main: str, shared: list[str]
+    problem: Problem, schedule: Schedule, nest: str, main: str, shared: list[str]
 ) -> str:
     """The whole module, with its header."""
     body = "\n".join([main, *shared])
-    header = _header(problem, schedule, str(nest))
+    header = _header(problem, schedule, nest)
     return f"{header}{MODULE}\n{textwrap.indent(body, '  ')}}}\n"
 
 

@@ -58,6 +58,18 @@ def matmul_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> Layout
     return min(found, key=_rank)
 
 
+def contraction_roles(
+    nest: Nest,
+) -> tuple[frozenset[int], frozenset[int], frozenset[int], frozenset[int]]:
+    """The loops of a contraction that are batch, m, n and k; those of one step are none.
+
+    Raises:
+        RefusedError: it is none.
+    """
+    roles = _roles(nest)
+    return roles.batch, roles.m, roles.n, roles.k
+
+
 def _rank(layout: Layout) -> tuple[int, bool, int]:
     flags = bool(layout.sizes["transpose_a"]) + bool(layout.sizes["transpose_b"])
     return layout.moved, layout.is_swapped, flags

@@ -33,6 +33,7 @@ class Form:
         image_operand: the op's operand that is the image; 0 for a matmul.
         group_extents: the dim `f` of the channels of a group's result, which no schedule speaks of.
         starts_from_fill: whether C starts from zeros that a linalg.fill writes.
+        operands: the op's operands that play A and B.
         zero: the element type's zero as an attribute.
         widens: whether the body widens A and B to the accumulator's type.
         accumulator_bytes: size of an element of C.
@@ -61,6 +62,7 @@ class Form:
     image_operand: int
     group_extents: dict[str, int]
     starts_from_fill: bool
+    operands: tuple[int, int] = (0, 1)
 
     @property
     def moving_dims(self) -> frozenset[str]:

@@ -69,16 +69,23 @@ def hoist_accumulators(widens: bool) -> str:
     return named_sequence("hoist_accumulators", sink_casts=sink_casts)
 
 
-def pack_panels(lanes: int, sizes: list[int], panels_first: tuple[int, ...]) -> str:
+def pack_panels(
+    lanes: int, sizes: list[int], panels_first: tuple[int, ...], operand: int = 1
+) -> str:
     """The sequence that packs B to panels.
 
     Args:
         lanes: columns of a panel.
         sizes: packed size of each iteration dim of the contraction, 0 for none.
         panels_first: the outer permutation that puts the panels first.
+        operand: the op's operand that is B.
     """
     return named_sequence(
-        "pack_panels", lanes=lanes, packed_sizes=sizes, outer_perm=list(panels_first)
+        "pack_panels",
+        lanes=lanes,
+        packed_sizes=sizes,
+        outer_perm=list(panels_first),
+        operand=operand,
     )
 
 

@@ -1,18 +1,52 @@
 """One compiled call: run, compared with the reference, and timed."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any
 
+from kernels.oracle.operands import Array
+from kernels.problem import Problem
 from kernels.system.limited_child import stage
 
 
+def _names(problem: Problem) -> tuple[str, ...]:
+    from kernels.mlir.payload.function import argument_names
+
+    return argument_names(problem)
+
+
+def _as_stored(_name: str, array: Array) -> Array:
+    return array
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How a function takes a problem's operands, and gives its result back.
+
+    Attributes:
+        names: of a problem's operands, in the order in which the function takes them; C is last.
+        argument: what the function takes for an operand of a name.
+        result: of what the function returns the problem's C.
+    """
+
+    names: Callable[[Problem], tuple[str, ...]] = _names
+    argument: Callable[[str, Array], Array] = _as_stored
+    result: Callable[[Array], Array] = partial(_as_stored, "C")
+
+
 def run_and_time(
-    problem: Any, compiled: Any, scratch: Any, request: dict[str, Any]
+    problem: Problem,
+    compiled: Any,
+    scratch: Any,
+    request: dict[str, Any],
+    passing: Passing = Passing(),
 ) -> dict[str, Any]:
     """Check one call against the reference, then time."""
     from kernels.mlir.proof.child.timing import time_call
 
-    call, out = check_call(problem, compiled, scratch, request["seed"])
+    call, out = check_call(problem, compiled, scratch, request["seed"], passing)
     if "failure" in out:
         return out
     stage("time")
@@ -25,7 +59,9 @@ def run_and_time(
     }
 
 
-def check_call(problem: Any, compiled: Any, scratch: Any, seed: int) -> tuple[Any, dict[str, Any]]:
+def check_call(
+    problem: Problem, compiled: Any, scratch: Any, seed: int, passing: Passing = Passing()
+) -> tuple[Any, dict[str, Any]]:
     """Call once on random operands, a poisoned result and poisoned scratch.
 
     Returns:
@@ -33,7 +69,6 @@ def check_call(problem: Any, compiled: Any, scratch: Any, seed: int) -> tuple[An
     """
     from kernels.mlir.lowering.jit import Call
     from kernels.mlir.lowering.signature import poisoned
-    from kernels.mlir.payload.function import argument_names
     from kernels.oracle.operands import make_operands
     from kernels.oracle.reference import reference
     from kernels.oracle.tolerance import compare
@@ -42,15 +77,15 @@ def check_call(problem: Any, compiled: Any, scratch: Any, seed: int) -> tuple[An
     operands = make_operands(problem, seed)
     expected = reference(problem, operands)
     buffers = poisoned(scratch)
-    before = {name: operands[name].copy() for name in operands if name != "C"}
-    arrays = [operands[name] for name in argument_names(problem)]
+    arguments = {name: passing.argument(name, operands[name]) for name in passing.names(problem)}
+    before = {name: array.copy() for name, array in arguments.items() if name != "C"}
     stage("run")
-    call = Call(compiled, [*arrays, *buffers], operands["C"])
+    call = Call(compiled, [*arguments.values(), *buffers], arguments["C"])
     call()
-    error, tolerance = compare(problem, call.returned(), expected)
+    error, tolerance = compare(problem, passing.result(call.returned()), expected)
     out: dict[str, Any] = {"executed": True, "tolerance": tolerance}
     out["max_error"] = error if isfinite(error) else None  # JSON has no infinity
-    changed = [name for name, array in before.items() if (operands[name] != array).any()]
+    changed = [name for name, array in before.items() if (arguments[name] != array).any()]
     if changed:
         out |= {"failure": "wrong", "message": f"operand {changed[0]} was overwritten"}
     elif not error <= tolerance:

@@ -3,7 +3,7 @@ transform.named_sequence @pack_panels_$lanes(%op: !transform.any_op {transform.c
     -> (!transform.any_op, !transform.any_op) {
   %packed = transform.structured.pack %op packed_sizes = $packed_sizes
       : (!transform.any_op) -> !transform.any_op
-  %plain = transform.get_producer_of_operand %packed[1]
+  %plain = transform.get_producer_of_operand %packed[$operand]
       : (!transform.any_op) -> !transform.any_op
   %contraction, %pack, %none = transform.structured.pack_transpose %plain
       with_compute_op(%packed) outer_perm = $outer_perm

@@ -1,0 +1,43 @@
+"""The process in which a user's op is scripted, compiled and run: `python -m
+kernels.mlir.own.child`.
+
+It may die at any moment, as `kernels.mlir.proof.child.prove` may.
+"""
+
+from typing import Any
+
+from kernels.mlir.frontend.imported import Occurrence
+from kernels.mlir.own.passing import passing_of
+from kernels.mlir.proof.child.check import run_and_time
+from kernels.mlir.proof.child.stages import Finding, establish, serve
+from kernels.mlir.proof.found import Found
+from kernels.problem import parse_problem
+from kernels.system.typed_json import from_json
+
+
+def prove_here(request: dict[str, Any]) -> Found:
+    """Prove the script of an op in this process: what could be established."""
+    found = from_json(Occurrence, request["found"])
+    problem = parse_problem(found.problem)
+    a, b, c = (tuple(shape) for shape in request["shapes"])
+
+    def steps(finding: Finding, diagnostics: Any) -> None:
+        from kernels.mlir.lowering.apply import apply_to
+        from kernels.mlir.lowering.structure import check_structure
+        from kernels.mlir.lowering.to_llvm import lower
+
+        module = finding.apply(lambda: apply_to(request["payload"], request["script"], diagnostics))
+        if request["apply_only"]:
+            finding.note(transformed=str(module))
+            return
+        vectorised = check_structure(module, request["columns"], request["lanes"])
+        finding.note(vectorised=vectorised)
+        compiled, scratch = finding.compile(lambda: lower(module, diagnostics))
+        passing = passing_of(found, (a, b, c))
+        finding.note(**run_and_time(problem, compiled, scratch, request, passing))
+
+    return establish(steps)
+
+
+if __name__ == "__main__":
+    serve(prove_here)

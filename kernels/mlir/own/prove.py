@@ -1,0 +1,96 @@
+"""Proving the script of a user's op, on the op as its author wrote it."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernels.errors import ProofError
+from kernels.mlir.cpu.register_tile import vector_lanes
+from kernels.mlir.frontend.own import OwnOp
+from kernels.mlir.own.normal_form import NormalForm, normal_form
+from kernels.mlir.own.script import emit_own
+from kernels.mlir.proof.annotation import annotated
+from kernels.mlir.proof.found import Found
+from kernels.mlir.proof.proof import Proof
+from kernels.mlir.proof.prove import REPEAT_SECONDS
+from kernels.mlir.proof.run_child import run_child
+from kernels.mlir.transform.module import mlir_version
+from kernels.schedule import Schedule
+from kernels.system.typed_json import to_json
+
+CHILD = "kernels.mlir.own.child"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one proof.
+
+    Attributes:
+        seconds: the child is killed after this long.
+        memory_bytes: the child is killed beyond this much memory.
+    """
+
+    seconds: float = 60.0
+    memory_bytes: int = 4 << 30
+
+
+def prove_own(own: OwnOp, schedule: Schedule, *, seed: int = 0, limits: Limits = Limits()) -> Proof:
+    """Emit the script of an op and prove it; the proof's script has its header filled in.
+
+    Whatever the script does becomes a `Proof` with that failure.
+
+    Args:
+        own: the op; the script is applied to its payload, and the result compared with the
+            reference of the problem, on operands that lie as the op's do.
+        schedule: of the problem that the op is by itself.
+        seed: of the random operands.
+        limits: of the child.
+
+    Raises:
+        LimitError: a limit is not above 0, or not finite.
+        UnsupportedError: no script can give the op a form that schedules speak of.
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: it can, but not to this op.
+    """
+    normal = normal_form(own)
+    script = emit_own(normal, schedule)
+    found = _asked(own, normal, schedule, script, limits, seed=seed, apply_only=False)
+    proof = Proof.of(found, mlir=mlir_version(), script=script)
+    return replace(proof, script=annotated(script, proof))
+
+
+def transform_own(own: OwnOp, schedule: Schedule, limits: Limits = Limits()) -> str:
+    """The module that an op's script makes of its payload; errors as of `prove_own`.
+
+    Raises:
+        ProofError: it does not apply; the message is MLIR's.
+    """
+    normal = normal_form(own)
+    script = emit_own(normal, schedule)
+    found = _asked(own, normal, schedule, script, limits, seed=0, apply_only=True)
+    if found.failure:
+        raise ProofError(f"{own.found.where}: {found.failure}: {found.message}")
+    return found.transformed
+
+
+def _asked(
+    own: OwnOp,
+    normal: NormalForm,
+    schedule: Schedule,
+    script: str,
+    limits: Limits,
+    **more: Any,
+) -> Found:
+    lanes, space = vector_lanes(normal.form, schedule), normal.form.space
+    request = {
+        "payload": own.payload,
+        "script": script,
+        "found": to_json(own.found),
+        "shapes": [own.nest.a.shape, own.nest.b.shape, own.nest.c.shape],
+        "seconds": limits.seconds,
+        "memory_bytes": limits.memory_bytes,
+        "repeat_s": REPEAT_SECONDS,
+        "columns": lanes or space.extent(space.col),
+        "lanes": lanes,
+        **more,
+    }
+    return run_child(request, CHILD)
