@@ -39,12 +39,15 @@ class KernelEmitter:
         self.pieces = pieces
         self.writer = writer
         self.matchers: dict[Kinds, None] = {}
+        self.has_columns_first = False
 
     def reduce(self) -> None:
         """Loops over the taps, then over the depth, one element at a time."""
         stream = self.form.space.stream
         taps = [tap for tap, extent in self.form.tap_extents.items() if extent > 1]
         self.writer.include("drop_unit_dims")
+        if self.form.multiplies_columns_first:
+            self._put_columns_first((*taps, stream))
         if taps:
             for kinds, marks in self._signatures((*taps, stream), taps):
                 self._loops(kinds, marks)
@@ -113,7 +116,29 @@ class KernelEmitter:
         }
         inner = (space.row, space.col, *reductions)
         order = [*(dim for dim in self.form.dims if dim in inner), "lane"]
+        if self.has_columns_first:
+            order.sort(key=lambda dim: dim not in (space.col, "lane"))
         return {dim: extents[dim] for dim in order if extents[dim] > 1}
+
+    def _put_columns_first(self, reductions: tuple[str, ...]) -> None:
+        """Interchange loops so that the first factor's are outermost, where that has the columns.
+
+        MLIR's outer products are of a first factor by a second one along the first and the second
+        dim of a contraction; with the dims the other way round it makes vectors of rows.
+        """
+        before = [
+            self._extents(piece, depth, reductions)
+            for piece in self.pieces
+            for depth in piece.extents[self.form.space.stream]
+        ]
+        self.has_columns_first = True
+        orders: dict[Kinds, list[int]] = {}
+        for dims in before:
+            first = sorted(dims, key=lambda dim: dim not in (self.form.space.col, "lane"))
+            orders[self._kinds(dims)] = [list(dims).index(dim) for dim in first]
+        for kinds, order in orders.items():
+            if order != sorted(order):
+                self.writer.interchange(self._match(kinds), order)
 
     def _kinds(self, dims: Iterable[str]) -> Kinds:
         return "".join("k" if dim in self.form.reductions else "x" for dim in dims)

@@ -1,7 +1,7 @@
 """`emit_script`: a schedule as a transform script for real MLIR."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernels.errors import LoweringError, UnsupportedError
@@ -76,7 +76,12 @@ def emit_script(problem: Problem, schedule: Schedule, flavor: str = "cpu") -> st
 
 
 def emit_on(
-    problem: Problem, schedule: Schedule, shape: Form, opening: Opening, told: str = ""
+    problem: Problem,
+    schedule: Schedule,
+    shape: Form,
+    opening: Opening,
+    shared: Sequence[str] = (),
+    told: str = "",
 ) -> str:
     """The transform module that makes the schedule's loops of an op in another form.
 
@@ -85,13 +90,15 @@ def emit_on(
         schedule: of the dims of `shape`.
         shape: the op once `opening` is done; a product, not a convolution across groups.
         opening: writes what makes that form of the op behind a handle, and gives the new handle.
+        shared: named sequences that `opening` includes.
         told: what the header says of the loops.
 
     Raises:
         LoweringError: the schedule's blocks cannot be made static, or its vectors cannot run.
     """
     _check_vectors(problem, schedule, shape)
-    return _assembled(problem, schedule, told, *_products(schedule, shape, opening))
+    main, others = _products(schedule, shape, opening)
+    return _assembled(problem, schedule, told, main, [*others, *shared])
 
 
 def _check_vectors(problem: Problem, schedule: Schedule, shape: Form) -> None:

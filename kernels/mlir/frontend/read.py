@@ -8,7 +8,7 @@ from typing import Any
 
 from kernels.errors import CompilerAbsentError, ModuleError, PlaceError
 from kernels.mlir.frontend.imported import Imported
-from kernels.mlir.frontend.own import OwnOp
+from kernels.mlir.frontend.lone import LoneOp
 from kernels.quoting import one_line
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
@@ -41,7 +41,7 @@ def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
     return from_json(Imported, _asked(module, limits, {}))
 
 
-def read_op(module: bytes, place: str, limits: Limits = Limits()) -> OwnOp:
+def read_op(module: bytes, place: str, limits: Limits = Limits()) -> LoneOp:
     """One op of a module in a function of its own; errors as of `read_module`.
 
     Args:
@@ -56,7 +56,7 @@ def read_op(module: bytes, place: str, limits: Limits = Limits()) -> OwnOp:
     reply = _asked(module, limits, {"place": place})
     if "refused" in reply:
         raise PlaceError(f"place={one_line(place)[:LONGEST]}: {reply['refused']}")
-    return from_json(OwnOp, reply)
+    return from_json(LoneOp, reply)
 
 
 def _asked(module: bytes, limits: Limits, more: dict[str, str]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class Form:
         group_extents: the dim `f` of the channels of a group's result, which no schedule speaks of.
         starts_from_fill: whether C starts from zeros that a linalg.fill writes.
         operands: the op's operands that play A and B.
+        multiplies_columns_first: whether the first factor in the op's body is B's.
         zero: the element type's zero as an attribute.
         widens: whether the body widens A and B to the accumulator's type.
         accumulator_bytes: size of an element of C.
@@ -63,6 +64,7 @@ class Form:
     group_extents: dict[str, int]
     starts_from_fill: bool
     operands: tuple[int, int] = (0, 1)
+    multiplies_columns_first: bool = False
 
     @property
     def moving_dims(self) -> frozenset[str]:

@@ -28,6 +28,16 @@ def drop_unit_dims() -> str:
     return named_sequence("drop_unit_dims")
 
 
+def drop_unit_axes() -> str:
+    """The sequence that drops loops and axes of one step from ops on whole tensors."""
+    return named_sequence("drop_unit_axes")
+
+
+def lower_packs() -> str:
+    """The sequence that makes transposes of packs and unpacks of whole operands."""
+    return named_sequence("lower_packs")
+
+
 def bufferize(what: str, folds_aliases: bool = False) -> str:
     """The sequence from tensors to buffers.
 

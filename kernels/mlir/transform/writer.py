@@ -56,6 +56,15 @@ class Writer:
         self.line(f"{found} = transform.structured.generalize {handle} : ({ANY}) -> {ANY}")
         return found
 
+    def interchange(self, handle: str, order: Sequence[int]) -> str:
+        """An op with its loops in another order: for each of them which it was."""
+        found = self.name("ordered")
+        self.line(
+            f"{found} = transform.structured.interchange {handle} "
+            f"iterator_interchange = {list(order)} : ({ANY}) -> {ANY}"
+        )
+        return found
+
     def apply_patterns(self, handle: str, patterns: str) -> None:
         """Rewrite what is in some ops."""
         self.line(f"transform.apply_patterns to {handle} {{")

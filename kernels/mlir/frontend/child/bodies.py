@@ -167,3 +167,11 @@ def _relu(body: Expr) -> Expr | None:
         return None
     kept, cut = (then, otherwise) if keeps else (otherwise, then)
     return left if kept == left and cut.is_constant(0) else None
+
+
+def first_factor(expr: Expr) -> int:
+    """The number of the argument that comes first in a product, in a body that adds products."""
+    product = next(one for one in expr.of if one.name in _MULTIPLY)
+    number = _factor(product.of[0])
+    assert number is not None
+    return number

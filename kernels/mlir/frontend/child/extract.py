@@ -5,18 +5,19 @@ from typing import Any
 
 from iree.compiler import ir
 
+from kernels.mlir.frontend.child.bodies import body_of, first_factor
 from kernels.mlir.frontend.child.operations import operations, where
 from kernels.mlir.frontend.child.recognise import recognise
 from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
 from kernels.mlir.frontend.child.values import owner, splat
 from kernels.mlir.frontend.imported import Occurrence
 from kernels.mlir.frontend.nest import Nest, RefusedError
-from kernels.mlir.frontend.own import OwnOp
+from kernels.mlir.frontend.lone import LoneOp
 
 MOST_NAMED = 8  # places that an error lists
 
 
-def extract(module: Any, place: str) -> OwnOp:
+def extract(module: Any, place: str) -> LoneOp:
     """The op at a place.
 
     Args:
@@ -32,12 +33,13 @@ def extract(module: Any, place: str) -> OwnOp:
     found = recognise(_contraction(payload), within.where)
     assert found is not None
     operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
-    return OwnOp(
+    return LoneOp(
         str(payload),
         Nest(extents(operands), *operands),
         found,
         within,
         starts_from_fill=splat(op.init) == 0,
+        first_factor=first_factor(body_of(op, knows_tensors=False)),
     )
 
 

@@ -7,7 +7,7 @@ from kernels.mlir.frontend.nest import Nest
 
 
 @dataclass(frozen=True)
-class OwnOp:
+class LoneOp:
     """A user's op in a function of its own, `@kernel`, with nothing of what is around it.
 
     The function takes the op's inputs in their order, then the result's buffer, and returns the
@@ -19,6 +19,7 @@ class OwnOp:
         found: the problem that the op is, by itself.
         within: the problem that it is with what the module has around it.
         starts_from_fill: whether the result starts from zeros, and not from what it holds.
+        first_factor: the input that its body multiplies first, 0 or 1.
     """
 
     payload: str
@@ -26,3 +27,4 @@ class OwnOp:
     found: Occurrence
     within: Occurrence
     starts_from_fill: bool
+    first_factor: int

@@ -5,9 +5,9 @@ from typing import Any
 
 from kernels.errors import ProofError
 from kernels.mlir.cpu.register_tile import vector_lanes
-from kernels.mlir.frontend.own import OwnOp
-from kernels.mlir.own.normal_form import NormalForm, normal_form
-from kernels.mlir.own.script import emit_own
+from kernels.mlir.frontend.lone import LoneOp
+from kernels.mlir.normalised.normal_form import NormalForm, normal_form
+from kernels.mlir.normalised.script import emit_normalised
 from kernels.mlir.proof.annotation import annotated
 from kernels.mlir.proof.found import Found
 from kernels.mlir.proof.proof import Proof
@@ -17,7 +17,7 @@ from kernels.mlir.transform.module import mlir_version
 from kernels.schedule import Schedule
 from kernels.system.typed_json import to_json
 
-CHILD = "kernels.mlir.own.child"
+CHILD = "kernels.mlir.normalised.child"
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Limits:
     memory_bytes: int = 4 << 30
 
 
-def prove_own(own: OwnOp, schedule: Schedule, *, seed: int = 0, limits: Limits = Limits()) -> Proof:
+def prove_lone(lone: LoneOp, schedule: Schedule, *, seed: int = 0, limits: Limits = Limits()) -> Proof:
     """Emit the script of an op and prove it; the proof's script has its header filled in.
 
     Whatever the script does becomes a `Proof` with that failure.
 
     Args:
-        own: the op; the script is applied to its payload, and the result compared with the
+        lone: the op; the script is applied to its payload, and the result compared with the
             reference of the problem, on operands that lie as the op's do.
         schedule: of the problem that the op is by itself.
         seed: of the random operands.
@@ -51,29 +51,29 @@ def prove_own(own: OwnOp, schedule: Schedule, *, seed: int = 0, limits: Limits =
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it can, but not to this op.
     """
-    normal = normal_form(own)
-    script = emit_own(normal, schedule)
-    found = _asked(own, normal, schedule, script, limits, seed=seed, apply_only=False)
+    normal = normal_form(lone, schedule)
+    script = emit_normalised(normal, schedule)
+    found = _asked(lone, normal, schedule, script, limits, seed=seed, apply_only=False)
     proof = Proof.of(found, mlir=mlir_version(), script=script)
     return replace(proof, script=annotated(script, proof))
 
 
-def transform_own(own: OwnOp, schedule: Schedule, limits: Limits = Limits()) -> str:
-    """The module that an op's script makes of its payload; errors as of `prove_own`.
+def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = Limits()) -> str:
+    """The module that an op's script makes of its payload; errors as of `prove_lone`.
 
     Raises:
         ProofError: it does not apply; the message is MLIR's.
     """
-    normal = normal_form(own)
-    script = emit_own(normal, schedule)
-    found = _asked(own, normal, schedule, script, limits, seed=0, apply_only=True)
+    normal = normal_form(lone, schedule)
+    script = emit_normalised(normal, schedule)
+    found = _asked(lone, normal, schedule, script, limits, seed=0, apply_only=True)
     if found.failure:
-        raise ProofError(f"{own.found.where}: {found.failure}: {found.message}")
+        raise ProofError(f"{lone.found.where}: {found.failure}: {found.message}")
     return found.transformed
 
 
 def _asked(
-    own: OwnOp,
+    lone: LoneOp,
     normal: NormalForm,
     schedule: Schedule,
     script: str,
@@ -82,10 +82,10 @@ def _asked(
 ) -> Found:
     lanes, space = vector_lanes(normal.form, schedule), normal.form.space
     request = {
-        "payload": own.payload,
+        "payload": lone.payload,
         "script": script,
-        "found": to_json(own.found),
-        "shapes": [own.nest.a.shape, own.nest.b.shape, own.nest.c.shape],
+        "found": to_json(lone.found),
+        "shapes": [lone.nest.a.shape, lone.nest.b.shape, lone.nest.c.shape],
         "seconds": limits.seconds,
         "memory_bytes": limits.memory_bytes,
         "repeat_s": REPEAT_SECONDS,

@@ -1,5 +1,5 @@
 """The process in which a user's op is scripted, compiled and run: `python -m
-kernels.mlir.own.child`.
+kernels.mlir.normalised.child`.
 
 It may die at any moment, as `kernels.mlir.proof.child.prove` may.
 """
@@ -7,7 +7,7 @@ It may die at any moment, as `kernels.mlir.proof.child.prove` may.
 from typing import Any
 
 from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.own.passing import passing_of
+from kernels.mlir.normalised.passing import passing_of
 from kernels.mlir.proof.child.check import run_and_time
 from kernels.mlir.proof.child.stages import Finding, establish, serve
 from kernels.mlir.proof.found import Found

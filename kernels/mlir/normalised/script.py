@@ -1,0 +1,92 @@
+"""The script of an op of a module: its normal form first, then the steps of a schedule."""
+
+from kernels.loopnest import build
+from kernels.mlir.cpu.script import emit_on
+from kernels.mlir.normalised.normal_form import NormalForm
+from kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
+from kernels.mlir.transform.writer import ANY, Writer
+from kernels.schedule import Pack, Parallel, Schedule, Split, Step, Stream, Tile, Unroll
+
+
+def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
+    """The transform module that makes a schedule's loops of an op as its author wrote it.
+
+    Args:
+        normal: the op, for this schedule.
+        schedule: of its problem.
+
+    Raises:
+        ScheduleError: the schedule cannot be applied to the problem.
+        LoweringError: it can, but not to this op.
+    """
+    nest = build(normal.problem, schedule)
+    told = "" if normal.around else str(nest)
+    steps = Schedule(_steps(normal, schedule))
+
+    def opening(writer: Writer, handle: str) -> str:
+        return _normalised(normal, writer, handle)
+
+    units = [drop_unit_axes()] if normal.has_units or normal.is_packed else []
+    shared = [*units, *([lower_packs()] if normal.is_packed else [])]
+    return emit_on(normal.problem, steps, normal.form, opening, shared, told)
+
+
+def _steps(normal: NormalForm, schedule: Schedule) -> tuple[Step, ...]:
+    """A schedule's steps with a loop for each dim that is visited alone.
+
+    Partial sums are of one loop over the reduction; the others run around its tiles. Without a
+    loop over the reduction there is nothing to split, and nothing is
+    read often enough to be packed; without columns B has no panels.
+    """
+    space, dims = normal.form.space, normal.form.dims
+    known = [
+        step
+        for step in schedule.steps
+        if (not isinstance(step, Tile | Parallel) or step.dim in space.dims)
+        and (space.stream in dims or not isinstance(step, Pack | Split | Stream | Unroll))
+        and (space.col in dims or not (isinstance(step, Pack) and step.operand == "B"))
+    ]
+    parallel = tuple(step for step in known if isinstance(step, Parallel))
+    rest = tuple(step for step in known if not isinstance(step, Parallel))
+    alone = tuple(Tile(dim, 1) for dim in space.lead if Tile(dim, 1) not in rest)
+    sums = tuple(Stream(dim, 1) for dim in normal.form.taps) if schedule.lanes > 1 else ()
+    return (*parallel, *alone, *sums, *rest)
+
+
+def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
+    """Lines that make the normal form of the op behind a handle; a handle on that."""
+    w = writer
+    w.line("// the normal form: loops by what they do, and none of one step")
+    if normal.form.op != "linalg.generic":
+        handle = w.generalize(handle, "generic")
+    if normal.has_units:
+        w.include("drop_unit_axes")
+        handle = w.collect("contraction")
+    if normal.interchange != tuple(range(len(normal.interchange))):
+        handle = w.interchange(handle, normal.interchange)
+    return _packed(normal, w, handle) if normal.is_packed else handle
+
+
+def _packed(normal: NormalForm, writer: Writer, handle: str) -> str:
+    """Lines that pack whole operands; a handle on the op over what is packed."""
+    w, form = writer, normal.form
+    told = zip("ABC", (*normal.inputs, form.result_dims), strict=True)
+    forms = "; ".join(f"{name}[{', '.join(of)}]" for name, of in told)
+    w.line(f"// one packed form: {forms}")
+    packed = w.name("packed_op")
+    sizes = [form.tap_extents.get(dim) or form.space.extent(dim) for dim in form.dims]
+    w.line(
+        f"{packed} = transform.structured.pack {handle} packed_sizes = {sizes} : ({ANY}) -> {ANY}"
+    )
+    for number, order in normal.turned:
+        pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "none"))
+        w.line(f"{pack} = transform.get_producer_of_operand {packed}[{number}] : ({ANY}) -> {ANY}")
+        w.line(
+            f"{turned}, {again}, {none} = transform.structured.pack_transpose {pack} "
+            f"with_compute_op({packed}) inner_perm = {list(order)} "
+            f": ({ANY}, {ANY}) -> ({ANY}, {ANY}, {ANY})"
+        )
+        packed = turned
+    w.include("lower_packs")
+    w.include("drop_unit_axes")
+    return w.collect("contraction")
