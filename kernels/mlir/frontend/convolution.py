@@ -21,7 +21,7 @@ LAYOUTS = ("nhwc_hwcf", "nchw_fchw")
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """An axis of the image along which the filter moves.
 
     Attributes:
@@ -43,7 +43,7 @@ class _Window:
 
 
 @dataclass(frozen=True)
-class _Roles:
+class ConvolutionRoles:
     """The dims of a convolution by what they do."""
 
     images: frozenset[int]
@@ -78,11 +78,21 @@ def convolution_layout(nest: Nest, costs: tuple[int, int, int] = (1, 1, 1)) -> L
     return Layout(best.sizes, best.axes, is_swapped, best.moved, best.columns, best.spatial)
 
 
+def convolution_roles(nest: Nest) -> tuple[tuple[Window, Window], ConvolutionRoles]:
+    """The windows of a nest whose first input is the image, and what its other loops do.
+
+    Raises:
+        RefusedError: it is no convolution.
+    """
+    windows = _windows(nest, nest.a, nest.b)
+    return windows, _roles(nest, nest.a, nest.b, windows)
+
+
 def _has_windows(operand: Operand) -> bool:
     return any(len(axis) > 1 or (axis and axis[0][1] != 1) for axis in operand.axes)
 
 
-def _windows(nest: Nest, image: Operand, filters: Operand) -> tuple[_Window, _Window]:
+def _windows(nest: Nest, image: Operand, filters: Operand) -> tuple[Window, Window]:
     """The two windows in the order in which the result has them."""
     found = [
         _window(nest, filters, axis, i, image.shape[i])
@@ -94,11 +104,11 @@ def _windows(nest: Nest, image: Operand, filters: Operand) -> tuple[_Window, _Wi
     place = {dim: i for i, axis in enumerate(nest.c.axes) for dim, _ in axis}
     found.sort(key=lambda window: place.get(-1 if window.out is None else window.out, -1))
     if len(found) == 1:
-        found.insert(0, _Window())
+        found.insert(0, Window())
     return found[0], found[1]
 
 
-def _window(nest: Nest, filters: Operand, axis: Axis, place: int, size: int) -> _Window:
+def _window(nest: Nest, filters: Operand, axis: Axis, place: int, size: int) -> Window:
     out = tap = None
     stride = dilation = 0
     for dim, step in axis:
@@ -116,14 +126,14 @@ def _window(nest: Nest, filters: Operand, axis: Axis, place: int, size: int) -> 
         raise RefusedError("sums windows without a filter, as a pooling does")
     outs = 1 if out is None else nest.extents[out]
     taps = 1 if tap is None else nest.extents[tap]
-    return _Window(
+    return Window(
         place, size, out, tap, stride if outs > 1 else 0, dilation if taps > 1 else 0, outs, taps
     )
 
 
 def _roles(
-    nest: Nest, image: Operand, filters: Operand, windows: tuple[_Window, _Window]
-) -> _Roles:
+    nest: Nest, image: Operand, filters: Operand, windows: tuple[Window, Window]
+) -> ConvolutionRoles:
     used = {dim for window in windows for dim in (window.out, window.tap)}
     in_a, in_b, in_c = (
         frozenset(dim for dim in operand.dims - used if nest.has_length(dim))
@@ -133,14 +143,14 @@ def _roles(
         raise RefusedError("sums one input alone over an index that the other lacks")
     if in_c - in_a - in_b:
         raise RefusedError("repeats its result along an axis that neither input has")
-    return _Roles(in_a & in_c - in_b, in_a & in_b & in_c, in_a & in_b - in_c, in_b & in_c - in_a)
+    return ConvolutionRoles(in_a & in_c - in_b, in_a & in_b & in_c, in_a & in_b - in_c, in_b & in_c - in_a)
 
 
 def _layouts(
     nest: Nest,
     inputs: tuple[Operand, Operand],
-    windows: tuple[_Window, _Window],
-    roles: _Roles,
+    windows: tuple[Window, Window],
+    roles: ConvolutionRoles,
     costs: tuple[int, int, int],
 ) -> Iterator[Layout]:
     image, filters = inputs
@@ -181,7 +191,7 @@ def _orders(dims: frozenset[int], *operands: Operand) -> tuple[Dims, ...]:
 
 
 def _wanted(
-    layout: str, windows: tuple[_Window, _Window], roles: tuple[Dims, ...]
+    layout: str, windows: tuple[Window, Window], roles: tuple[Dims, ...]
 ) -> tuple[Dims, Dims, Dims]:
     """Dims of the image, the filter and the result in a layout's order."""
     n, g, c, f = roles
@@ -204,7 +214,7 @@ def _axes(operand: Operand, dims: Dims) -> Dims:
 
 
 def _sizes(
-    nest: Nest, windows: tuple[_Window, _Window], roles: tuple[Dims, ...]
+    nest: Nest, windows: tuple[Window, Window], roles: tuple[Dims, ...]
 ) -> dict[str, int | str | bool]:
     n, g, c, f = roles
     groups = nest.extent(g)

@@ -26,8 +26,8 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
     def opening(writer: Writer, handle: str) -> str:
         return _normalised(normal, writer, handle)
 
-    units = [drop_unit_axes()] if normal.has_units or normal.is_packed else []
-    shared = [*units, *([lower_packs()] if normal.is_packed else [])]
+    units = [drop_unit_axes()] if normal.has_units or normal.packed_sizes else []
+    shared = [*units, *([lower_packs()] if normal.packed_sizes else [])]
     return emit_on(normal.problem, steps, normal.form, opening, shared, told)
 
 
@@ -64,17 +64,17 @@ def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
         handle = w.collect("contraction")
     if normal.interchange != tuple(range(len(normal.interchange))):
         handle = w.interchange(handle, normal.interchange)
-    return _packed(normal, w, handle) if normal.is_packed else handle
+    return _packed(normal, w, handle) if normal.packed_sizes else handle
 
 
 def _packed(normal: NormalForm, writer: Writer, handle: str) -> str:
     """Lines that pack whole operands; a handle on the op over what is packed."""
-    w, form = writer, normal.form
-    told = zip("ABC", (*normal.inputs, form.result_dims), strict=True)
+    w = writer
+    told = zip("ABC", normal.operands, strict=True)
     forms = "; ".join(f"{name}[{', '.join(of)}]" for name, of in told)
     w.line(f"// one packed form: {forms}")
     packed = w.name("packed_op")
-    sizes = [form.tap_extents.get(dim) or form.space.extent(dim) for dim in form.dims]
+    sizes = list(normal.packed_sizes)
     w.line(
         f"{packed} = transform.structured.pack {handle} packed_sizes = {sizes} : ({ANY}) -> {ANY}"
     )
