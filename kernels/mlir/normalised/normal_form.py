@@ -103,14 +103,13 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
         )  # fmt: skip
     operands = tuple(parts.told(dims) for dims in lies)
     space = _space(nest, parts, problem)
-    around = (*parts.alone, *parts.rows[:-1], *parts.sums[:-1])
     kept = sorted(parts.order)
     return NormalForm(
         problem,
         _form(lone, parts, space, operands, numbers, order),
         tuple(kept.index(dim) for dim in parts.order),
         1 in nest.extents or any(1 in one.shape for one in (nest.a, nest.b, nest.c)),
-        tuple(name for name in parts.told(around) if name not in _KNOWN),
+        tuple(name for name in parts.told(parts.around) if name not in _KNOWN),
         sizes,
         _turned(parts, turns, numbers) if sizes else (),
         operands,
@@ -142,8 +141,8 @@ def _turns(problem: Problem, parts: Parts, schedule: Schedule) -> tuple[bool, bo
 def _lies_so(lies: Dims, packed: Dims, parts: Parts) -> bool:
     """Whether the loops of the schedule are innermost of an operand, and lie as if packed."""
     count = sum(dim in parts.mains for dim in packed)
-    if parts.fixed and parts.rows[-1:] and parts.rows[-1] in packed:
-        count -= 1  # a row that is no neighbour comes by itself
+    if parts.fixed and any(dim in parts.mains and dim in parts.rows for dim in packed):
+        count -= 1  # a pixel that is no neighbour comes by itself
     return lies[len(lies) - count :] == packed[len(packed) - count :]
 
 
@@ -166,8 +165,7 @@ def _space(nest: Nest, parts: Parts, problem: Problem) -> IterationSpace:
     """The dims by their parts: visited alone, rows, the column, the reduction."""
     is_product = not isinstance(problem, Conv2d)
     row, col, stream = ("m", "n", "k") if is_product else ("ow", "co", "ci")
-    dims = (*parts.alone, *parts.rows, *parts.cols[-1:], *parts.sums)
-    extents = {parts.names[dim]: nest.extents[dim] for dim in dims}
+    extents = {parts.names[dim]: nest.extents[dim] for dim in parts.order}
     for name in ((row, col, stream) if is_product else ("n", "oh", row, col, stream)):
         extents.setdefault(name, 1)
     rows = parts.told(parts.rows)
@@ -195,7 +193,7 @@ def _form(
     element = parse_problem(lone.found.problem).element
     a, b, c = operands
     kind = "f" if element.is_float else "i"
-    taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.sums[:-1]}
+    taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.taps}
     return Form(
         space=space,
         op=lone.found.op,

@@ -9,11 +9,13 @@ from kernels.mlir.frontend.imported import Arrangement, Occurrence
 from kernels.mlir.frontend.nest import Axis, Dims, Nest, Operand
 
 
+MAINS = ("m", "n", "k", "ow", "co", "ci")
+"""The names of the loops that a schedule tiles: rows, columns, the reduction."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """The loops of an op that are more than one step, outermost first.
-
-    The last row, column and reduction are those that a schedule tiles.
 
     Attributes:
         lead: what both B and C have: batches, groups.
@@ -35,24 +37,36 @@ class Parts:
     @property
     def alone(self) -> Dims:
         """The loops that both B and C have, and that are visited one step at a time."""
-        return (*self.lead, *self.cols[:-1])
+        return (*self.lead, *(dim for dim in self.cols if dim not in self.mains))
 
     @property
     def mains(self) -> Dims:
         """The loops that the schedule tiles: a row, a column, the reduction."""
-        return (*self.rows[-1:], *self.cols[-1:], *self.sums[-1:])
+        loops = (*self.rows, *self.cols, *self.sums)
+        return tuple(dim for dim in loops if self.names[dim] in MAINS)
+
+    @property
+    def around(self) -> Dims:
+        """The others."""
+        outer = (dim for dim in (*self.rows, *self.sums) if dim not in self.mains)
+        return (*self.alone, *outer)
+
+    @property
+    def taps(self) -> Dims:
+        """The loops over the reduction that are not streamed."""
+        return tuple(dim for dim in self.sums if dim not in self.mains)
 
     @property
     def order(self) -> Dims:
         """All of them, those of the schedule innermost."""
-        return (*self.alone, *self.rows[:-1], *self.sums[:-1], *self.mains)
+        return (*self.around, *self.mains)
 
     def within(self, own: Dims, *, reduction_first: bool = False) -> Dims:
         """The loops of an input in the order in which it is packed; `own` are its rows or columns."""
-        if not reduction_first:
-            return tuple(dim for dim in self.order if dim in (*self.lead, *own, *self.sums))
-        outer = tuple(dim for dim in self.within(own) if dim not in self.mains)
-        return (*outer, *self.sums[-1:], *own[-1:])
+        found = [dim for dim in self.order if dim in (*self.lead, *own, *self.sums)]
+        if reduction_first:  # of the two that the schedule tiles
+            found.sort(key=lambda dim: (dim in self.mains) + (dim in self.mains and dim in own))
+        return tuple(found)
 
     @property
     def packed_order(self) -> Dims:

@@ -80,7 +80,8 @@ def _asked(
     limits: Limits,
     **more: Any,
 ) -> Found:
-    lanes, space = vector_lanes(normal.form, schedule), normal.form.space
+    form, space = normal.form, normal.form.space
+    lanes = vector_lanes(form, schedule) if form.reductions_left else 0
     request = {
         "payload": lone.payload,
         "script": script,
