@@ -14,7 +14,7 @@ class LoneOp:
     result. The op is the module's: its name, maps, body, attributes and types.
 
     Attributes:
-        payload: a module with that function alone.
+        payload: that function.
         nest: the op's loops and accesses.
         found: the problem that the op is, by itself.
         within: the problem that it is with what the module has around it.

@@ -9,7 +9,7 @@ from typing import Any
 from kernels.errors import CompilerAbsentError, ModuleError, PlaceError
 from kernels.mlir.frontend.imported import Imported
 from kernels.mlir.frontend.lone import LoneOp
-from kernels.quoting import one_line
+from kernels.quoting import one_line, quoted
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
 
@@ -41,21 +41,21 @@ def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
     return from_json(Imported, _asked(module, limits, {}))
 
 
-def read_op(module: bytes, place: str, limits: Limits = Limits()) -> LoneOp:
+def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) -> LoneOp:
     """One op of a module in a function of its own; errors as of `read_module`.
 
     Args:
         module: its text or bytecode.
         place: the op's number among the module's problems, from 1, or its place as
-            `tilewise import` prints it.
+            `tilewise import` prints it; None for the only one.
         limits: of the reading.
 
     Raises:
         PlaceError: no op is at the place, several are, or it cannot stand alone.
     """
-    reply = _asked(module, limits, {"place": place})
+    reply = _asked(module, limits, {"place": place or ""})
     if "refused" in reply:
-        raise PlaceError(f"place={one_line(place)[:LONGEST]}: {reply['refused']}")
+        raise PlaceError(f"place={quoted(place or '')}: {reply['refused']}")
     return from_json(LoneOp, reply)
 
 

@@ -1,4 +1,4 @@
-"""Scripts of users' own ops: normalised inside the script, and proven on the op as it stands.
+"""Scripts of ops as a module has them: put in order inside the script, proven on the op itself.
 
-Face: `script_for`, `OwnScript`, `normal_form`.
+Face: `prove_lone`, `with_op`, `schedulable`.
 """

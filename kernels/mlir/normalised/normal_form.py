@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from kernels.errors import UnsupportedError
 from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.nest import Dims, Nest
+from kernels.mlir.frontend.nest import Dims, Nest, Operand
 from kernels.mlir.normalised.parts import Parts, axes_of, convolution_parts, product_parts
 from kernels.mlir.payload.form import Form
 from kernels.problem import Conv2d, Problem, parse_problem
@@ -39,6 +39,7 @@ class NormalForm:
         turned: for each input that is packed with the reduction before its rows or columns, its
             number and the order of what is packed.
         operands: the dims of A, B and C in the order in which the schedule's steps find them.
+        moves: of A, B and C, as far as packing changes their order.
     """
 
     problem: Problem
@@ -49,6 +50,21 @@ class NormalForm:
     packed_sizes: tuple[int, ...]
     turned: tuple[tuple[int, Dims], ...]
     operands: tuple[tuple[str, ...], ...]
+    moves: tuple["Move | None", ...] = (None, None, None)
+
+
+@dataclass(frozen=True)
+class Move:
+    """The copy that packs an operand, or unpacks the result.
+
+    Attributes:
+        rank: of what is copied, without axes of one element.
+        neighbours: elements that lie side by side before and after; 1 where the order of the
+            innermost axis changes.
+    """
+
+    rank: int
+    neighbours: int
 
 
 def schedulable(lone: LoneOp) -> Problem:
@@ -92,15 +108,16 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
         parts.result,
     )
     lies = tuple(axes_of(nest, operand) for operand in (nest.a, nest.b, nest.c))
-    order, sizes = parts.order, ()
+    order, sizes, moves = parts.order, (), (None, None, None)
     if not all(_lies_so(*both, parts) for both in zip(lies, packed, strict=True)):
         sizes = tuple(0 if dim in parts.fixed else nest.extents[dim] for dim in parts.order)
         order = parts.packed_order
-        lies = tuple(
+        before, lies = lies, tuple(
             (*(dim for dim in one if dim in parts.fixed),
              *(dim for dim in as_packed if dim not in parts.fixed))
             for one, as_packed in zip(lies, packed, strict=True)
         )  # fmt: skip
+        moves = tuple(map(_move, (nest.a, nest.b, nest.c), before, lies))
     operands = tuple(parts.told(dims) for dims in lies)
     space = _space(nest, parts, problem)
     kept = sorted(parts.order)
@@ -113,6 +130,7 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
         sizes,
         _turned(parts, turns, numbers) if sizes else (),
         operands,
+        moves,
     )
 
 
@@ -144,6 +162,14 @@ def _lies_so(lies: Dims, packed: Dims, parts: Parts) -> bool:
     if parts.fixed and any(dim in parts.mains and dim in parts.rows for dim in packed):
         count -= 1  # a pixel that is no neighbour comes by itself
     return lies[len(lies) - count :] == packed[len(packed) - count :]
+
+
+def _move(operand: Operand, before: Dims, packed: Dims) -> Move | None:
+    """What packing an operand does, None where it changes nothing."""
+    if before == packed:
+        return None
+    long = [size for size in operand.shape if size > 1]
+    return Move(len(long), long[-1] if before[-1] == packed[-1] else 1)
 
 
 def _turned(

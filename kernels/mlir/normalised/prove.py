@@ -13,7 +13,7 @@ from kernels.mlir.proof.found import Found
 from kernels.mlir.proof.proof import Proof
 from kernels.mlir.proof.prove import REPEAT_SECONDS
 from kernels.mlir.proof.run_child import run_child
-from kernels.mlir.transform.module import mlir_version
+from kernels.mlir.transform.module import mlir_version, with_function
 from kernels.schedule import Schedule
 from kernels.system.typed_json import to_json
 
@@ -58,6 +58,11 @@ def prove_lone(lone: LoneOp, schedule: Schedule, *, seed: int = 0, limits: Limit
     return replace(proof, script=annotated(script, proof))
 
 
+def with_op(lone: LoneOp, script: str) -> str:
+    """A script's module with the op's function in front of it, for `--transform-interpreter`."""
+    return with_function(lone.payload, script)
+
+
 def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = Limits()) -> str:
     """The module that an op's script makes of its payload; errors as of `prove_lone`.
 
@@ -81,7 +86,7 @@ def _asked(
     **more: Any,
 ) -> Found:
     form, space = normal.form, normal.form.space
-    lanes = vector_lanes(form, schedule) if form.reductions_left else 0
+    lanes = vector_lanes(form, schedule) if set(form.reductions) & set(form.dims) else 0
     request = {
         "payload": lone.payload,
         "script": script,

@@ -1,8 +1,10 @@
 """The script of an op of a module: its normal form first, then the steps of a schedule."""
 
 from kernels.loopnest import build
+from kernels.mlir.cpu.packs import LARGEST_COPY, largest_divisor
 from kernels.mlir.cpu.script import emit_on
 from kernels.mlir.normalised.normal_form import NormalForm
+from kernels.mlir.transform.matchers import elementwise_matcher
 from kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.schedule import Pack, Parallel, Schedule, Split, Step, Stream, Tile, Unroll
@@ -27,7 +29,9 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
         return _normalised(normal, writer, handle)
 
     units = [drop_unit_axes()] if normal.has_units or normal.packed_sizes else []
-    shared = [*units, *([lower_packs()] if normal.packed_sizes else [])]
+    packs = [lower_packs(result_moves=normal.moves[-1] is not None)] if normal.packed_sizes else []
+    moves = [elementwise_matcher(_moves(rank), rank) for rank in _vector_moves(normal)]
+    shared = [*units, *packs, *moves]
     return emit_on(normal.problem, steps, normal.form, opening, shared, told)
 
 
@@ -89,4 +93,25 @@ def _packed(normal: NormalForm, writer: Writer, handle: str) -> str:
         packed = turned
     w.include("lower_packs")
     w.include("drop_unit_axes")
+    for rank, neighbours in _vector_moves(normal).items():
+        copies, _ = w.tile_for(w.collect(_moves(rank)), [*(1,) * (rank - 1), neighbours])
+        w.line(f"transform.structured.vectorize {copies} : {ANY}")
     return w.collect("contraction")
+
+
+def _vector_moves(normal: NormalForm) -> dict[int, int]:
+    """For each rank of copies that can be vectors, their length; the others stay scalar.
+
+    A contraction without a reduction would be found as a copy.
+    """
+    if normal.form.space.stream not in normal.form.dims:
+        return {}
+    found: dict[int, tuple[int, ...]] = {}
+    for move in filter(None, normal.moves):
+        found[move.rank] = (*found.get(move.rank, ()), move.neighbours)
+    lengths = {rank: largest_divisor(sizes, LARGEST_COPY) for rank, sizes in found.items()}
+    return {rank: length for rank, length in lengths.items() if length > 1}
+
+
+def _moves(rank: int) -> str:
+    return f"moves_{rank}"

@@ -20,5 +20,10 @@ def mlir_version() -> str:
 
 def with_payload(problem: Problem, script: str, function: str | None = None) -> str:
     """The same module with the payload (or another `function`) in front of the script."""
+    return with_function(function or payload(problem), script)
+
+
+def with_function(function: str, script: str) -> str:
+    """The same module with a function in front of the script."""
     head, brace, tail = script.partition(MODULE)
-    return f"{head}{brace}\n{textwrap.indent(function or payload(problem), '  ')}{tail}"
+    return f"{head}{brace}\n{textwrap.indent(function, '  ')}{tail}"

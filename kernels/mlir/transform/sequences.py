@@ -33,9 +33,14 @@ def drop_unit_axes() -> str:
     return named_sequence("drop_unit_axes")
 
 
-def lower_packs() -> str:
-    """The sequence that makes transposes of packs and unpacks of whole operands."""
-    return named_sequence("lower_packs")
+def lower_packs(*, result_moves: bool) -> str:
+    """The sequence that makes transposes of packs and unpacks of whole operands.
+
+    Args:
+        result_moves: whether the result is one of those that change their order.
+    """
+    result = named_sequence(f"fragments/result_{'moves' if result_moves else 'stays'}")
+    return named_sequence("lower_packs", result=result)
 
 
 def bufferize(what: str, folds_aliases: bool = False) -> str:

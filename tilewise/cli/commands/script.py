@@ -10,6 +10,7 @@ from kernels.quoting import quoted
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
+from tilewise.cli.commands.scripts.op_of_module import is_of_op, make_of_op
 from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.options import add_db, add_output, add_server, backend_of
@@ -29,6 +30,10 @@ AIR_OPTIONS = (*MEMORIES, "result")
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
     require_folder(options.output)
+    if is_of_op(options):
+        refuse_air_options(options)
+        write_text(options.output, make_of_op(options))
+        return
     if is_made_here(options):
         refuse_air_options(options)
         write_text(options.output, make_iree(options))
@@ -136,8 +141,11 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "problems", metavar="PROBLEM", nargs="+",
         help="as matmul:m=64,n=64,k=64,dtype=f32; of flavors iree and iree-spec several, suites, "
-        "lists; of iree also MODEL.mlir",
+        "lists; of iree also MODEL.mlir, of cpu one op of it",
     )  # fmt: skip
+    parser.add_argument(
+        "--place", metavar="P", help="the op of MODEL.mlir, as tilewise import prints it; or its number"
+    )
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"
     )

@@ -23,7 +23,7 @@ def extract(module: Any, place: str) -> LoneOp:
     Args:
         module: on linalg.
         place: the op's number among the problems of the module, from 1, or its place as
-            `tilewise import` prints it.
+            `tilewise import` prints it; empty for the only one.
 
     Raises:
         RefusedError: there is none, there are several, or it cannot stand alone.
@@ -34,7 +34,7 @@ def extract(module: Any, place: str) -> LoneOp:
     assert found is not None
     operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
     return LoneOp(
-        str(payload),
+        _function(payload),
         Nest(extents(operands), *operands),
         found,
         within,
@@ -58,6 +58,10 @@ def _problems(module: Any) -> Iterator[tuple[Structured, Occurrence]]:
 
 
 def _at(found: list[tuple[Structured, Occurrence]], place: str) -> tuple[Structured, Occurrence]:
+    if not place and len(found) == 1:
+        return found[0]
+    if not place:
+        raise RefusedError(f"{len(found)} ops are problems, at {_places(found)}; give one of them")
     if place.isdecimal():
         if not 1 <= int(place) <= len(found):
             raise RefusedError(f"no op has the number {place}; the module has {len(found)}")
@@ -68,8 +72,14 @@ def _at(found: list[tuple[Structured, Occurrence]], place: str) -> tuple[Structu
     if named:
         numbers = ", ".join(str(i) for i, one in enumerate(found, 1) if one in named)
         raise RefusedError(f"{len(named)} ops are at {place}; give a number: {numbers}")
-    places = ", ".join(one[1].where.rpartition(" ")[0] for one in found[:MOST_NAMED])
-    raise RefusedError(f"no op that is a problem is at {place}; there are {places or 'none'}")
+    raise RefusedError(f"no op that is a problem is there; there are {_places(found)}")
+
+
+def _places(found: list[tuple[Structured, Occurrence]]) -> str:
+    named = [one[1].where.rpartition(" ")[0] for one in found[:MOST_NAMED]]
+    if len(found) > MOST_NAMED:
+        named.append("...")
+    return ", ".join(named) or "none"
 
 
 def _alone(op: Structured) -> Any:
@@ -112,6 +122,12 @@ def _take_in_constants(copy: Any) -> None:
             if maker.name != "arith.constant":
                 raise RefusedError("reads a value from outside of its body, and cannot stand alone")
             inner.operands[number] = maker.clone(ip=ir.InsertionPoint(copy)).results[0]
+
+
+def _function(module: Any) -> str:
+    """The text of a module's one function, which depends on nothing around it."""
+    text = module.body.operations[0].operation.get_asm(use_local_scope=True)
+    return f"{text.rstrip()}\n"
 
 
 def _contraction(module: Any) -> Structured:

@@ -1,5 +1,4 @@
-// Packs of whole operands are transposes: a fill is one of what it fills then. As generics, those
-// that move nothing fold away.
+// Packs of whole operands are transposes; as generics, those that move nothing fold away.
 transform.named_sequence @lower_packs(%func: !transform.any_op {transform.readonly}) {
   %packs = transform.structured.match ops{["linalg.pack"]} in %func
       : (!transform.any_op) -> !transform.op<"linalg.pack">
@@ -14,9 +13,7 @@ transform.named_sequence @lower_packs(%func: !transform.any_op {transform.readon
       -> (!transform.op<"tensor.empty">, !transform.op<"linalg.transpose">,
           !transform.op<"tensor.collapse_shape">, !transform.op<"tensor.extract_slice">,
           !transform.op<"linalg.copy">)
-  transform.apply_patterns to %func {
-    transform.apply_patterns.canonicalization
-  } : !transform.any_op
+  $result
   %transposes = transform.structured.match ops{["linalg.transpose"]} in %func
       : (!transform.any_op) -> !transform.any_op
   %moves = transform.structured.generalize %transposes
