@@ -70,9 +70,7 @@ class PackEmitter:
         """B to columns that are contiguous along the reduction, as inner products read them."""
         w, space = self.writer, self.form.space
         if self.form.transposes_columns:
-            packed, copy = self._copied(
-                piece.handle, self.form.operands[1], space.col, "columns"
-            )
+            packed, copy = self._copied(piece.handle, self.form.operands[1], space.col, "columns")
         else:
             packed, copy = w.name("turned"), w.name("column_copy")
             w.line(

@@ -143,7 +143,9 @@ def _roles(
         raise RefusedError("sums one input alone over an index that the other lacks")
     if in_c - in_a - in_b:
         raise RefusedError("repeats its result along an axis that neither input has")
-    return ConvolutionRoles(in_a & in_c - in_b, in_a & in_b & in_c, in_a & in_b - in_c, in_b & in_c - in_a)
+    return ConvolutionRoles(
+        in_a & in_c - in_b, in_a & in_b & in_c, in_a & in_b - in_c, in_b & in_c - in_a
+    )
 
 
 def _layouts(

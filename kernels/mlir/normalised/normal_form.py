@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from kernels.errors import UnsupportedError
 from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.nest import Dims, Nest, Operand
-from kernels.mlir.normalised.parts import Parts, axes_of, convolution_parts, product_parts
+from kernels.mlir.frontend.nest import Dims, Nest
+from kernels.mlir.normalised.packing import Packing, packing
+from kernels.mlir.normalised.parts import Parts, convolution_parts, product_parts
 from kernels.mlir.payload.form import Form
 from kernels.problem import Conv2d, Problem, parse_problem
 from kernels.problem.iteration import IterationSpace, has_few_in_a_group
@@ -30,41 +31,22 @@ class NormalForm:
     Attributes:
         problem: whose schedules it takes.
         form: the op once the script has put it in order.
-        interchange: for each loop the op's loop, those of one step left out; loops that are packed
-            come behind the others afterwards.
+        numbers: of the op's inputs that play A and B.
+        interchange: for each loop of `Parts.order` the op's loop, those of one step left out.
         has_units: whether the op has loops or axes of one step, which go first.
-        around: the dims that the problem has not, outermost first.
-        packed_sizes: for each loop after the interchange its extent where it is packed, else 0;
-            empty where nothing is packed.
-        turned: for each input that is packed with the reduction before its rows or columns, its
-            number and the order of what is packed.
-        operands: the dims of A, B and C in the order in which the schedule's steps find them.
-        moves: of A, B and C, as far as packing changes their order.
+        names: of the dims of A, B and C, as the schedule's steps find them.
+        has_own_loops: whether its loops are those of the problem, and no others run around them.
+        packing: how the operands are packed.
     """
 
     problem: Problem
     form: Form
+    numbers: tuple[int, int]
     interchange: Dims
     has_units: bool
-    around: tuple[str, ...]
-    packed_sizes: tuple[int, ...]
-    turned: tuple[tuple[int, Dims], ...]
-    operands: tuple[tuple[str, ...], ...]
-    moves: tuple["Move | None", ...] = (None, None, None)
-
-
-@dataclass(frozen=True)
-class Move:
-    """The copy that packs an operand, or unpacks the result.
-
-    Attributes:
-        rank: of what is copied, without axes of one element.
-        neighbours: elements that lie side by side before and after; 1 where the order of the
-            innermost axis changes.
-    """
-
-    rank: int
-    neighbours: int
+    names: tuple[tuple[str, ...], ...]
+    has_own_loops: bool
+    packing: Packing
 
 
 def schedulable(lone: LoneOp) -> Problem:
@@ -80,7 +62,7 @@ def schedulable(lone: LoneOp) -> Problem:
     if has_few_in_a_group(pixels_first):
         raise UnsupportedError(
             f"{lone.found.where}: groups of {problem.ci // problem.groups} channels have no script "
-            f"on an op of a module; that of {problem} is for the op that it writes",
+            f"on an op of a module; tilewise script {problem} has one on an op of its own",
             "place",
         )
     return pixels_first
@@ -95,53 +77,32 @@ def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:
     problem = schedulable(lone)
     numbers = (1, 0) if lone.found.is_swapped else (0, 1)
     inputs = lone.nest.a, lone.nest.b
-    nest = Nest(lone.nest.extents, *(inputs[number] for number in numbers), lone.nest.c)
+    nest = Nest(lone.nest.extents, inputs[numbers[0]], inputs[numbers[1]], lone.nest.c)
     if isinstance(problem, Conv2d):
         _check_direct(problem, schedule)
         parts = convolution_parts(nest, lone.found)
     else:
         parts = product_parts(nest, lone.found)
-    turns = _turns(problem, parts, schedule)
-    packed = (
-        parts.within(parts.rows, reduction_first=turns[0]),
-        parts.within(parts.cols, reduction_first=turns[1]),
-        parts.result,
-    )
-    lies = tuple(axes_of(nest, operand) for operand in (nest.a, nest.b, nest.c))
-    order, sizes, moves = parts.order, (), (None, None, None)
-    if not all(_lies_so(*both, parts) for both in zip(lies, packed, strict=True)):
-        sizes = tuple(0 if dim in parts.fixed else nest.extents[dim] for dim in parts.order)
-        order = parts.packed_order
-        before, lies = lies, tuple(
-            (*(dim for dim in one if dim in parts.fixed),
-             *(dim for dim in as_packed if dim not in parts.fixed))
-            for one, as_packed in zip(lies, packed, strict=True)
-        )  # fmt: skip
-        moves = tuple(map(_move, (nest.a, nest.b, nest.c), before, lies))
-    operands = tuple(parts.told(dims) for dims in lies)
-    space = _space(nest, parts, problem)
+    packed = packing(nest, parts, _turns(problem, parts, schedule))
     kept = sorted(parts.order)
     return NormalForm(
-        problem,
-        _form(lone, parts, space, operands, numbers, order),
-        tuple(kept.index(dim) for dim in parts.order),
-        1 in nest.extents or any(1 in one.shape for one in (nest.a, nest.b, nest.c)),
-        tuple(name for name in parts.told(parts.around) if name not in _KNOWN),
-        sizes,
-        _turned(parts, turns, numbers) if sizes else (),
-        operands,
-        moves,
+        problem=problem,
+        form=_form(lone, parts, packed, _space(nest, parts, problem), numbers),
+        numbers=numbers,
+        interchange=tuple(kept.index(dim) for dim in parts.order),
+        has_units=1 in nest.extents or any(1 in one.shape for one in (nest.a, nest.b, nest.c)),
+        names=tuple(parts.told(dims) for dims in packed.operands),
+        has_own_loops=not any(name[-1].isdigit() for name in parts.names.values()),
+        packing=packed,
     )
-
-
-_KNOWN = {"batch", "m", "n", "k", "g", "oh", "ow", "kh", "kw", "ci", "co"}
 
 
 def _check_direct(problem: Conv2d, schedule: Schedule) -> None:
     if schedule.winograd is not None or schedule.lanes > 1:
+        step = "winograd" if schedule.winograd is not None else "split"
         raise UnsupportedError(
-            f"{problem}: {'a split reduction' if schedule.lanes > 1 else 'the step winograd'} has "
-            "no script on a convolution of a module; give a schedule without it",
+            f"{problem}: the step {step} has no script on a convolution of a module; give a "
+            "schedule without it",
             "steps",
         )
 
@@ -156,74 +117,44 @@ def _turns(problem: Problem, parts: Parts, schedule: Schedule) -> tuple[bool, bo
     )
 
 
-def _lies_so(lies: Dims, packed: Dims, parts: Parts) -> bool:
-    """Whether the loops of the schedule are innermost of an operand, and lie as if packed."""
-    count = sum(dim in parts.mains for dim in packed)
-    if parts.fixed and any(dim in parts.mains and dim in parts.rows for dim in packed):
-        count -= 1  # a pixel that is no neighbour comes by itself
-    return lies[len(lies) - count :] == packed[len(packed) - count :]
-
-
-def _move(operand: Operand, before: Dims, packed: Dims) -> Move | None:
-    """What packing an operand does, None where it changes nothing."""
-    if before == packed:
-        return None
-    long = [size for size in operand.shape if size > 1]
-    return Move(len(long), long[-1] if before[-1] == packed[-1] else 1)
-
-
-def _turned(
-    parts: Parts, turns: tuple[bool, bool], numbers: tuple[int, int]
-) -> tuple[tuple[int, Dims], ...]:
-    """The inputs that are packed in another order than that of the loops."""
-    found = []
-    for number, own, turn in zip(numbers, (parts.rows, parts.cols), turns, strict=True):
-        ordered, wanted = (
-            [dim for dim in parts.within(own, reduction_first=first) if dim not in parts.fixed]
-            for first in (False, True)
-        )
-        if turn and ordered != wanted:
-            found.append((number, tuple(ordered.index(dim) for dim in wanted)))
-    return tuple(found)
-
-
 def _space(nest: Nest, parts: Parts, problem: Problem) -> IterationSpace:
     """The dims by their parts: visited alone, rows, the column, the reduction."""
-    is_product = not isinstance(problem, Conv2d)
-    row, col, stream = ("m", "n", "k") if is_product else ("ow", "co", "ci")
+    rows: tuple[str, ...]
+    if isinstance(problem, Conv2d):
+        rows, col, stream, taps = ("n", "oh", "ow"), "co", "ci", problem.kh * problem.kw
+    else:
+        rows, col, stream, taps = ("m",), "n", "k", 1
     extents = {parts.names[dim]: nest.extents[dim] for dim in parts.order}
-    for name in ((row, col, stream) if is_product else ("n", "oh", row, col, stream)):
+    for name in (*rows, col, stream):
         extents.setdefault(name, 1)
-    rows = parts.told(parts.rows)
-    if not is_product:
-        rows = (*(name for name in ("n", "oh", row) if name not in rows), *rows)
+    around = (name for name in parts.told(parts.rows) if name not in rows)
     return IterationSpace(
         extents=tuple(extents.items()),
-        row_dims=(*(name for name in rows if name != row), row),
+        row_dims=(*around, *rows),
         col=col,
         stream=stream,
-        taps=1 if is_product else problem.kh * problem.kw,
+        taps=taps,
         lead=parts.told(parts.alone),
-        image="" if is_product else "A",
+        image="A" if isinstance(problem, Conv2d) else "",
     )
 
 
 def _form(
     lone: LoneOp,
     parts: Parts,
+    packed: Packing,
     space: IterationSpace,
-    operands: tuple[tuple[str, ...], ...],
     numbers: tuple[int, int],
-    order: Dims,
 ) -> Form:
-    element = parse_problem(lone.found.problem).element
-    a, b, c = operands
-    kind = "f" if element.is_float else "i"
+    problem = parse_problem(lone.found.problem)
+    element, kind = problem.element, "f" if problem.element.is_float else "i"
+    a, b, c = (parts.told(dims) for dims in packed.operands)
     taps = {parts.names[dim]: lone.nest.extents[dim] for dim in parts.taps}
+    is_convolution = isinstance(problem, Conv2d)
     return Form(
         space=space,
         op=lone.found.op,
-        dims=parts.told(order),
+        dims=parts.told(packed.order),
         result_dims=c,
         bias_dims=(),
         has_epilogue=False,
@@ -236,11 +167,11 @@ def _form(
         zero=f"{'0.0' if element.is_float else '0'} : {element.name}",
         widens=element.name != element.accumulator,
         accumulator_bytes=element.accumulator_bytes,
-        rows_apart=bool(parts.fixed) and _has_gaps(lone, (a, c), space),
+        rows_apart=isinstance(problem, Conv2d) and _has_gaps(problem, (a, c), space.row),
         pads_image=False,
         gathers_lines=False,
         pads_lines=False,
-        image_operand=numbers[0] if parts.fixed else 0,
+        image_operand=numbers[0] if is_convolution else 0,
         group_extents={"f": 1},
         starts_from_fill=lone.starts_from_fill,
         operands=numbers,
@@ -248,13 +179,9 @@ def _form(
     )
 
 
-def _has_gaps(
-    lone: LoneOp, operands: tuple[tuple[str, ...], ...], space: IterationSpace
-) -> bool:
+def _has_gaps(problem: Conv2d, operands: tuple[tuple[str, ...], ...], row: str) -> bool:
     """Whether pixels that are neighbours in the image or the result have others between them."""
-    problem = parse_problem(lone.found.problem)
-    assert isinstance(problem, Conv2d)
-    return problem.stride > 1 or any(space.row in names[:-2] for names in operands)
+    return problem.stride > 1 or any(row in names[:-2] for names in operands)
 
 
 def _panels_first(

@@ -8,7 +8,6 @@ from kernels.mlir.frontend.convolution import convolution_roles
 from kernels.mlir.frontend.imported import Arrangement, Occurrence
 from kernels.mlir.frontend.nest import Axis, Dims, Nest, Operand
 
-
 MAINS = ("m", "n", "k", "ow", "co", "ci")
 """The names of the loops that a schedule tiles: rows, columns, the reduction."""
 
@@ -62,20 +61,11 @@ class Parts:
         return (*self.around, *self.mains)
 
     def within(self, own: Dims, *, reduction_first: bool = False) -> Dims:
-        """The loops of an input in the order in which it is packed; `own` are its rows or columns."""
+        """The loops of an input with these rows or columns, in the order in which it is packed."""
         found = [dim for dim in self.order if dim in (*self.lead, *own, *self.sums)]
         if reduction_first:  # of the two that the schedule tiles
             found.sort(key=lambda dim: (dim in self.mains) + (dim in self.mains and dim in own))
         return tuple(found)
-
-    @property
-    def packed_order(self) -> Dims:
-        """All of them, as they are once operands are packed."""
-        return self.fixed_first(self.order)
-
-    def fixed_first(self, dims: Dims) -> Dims:
-        """Some loops with those first that cannot be packed."""
-        return tuple(sorted(dims, key=lambda dim: dim not in self.fixed))
 
     @property
     def result(self) -> Dims:

@@ -33,7 +33,9 @@ class Limits:
     memory_bytes: int = 4 << 30
 
 
-def prove_lone(lone: LoneOp, schedule: Schedule, *, seed: int = 0, limits: Limits = Limits()) -> Proof:
+def prove_lone(
+    lone: LoneOp, schedule: Schedule, *, seed: int = 0, limits: Limits = Limits()
+) -> Proof:
     """Emit the script of an op and prove it; the proof's script has its header filled in.
 
     Whatever the script does becomes a `Proof` with that failure.

@@ -4,6 +4,7 @@ from kernels.loopnest import build
 from kernels.mlir.cpu.packs import LARGEST_COPY, largest_divisor
 from kernels.mlir.cpu.script import emit_on
 from kernels.mlir.normalised.normal_form import NormalForm
+from kernels.mlir.normalised.packing import common_lengths
 from kernels.mlir.transform.matchers import elementwise_matcher
 from kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
 from kernels.mlir.transform.writer import ANY, Writer
@@ -22,25 +23,30 @@ def emit_normalised(normal: NormalForm, schedule: Schedule) -> str:
         LoweringError: it can, but not to this op.
     """
     nest = build(normal.problem, schedule)
-    told = "" if normal.around else str(nest)
+    told = str(nest) if normal.has_own_loops else ""
     steps = Schedule(_steps(normal, schedule))
 
     def opening(writer: Writer, handle: str) -> str:
         return _normalised(normal, writer, handle)
 
-    units = [drop_unit_axes()] if normal.has_units or normal.packed_sizes else []
-    packs = [lower_packs(result_moves=normal.moves[-1] is not None)] if normal.packed_sizes else []
+    return emit_on(normal.problem, steps, normal.form, opening, _shared(normal), told)
+
+
+def _shared(normal: NormalForm) -> list[str]:
+    """The named sequences that make the normal form."""
+    packed = normal.packing
+    units = [drop_unit_axes()] if normal.has_units or packed.sizes else []
+    packs = [lower_packs(result_moves=packed.moves[-1] is not None)] if packed.sizes else []
     moves = [elementwise_matcher(_moves(rank), rank) for rank in _vector_moves(normal)]
-    shared = [*units, *packs, *moves]
-    return emit_on(normal.problem, steps, normal.form, opening, shared, told)
+    return [*units, *packs, *moves]
 
 
 def _steps(normal: NormalForm, schedule: Schedule) -> tuple[Step, ...]:
     """A schedule's steps with a loop for each dim that is visited alone.
 
     Partial sums are of one loop over the reduction; the others run around its tiles. Without a
-    loop over the reduction there is nothing to split, and nothing is
-    read often enough to be packed; without columns B has no panels.
+    loop over the reduction there is nothing to split, and nothing is read often enough to be
+    packed; without columns B has no panels.
     """
     space, dims = normal.form.space, normal.form.dims
     known = [
@@ -68,21 +74,23 @@ def _normalised(normal: NormalForm, writer: Writer, handle: str) -> str:
         handle = w.collect("contraction")
     if normal.interchange != tuple(range(len(normal.interchange))):
         handle = w.interchange(handle, normal.interchange)
-    return _packed(normal, w, handle) if normal.packed_sizes else handle
+    return _packed(normal, w, handle) if normal.packing.sizes else handle
 
 
 def _packed(normal: NormalForm, writer: Writer, handle: str) -> str:
     """Lines that pack whole operands; a handle on the op over what is packed."""
     w = writer
-    told = zip("ABC", normal.operands, strict=True)
+    told = zip("ABC", normal.names, strict=True)
     forms = "; ".join(f"{name}[{', '.join(of)}]" for name, of in told)
     w.line(f"// one packed form: {forms}")
     packed = w.name("packed_op")
-    sizes = list(normal.packed_sizes)
+    sizes = list(normal.packing.sizes)
     w.line(
         f"{packed} = transform.structured.pack {handle} packed_sizes = {sizes} : ({ANY}) -> {ANY}"
     )
-    for number, order in normal.turned:
+    for number, order in zip(normal.numbers, normal.packing.turned, strict=True):
+        if order is None:
+            continue
         pack, turned, again, none = (w.name(n) for n in ("pack", "turned", "turned_pack", "none"))
         w.line(f"{pack} = transform.get_producer_of_operand {packed}[{number}] : ({ANY}) -> {ANY}")
         w.line(
@@ -106,9 +114,7 @@ def _vector_moves(normal: NormalForm) -> dict[int, int]:
     """
     if normal.form.space.stream not in normal.form.dims:
         return {}
-    found: dict[int, tuple[int, ...]] = {}
-    for move in filter(None, normal.moves):
-        found[move.rank] = (*found.get(move.rank, ()), move.neighbours)
+    found = common_lengths(normal.packing.moves)
     lengths = {rank: largest_divisor(sizes, LARGEST_COPY) for rank, sizes in found.items()}
     return {rank: length for rank, length in lengths.items() if length > 1}
 

@@ -144,7 +144,9 @@ def add_problems(parser: argparse.ArgumentParser) -> None:
         "lists; of iree also MODEL.mlir, of cpu one op of it",
     )  # fmt: skip
     parser.add_argument(
-        "--place", metavar="P", help="the op of MODEL.mlir, as tilewise import prints it; or its number"
+        "--place",
+        metavar="P",
+        help="the op of MODEL.mlir, as tilewise import prints it; or its number",
     )
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"

@@ -11,8 +11,8 @@ from kernels.mlir.frontend.child.recognise import recognise
 from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
 from kernels.mlir.frontend.child.values import owner, splat
 from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.frontend.nest import Nest, RefusedError
 from kernels.mlir.frontend.lone import LoneOp
+from kernels.mlir.frontend.nest import Nest, RefusedError
 
 MOST_NAMED = 8  # places that an error lists
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -21,6 +20,10 @@ def _as_stored(_name: str, array: Array) -> Array:
     return array
 
 
+def _as_returned(array: Array) -> Array:
+    return array
+
+
 @dataclass(frozen=True)
 class Passing:
     """How a function takes a problem's operands, and gives its result back.
@@ -33,7 +36,7 @@ class Passing:
 
     names: Callable[[Problem], tuple[str, ...]] = _names
     argument: Callable[[str, Array], Array] = _as_stored
-    result: Callable[[Array], Array] = partial(_as_stored, "C")
+    result: Callable[[Array], Array] = _as_returned
 
 
 def run_and_time(
