@@ -55,7 +55,8 @@ def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) 
     """
     reply = _asked(module, limits, {"place": place or ""})
     if "refused" in reply:
-        raise PlaceError(f"place={quoted(place or '')}: {reply['refused']}")
+        told = "" if place is None else f"place={quoted(place)}: "
+        raise PlaceError(f"{told}{reply['refused']}")
     return from_json(LoneOp, reply)
 
 

@@ -58,6 +58,8 @@ def _problems(module: Any) -> Iterator[tuple[Structured, Occurrence]]:
 
 
 def _at(found: list[tuple[Structured, Occurrence]], place: str) -> tuple[Structured, Occurrence]:
+    if not found:
+        raise RefusedError("no op of the module is a problem")
     if not place and len(found) == 1:
         return found[0]
     if not place:

@@ -1,0 +1,161 @@
+"""What a script does to an op before the steps of a schedule, and what it refuses."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.errors import PlaceError, UnsupportedError
+from kernels.loopnest import build
+from kernels.mlir.frontend.read import read_op
+from kernels.mlir.normalised.normal_form import normal_form, schedulable
+from kernels.mlir.normalised.prove import prove_lone, transform_lone, with_op
+from kernels.mlir.normalised.script import emit_normalised
+from kernels.problem import parse_problem
+from kernels.schedule import Pack, Register, Schedule, Split, Stream, Tile
+from tests.kernels.mlir.nests import products, read
+from tests.kernels.mlir.normalised.ops import generic
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+BLOCKS = Schedule((Tile("n", 32), Stream("k", 8), Pack("B"), Tile("m", 12), Register(4, 16)))
+TURNED = generic("k, j, i", ("k, i", "j, k", "i, j"), ("24x24", "64x24", "24x64"))
+
+
+def test_the_loops_are_those_of_the_schedule() -> None:
+    """The order of the op's loops does not matter, nor does that of its operands."""
+    plain = generic("j, k, i", ("i, k", "k, j", "i, j"), ("24x24", "24x64", "24x64"))
+    swapped = generic("i, j, k", ("k, j", "i, k", "i, j"), ("24x64", "24x24", "24x64"))
+    last = generic("i, j, k", ("i, k", "k, j", "j, i"), ("24x24", "24x64", "64x24"))
+    for module in (plain, swapped, TURNED, last):
+        lone = read_op(module.encode())
+        problem = schedulable(lone)
+        schedule = BLOCKS
+        if problem.to_json()["m"] == 64:  # the result is turned: rows are its columns
+            schedule = Schedule((Stream("k", 8), Pack("B"), Tile("m", 16), Register(4, 8)))
+        nest = build(problem, schedule)
+        text = transform_lone(lone, schedule)
+        assert products(text) == problem.flops // 2
+        loops = [trips for one in read(text).kernels for trips in one.trips]
+        assert loops == [*(loop.trips for loop in nest.loops if loop.trips > 1), 8]
+
+
+def test_operands_that_lie_as_the_problem_has_them_are_not_packed() -> None:
+    module = generic(
+        "b, i, k, j", ("b, i, k", "b, j, k", "b, i, j"), ("3x24x24", "3x64x24", "3x24x64")
+    )
+    lone = read_op(module.encode())
+    assert schedulable(lone).canonical.endswith("transpose_b,init=accumulate")
+    schedule = Schedule((Tile("batch", 1), Pack("B"), Register(4, 16)))
+    script = emit_normalised(normal_form(lone, schedule), schedule)
+    assert "interchange" in script
+    assert "transform.structured.pack " not in script.split("@pack_panels")[0]
+    assert prove_lone(lone, schedule).ok
+
+
+def test_a_result_that_stays_is_written_in_place() -> None:
+    """Heads in the middle, as attention has them: Q and K are packed, the scores are not."""
+    module = generic(
+        "h, i, j, d", ("i, h, d", "j, h, d", "h, i, j"), ("40x6x32", "48x6x32", "6x40x48")
+    )
+    lone = read_op(module.encode())
+    schedule = Schedule((Tile("batch", 1), Register(8, 48)))
+    text = transform_lone(lone, schedule)
+    assert text.count("memref.alloc()") == 2
+    assert "linalg.copy" not in text
+    assert prove_lone(lone, schedule).ok
+
+
+@pytest.mark.parametrize("body", ["%x, %y", "%y, %x"])
+def test_vectors_run_along_columns_whatever_factor_comes_first(body: str) -> None:
+    module = generic("k, i, j", ("k, i", "k, j", "i, j"), ("7x5", "7x16", "5x16"), body)
+    lone = read_op(module.encode())
+    for steps in ((Register(5, 16),), (Pack("B"), Pack("A"), Register(5, 16))):
+        proof = prove_lone(lone, Schedule(steps))
+        assert proof.ok, proof.message
+        assert "vector<16xf32>" in transform_lone(lone, Schedule(steps))
+
+
+def test_the_module_with_its_op_is_one_file() -> None:
+    lone = read_op(TURNED.encode())
+    proof = prove_lone(lone, BLOCKS)
+    assert proof.ok, proof.message
+    whole = with_op(lone, proof.script)
+    assert whole.count("func.func @kernel") == 1
+    assert whole.index("func.func @kernel") < whole.index("@__transform_main")
+    assert "affine_map<(d0, d1, d2) -> (d0, d2)>" in whole
+
+
+def test_a_convolution_of_any_order_takes_schedules_with_pixels_first() -> None:
+    conv = """
+func.func @f(%x: tensor<1x8x9x9xf32>, %w: tensor<16x8x3x3xf32>, %c: tensor<1x16x7x7xf32>)
+    -> tensor<1x16x7x7xf32> {
+  %r = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x8x9x9xf32>, tensor<16x8x3x3xf32>)
+      outs(%c : tensor<1x16x7x7xf32>) -> tensor<1x16x7x7xf32>
+  return %r : tensor<1x16x7x7xf32>
+}
+"""
+    lone = read_op(conv.encode())
+    assert "layout=nchw" in lone.found.problem
+    assert "layout" not in schedulable(lone).canonical
+    proof = prove_lone(lone, Schedule((Tile("n", 1), Pack("B"), Register(7, 16))))
+    assert proof.ok, proof.message
+    with pytest.raises(UnsupportedError, match="the step split has no script"):
+        normal_form(lone, Schedule((Register(1, 1), Split("ci", 8))))
+
+
+def test_groups_of_few_channels_are_refused() -> None:
+    depthwise = """
+func.func @f(%x: tensor<1x9x9x8xf32>, %w: tensor<3x3x8xf32>, %c: tensor<1x7x7x8xf32>)
+    -> tensor<1x7x7x8xf32> {
+  %r = linalg.depthwise_conv_2d_nhwc_hwc ins(%x, %w : tensor<1x9x9x8xf32>, tensor<3x3x8xf32>)
+      outs(%c : tensor<1x7x7x8xf32>) -> tensor<1x7x7x8xf32>
+  return %r : tensor<1x7x7x8xf32>
+}
+"""
+    zero = depthwise.replace(
+        "  %r =",
+        "  %z = arith.constant 0.0 : f32\n  %s = linalg.fill ins(%z : f32)"
+        " outs(%c : tensor<1x7x7x8xf32>) -> tensor<1x7x7x8xf32>\n  %r =",
+    ).replace("outs(%c : tensor<1x7x7x8xf32>) -> tensor<1x7x7x8xf32>\n  return",
+              "outs(%s : tensor<1x7x7x8xf32>) -> tensor<1x7x7x8xf32>\n  return")  # fmt: skip
+    with pytest.raises(UnsupportedError, match="groups of 1 channels"):
+        schedulable(read_op(zero.encode()))
+
+
+def test_a_wrong_result_is_no_proof() -> None:
+    """The reference is that of the problem, on operands that lie as the op's do."""
+    lone = read_op(TURNED.encode())
+    keys = {**parse_problem(lone.found.problem).to_json(), "init": "zero"}
+    zeros = replace(lone.found, problem=parse_problem(keys).canonical)
+    half = replace(lone, found=zeros)
+    assert prove_lone(half, BLOCKS).failure == "wrong"
+
+
+TWO = TURNED + TURNED.replace("@f", "@g")
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (None, "2 ops are problems, at @f 3:8, @g 14:8; give one of them"),
+        ("3", "no op has the number 3; the module has 2"),
+        ("@h", "no op that is a problem is there; there are @f 3:8, @g 14:8"),
+    ],
+)
+def test_a_place_names_one_op(place: str | None, message: str) -> None:
+    with pytest.raises(PlaceError, match=message):
+        read_op(TWO.encode(), place)
+
+
+def test_an_op_is_found_by_number_and_by_place() -> None:
+    assert read_op(TWO.encode(), "2").found.where.startswith("@g ")
+    assert read_op(TWO.encode(), "@g 14:8").found.where.startswith("@g ")
+    assert read_op(TWO.encode(), "@f 3:8 linalg.generic").found.where.startswith("@f ")
+
+
+def test_an_op_that_reads_a_value_from_outside_of_its_body_cannot_stand_alone() -> None:
+    module = TURNED.replace("24x64xf32>)", "24x64xf32>, %one: f32)", 1).replace(
+        "arith.addf %s, %p", "arith.addf %one, %p"
+    )
+    with pytest.raises(PlaceError, match="no op of the module is a problem"):
+        read_op(module.encode())

@@ -1,0 +1,75 @@
+"""`tilewise script MODULE.mlir --place P`: stored schedules on an op as a module has it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.mlir.normalised.ops import generic
+from tests.tilewise.conftest import Cli
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+PROBLEM = "matmul:m=24,n=64,k=24,dtype=f32,transpose_b,init=accumulate"
+MODULE = generic("k, j, i", ("k, i", "j, k", "i, j"), ("24x24", "64x24", "24x64"))
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    path = tmp_path / "model.mlir"
+    path.write_text(MODULE)
+    return str(path)
+
+
+def test_a_schedule_of_the_store_is_proven_on_the_op(cli: Cli, module: str, tmp_path: Path) -> None:
+    named = json.loads(cli("import", module, "--json").out)["problems"][0]["problem"]
+    missing = cli("script", module)
+    assert missing.code == 3
+    assert missing.err == f"tilewise: no schedule of {named} is stored; tilewise tune makes one\n"
+    assert cli("tune", named, "--trials", "4").code == 0
+    ran = cli("script", module, "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    best = json.loads(cli("tune", named, "--trials", "4", "--json").out)["best"]
+    assert told["problem"] == named
+    assert told["place"] == "@f 3:8 linalg.generic"
+    assert told["schedule"] == {"hash": best["hash"], "steps": best["steps"]}
+    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
+    assert f"// schedule: {best['hash']}" in told["script"]
+    file = tmp_path / "whole.mlir"
+    assert cli("script", module, "--place", "1", "--with-payload", "-o", str(file)).code == 0
+    iree_opt = Path(sys.executable).with_name("iree-opt")
+    applied = subprocess.run(
+        [iree_opt, "--transform-interpreter", file], capture_output=True, text=True, check=False
+    )
+    assert applied.returncode == 0, applied.stderr
+    assert "func.func @kernel" in applied.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--place", "2"], "place='2': no op has the number 2; the module has 1"),
+        (
+            ["--place", "1", "--flavor", "iree"],
+            "--place is of an op of MODULE.mlir, for --flavor cpu",
+        ),
+        (["--l1-bytes", "65536"], "--l1-bytes is for --flavor air, not cpu"),
+        (["other.mlir"], "a script is of one op; give one module, with --place"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(
+    cli: Cli, module: str, options: list[str], message: str
+) -> None:
+    ran = cli("script", module, *options)
+    assert (ran.code, ran.err) == (2, f"tilewise: {message}\n")
+
+
+def test_a_place_needs_a_module(cli: Cli) -> None:
+    ran = cli("script", PROBLEM, "--place", "1")
+    assert (ran.code, ran.err) == (
+        2,
+        "tilewise: --place is of an op of MODULE.mlir, for --flavor cpu\n",
+    )
