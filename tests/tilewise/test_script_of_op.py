@@ -13,6 +13,7 @@ from tests.tilewise.conftest import Cli
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
 PROBLEM = "matmul:m=24,n=64,k=24,dtype=f32,transpose_b,init=accumulate"
+NO_MODULE = "--place is of an op of MODULE.mlir, for --flavor cpu"
 MODULE = generic("k, j, i", ("k, i", "j, k", "i, j"), ("24x24", "64x24", "24x64"))
 
 

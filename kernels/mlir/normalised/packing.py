@@ -1,8 +1,8 @@
 """How the operands of an op lie for a schedule: as they are, or packed to one form."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernels.mlir.cpu.packs import largest_divisor
 from kernels.mlir.frontend.nest import Dims, Nest, Operand
 from kernels.mlir.normalised.parts import Parts, axes_of
 
@@ -10,18 +10,23 @@ Triple = tuple[Dims, Dims, Dims]
 """The dims of A, B and C."""
 
 
+LONGEST_VECTOR = 256
+BLOCK = 8
+"""Elements of a vector that is copied, and of both sides of a block that is turned, at most."""
+
+
 @dataclass(frozen=True)
 class Move:
     """The copy that packs an operand, or unpacks the result.
 
     Attributes:
-        rank: of what is copied, without axes of one element.
-        neighbours: elements that lie side by side before and after; 1 where the order of the
-            innermost axis changes.
+        extents: of what is written, without axes of one element.
+        tile: of the copies that become vectors: neighbours that stay neighbours, or a block of
+            what is read and of what is written along.
     """
 
-    rank: int
-    neighbours: int
+    extents: Dims
+    tile: Dims
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,11 @@ def packing(nest: Nest, parts: Parts, turns: tuple[bool, bool]) -> Packing:
         tuple(sorted(parts.order, key=lambda dim: dim not in parts.fixed)),
         tuple(0 if dim in parts.fixed else nest.extents[dim] for dim in parts.order),
         (_turned(parts, parts.rows, turns[0]), _turned(parts, parts.cols, turns[1])),
-        tuple(map(_move, (first, second, third), lies, (a, b, c))),
+        (
+            _move(nest, first, lies[0], a),
+            _move(nest, second, lies[1], b),
+            _move(nest, third, c, lies[2]),
+        ),
     )
 
 
@@ -97,18 +106,24 @@ def _turned(parts: Parts, own: Dims, turn: bool) -> Dims | None:
     return tuple(map(ordered.index, wanted)) if turn and ordered != wanted else None
 
 
-def _move(operand: Operand, before: Dims, packed: Dims) -> Move | None:
-    """What packing an operand does; None where it changes nothing."""
-    if before == packed:
+def _move(nest: Nest, operand: Operand, read: Dims, written: Dims) -> Move | None:
+    """The copy of an operand from one order of its axes to another; None where none changes."""
+    if read == written:
         return None
-    long = [size for size in operand.shape if size > 1]
-    return Move(len(long), long[-1] if before[-1] == packed[-1] else 1)
+    sizes = dict(zip(axes_of(nest, operand), _long_sizes(nest, operand), strict=True))
+    tile = dict.fromkeys(written, 1)
+    if read[-1] == written[-1]:
+        tile[read[-1]] = largest_divisor((sizes[read[-1]],), LONGEST_VECTOR)
+    else:
+        for dim in (read[-1], written[-1]):
+            tile[dim] = largest_divisor((sizes[dim],), BLOCK)
+    return Move(tuple(sizes[dim] for dim in written), tuple(tile.values()))
 
 
-def common_lengths(moves: Sequence[Move | None]) -> dict[int, tuple[int, ...]]:
-    """For each rank of some copies how many elements of each lie side by side."""
-    found: dict[int, tuple[int, ...]] = {}
-    for move in moves:
-        if move is not None:
-            found[move.rank] = (*found.get(move.rank, ()), move.neighbours)
-    return found
+def _long_sizes(nest: Nest, operand: Operand) -> Dims:
+    """The sizes of the axes that `axes_of` has the dims of."""
+    return tuple(
+        size
+        for axis, size in zip(operand.axes, operand.shape, strict=True)
+        if any(nest.has_length(dim) for dim, _ in axis)
+    )

@@ -1,11 +1,10 @@
 """The script of an op of a module: its normal form first, then the steps of a schedule."""
 
 from kernels.loopnest import build
-from kernels.mlir.cpu.packs import LARGEST_COPY, largest_divisor
 from kernels.mlir.cpu.script import emit_on
 from kernels.mlir.normalised.normal_form import NormalForm
-from kernels.mlir.normalised.packing import common_lengths
-from kernels.mlir.transform.matchers import elementwise_matcher
+from kernels.mlir.normalised.packing import Move
+from kernels.mlir.transform.matchers import epilogue_matcher
 from kernels.mlir.transform.sequences import drop_unit_axes, lower_packs
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.schedule import Pack, Parallel, Schedule, Split, Step, Stream, Tile, Unroll
@@ -37,7 +36,10 @@ def _shared(normal: NormalForm) -> list[str]:
     packed = normal.packing
     units = [drop_unit_axes()] if normal.has_units or packed.sizes else []
     packs = [lower_packs(result_moves=packed.moves[-1] is not None)] if packed.sizes else []
-    moves = [elementwise_matcher(_moves(rank), rank) for rank in _vector_moves(normal)]
+    moves = [
+        epilogue_matcher(name, move.extents, inputs=1)
+        for name, move in _vector_moves(normal).items()
+    ]
     return [*units, *packs, *moves]
 
 
@@ -101,23 +103,21 @@ def _packed(normal: NormalForm, writer: Writer, handle: str) -> str:
         packed = turned
     w.include("lower_packs")
     w.include("drop_unit_axes")
-    for rank, neighbours in _vector_moves(normal).items():
-        copies, _ = w.tile_for(w.collect(_moves(rank)), [*(1,) * (rank - 1), neighbours])
+    for name, move in _vector_moves(normal).items():
+        copies, _ = w.tile_for(w.collect(name), move.tile)
         w.line(f"transform.structured.vectorize {copies} : {ANY}")
     return w.collect("contraction")
 
 
-def _vector_moves(normal: NormalForm) -> dict[int, int]:
-    """For each rank of copies that can be vectors, their length; the others stay scalar.
+def _vector_moves(normal: NormalForm) -> dict[str, Move]:
+    """The copies that become vectors, by the name of what matches them; the others stay scalar.
 
-    A contraction without a reduction would be found as a copy.
+    They are told apart by their extents. A contraction without a reduction would be found as one.
     """
     if normal.form.space.stream not in normal.form.dims:
         return {}
-    found = common_lengths(normal.packing.moves)
-    lengths = {rank: largest_divisor(sizes, LARGEST_COPY) for rank, sizes in found.items()}
-    return {rank: length for rank, length in lengths.items() if length > 1}
-
-
-def _moves(rank: int) -> str:
-    return f"moves_{rank}"
+    found: dict[str, set[Move]] = {}
+    for move in filter(None, normal.packing.moves):
+        found.setdefault("_".join(["move", *map(str, move.extents)]), set()).add(move)
+    alike = {name: moves.pop() for name, moves in found.items() if len(moves) == 1}
+    return {name: move for name, move in alike.items() if max(move.tile) > 1}
