@@ -83,7 +83,10 @@ PAGES = {
         replaced={"SCRIPT.mlir": "scripts/matmul_m64_n48_k32_f32.cpu.mlir"},
     ),
     "docs/cluster.md": Page(is_empty=True, needs_postgresql=True),
-    "docs/import.md": Page(before=f"cp $ROOT/examples/import/network.mlir .\n{SERVED}"),
+    "docs/import.md": Page(
+        before=f"cp $ROOT/examples/import/*.mlir .\n{SERVED}\n"
+        "tilewise tune matmul:batch=6,m=48,n=40,k=32,dtype=f32 --trials 2"
+    ),
     "docs/iree.md": Page(
         before="tilewise tune conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32 "
         "--trials 4\n"

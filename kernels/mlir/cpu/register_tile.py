@@ -116,27 +116,18 @@ class KernelEmitter:
         }
         inner = (space.row, space.col, *reductions)
         order = [*(dim for dim in self.form.dims if dim in inner), "lane"]
-        if self.has_columns_first:
-            order.sort(key=lambda dim: dim not in (space.col, "lane"))
+        order = columns_first(order, space.col) if self.has_columns_first else order
         return {dim: extents[dim] for dim in order if extents[dim] > 1}
 
     def _put_columns_first(self, reductions: tuple[str, ...]) -> None:
-        """Interchange loops so that the first factor's are outermost, where that has the columns.
-
-        MLIR's outer products are of a first factor by a second one along the first and the second
-        dim of a contraction; with the dims the other way round it makes vectors of rows.
-        """
-        before = [
-            self._extents(piece, depth, reductions)
-            for piece in self.pieces
-            for depth in piece.extents[self.form.space.stream]
+        """Interchange the loops of micro-kernels as `columns_first` has them."""
+        depths = [
+            (piece, d) for piece in self.pieces for d in piece.extents[self.form.space.stream]
         ]
+        extents = [self._extents(piece, depth, reductions) for piece, depth in depths]
         self.has_columns_first = True
-        orders: dict[Kinds, list[int]] = {}
-        for dims in before:
-            first = sorted(dims, key=lambda dim: dim not in (self.form.space.col, "lane"))
-            orders[self._kinds(dims)] = [list(dims).index(dim) for dim in first]
-        for kinds, order in orders.items():
+        for kinds, dims in {self._kinds(dims): list(dims) for dims in extents}.items():
+            order = [dims.index(dim) for dim in columns_first(dims, self.form.space.col)]
             if order != sorted(order):
                 self.writer.interchange(self._match(kinds), order)
 
@@ -227,9 +218,16 @@ class KernelEmitter:
 
     def _chunk(self, dim: str, extent: int) -> int:
         """Width of the parts that a register tile's columns are split into; 0 for none."""
-        if dim not in (self.form.space.col, "lane"):
-            return 0
-        return chunk_lanes(self.form, extent)
+        return chunk_lanes(self.form, extent) if dim in (self.form.space.col, "lane") else 0
+
+
+def columns_first(dims: Iterable[str], col: str) -> list[str]:
+    """The dims of a micro-kernel whose first factor has the columns, so that they come first.
+
+    MLIR's outer products are of a first factor by a second one along the first and the second dim
+    of a contraction; with the dims the other way round it makes vectors of rows.
+    """
+    return sorted(dims, key=lambda dim: dim not in (col, "lane"))
 
 
 def chunk_lanes(form: Form, columns: int) -> int:

@@ -25,6 +25,8 @@ def shared(variant: bool) -> list[str]:
     return [
         sequences.cleanup(),
         sequences.drop_unit_dims(),
+        sequences.drop_unit_axes(),
+        sequences.lower_packs(result_moves=variant),
         sequences.bufferize("C in place.", folds_aliases=variant),
         sequences.lower_vectors(),
         sequences.fuse_products(),

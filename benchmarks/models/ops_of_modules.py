@@ -1,6 +1,6 @@
 """Scripts of random contractions as modules have them: how many prove, and at what speed.
 
-    python -m benchmarks.kernels.ops_of_modules [--count 40] [--seed 0] [--turns 3]
+    python -m benchmarks.models.ops_of_modules [--count 40] [--seed 0] [--turns 3]
 
 Each op has axes of A, B and C in a random order, up to two rows, columns, batches and reductions.
 Its script has the schedule that the model chooses first. A row has the speed of that script beside
