@@ -15,6 +15,8 @@ from tilewise.client.found import (
     Found,
     FoundProblem,
     ImportedModule,
+    Model,
+    ModelPart,
     ObjectFiles,
     SkippedOp,
     Targets,
@@ -42,7 +44,7 @@ from tilewise.client.results import (
 
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "FoundProblem",
-    "ImportedModule", "Job", "JobEnded", "Machine", "Match", "NewToken", "ObjectFiles", "Peer",
-    "Phase", "PhaseReached", "Proof", "Readiness", "Result", "SkippedOp", "StoredTrial",
+    "ImportedModule", "Job", "JobEnded", "Machine", "Match", "Model", "ModelPart", "NewToken",
+    "ObjectFiles", "Peer", "Phase", "PhaseReached", "Proof", "Readiness", "Result", "SkippedOp", "StoredTrial",
     "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded", "Worker",
 ]  # fmt: skip

@@ -11,8 +11,16 @@ import httpx
 from kernels.errors import KernelsError
 from kernels.problem import parse_problem
 from tilewise.client.events import BrokenStreamError, Event, Follower
-from tilewise.client.exchange import Ask, Exchange, Follow, ask, json_of, made
-from tilewise.client.found import Found, ImportedModule, ObjectFiles, Targets, Text, read_found
+from tilewise.client.exchange import Ask, Exchange, Follow, ask, is_accepted, json_of, made
+from tilewise.client.found import (
+    Found,
+    ImportedModule,
+    Model,
+    ObjectFiles,
+    Targets,
+    Text,
+    read_found,
+)
 from tilewise.client.pages import Page, PagePath, objects_of, read_page
 from tilewise.client.polling import poll
 from tilewise.client.results import (
@@ -46,6 +54,15 @@ class JobOptions(TypedDict, total=False):
     seed: int
     sampler: str
     peers: bool
+    cache: str
+
+
+class ModelOptions(TypedDict, total=False):
+    """The parameters of `POST /v1/models`; those left out have its defaults."""
+
+    target: str
+    trials: int
+    seed: int
     cache: str
 
 
@@ -155,6 +172,23 @@ class Calls:
         request = Ask("POST", "/v1/problems/parse", content=content, headers=OF_MODULES)
         response = yield from made(request, self.url, on_wait)
         return read(ImportedModule, json_of(response, self.url))
+
+    def submit_model(
+        self, module: str | bytes, on_wait: OnWait | None, options: ModelOptions
+    ) -> Exchange[Model]:
+        """Ask for a search of every problem of an MLIR module."""
+        content = module.encode() if isinstance(module, str) else module
+        request = Ask("POST", "/v1/models", {**options}, content=content, headers=OF_MODULES)
+        response = yield from made(request, self.url, on_wait, self._is_being_read)
+        return read(Model, json_of(response, self.url))
+
+    def _is_being_read(self, response: httpx.Response) -> bool:
+        """Whether a model has no number yet, since its module is still read."""
+        return is_accepted(response) and "id" not in json_of(response, self.url)
+
+    def model(self, model_id: int) -> Exchange[Model]:
+        """One model."""
+        return read(Model, (yield from self._json(Ask("GET", f"/v1/models/{model_id}"))))
 
     def text(
         self, path: str, params: Json, known: str | None, on_wait: OnWait | None

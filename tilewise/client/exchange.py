@@ -166,13 +166,23 @@ def json_of(response: httpx.Response, url: str) -> Json:
     return answer
 
 
-def made(request: Ask, url: str, on_wait: Callable[[], None] | None) -> Exchange[httpx.Response]:
-    """A text once the service has made it; 202 says that it is being made."""
+def is_accepted(response: httpx.Response) -> bool:
+    """Whether what was asked for is being made."""
+    return response.status_code == HTTPStatus.ACCEPTED
+
+
+def made(
+    request: Ask,
+    url: str,
+    on_wait: Callable[[], None] | None,
+    is_unfinished: Callable[[httpx.Response], bool] = is_accepted,
+) -> Exchange[httpx.Response]:
+    """What the service makes when it is asked for it, once it has it."""
     end = now_s() + MADE_WITHIN_S
     response = yield from ask(request, url)
-    if response.status_code == HTTPStatus.ACCEPTED and on_wait:
+    if is_unfinished(response) and on_wait:
         on_wait()
-    while response.status_code == HTTPStatus.ACCEPTED:
+    while is_unfinished(response):
         pause = retry_after_s(response) or RETRY_S
         if now_s() + pause > end:
             raise TilewiseError(

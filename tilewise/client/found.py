@@ -163,6 +163,51 @@ class ImportedModule(Reply):
     skipped: tuple[SkippedOp, ...]
 
 
+@dataclass(frozen=True)
+class ModelPart(FoundProblem):
+    """A problem of a model that is tuned.
+
+    Attributes:
+        state: of its job; done where what is stored answered.
+        job: its number; None where there is none.
+        time_us: of what is stored, if any is.
+    """
+
+    key: str
+    state: str
+    job: int | None
+    time_us: float | None
+
+
+@dataclass(frozen=True)
+class Model(Reply):
+    """A model whose problems are tuned as one.
+
+    Attributes:
+        state: queued, running, done, failed or cancelled.
+        sha256: of its module.
+        trials: asked for, of each problem.
+        time_us: sum over all problems, each by its count; None while one has no schedule.
+    """
+
+    id: int
+    state: str
+    sha256: str
+    target: str
+    toolchain: str
+    cache: str
+    trials: int
+    problems: tuple[ModelPart, ...]
+    skipped: tuple[SkippedOp, ...]
+    time_us: float | None
+    created: datetime | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will happen to it any more."""
+        return self.state not in ("queued", "running")
+
+
 def read_found(source: Json) -> Found:
     """One answer of a look-up."""
     stored = source.get("schedule")

@@ -42,6 +42,17 @@ def job(**changes: Any) -> Json:
     } | changes  # fmt: skip
 
 
+def model(**changes: Any) -> Json:
+    """A model of one problem that runs."""
+    part = {"problem": PROBLEM, "count": 2, "where": ["@f 1:1", "@f 2:1"], "key": "k" * 64,
+            "state": "running", "job": 1, "time_us": None}  # fmt: skip
+    return {
+        "id": 1, "state": "running", "sha256": "0" * 64, "target": "t", "toolchain": "t",
+        "cache": "hot", "trials": 3, "problems": [part], "skipped": [], "time_us": None,
+        "created": MOMENT, "links": {"self": "/v1/models/1"},
+    } | changes  # fmt: skip
+
+
 def trial(number: int = 0, **changes: Any) -> Json:
     """A trial that was timed."""
     return {

@@ -72,6 +72,8 @@ class Service:
             return documents.result()
         if path == "/v1/problems/parse":
             return {"problems": [{"problem": PROBLEM, "count": 1, "where": ["@f"]}], "skipped": []}
+        if path.startswith("/v1/models"):
+            return documents.model()
         if path == "/v1/schedules/lookup":
             return {"schedules": []}
         if path == "/v1/suite-reports" and method == "GET":
@@ -99,6 +101,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("kernel", (PROBLEM,), {}),
     ("object_files", (PROBLEM,), {}),
     ("import_module", ("module {}",), {}),
+    ("submit_model", ("module {}",), {"trials": 3}),
+    ("model", (1,), {}),
     ("text", ("/v1/x?y=1",), {"known": "k"}),
     ("trials", (1,), {"state": "timed"}),
     ("stored_trials", (PROBLEM,), {}),

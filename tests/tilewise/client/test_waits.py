@@ -316,3 +316,16 @@ def test_the_command_line_says_why_it_waits(
 def test_the_command_line_waits_in_silence_for_a_program(cli: Cli, waiting: str) -> None:
     ran = cli("script", PROBLEM, "--server", waiting)
     assert (ran.code, ran.out, ran.err) == (0, "it\n", "")
+
+
+def test_a_model_is_asked_for_again_until_its_module_was_read() -> None:
+    reading = httpx.Response(202, json={"detail": "being read", "location": "/v1/models"},
+                             headers={"Retry-After": "2"})  # fmt: skip
+    service = Service(reading, reading, httpx.Response(202, json=documents.model()))
+    told: list[str] = []
+    with service.client as client:
+        model = client.submit_model("module {}", lambda: told.append("waits"))
+    assert (model.id, model.state, model.has_ended) == (1, "running", False)
+    assert (model.problems[0].count, model.problems[0].job) == (2, 1)
+    assert service.asked == ["POST /v1/models"] * 3
+    assert told == ["waits"]
