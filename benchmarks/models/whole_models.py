@@ -94,7 +94,8 @@ def _torch(
 
     torch.set_num_threads(threads)
     inductor.freezing, inductor.cpp.threads = True, threads
-    narrow = torch.bfloat16 if graph.given.dtype == "bf16" else None
+    is_narrow = any(layer.gives.dtype == "bf16" for layer in graph.layers)
+    narrow = torch.bfloat16 if is_narrow else None
     model = Model(graph, torch.float32, narrow).eval()
     given = model.argument(argument)
     with torch.inference_mode():
@@ -107,7 +108,7 @@ def _torch(
     runs, results = {}, {}
     for name, way in ways.items():
         with torch.no_grad():
-            results[name] = way(given).numpy().copy()
+            results[name] = way(given).float().numpy().copy()
 
         def run(repeat: int, way: Callable[..., object] = way) -> None:
             with torch.no_grad():

@@ -7,12 +7,17 @@ Face: `MODELS`, `Graph`.
 
 from collections.abc import Callable
 
-from examples.models.bert import bert
+from examples.models.bert import bert, bert_bf16
 from examples.models.graph import Graph
 from examples.models.mlp import mlp
 from examples.models.resnet import resnet50
 
-MODELS: dict[str, Callable[[bool], Graph]] = {"resnet50": resnet50, "bert": bert, "mlp": mlp}
+MODELS: dict[str, Callable[[bool], Graph]] = {
+    "resnet50": resnet50,
+    "bert": bert,
+    "bert_bf16": bert_bf16,
+    "mlp": mlp,
+}
 """What makes each model; True makes its small form."""
 
 __all__ = ["MODELS", "Graph"]

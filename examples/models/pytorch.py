@@ -38,7 +38,8 @@ class Model(torch.nn.Module):
         for layer in self._layers:
             weights = [getattr(self, name) for name in layer.weights]
             reads = [values[value.name] for value in layer.reads]
-            values[layer.gives.name] = _compute(layer, reads, weights)
+            value = _compute(layer, reads, weights)
+            values[layer.gives.name] = value.to(self._narrow) if layer.kind == "narrow" else value
         return values[self._last].to(self._dtype)
 
     def argument(self, values: Array) -> Tensor:
@@ -95,7 +96,7 @@ def _split_heads(layer: Layer, x: Tensor) -> Tensor:
 
 
 _PLAIN: dict[str, Any] = {
-    "narrow": lambda _, x: x,
+    "narrow": lambda _, x: x,  # the model says to what
     "max_pool": lambda _, x: functional.max_pool2d(x, 3, 2, 1),
     "mean_pool": lambda _, x: x.mean((2, 3)),
     "split_heads": _split_heads,

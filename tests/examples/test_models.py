@@ -10,7 +10,7 @@ from kernels.mlir.frontend.read import read_module
 from kernels.mlir.iree.compiler import compile_module
 from tilewise.model.measuring import Limits, measure
 
-CONTRACTIONS = {"resnet50": 10, "bert": 16, "mlp": 3}
+CONTRACTIONS = {"resnet50": 10, "bert": 16, "bert_bf16": 16, "mlp": 3}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -45,6 +45,7 @@ from tilewise.client.results import (
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "FoundProblem",
     "ImportedModule", "Job", "JobEnded", "Machine", "Match", "Model", "ModelPart", "NewToken",
-    "ObjectFiles", "Peer", "Phase", "PhaseReached", "Proof", "Readiness", "Result", "SkippedOp", "StoredTrial",
-    "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded", "Worker",
+    "ObjectFiles", "Peer", "Phase", "PhaseReached", "Proof", "Readiness", "Result", "SkippedOp",
+    "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded",
+    "Worker",
 ]  # fmt: skip

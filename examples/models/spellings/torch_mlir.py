@@ -58,12 +58,12 @@ class TorchMlir(Linalg):
         return self.pooled(layer, x, "linalg.pooling_nchw_max", "vector")
 
     def scores(self, layer: Layer, q: str, k: str) -> str:
-        shape = layer.reads[1].shape
-        turned = self.transposed(k, shape, (0, 2, 1))
+        shape, dtype = layer.reads[1].shape, layer.reads[1].dtype
+        turned = self.transposed(k, shape, (0, 2, 1), dtype)
         out = tensor(layer.gives.shape, "f32")
         return self.put(
             f"linalg.batch_matmul ins({q}, {turned} : {self.type_of(layer.reads[0])}, "
-            f"{tensor((shape[0], shape[2], shape[1]), 'f32')}) "
+            f"{tensor((shape[0], shape[2], shape[1]), dtype)}) "
             f"outs({self.filled(layer.gives.shape)} : {out}) -> {out}"
         )
 
