@@ -1,4 +1,4 @@
-"""The encoder of BERT-base: 12 layers, 12 heads, 128 tokens of 768; in f32, or with bf16 products."""
+"""BERT-base: 12 layers, 12 heads, 128 tokens of 768; in f32, or with products in bf16."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def _encoder(graph: Graph, small: bool, seen: Seen) -> Graph:
 
 def _attention(graph: Graph, x: Value, heads: int, seen: Seen) -> Value:
     width = x.shape[1]
-    q, k, v = (seen(graph.split_heads(graph.linear(x, width), heads)) for _ in range(3))
+    q, k, v = (graph.split_heads(seen(graph.linear(x, width)), heads) for _ in range(3))
     scores = graph.scaled(graph.scores(q, k), (width // heads) ** -0.5)
     mixed = graph.mix(seen(graph.softmax(scores)), v)
-    return graph.linear(seen(graph.merge_heads(mixed)), width)
+    return graph.linear(graph.merge_heads(seen(mixed)), width)

@@ -109,12 +109,12 @@ class Graph:
     def split_heads(self, x: Value, heads: int) -> Value:
         """[m, heads * d] as [heads, m, d]."""
         m, width = x.shape
-        return self._add("split_heads", (x,), (), (heads, m, width // heads), {})
+        return self._add("split_heads", (x,), (), (heads, m, width // heads), {}, x.dtype)
 
     def merge_heads(self, x: Value) -> Value:
         """[heads, m, d] as [m, heads * d]."""
         heads, m, d = x.shape
-        return self._add("merge_heads", (x,), (), (m, heads * d), {})
+        return self._add("merge_heads", (x,), (), (m, heads * d), {}, x.dtype)
 
     def scores(self, q: Value, k: Value) -> Value:
         """Q @ k^T of each head."""

@@ -81,7 +81,7 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
     return Report(
         model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,
-        allowed,
+        allowed, dict(forms.refused),
     )  # fmt: skip
 
 

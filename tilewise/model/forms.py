@@ -29,11 +29,13 @@ class Forms:
     """What was compiled.
 
     Attributes:
-        codes: the file of each form.
+        codes: the file of each form that compiles.
+        refused: the compiler's first error, of each form that does not.
         kernels: names of the kernels that the model calls, one for each place.
     """
 
     codes: Mapping[str, Path]
+    refused: Mapping[str, str]
     kernels: tuple[str, ...]
 
 
@@ -41,7 +43,7 @@ def compile_forms(source: Path, folder: Path) -> Forms:
     """Compile a model with the library of a folder and without, into the folder.
 
     Raises:
-        TilewiseError: a form does not compile.
+        TilewiseError: neither form with the library compiles, or IREE's default does not.
         CompilerAbsentError: IREE's compiler is not installed.
     """
     given = f"{FLAG}={folder / LIBRARY}"
@@ -51,12 +53,17 @@ def compile_forms(source: Path, folder: Path) -> Forms:
         WITH[0]: (given,),
         WITH[1]: (DATA_TILING_FLAG, given),
     }
-    codes = {}
+    codes, refused = dict[str, Path](), dict[str, str]()
     for name, path in FILES.items():
-        codes[name] = folder / path
+        (folder / path).unlink(missing_ok=True)
         try:
-            compile_file(source, codes[name], flags[name], SECONDS)
+            compile_file(source, folder / path, flags[name], SECONDS)
         except CompilerError as error:
-            raise TilewiseError(f"{source.name}, {name}: {error}") from error
+            refused[name] = str(error)
+        else:
+            codes[name] = folder / path
+    for needed in ((DEFAULT,), WITH):
+        if not codes.keys() & set(needed):
+            raise TilewiseError(f"{source.name}, {needed[0]}: {refused[needed[0]]}")
     text = (folder / LIBRARY).read_text(encoding="utf-8")
-    return Forms(codes, replaced_in(source.read_bytes(), text))
+    return Forms(codes, refused, replaced_in(source.read_bytes(), text))

@@ -64,6 +64,7 @@ class Report:
         skipped: what could have been a problem.
         measured: the compiled forms; the first is IREE's default.
         tolerance: the deviation that two right results may have.
+        refused: why forms are missing that do not compile, by their names.
     """
 
     model: str
@@ -73,11 +74,13 @@ class Report:
     skipped: tuple[Skipped, ...]
     measured: Measured
     tolerance: float
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def best(self) -> str:
         """The faster form with our kernels."""
-        return min(WITH, key=lambda name: self.measured.forms[name].time_ms)
+        forms = self.measured.forms
+        return min(forms.keys() & set(WITH), key=lambda name: forms[name].time_ms)
 
     @property
     def is_right(self) -> bool:
@@ -85,10 +88,10 @@ class Report:
         forms = self.measured.forms.values()
         return all(form.deviation <= self.tolerance for form in forms)
 
-    def speedup(self, over: str) -> float:
-        """Time of a form over that of our best: medians of the same rounds."""
+    def speedup(self, over: str) -> float | None:
+        """Time of a form over that of our best: medians of the same rounds; None without it."""
         forms = self.measured.forms
-        return forms[over].time_ms / forms[self.best].time_ms
+        return forms[over].time_ms / forms[self.best].time_ms if over in forms else None
 
     def to_json(self) -> Json:
         """The object that `tilewise model --json` prints."""
@@ -109,6 +112,7 @@ class Report:
                        "deviation": form.deviation}
                 for name, form in forms.items()
             },
+            "refused": self.refused,
             "best": self.best,
             "speedup": {over: self.speedup(over) for over in (DEFAULT, DATA_TILING)},
             "tolerance": self.tolerance,

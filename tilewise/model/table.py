@@ -59,7 +59,9 @@ def _forms(report: Report) -> list[str]:
             f"  {name:<21} {_us(1e3 * form.time_ms):>10}   ({_us(1e6 * times[0])} to "
             f"{_us(1e6 * times[-1])} in {len(times)} runs)   deviation {form.deviation:.2g}"
         )
-    over = ", ".join(f"{report.speedup(name):.2f}x {name}" for name in (DEFAULT, DATA_TILING))
+    lines += [f"  {name:<21} {why}" for name, why in report.refused.items()]
+    ratios = {name: report.speedup(name) for name in (DEFAULT, DATA_TILING)}
+    over = ", ".join(f"{ratio:.2f}x {name}" for name, ratio in ratios.items() if ratio is not None)
     right = "within" if report.is_right else "BEYOND"
     lines.append(f"with tuned kernels: {over}; {right} the tolerance of {report.tolerance:.2g}")
     return lines

@@ -86,19 +86,19 @@ class Linalg(Writer):
         return self.elementwise(layer, [total], body, "%s")
 
     def split_heads(self, layer: Layer, x: str) -> str:
-        heads, m, d = layer.gives.shape
+        (heads, m, d), dtype = layer.gives.shape, layer.gives.dtype
         wide = self.put(
             f"tensor.expand_shape {x} [[0], [1, 2]] output_shape [{m}, {heads}, {d}] : "
-            f"{tensor((m, heads * d), 'f32')} into {tensor((m, heads, d), 'f32')}"
+            f"{tensor((m, heads * d), dtype)} into {tensor((m, heads, d), dtype)}"
         )
-        return self.transposed(wide, (m, heads, d), (1, 0, 2))
+        return self.transposed(wide, (m, heads, d), (1, 0, 2), dtype)
 
     def merge_heads(self, layer: Layer, x: str) -> str:
-        heads, m, d = layer.reads[0].shape
-        turned = self.transposed(x, (heads, m, d), (1, 0, 2))
+        (heads, m, d), dtype = layer.reads[0].shape, layer.gives.dtype
+        turned = self.transposed(x, (heads, m, d), (1, 0, 2), dtype)
         return self.put(
-            f"tensor.collapse_shape {turned} [[0], [1, 2]] : {tensor((m, heads, d), 'f32')} "
-            f"into {tensor((m, heads * d), 'f32')}"
+            f"tensor.collapse_shape {turned} [[0], [1, 2]] : {tensor((m, heads, d), dtype)} "
+            f"into {tensor((m, heads * d), dtype)}"
         )
 
     def scores(self, layer: Layer, q: str, k: str) -> str:

@@ -65,14 +65,14 @@ class StableHlo(Writer):
         return self._both("divide", total, self._number(given[1] * given[2], out), out)
 
     def split_heads(self, layer: Layer, x: str) -> str:
-        heads, m, d = layer.gives.shape
-        wide = self._reshaped(x, (m, heads * d), (m, heads, d))
-        return self._transposed(wide, (m, heads, d), layer.gives.shape)
+        (heads, m, d), dtype = layer.gives.shape, layer.gives.dtype
+        wide = self._reshaped(x, (m, heads * d), (m, heads, d), dtype)
+        return self._transposed(wide, (m, heads, d), layer.gives.shape, dtype)
 
     def merge_heads(self, layer: Layer, x: str) -> str:
-        heads, m, d = layer.reads[0].shape
-        turned = self._transposed(x, (heads, m, d), (m, heads, d))
-        return self._reshaped(turned, (m, heads, d), (m, heads * d))
+        (heads, m, d), dtype = layer.reads[0].shape, layer.gives.dtype
+        turned = self._transposed(x, (heads, m, d), (m, heads, d), dtype)
+        return self._reshaped(turned, (m, heads, d), (m, heads * d), dtype)
 
     def scores(self, layer: Layer, q: str, k: str) -> str:
         return self._batched(layer, q, k, "[2] x [2]")
@@ -165,13 +165,13 @@ class StableHlo(Writer):
             f"{list(over)} : ({tensor(shape, 'f32')}, tensor<f32>) -> {kept}"
         )
 
-    def _reshaped(self, x: str, given: Shape, shape: Shape) -> str:
+    def _reshaped(self, x: str, given: Shape, shape: Shape, dtype: str) -> str:
         return self.put(
-            f"stablehlo.reshape {x} : ({tensor(given, 'f32')}) -> {tensor(shape, 'f32')}"
+            f"stablehlo.reshape {x} : ({tensor(given, dtype)}) -> {tensor(shape, dtype)}"
         )
 
-    def _transposed(self, x: str, given: Shape, shape: Shape) -> str:
+    def _transposed(self, x: str, given: Shape, shape: Shape, dtype: str) -> str:
         return self.put(
-            f"stablehlo.transpose {x}, dims = [1, 0, 2] : ({tensor(given, 'f32')}) -> "
-            f"{tensor(shape, 'f32')}"
+            f"stablehlo.transpose {x}, dims = [1, 0, 2] : ({tensor(given, dtype)}) -> "
+            f"{tensor(shape, dtype)}"
         )

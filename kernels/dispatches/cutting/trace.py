@@ -19,6 +19,7 @@ from kernels.mlir.frontend.nest import RefusedError
 from kernels.problem import Problem, parse_problem
 
 PADS = ("tensor.insert_slice", "tensor.pad")
+COPIES = {f"{word}_{of}" for word in ("broadcast", "transpose") for of in "ab"}
 MOST_STEPS = 64
 PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
 
@@ -80,9 +81,9 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: En
         UnseenError: an operand cannot be found.
     """
     at_a, at_b = (1, 0) if occurrence.is_swapped else (0, 1)
-    before_a = {"pad", "transpose_a"} & set(occurrence.fused)
+    before_a = {"pad", "broadcast_a", "transpose_a"} & set(occurrence.fused)
     a, _ = _source(op.inputs[at_a], before_a)
-    b, steps = _source(op.inputs[at_b], {"transpose_b"} & set(occurrence.fused))
+    b, steps = _source(op.inputs[at_b], {"broadcast_b", "transpose_b"} & set(occurrence.fused))
     users = _users(op, ending.value)
     operands = {"A": a, "B": b}
     if problem.has_bias:
@@ -99,7 +100,7 @@ def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: En
 
 
 def _source(value: Any, taken: set[str]) -> tuple[Any, int]:
-    """What is padded and transposed into a value, and over how many ops."""
+    """What is padded, repeated or transposed into a value, and over how many ops."""
     steps, left = 0, set(taken)
     while left:
         op = owner(value)
@@ -108,7 +109,7 @@ def _source(value: Any, taken: set[str]) -> tuple[Any, int]:
         if op.name in PADS:
             left.discard("pad")
         elif is_copy(op):
-            left -= {"transpose_a", "transpose_b"}
+            left -= COPIES
         elif op.name not in RESHAPES:
             raise UnseenError(f"{op.name} stands before the op")
         value, steps = op.operands[0], steps + 1

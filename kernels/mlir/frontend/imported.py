@@ -35,8 +35,9 @@ class Occurrence:
         where: function, location and op.
         a, b, c: how the operands become the problem's.
         is_swapped: whether the op's second input is the problem's A (or image).
-        fused: what around the op the problem takes in: `pad`, `transpose_a`, `transpose_b`,
-            `transpose_c`, `bias`, `addition` of a tensor, `relu`, in this order.
+        fused: what around the op the problem takes in: `pad`, `broadcast_a`, `broadcast_b` (an
+            operand that is repeated for each batch), `transpose_a`, `transpose_b`, `transpose_c`,
+            `bias`, `addition` of a tensor, `relu`, in this order.
     """
 
     problem: str

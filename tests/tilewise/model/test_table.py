@@ -1,5 +1,7 @@
 """The report as people and as programs read it."""
 
+from dataclasses import replace
+
 from kernels.mlir.frontend.imported import Skipped
 from tilewise.model.measuring import Form, Measured
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH, Op, Report
@@ -41,3 +43,16 @@ def test_a_deviation_beyond_the_tolerance_is_not_right() -> None:
     report = a_report(1e-3)
     assert not report.is_right and not report.to_json()["right"]
     assert "BEYOND the tolerance" in report_text(report)
+
+
+def test_a_form_that_does_not_compile_is_told_and_left_out() -> None:
+    whole = a_report(1e-6)
+    forms = {name: form for name, form in whole.measured.forms.items() if name != DATA_TILING}
+    report = replace(
+        whole, measured=replace(whole.measured, forms=forms), refused={DATA_TILING: "no stack left"}
+    )
+    assert report.speedup(DATA_TILING) is None
+    assert report.to_json()["speedup"] == {DEFAULT: 2.0, DATA_TILING: None}
+    text = report_text(report)
+    assert f"  {DATA_TILING:<21} no stack left\n" in text
+    assert "with tuned kernels: 2.00x default; within" in text

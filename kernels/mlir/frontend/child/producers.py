@@ -1,4 +1,4 @@
-"""What stands before an op and may be taken into its problem: transposes, zeros around an image.
+"""What stands before an op and may be taken in: transposes, repetitions, zeros around an image.
 
 Only what nobody else uses is taken in; of a constant a copy costs nothing.
 """
@@ -24,6 +24,34 @@ from kernels.mlir.frontend.child.values import (
 from kernels.mlir.frontend.nest import RefusedError
 
 
+@dataclass(frozen=True)
+class Before:
+    """What an input is made of, if the problem takes that in.
+
+    Attributes:
+        axes: of the input, as its source has them; None for the input itself.
+        is_repeated: whether the source has fewer of them; else it is transposed.
+    """
+
+    axes: tuple[int, ...] | None = None
+    is_repeated: bool = False
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether a transposition is taken in."""
+        return self.axes is not None and not self.is_repeated
+
+
+def befores(value: Any, *, may_repeat: bool) -> list[Before]:
+    """What may be taken in before an input, and nothing."""
+    order, axes = transposed_source(value), repeated_source(value) if may_repeat else None
+    return [
+        Before(),
+        *([] if order is None else [Before(order)]),
+        *([] if axes is None else [Before(axes, is_repeated=True)]),
+    ]
+
+
 def transposed_source(value: Any) -> tuple[int, ...] | None:
     """For each axis of what is transposed into `value` (and perhaps padded) the value's axis."""
     op = owner(value)
@@ -36,6 +64,22 @@ def transposed_source(value: Any) -> tuple[int, ...] | None:
     if order is None or list(order) == sorted(order):
         return None
     return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def repeated_source(value: Any) -> tuple[int, ...] | None:
+    """The axes of a value that what is repeated into it has, in order; None if nothing is."""
+    op = owner(value)
+    if op is None or not is_copy(op) or not _is_taken(value):
+        return None
+    seen = structured(op)
+    assert seen is not None
+    read, written = seen.maps
+    if read is None or written is None or not 0 < len(read) < len(written):
+        return None
+    if any(len(axis) != 1 or axis[0][1] != 1 or axis not in written for axis in read):
+        return None
+    axes = tuple(written.index(axis) for axis in read)
+    return axes if list(axes) == sorted(set(axes)) else None
 
 
 def _is_taken(value: Any) -> bool:

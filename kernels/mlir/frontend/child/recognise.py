@@ -1,7 +1,7 @@
 """One linalg op and what is around it: a problem, or why there is none."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from kernels.errors import ProblemError
 from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
 from kernels.mlir.frontend.child.endings import Ending, ending_of, following_transpose
-from kernels.mlir.frontend.child.producers import transposed_source, zeros_around
+from kernels.mlir.frontend.child.producers import befores, transposed_source, zeros_around
 from kernels.mlir.frontend.child.structured import Structured, element, extents, rank
 from kernels.mlir.frontend.child.values import is_constant, owner, splat, varies_along
 from kernels.mlir.frontend.contraction import is_contraction, matmul_layout
@@ -36,6 +36,7 @@ class _Seen:
     ending: Ending
     has_bias: bool
     accumulates: bool
+    repeats: tuple[bool, bool] = (False, False)
 
 
 def recognise(op: Structured, where: str) -> Occurrence | None:
@@ -68,7 +69,7 @@ def recognised(op: Structured, where: str) -> tuple[Occurrence, Ending] | None:
 
 
 def _rank(seen: _Seen) -> tuple[int, int]:
-    return seen.layout.moved, -sum(seen.taken)
+    return seen.layout.moved, -sum(seen.taken) - sum(seen.repeats)
 
 
 def _refusal(op: Structured) -> str | None:
@@ -121,25 +122,25 @@ def _dtype(op: Structured) -> str:
 
 def _ways(op: Structured, nest: Nest) -> Iterator[_Seen]:
     """Every way to see an op; the first refusal if there is none."""
-    before = [transposed_source(op.inputs[0]), transposed_source(op.inputs[1])]
+    before = [befores(value, may_repeat=not nest.has_windows) for value in op.inputs[:INPUTS]]
     after = following_transpose(op.result)
     refusal, found = None, False
-    for taken in product(*((False, True) if one else (False,) for one in (*before, after))):
-        first, second, last = taken
+    for first, second, last in product(before[0], before[1], (False, True) if after else (False,)):
         try:
             seen = Nest(
                 nest.extents,
-                nest.a.transposed(before[0]) if first and before[0] else nest.a,
-                nest.b.transposed(before[1]) if second and before[1] else nest.b,
+                nest.a if first.axes is None else nest.a.transposed(first.axes),
+                nest.b if second.axes is None else nest.b.transposed(second.axes),
                 nest.c.transposed(after) if last and after else nest.c,
             )
-            way = _way(op, seen, (first, second, last), after)
+            taken = first.is_transposed, second.is_transposed, last
+            way = _way(op, seen, taken, after)
         except RefusedError as error:
             refusal = refusal or error
             continue
         if way is not None:
             found = True
-            yield way
+            yield replace(way, repeats=(first.is_repeated, second.is_repeated))
     if not found and refusal is not None:
         raise refusal
 
@@ -242,6 +243,8 @@ def _spatial(op: Structured, seen: _Seen) -> tuple[int | None, ...]:
 def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
     told = {
         "pad": bool(pad),
+        "broadcast_a": seen.repeats[inputs[0]],
+        "broadcast_b": seen.repeats[inputs[1]],
         "transpose_a": seen.taken[inputs[0]],
         "transpose_b": seen.taken[inputs[1]],
         "transpose_c": seen.taken[2],
