@@ -7,6 +7,7 @@ import pytest
 
 from kernels.mlir.iree.module_text import module_text
 from kernels.problem import parse_problem
+from kernels.target import resolve
 from search.libraries import library
 from search.libraries.gain import Gain
 from tests.tilewise.conftest import PROBLEM, Cli
@@ -14,6 +15,7 @@ from tilewise.client import Client
 from tilewise.client.found import Text
 
 OTHER = "matmul:m=40,n=48,k=31,dtype=f32"
+ABSENT = "matmul:m=40,n=48,k=33,dtype=f32"
 FLAVOR = ("--flavor", "iree")
 FAST = Gain(True, 1e-6, 1e-3, 10.0, 9.0, {"default": 20.0, "data tiling": 15.0})
 SLOW = Gain(True, 1e-6, 1e-3, 16.0, 9.0, {"default": 20.0, "data tiling": 15.0})
@@ -101,9 +103,27 @@ def test_a_service_makes_one_of_one_problem(cli: Cli, monkeypatch: pytest.Monkey
     ran = cli("script", PROBLEM, *where)
     assert (ran.code, ran.out) == (0, "// of the service\n")
     assert asked == [(PROBLEM, "host", "iree")]
-    refused = cli("script", PROBLEM, OTHER, *where)
-    assert refused.code == 2
-    assert "a script is of one" in refused.err
+
+
+def test_a_library_of_several_is_made_here_of_what_a_service_has(
+    cli: Cli, served: str, tmp_path: Path
+) -> None:
+    with Client(served) as client:
+        for problem in (PROBLEM, OTHER):
+            client.tune(problem, trials=2)
+    listed = tmp_path / "problems.txt"
+    listed.write_text(f"{PROBLEM}\n{OTHER}\n")
+    for given in ((PROBLEM, OTHER), (str(listed),)):
+        found = json.loads(cli("script", *given, *FLAVOR, "--server", served, "--json").out)
+        assert [row["problem"] for row in found["problems"]] == [PROBLEM, OTHER]
+        assert found["target"] == resolve("host").canonical
+    model = tmp_path / "model.mlir"
+    model.write_text(module_text(parse_problem(PROBLEM)))
+    ran = cli("script", str(model), *FLAVOR, "--server", served, "--json")
+    assert json.loads(ran.out)["models"][0]["replaced"] == 1
+    missing = cli("script", PROBLEM, ABSENT, *FLAVOR, "--server", served)
+    assert (missing.code, missing.out) == (3, "")
+    assert f"{ABSENT}: no schedule is stored" in missing.err
 
 
 def test_other_flavors_take_one_problem(cli: Cli) -> None:

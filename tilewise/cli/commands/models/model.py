@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from kernels.errors import ModuleError
 from kernels.problem import Problem, parse_problem
+from kernels.target import resolve
 from search.records import CACHE_MODES, TuneRequest
 from tilewise.backends.base import Backend
+from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import require_file, write_text
 from tilewise.cli.options import add_db, add_server, backend_of
@@ -39,6 +41,8 @@ def model(options: argparse.Namespace) -> None:
     counts = {found.problem: found.count for found in imported.problems}
     lines = "".join(f"{one.canonical}  # {counts[one.canonical]}\n" for one in problems)
     write_text(str(folder / PROBLEMS), lines)
+    if named_server(options.server):  # what a service takes `host` for is another machine
+        options.target = resolve(options.target).canonical
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     asked = Model(source, imported, folder, options.target, options.cache, options.entry,
                   not options.no_ops)  # fmt: skip

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from kernels.problem import Problem, parse_problem
+from kernels.target import resolve
 from tilewise.backends.choose import named_server
 from tilewise.cli.files import read_module_bytes, read_text, require_file
 from tilewise.cli.options import backend_of
@@ -33,17 +34,21 @@ def make_iree(options: argparse.Namespace) -> str:
         for path in options.problems
         if path.endswith(ENDINGS)
     ]
+    target = resolve(options.target).canonical  # not what a service would take `host` for
     with backend_of(options) as backend:
-        made = make_library(backend, problems, options.target, models)
+        made = make_library(backend, problems, target, models)
     replaced = replaced_by(made.text, made.names, models)
     for one in replaced:
         sys.stderr.write(f"tilewise: {one.path}: {one.calls} of {one.ops} ops call a kernel\n")
-    return described(made, options.target, replaced) if options.json else made.text
+    return described(made, target, replaced) if options.json else made.text
 
 
 def is_made_here(options: argparse.Namespace) -> bool:
-    """Whether the flavor is this one, and no service makes it."""
-    return options.flavor == "iree" and not named_server(options.server)
+    """Whether the flavor is this one, and no service makes it: that makes one problem's."""
+    if options.flavor != "iree" or not named_server(options.server):
+        return bool(options.flavor == "iree")
+    first, *others = options.problems
+    return bool(others) or first.endswith((*ENDINGS, *LISTS))
 
 
 def wished(given: Sequence[str]) -> list[Problem]:
