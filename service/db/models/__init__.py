@@ -6,11 +6,12 @@ Face: every model, `JobState`, `Scope`.
 from service.db.models.access import Scope, Token
 from service.db.models.asked import ACTIVE, IdempotencyKey, Job, JobState, Problem
 from service.db.models.networks import Network
+from service.db.models.offers import Offer
 from service.db.models.places import Machine, Toolchain, Worker
 from service.db.models.results import Proof, Schedule, Script, Trial
 from service.db.models.suites import SuiteReport
 
 __all__ = [
-    "ACTIVE", "IdempotencyKey", "Job", "JobState", "Machine", "Network", "Problem", "Proof",
-    "Schedule", "Scope", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "Worker",
+    "ACTIVE", "IdempotencyKey", "Job", "JobState", "Machine", "Network", "Offer", "Problem",
+    "Proof", "Schedule", "Scope", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "Worker",
 ]  # fmt: skip

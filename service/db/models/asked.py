@@ -45,13 +45,14 @@ class Job(Base):
         heartbeat_at: when the owner last showed itself.
         epoch: number of the present run; each claim counts it up, and what a run writes
             carries it, so that a run which lost its claim writes nothing.
-        crashes: runs that ended with the death of their process.
+        crashes: runs since the last trial that ended with the death of their process.
         elapsed_s: seconds of the finished runs; the present one counts from `claimed_at`.
         complete: whether the whole budget was spent, None until the job has ended.
         phase, phase_done, phase_total: what the present run does now, and how much of it is done;
             None before the first run.
         token_id: the token that asked first; None where no token was asked for.
         request_id: of the request that asked first; the lines that its workers log carry it.
+        unserved_since: since when it waits and no worker serves its target; None where one does.
     """
 
     __tablename__ = "jobs"
@@ -106,6 +107,7 @@ class Job(Base):
     phase_total: Mapped[int | None]
     token_id: Mapped[int | None] = mapped_column(ForeignKey("tokens.id"))
     request_id: Mapped[str | None] = mapped_column(String(64))
+    unserved_since: Mapped[datetime | None]
 
     problem: Mapped[Problem] = relationship(lazy="joined", innerjoin=True)
     toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)

@@ -22,8 +22,8 @@ from tests.service.conftest import PROBLEM
 from tests.service.db.test_database import file_of
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
-# Tables that revisions 0008, 0010 and 0012 brought.
-LATER = {"tokens", "workers", "idempotency_keys", "suite_reports", "networks"}
+# Tables that revisions 0008, 0010, 0012 and 0013 brought.
+LATER = {"tokens", "workers", "idempotency_keys", "suite_reports", "networks", "offers"}
 TABLES = sorted(set(Base.metadata.tables) - LATER)
 WORK = ("jobs", "schedules")
 SAME = object()
@@ -47,6 +47,7 @@ COLUMNS = {
     },
     "0009": {("jobs", "host"): SAME},
     "0010": {("machines", "bandwidth_gbs"): None},
+    "0013": {("jobs", "unserved_since"): None},
 }
 
 
