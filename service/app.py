@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from kernels.system.toolchain import identity
 from service.api import problem_details
 from service.api.access.gate import Gate, Rules
-from service.api.access.stored import token_book
+from service.api.access.stored import run_token_book, token_book
 from service.api.answer_cache import AnswerCache
 from service.api.events.feeds import Feeds
 from service.api.events.reading import NewsReader
@@ -28,6 +28,7 @@ from service.api.routes import (
     lookup,
     modules,
     networks,
+    runs,
     schedules,
     status,
     suites,
@@ -147,6 +148,7 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (
         *(jobs, events, trials, schedules, lookup, modules, networks, suites, tokens, status),
+        runs,
         metrics_route,
     ):
         app.include_router(part.router)
@@ -215,6 +217,7 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
         ),
         changes=changes,
         tokens=token_book(lanes.reads, lanes.writes, sessions),
+        run_tokens=run_token_book(lanes.reads, sessions),
         metrics=metrics,
         stored_metrics=stored_metrics,
         jobs_in_flight=settings.jobs_in_flight,

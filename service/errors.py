@@ -50,6 +50,14 @@ class TamperedError(ServiceError):
     """
 
 
+class UnknownTokenError(ServiceError):
+    """The token that was shown is worth nothing, or not for this."""
+
+
+class UnreachableError(ServiceError):
+    """The service, or the scheduler of a cluster, has not answered for long."""
+
+
 class LeaseLostError(ServiceError):
     """Another process has taken the job; whoever meets this stops and writes nothing."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from service.api.access.gate import OPEN
+from service.api.access.gate import OPEN, RUNS
 from service.api.problem_details import MEDIA_TYPE
 from service.api.schemas import ProblemDetails
 
@@ -63,7 +63,7 @@ def _correct(path: str, operation: Json) -> None:
     statuses.update((HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST))
     if path not in OPEN:
         statuses.update(OF_THE_GATE)
-        operation["security"] = [{}, {BEARER: []}]
+        operation["security"] = [{BEARER: []}] if path.startswith(RUNS) else [{}, {BEARER: []}]
     if "requestBody" in operation:
         statuses.add(HTTPStatus.REQUEST_TIMEOUT)
         statuses.add(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)

@@ -30,10 +30,12 @@ from service.errors import (
     DatabaseError,
     ForbiddenError,
     KeyReusedError,
+    LeaseLostError,
     NotFoundError,
     TamperedError,
     TooManyJobsError,
     UnfinishedError,
+    UnknownTokenError,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -45,6 +47,8 @@ RETRY_AFTER_S = 2
 _STATUS: dict[type[Exception], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
+    LeaseLostError: HTTPStatus.CONFLICT,
+    UnknownTokenError: HTTPStatus.UNAUTHORIZED,
     DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyJobsError: HTTPStatus.TOO_MANY_REQUESTS,

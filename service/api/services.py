@@ -48,6 +48,7 @@ class Services:
         feeds: tells them of what happens in jobs.
         changes: tells whether what was answered still holds.
         tokens: tells who shows which token.
+        run_tokens: tells which tokens belong to offers.
         metrics: counts what this process does.
         stored_metrics: what the database tells.
         jobs_in_flight: most jobs of one token that wait or run; 0 for any number.
@@ -67,6 +68,7 @@ class Services:
     feeds: Feeds
     changes: Changes
     tokens: TokenBook
+    run_tokens: TokenBook
     metrics: Metrics
     stored_metrics: StoredMetrics
     jobs_in_flight: int

@@ -96,8 +96,13 @@ def claim_one(session: Session, job_id: int, owner: str) -> Lease | None:
     return None if job is None else _claim(session, job, owner)
 
 
-def beat(session: Session, held: Lease) -> None:
+def beat(session: Session, held: Lease, *, has_trial: bool = False) -> None:
     """Show that the run goes on; also after a cancellation, which it has yet to see.
+
+    Args:
+        session: a transaction that writes.
+        held: the run.
+        has_trial: whether it has just finished a trial; then its job does not kill its workers.
 
     Raises:
         LeaseLostError: another run has the job.
@@ -108,7 +113,7 @@ def beat(session: Session, held: Lease) -> None:
         "epoch_is": held.epoch,
         "moment": now(),
     }
-    if not session.connection().execute(_BEAT, values).rowcount:
+    if not session.connection().execute(_TRIAL if has_trial else _BEAT, values).rowcount:
         raise LeaseLostError(f"job {held.job_id} was taken over by another process")
 
 
@@ -131,7 +136,8 @@ def release(session: Session, held: Lease) -> bool:
 def crash(session: Session, held: Lease, why: str) -> None:
     """Count the death of a worker: the job is queued again, or fails at `MOST_CRASHES`.
 
-    Nothing happens when the run is not the job's any more.
+    Each finished trial begins the count anew. Nothing happens when the run is not the job's
+    any more.
     """
     job = session.get(Job, held.job_id)
     if job is None:
@@ -185,7 +191,7 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
         .where(Job.state.in_(("queued", "running")))
         .with_for_update(of=Job)
     )
-    jobs = [job for job in session.scalars(query) if damage(job) or _is_free(job)]
+    jobs = [job for job in session.scalars(query) if damage(job) or is_free(job)]
     for job in jobs:
         fail(job, f"it was for the toolchain {job.toolchain.identity}, which changed; ask again")
     return len(jobs)
@@ -204,12 +210,13 @@ def fail_damaged(session: Session, job: Job) -> bool:
 
 
 def _claim(session: Session, job: Job, owner: str) -> Lease | None:
-    if fail_damaged(session, job) or not _is_free(job):
+    if fail_damaged(session, job) or not is_free(job):
         return None
     return _take(session, job, owner)
 
 
-def _is_free(job: Job) -> bool:
+def is_free(job: Job) -> bool:
+    """Whether a job waits, or is known to have lost the run that it had."""
     if job.state != "running":
         return job.state == "queued"
     return _is_late(job) or (job.owner is not None and is_dead(job.owner))
@@ -235,6 +242,7 @@ def _take(session: Session, job: Job, owner: str) -> Lease | None:
             claimed_at=moment,
             heartbeat_at=moment,
             started_at=job.started_at or moment,
+            unserved_since=None,
             elapsed_s=_spent_s(job, job.heartbeat_at),
         )
     )
@@ -271,7 +279,7 @@ def _leave(session: Session, held: Lease, *, state: str, **values: Any) -> bool:
 
 def _last_sign(job: Job) -> datetime | None:
     """Until when a run counts that is ended from outside: until now, if its owner lives."""
-    if job.state == "running" and damage(job) is None and not _is_free(job):
+    if job.state == "running" and damage(job) is None and not is_free(job):
         return now()
     return job.heartbeat_at
 
@@ -293,6 +301,7 @@ def _of_run(job_id: Any, owner: Any, epoch: Any) -> Update:
 _BEAT = _of_run(bindparam("job_is"), bindparam("owner_is"), bindparam("epoch_is")).values(
     heartbeat_at=bindparam("moment")
 )
+_TRIAL = _BEAT.values(crashes=0)
 
 
 def _changed(session: Session, statement: Update) -> bool:

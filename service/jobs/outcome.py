@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -15,17 +15,15 @@ from service.host.machine import MachineInfo
 from service.jobs import lease
 from service.jobs.lease import Lease
 from service.results import integrity, schedules, stored
-from service.results.stored import Work
-
-if TYPE_CHECKING:  # it loads MLIR
-    from kernels.mlir.proof.proof import Proof
 from service.results.scripts import (
+    Proven,
     add_proof,
     add_script,
     drop_proofs,
     searched_flavor,
     searched_proofs,
 )
+from service.results.stored import Work
 
 Json = dict[str, Any]
 
@@ -41,7 +39,7 @@ class Attempt:
     """
 
     schedule: Schedule
-    proof: "Proof | None"
+    proof: Proven | None
     error: str = ""
 
 

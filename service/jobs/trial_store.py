@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Select, and_, delete, func, insert, or_, select
+from sqlalchemy import Select, and_, delete, func, insert, literal, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from search.records import (
@@ -22,6 +22,7 @@ from service.db.base import now
 from service.db.session import Sessions, reading, writing
 from service.db.sound import earlier_search, is_above_0
 from service.db.trials import log, readable, row
+from service.errors import ConflictError
 from service.faults import tell_once
 from service.jobs import lease
 from service.jobs.lease import Lease
@@ -119,7 +120,7 @@ class SqlTrialStore:
         try:
             with writing(self._sessions) as session:
                 if self._held is not None:
-                    lease.beat(session, self._held)
+                    lease.beat(session, self._held, has_trial=True)
                 if trial.number in self._unreadable:
                     session.execute(
                         delete(models.Trial).where(
@@ -130,6 +131,28 @@ class SqlTrialStore:
                 session.connection().execute(_INSERT, row(self._job_id, trial))
         except IntegrityError as error:
             raise ValueError(f"trial {trial.number} is stored already") from error
+
+    def ensure(self, trial: TrialRecord) -> None:
+        """Commit one finished trial, unless just this one is stored already.
+
+        Raises:
+            ConflictError: its number is taken by another trial.
+            LeaseLostError: another run has the job now.
+        """
+        try:
+            self.add(trial)
+        except ValueError as error:
+            known = {one.number: one for one in self.trials()}.get(trial.number)
+            if known is None:  # its row could not be read, and `add` replaces it now
+                self.add(trial)
+            elif (known.schedule, known.state, known.samples) != (
+                trial.schedule,
+                trial.state,
+                trial.samples,
+            ):
+                raise ConflictError(
+                    f"job {self._job_id} has another trial {trial.number} already"
+                ) from error
 
     def earlier(self, operation: str) -> list[Earlier]:
         """The earlier searches for an operation (`matmul`), on any target, the newest first.
@@ -162,9 +185,28 @@ class SqlTrialStore:
 
     def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
         """What some of those have found, in the order of `searches`."""
+        found = self._points([search.key for search in searches])
+        return [
+            Solved(search.problem, search.target, *map(tuple, found.get(search.key, ((), ()))))
+            for search in searches
+        ]
+
+    def solved_by(self, keys: Sequence[int]) -> list[Solved]:
+        """The same for their keys alone; those that no search can learn from are left out."""
+        query = (
+            select(models.Job.id, models.Problem.canonical, models.Job.target, literal(0))
+            .join(models.Problem, models.Problem.id == models.Job.problem_id)
+            .where(models.Job.id.in_(keys))
+        )
+        with reading(self._sessions) as session:
+            rows = {row[0]: row for row in session.execute(query)}
+        known = [earlier_search(*rows[key]) for key in keys if key in rows]
+        return self.solved([search for search in known if search is not None])
+
+    def _points(self, keys: list[int]) -> dict[int, tuple[list[TimedPoint], list[TimedPoint]]]:
         found: dict[int, tuple[list[TimedPoint], list[TimedPoint]]] = {}
         with reading(self._sessions) as session:
-            for row in session.execute(_told([search.key for search in searches])):
+            for row in session.execute(_told(keys)):
                 if not isinstance(row.params, dict) or not is_above_0(row.time_us):
                     tell_once(
                         log, f"a trial of job {row.job_id} is damaged; no search learns of it"
@@ -173,10 +215,7 @@ class SqlTrialStore:
                 points, slower = found.setdefault(row.job_id, ([], []))
                 is_fast = row.state == "timed" and row.place <= MOST_SOLVED
                 (points if is_fast else slower).append((row.params, row.time_us))
-        return [
-            Solved(search.problem, search.target, *map(tuple, found.get(search.key, ((), ()))))
-            for search in searches
-        ]
+        return found
 
 
 def _told(jobs: list[int]) -> Select[Any]:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
@@ -17,11 +17,37 @@ from service.results import integrity, stored
 from service.results.schedules import key_of
 from service.results.stored import StoredProof, StoredScript, Work
 
-if TYPE_CHECKING:  # it loads MLIR
-    from kernels.mlir.proof.proof import Proof
-
 SEARCHED: dict[Kind, str] = {"cpu": "cpu", "iree": "iree-spec"}
 """The flavor of script that a search proves, by whose code its target runs."""
+
+
+class Proven(Protocol):
+    """What is stored of a `kernels.mlir.proof.proof.Proof`, which loads MLIR."""
+
+    @property
+    def ok(self) -> bool: ...  # noqa: D102
+    @property
+    def applied(self) -> bool: ...  # noqa: D102
+    @property
+    def executed(self) -> bool: ...  # noqa: D102
+    @property
+    def max_error(self) -> float | None: ...  # noqa: D102
+    @property
+    def tolerance(self) -> float | None: ...  # noqa: D102
+    @property
+    def gflops(self) -> float | None: ...  # noqa: D102
+    @property
+    def interval(self) -> tuple[float, float] | None: ...  # noqa: D102
+    @property
+    def time_us(self) -> float | None: ...  # noqa: D102
+    @property
+    def mlir(self) -> str: ...  # noqa: D102
+    @property
+    def failure(self) -> str | None: ...  # noqa: D102
+    @property
+    def message(self) -> str: ...  # noqa: D102
+    @property
+    def script(self) -> str | None: ...  # noqa: D102
 
 
 def searched_flavor(target: str) -> str:
@@ -34,7 +60,7 @@ def add_script(
     row: models.Schedule,
     flavor: str,
     spelled: tuple[str, list[Any]],
-    proof: "Proof",
+    proof: Proven,
 ) -> None:
     """Store a proof, and the script if one came about.
 

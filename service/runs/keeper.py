@@ -22,7 +22,6 @@ class Order:
         target: canonical, such as `cpu:znver4,threads=1`.
         request: how hard to search.
         elapsed_s: seconds that the job's earlier runs took.
-        request_id: of the request that asked for it; empty where none is known.
     """
 
     job_id: int
@@ -30,11 +29,20 @@ class Order:
     target: str
     request: TuneRequest
     elapsed_s: float
-    request_id: str = ""
 
 
 class Keeper(Protocol):
     """Keeps one job for one run of it, whose lease every write carries."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of the run."""
+        ...
+
+    @property
+    def request_id(self) -> str:
+        """Of the request that asked for the job; empty where none is known."""
+        ...
 
     @property
     def order(self) -> Order:

@@ -36,6 +36,8 @@ class SqlKeeper:
         with reading(sessions) as session:
             self._job = queue.get(session, held.job_id)
         self.trials = SqlTrialStore(sessions, held.job_id, held)
+        self.epoch = held.epoch
+        self.request_id = self._job.request_id or ""
 
     @property
     def order(self) -> Order:
@@ -82,4 +84,4 @@ def _order(job: models.Job) -> Order:
         cache=job.cache,
     )
     problem, spent = job.problem.canonical, job.elapsed_s
-    return Order(job.id, problem, job.target, request, spent, job.request_id or "")
+    return Order(job.id, problem, job.target, request, spent)

@@ -17,6 +17,9 @@ REQUEST_ID = "tilewise.request_id"
 ROUTE = "tilewise.route"
 """Where an ASGI scope names the route that has made a kept answer."""
 
+QUIET = "/v1/runs/"
+"""What workers say several times a second, each; none of it is news."""
+
 SLOW_S = 1.0
 FAILED = 500
 GONE = 499  # as nginx has it: the client went before it was answered
@@ -77,7 +80,8 @@ class Observed:
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         method, route = scope["method"], _route(scope)
         self._metrics.count_request(method, route, status, seconds)
-        is_news = method not in ("GET", "HEAD") or status >= REFUSED or seconds > SLOW_S
+        is_quiet = method in ("GET", "HEAD") or scope["path"].startswith(QUIET)
+        is_news = not is_quiet or status >= REFUSED or seconds > SLOW_S
         level = logging.ERROR if status >= FAILED else logging.INFO if is_news else logging.DEBUG
         if log.isEnabledFor(level):
             fields = {

@@ -1,10 +1,12 @@
 """The worker process: runs one claimed job and ends (`python -m service.workers --job ID`).
 
-All compiling and timing happens here, so that the service stays small and outlives it.
+All compiling and timing happens here, so that the service stays small and outlives it. The job is
+kept in the database, or at a service (`--service URL`), whose token for it is in the environment.
 """
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,17 +14,24 @@ from contextlib import contextmanager
 from types import FrameType
 
 from kernels.system.children import die_with_parent
+from kernels.system.toolchain import identity
 from service.db import schema
-from service.db.models import Job
-from service.db.session import Sessions, make_engine, make_sessions, reading
-from service.errors import ServiceError
+from service.db.session import make_engine, make_sessions
+from service.errors import LeaseLostError, ServiceError, UnreachableError
+from service.host.process_identity import me
 from service.jobs.lease import Lease
+from service.runs.calls import RunCalls
+from service.runs.http import HttpKeeper
+from service.runs.keeper import Keeper
 from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.telemetry.logs import bind, configure_logs
 from service.telemetry.traces import start_tracing
 from service.workers.entry_points import PROVER, TUNER, load
 from service.workers.job_run import run_job
+
+TOKEN = "TILEWISE_RUN_TOKEN"
+UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one job.
 
     Returns:
-        0 when the job's end is in the database; anything else counts as a crash.
+        0 when the end of the run is kept; `UNREACHABLE` when the service could not be asked;
+        anything else counts as a crash.
     """
     options = _parser().parse_args(arguments)
     settings = Settings(db=options.db) if options.db else Settings()
@@ -40,37 +50,57 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _exit)
     if options.parent is not None:
         die_with_parent(options.parent)
-    engine = make_engine(settings.db)
+    kept = _at_service(options) if options.service else _in_database(options, settings.db)
     try:
-        schema.check(engine)
-        sessions = make_sessions(engine)
-        with _traced(sessions, options.job, options.epoch):
-            outcome = run_job(
-                SqlKeeper(sessions, Lease(options.job, options.owner, options.epoch)),
-                tuner=load(options.tuner),
-                prover=load(options.prover),
-            )
+        with kept as keeper, _traced(options.job, keeper):
+            outcome = run_job(keeper, tuner=load(options.tuner), prover=load(options.prover))
+    except LeaseLostError as error:
+        log.info("%s", error)
+        return 0
+    except UnreachableError as error:
+        log.error("%s", error)
+        return UNREACHABLE
     except ServiceError as error:
         log.error("%s", error)
         return 1
-    finally:
-        engine.dispose()
     log.info("%s %s", outcome.state, outcome.message)
     return 0
 
 
 @contextmanager
-def _traced(sessions: Sessions, job_id: int, epoch: int) -> Iterator[None]:
+def _in_database(options: argparse.Namespace, url: str) -> Iterator[Keeper]:
+    """The job in the database, for the run that has claimed it."""
+    engine = make_engine(url)
+    try:
+        schema.check(engine)
+        held = Lease(options.job, options.owner, options.epoch)
+        yield SqlKeeper(make_sessions(engine), held)
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def _at_service(options: argparse.Namespace) -> Iterator[Keeper]:
+    """The job at a service, begun with the token of its offer."""
+    calls = RunCalls(options.service, options.job, os.environ.pop(TOKEN, ""))
+    try:
+        keeper = HttpKeeper(calls, me(), options.toolchain or identity(), options.job)
+        bind(epoch=keeper.epoch)
+        yield keeper
+    finally:
+        calls.close()
+
+
+@contextmanager
+def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
     """One run of a job, under the id of the request that asked for it."""
-    with reading(sessions) as session:
-        job = session.get(Job, job_id)
-    request_id = "" if job is None or job.request_id is None else job.request_id
+    request_id = keeper.request_id
     bind(request_id=request_id)
     tracing = start_tracing("worker")
     if tracing is None:
         yield
         return
-    with tracing.job(job=job_id, epoch=epoch, request_id=request_id):
+    with tracing.job(job=job_id, epoch=keeper.epoch, request_id=request_id):
         yield
     tracing.stop()
 
@@ -79,8 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m service.workers", description=__doc__)
     parser.add_argument("--db", help="database URL; default TILEWISE_DB")
     parser.add_argument("--job", type=int, required=True, help="the job's number")
-    parser.add_argument("--owner", required=True, help="holder of the job's lease")
-    parser.add_argument("--epoch", type=int, required=True, help="number of this run of the job")
+    parser.add_argument("--owner", default="", help="holder of the job's lease in the database")
+    parser.add_argument("--epoch", type=int, default=0, help="number of this run, likewise")
+    parser.add_argument("--service", help=f"URL of a service that keeps the job; token: {TOKEN}")
+    parser.add_argument("--toolchain", help="identity of the compilers; default: it is asked for")
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")
     parser.add_argument("--prover", default=PROVER, help="module:function that proves a script")

@@ -32,6 +32,9 @@ OPEN_PAGES = (SIGN_IN, "/sign-out", "/assets/")
 ADMINISTRATION = "/v1/tokens"
 READING_POSTS = ("/v1/schedules/lookup", "/v1/problems/parse")
 SCOPES: tuple[TokenScope, ...] = ("read", "submit", "admin")
+RUNS = "/v1/runs/"
+"""What workers say of the jobs that they were given: with tokens of those alone."""
+
 DOCS = "/docs"
 
 NOTHING = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -147,6 +150,8 @@ class Gate:
         if path.startswith(OPEN_PAGES):
             # Each token that is typed in costs a look at the database.
             return self._too_often(path, address) if scope["method"] == "POST" else None
+        if path.startswith(RUNS):
+            return await self._unknown_run(scope, sent, address)
         token = sent.token
         if token is None:
             if self._rules.needs_token:
@@ -166,6 +171,19 @@ class Gate:
             return _unauthorized(path, "the token is unknown, expired or revoked", is_wrong=True)
         scope[CALLER] = caller
         return _too_small(scope, caller) or self._too_often(path, caller.subject)
+
+    async def _unknown_run(self, scope: Scope, sent: "_Sent", address: str) -> Response | None:
+        """Refuse who shows no token of an offer; a run may say as much as it likes."""
+        path, token = scope["path"], sent.token or ""
+        book: TokenBook = scope["app"].state.services.run_tokens
+        if not token or not book.is_known(token):
+            slow = self._too_often(path, address)
+            if slow is not None:
+                return slow
+        if not token or await book.caller(token) is None:
+            return _unauthorized(path, "show the token of an offer", is_wrong=bool(token))
+        scope[CALLER] = ANYONE
+        return None
 
     def _too_often(self, path: str, who: str) -> Response | None:
         wait_s = self._limit.wait_s(who)
@@ -197,7 +215,7 @@ class _Sent:
     def token(self) -> str | None:
         """The token that is shown, empty where it is of another kind; None where none is."""
         if self.authorization is not None:
-            return _bearer(self.authorization)
+            return bearer(self.authorization)
         return token_in(self.cookie) if self.cookie else None
 
     @classmethod
@@ -264,8 +282,8 @@ def _ask_for_token(scope: Scope, sent: _Sent) -> Response:
     return RedirectResponse(f"{SIGN_IN}?next={place}", HTTPStatus.SEE_OTHER.value)
 
 
-def _bearer(authorization: str) -> str:
-    """The token of the header; empty where it is another kind of authorization."""
+def bearer(authorization: str) -> str:
+    """The token of an `Authorization` header; empty where it is of another kind."""
     kind, _, token = authorization.partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 

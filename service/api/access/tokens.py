@@ -22,15 +22,16 @@ class _Known:
 
 
 class TokenBook:
-    """What tokens are worth; a revoked one is found out within `KNOWN_S`.
+    """What tokens are worth; a revoked one is found out within `known_s`.
 
     Args:
         find: who shows a token, from the database; None for one that is worth nothing.
         touch: notes that a token was shown.
+        known_s: seconds for which one that is worth something is not looked up again.
     """
 
-    def __init__(self, find: Find, touch: Touch) -> None:
-        self._find, self._touch = find, touch
+    def __init__(self, find: Find, touch: Touch, known_s: float = KNOWN_S) -> None:
+        self._find, self._touch, self._known_s = find, touch, known_s
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._touched: dict[int, float] = {}
 
@@ -39,7 +40,8 @@ class TokenBook:
         now_s = time.monotonic()
         known = self._known.get(token)
         if known is None or known.until_s < now_s:
-            known = _Known(await self._find(token), now_s + KNOWN_S)
+            caller = await self._find(token)
+            known = _Known(caller, now_s + (KNOWN_S if caller is None else self._known_s))
             self._known[token] = known
             self._known.move_to_end(token)
             while len(self._known) > MOST_KNOWN:

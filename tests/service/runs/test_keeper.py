@@ -18,6 +18,7 @@ class MemoryKeeper:
 
     def __init__(self, target, trials=4, stops=lambda: False, problem=PROBLEM):
         self.order = Order(1, problem, target, TuneRequest(trials=trials), 0.0)
+        self.epoch, self.request_id = 1, ""
         self.trials = MemoryStore()
         self.is_held, self.is_released = True, False
         self.result, self.error, self.attempts, self.phases = None, None, (), []

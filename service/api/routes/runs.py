@@ -1,0 +1,218 @@
+"""`/v1/runs`: what the workers of a cluster say of the one job that they were given.
+
+Every call shows the token of an offer, which allows what its run does and nothing else. Every call
+may be sent twice.
+"""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query
+
+from service.api.access.gate import bearer
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.services import Services, ServicesDep
+from service.errors import ConflictError, LeaseLostError, TamperedError
+from service.jobs import lease, queue
+from service.jobs.lease import Lease
+from service.jobs.trial_store import SqlTrialStore
+from service.runs import offers
+from service.runs.sql import SqlKeeper
+from service.runs.wire.base import LARGEST
+from service.runs.wire.ends import CrashWire, EndedWire, EndWire, FailWire
+from service.runs.wire.orders import BeginWire, EpochWire, OrderWire, PhaseWire, WordWire
+from service.runs.wire.trials import (
+    TRIALS_A_PAGE,
+    AddWire,
+    AskedWire,
+    EarlierWire,
+    FoundWire,
+    HistoryWire,
+    SearchesWire,
+    SolvedWire,
+    TrialsWire,
+    TrialWire,
+)
+
+PREFIX = "/v1/runs"
+GO, STOP = WordWire(word="go"), WordWire(word="stop")
+
+router = APIRouter(
+    prefix=f"{PREFIX}/{{job_id}}", tags=["runs"], responses=responses(HTTPStatus.CONFLICT)
+)
+
+
+class Shown:
+    """The token that a call shows, and the job that it shows it for.
+
+    Args:
+        job_id: the job.
+        authorization: the header.
+    """
+
+    def __init__(
+        self,
+        job_id: Annotated[int, Path(ge=1, le=LARGEST)],
+        authorization: Annotated[str, Header(include_in_schema=False)] = "",
+    ) -> None:
+        self.job_id, self.token = job_id, bearer(authorization)
+
+
+ShownDep = Annotated[Shown, Depends()]
+
+
+@router.post("/begin")
+@in_lane("writes")
+def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
+    """Begin the run of an offer: what it is to do, and the number that all it says carries."""
+    with services.writing() as session:
+        row = offers.find(session, shown.job_id, shown.token, lock=True)
+        wanted = queue.get(session, shown.job_id).toolchain.identity
+        if body.toolchain != wanted:
+            raise ConflictError(
+                f"job {shown.job_id} is for {wanted}, and this worker has {body.toolchain}"
+            )
+        held = offers.begin(session, row, body.owner)
+    keeper = SqlKeeper(services.sessions, held)
+    try:
+        return OrderWire.of(keeper.order, held.epoch, keeper.request_id)
+    except TamperedError as error:
+        keeper.failed(str(error))
+        raise LeaseLostError(f"job {shown.job_id} has failed: {error}") from error
+
+
+@router.post("/alive")
+@in_lane("writes")
+def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
+    """Whether the run goes on; asked twice a second, which keeps its lease."""
+    with services.reading() as session:
+        row = offers.find(session, shown.job_id, shown.token)
+        if not offers.goes_on(session, row):
+            return STOP
+        is_due = offers.needs_beat(session, row)
+    if is_due:
+        with services.writing() as session:
+            lease.beat(session, offers.held_by(row))
+    return GO
+
+
+@router.get("/trials")
+@in_lane("reads")
+def get_trials(
+    shown: ShownDep, services: ServicesDep, start: Annotated[int, Query(ge=0, le=LARGEST)] = 0
+) -> TrialsWire:
+    """The job's finished trials, by number."""
+    store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
+    rest = [trial for trial in store.trials() if trial.number >= start]
+    page, more = rest[:TRIALS_A_PAGE], rest[TRIALS_A_PAGE:]
+    said = [TrialWire.of(trial) for trial in page]
+    return TrialsWire(trials=said, next=more[0].number if more else None)
+
+
+@router.post("/trials")
+@in_lane("writes")
+def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire:
+    """Store a finished trial, which counts from the answer on; then say whether to go on."""
+    held = _held(services, shown, body.epoch)
+    SqlTrialStore(services.sessions, shown.job_id, held).ensure(body.trial.record())
+    with services.reading() as session:
+        return GO if lease.holds(session, held) else STOP
+
+
+@router.get("/history")
+@in_lane("reads")
+def get_history(shown: ShownDep, services: ServicesDep) -> HistoryWire:
+    """What failed before in jobs for the same work, and how the pace went in others of late."""
+    store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
+    failures = sorted(store.known_failures())
+    return HistoryWire(known_failures=failures, earlier_paces=store.earlier_paces())
+
+
+@router.get("/earlier")
+@in_lane("reads")
+def get_earlier(
+    shown: ShownDep, services: ServicesDep, operation: Annotated[str, Query(max_length=64)]
+) -> SearchesWire:
+    """Other jobs for an operation (`matmul`), the newest first."""
+    store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
+    return SearchesWire(searches=[EarlierWire.of(one) for one in store.earlier(operation)])
+
+
+@router.post("/solved")
+@in_lane("reads")
+def get_solved(body: AskedWire, shown: ShownDep, services: ServicesDep) -> FoundWire:
+    """What some of those have found, in the order in which they are asked for."""
+    store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
+    return FoundWire(found=[SolvedWire.of(one) for one in store.solved_by(body.keys)])
+
+
+@router.post("/phase")
+@in_lane("writes")
+def note_phase(body: PhaseWire, shown: ShownDep, services: ServicesDep) -> WordWire:
+    """Note what the run does now."""
+    held = _held(services, shown, body.epoch)
+    SqlKeeper(services.sessions, held).note(body.phase())
+    return GO
+
+
+@router.post("/done")
+@in_lane("writes")
+def end_done(body: EndWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+    """End the job with what the run has found."""
+    held = _held(services, shown, body.epoch)
+    keeper = SqlKeeper(services.sessions, held)
+    result = body.result(tuple(keeper.trials.trials()))
+    attempts = [attempt.attempt() for attempt in body.attempts]
+    ended = keeper.done(result, body.best.best(), attempts, body.machine.machine())
+    return EndedWire(ended=ended or _has_ended(services, held, "done"))
+
+
+@router.post("/failed")
+@in_lane("writes")
+def end_failed(body: FailWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+    """End the job without a result."""
+    held = _held(services, shown, body.epoch)
+    ended = SqlKeeper(services.sessions, held).failed(body.message)
+    return EndedWire(ended=ended or _has_ended(services, held, "failed"))
+
+
+@router.post("/release")
+@in_lane("writes")
+def release(body: EpochWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+    """Give the job back to the queue."""
+    held = _held(services, shown, body.epoch)
+    SqlKeeper(services.sessions, held).release()
+    return EndedWire(ended=True)
+
+
+@router.post("/crashed")
+@in_lane("writes")
+def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
+    """Count that the process of the run has died: the job waits again, or fails in the end."""
+    with services.writing() as session:
+        row = offers.find(session, shown.job_id, shown.token, lock=True)
+        if row.epoch is not None and lease.holds(session, offers.held_by(row)):
+            lease.crash(session, offers.held_by(row), body.why)
+    return EndedWire(ended=True)
+
+
+def _held(services: Services, shown: Shown, epoch: int | None = None) -> Lease:
+    """The lease of the run that has begun with a token; its number may be asked for too.
+
+    Raises:
+        UnknownTokenError: the token is worth nothing, or belongs to another job.
+        LeaseLostError: no run has begun, or one of another number.
+    """
+    with services.reading() as session:
+        held = offers.held_by(offers.find(session, shown.job_id, shown.token))
+    if epoch not in (None, held.epoch):
+        raise LeaseLostError(f"run {epoch} of job {shown.job_id} is over")
+    return held
+
+
+def _has_ended(services: Services, held: Lease, state: str) -> bool:
+    """Whether the job has ended with this run, whose first answer did not arrive."""
+    with services.reading() as session:
+        job = queue.get(session, held.job_id)
+        return job.state == state and job.epoch == held.epoch

@@ -1,0 +1,156 @@
+"""A run that says everything to the service, and needs no database."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from search.progress import Phase
+from search.records import Best, Earlier, Solved, TrialRecord, TuneResult
+from service.errors import LeaseLostError, UnreachableError
+from service.host.machine import MachineInfo
+from service.jobs.outcome import Attempt
+from service.runs.calls import RunCalls
+from service.runs.keeper import Order
+from service.runs.wire.base import MeasurementWire
+from service.runs.wire.ends import (
+    AttemptWire,
+    BestWire,
+    EndedWire,
+    EndWire,
+    FailWire,
+    MachineWire,
+)
+from service.runs.wire.orders import BeginWire, EpochWire, OrderWire, PhaseWire, WordWire
+from service.runs.wire.trials import (
+    MOST_SEARCHES,
+    AddWire,
+    AskedWire,
+    FoundWire,
+    HistoryWire,
+    SearchesWire,
+    TrialsWire,
+    TrialWire,
+)
+
+
+class HttpTrialStore:
+    """A `search.store.TrialStore` of the job of one run, at the service.
+
+    Args:
+        calls: to the service.
+        epoch: number of the run, which every trial carries.
+    """
+
+    def __init__(self, calls: RunCalls, epoch: int) -> None:
+        self._calls = calls
+        self._epoch = epoch
+        self.is_stopped = False
+
+    def trials(self) -> list[TrialRecord]:
+        """Every finished trial, by number."""
+        found: list[TrialRecord] = []
+        after: int | None = 0
+        while after is not None:
+            page = self._calls.get("/trials", TrialsWire, start=after)
+            found += [trial.record() for trial in page.trials]
+            after = page.next
+        return found
+
+    def add(self, trial: TrialRecord) -> None:
+        """Have one finished trial stored; once this returns it is.
+
+        Raises:
+            LeaseLostError: another run has the job now.
+            UnreachableError: the service does not answer; then nobody knows.
+        """
+        said = AddWire(epoch=self._epoch, trial=TrialWire.of(trial))
+        self.is_stopped = self._calls.post("/trials", said, WordWire).word == "stop"
+
+    def known_failures(self) -> set[str]:
+        """Hashes of the schedules that failed in any job of this problem on this target."""
+        return set(self._told().known_failures)
+
+    def earlier_paces(self) -> list[list[float]]:
+        """The paces of the trials of the last hour in other jobs on this target, by job."""
+        return self._told().earlier_paces
+
+    def earlier(self, operation: str) -> list[Earlier]:
+        """The earlier searches for an operation (`matmul`), the newest first."""
+        found = self._calls.get("/earlier", SearchesWire, operation=operation)
+        return [search.earlier() for search in found.searches]
+
+    def solved(self, searches: Sequence[Earlier]) -> list[Solved]:
+        """What some of those have found, in the order of `searches`."""
+        found: list[Solved] = []
+        for first in range(0, len(searches), MOST_SEARCHES):
+            keys = [search.key for search in searches[first : first + MOST_SEARCHES]]
+            answer = self._calls.post("/solved", AskedWire(keys=keys), FoundWire)
+            found += [one.solved() for one in answer.found]
+        return found
+
+    def _told(self) -> HistoryWire:
+        return self._calls.get("/history", HistoryWire)
+
+
+class HttpKeeper:
+    """A `Keeper` at the service.
+
+    Args:
+        calls: to the service.
+        owner: this process, from `service.host.process_identity.me`.
+        toolchain: identity of the compilers here.
+        job_id: the job.
+
+    Raises:
+        LeaseLostError: the job has ended, somebody else runs it, or it is for other compilers.
+        UnreachableError: the service does not answer.
+    """
+
+    def __init__(self, calls: RunCalls, owner: str, toolchain: str, job_id: int) -> None:
+        self._calls = calls
+        begun = calls.post("/begin", BeginWire(owner=owner, toolchain=toolchain), OrderWire)
+        self.epoch, self.request_id = begun.epoch, begun.request_id
+        self.order: Order = begun.order(job_id)
+        self.trials = HttpTrialStore(calls, begun.epoch)
+
+    @contextmanager
+    def beating(self) -> Iterator[Callable[[], bool]]:
+        """Whoever started this process keeps the lease (`service.cluster.task`)."""
+        yield lambda: self.trials.is_stopped
+
+    def note(self, phase: Phase) -> None:
+        """Have it stored what the run does now."""
+        said = PhaseWire(epoch=self.epoch, name=phase.name, done=phase.done, total=phase.total)
+        self._calls.post("/phase", said, WordWire)
+
+    def done(
+        self, result: TuneResult, best: Best, attempts: Sequence[Attempt], machine: MachineInfo
+    ) -> bool:
+        """End the job with its results; False where it was cancelled or taken over."""
+        peers = {name: MeasurementWire.of(speed) for name, speed in result.peers.items()}
+        said = EndWire(
+            epoch=self.epoch,
+            best=BestWire.of(best),
+            peers=peers,
+            elapsed_s=result.elapsed_s,
+            complete=result.complete,
+            attempts=[AttemptWire.of(attempt) for attempt in attempts],
+            machine=MachineWire.of(machine),
+        )
+        return self._ended("/done", said)
+
+    def failed(self, message: str) -> bool:
+        """End the job without a result; False where it was cancelled or taken over."""
+        return self._ended("/failed", FailWire(epoch=self.epoch, message=message))
+
+    def release(self) -> None:
+        """Give the job back to the queue; a driver does, where the service does not hear it."""
+        try:
+            self._calls.post("/release", EpochWire(epoch=self.epoch), EndedWire)
+        except (LeaseLostError, UnreachableError):
+            return
+
+    def _ended(self, path: str, said: EndWire | FailWire) -> bool:
+        try:
+            return self._calls.post(path, said, EndedWire).ended
+        except LeaseLostError:
+            return False

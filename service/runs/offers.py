@@ -1,0 +1,246 @@
+"""Offers: which worker of a cluster a job is given to, and what the offer's token allows.
+
+A driver makes an offer and gives its token to the worker. Whoever shows the token may begin a run
+of this one job and write what that run does. A new offer makes the token before it worth nothing,
+so a worker that was given up, and a driver that was stopped, write nothing when they wake.
+"""
+
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Delete, delete, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from service.db import models
+from service.db.base import is_sound, now
+from service.db.models import Job, Toolchain
+from service.db.tokens import RANDOM_BYTES, digest
+from service.errors import LeaseLostError, UnknownTokenError
+from service.host.process_identity import is_dead
+from service.jobs import lease
+from service.jobs.lease import Lease
+
+PREFIX = "twr_"
+DRIVER_LOST_AFTER = timedelta(seconds=15)
+BEAT_AFTER = timedelta(seconds=5)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A job that was given to a worker.
+
+    Attributes:
+        job_id: the job.
+        worker: address of the worker.
+        token: what the worker shows; the database has its digest alone.
+        problem: canonical, for the log.
+        target: of the job, canonical.
+    """
+
+    job_id: int
+    worker: str
+    token: str
+    problem: str
+    target: str
+
+
+def make(
+    session: Session, worker: str, targets: Sequence[str], toolchain: str, driver: str
+) -> Offer | None:
+    """Give a worker the oldest job that it can run and that nobody runs or was given.
+
+    Args:
+        session: a transaction that writes.
+        worker: its address.
+        targets: canonical targets that it serves.
+        toolchain: identity of its compilers.
+        driver: who makes the offer, from `service.host.process_identity.me`.
+
+    Returns:
+        None where there is nothing to do, or the worker has an offer already.
+    """
+    job = _next_job(session, targets, toolchain)
+    if job is None:
+        return None
+    token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    made = models.Offer(job_id=job.id, digest=digest(token), driver=driver, worker=worker)
+    try:
+        with session.begin_nested():
+            session.add(made)
+    except IntegrityError:  # another driver was first
+        return None
+    return Offer(job.id, worker, token, job.problem.canonical, job.target)
+
+
+def _next_job(session: Session, targets: Sequence[str], toolchain: str) -> Job | None:
+    query = (
+        select(Job)
+        .join(Job.toolchain)
+        .outerjoin(models.Offer, models.Offer.job_id == Job.id)
+        .where(Job.target.in_(targets), Toolchain.identity == toolchain)
+        .where(Job.state.in_(("queued", "running")), models.Offer.id.is_(None))
+        .order_by(Job.id)
+    )
+    for job in session.scalars(query):
+        if not lease.fail_damaged(session, job) and lease.is_free(job):
+            return job
+    return None
+
+
+def taken(session: Session) -> set[str]:
+    """Addresses of the workers that were given a job."""
+    return set(session.scalars(select(models.Offer.worker)))
+
+
+def find(session: Session, job_id: int, token: str, *, lock: bool = False) -> models.Offer:
+    """The offer of a job whose token is shown.
+
+    Raises:
+        UnknownTokenError: the token is worth nothing, or belongs to another job.
+    """
+    query = select(models.Offer).where(models.Offer.digest == digest(token))
+    row = session.scalar(query.with_for_update() if lock else query)
+    if row is None or not is_sound(row) or row.job_id != job_id:
+        raise UnknownTokenError(f"the token is not one for job {job_id}, or not any more")
+    return row
+
+
+def is_known(session: Session, token: str) -> bool:
+    """Whether a token belongs to any offer."""
+    query = select(models.Offer.id).where(models.Offer.digest == digest(token))
+    return session.scalar(query) is not None
+
+
+def begin(session: Session, row: models.Offer, owner: str) -> Lease:
+    """Begin the run of an offer, which twice is as good as once.
+
+    Args:
+        session: a transaction that writes.
+        row: the offer.
+        owner: the process that runs the job, from `service.host.process_identity.me`.
+
+    Raises:
+        LeaseLostError: the job has ended, or somebody runs it.
+    """
+    if row.epoch is not None:
+        held = held_by(row)
+        if row.owner == owner and lease.holds(session, held):
+            return held  # the first answer did not arrive
+        raise LeaseLostError(f"job {row.job_id} was begun with this token already")
+    begun = lease.claim_one(session, row.job_id, owner)
+    if begun is None:
+        raise LeaseLostError(f"job {row.job_id} has ended, or another process runs it")
+    row.owner, row.epoch = owner, begun.epoch
+    return begun
+
+
+def held_by(row: models.Offer) -> Lease:
+    """The lease of the run that has begun with an offer.
+
+    Raises:
+        LeaseLostError: none has.
+    """
+    if row.owner is None or row.epoch is None:
+        raise LeaseLostError(f"job {row.job_id} has not begun with this token; begin it first")
+    return Lease(row.job_id, row.owner, row.epoch)
+
+
+def goes_on(session: Session, row: models.Offer) -> bool:
+    """Whether the run of an offer, begun or not, is to go on."""
+    if row.epoch is not None:
+        return lease.holds(session, held_by(row))
+    job = session.get(Job, row.job_id)
+    return job is not None and job.state in ("queued", "running")
+
+
+def needs_beat(session: Session, row: models.Offer) -> bool:
+    """Whether it is time for the run of an offer to show itself in the database."""
+    if row.epoch is None:
+        return False
+    job = session.get(Job, row.job_id)
+    return job is not None and (job.heartbeat_at is None or job.heartbeat_at < now() - BEAT_AFTER)
+
+
+def beat(session: Session, driver: str, digests: Collection[str]) -> set[str]:
+    """Show that a driver lives; which of its offers there still are, by digest."""
+    statement = (
+        update(models.Offer)
+        .where(models.Offer.driver == driver, models.Offer.digest.in_(digests))
+        .values(seen_at=now())
+        .returning(models.Offer.digest)
+    )
+    options: dict[str, Any] = {"synchronize_session": False}
+    return set(session.scalars(statement.execution_options(**options)))
+
+
+def settle(session: Session, digest_: str, why: str | None) -> None:
+    """Take an offer back; nothing happens where that was done already.
+
+    A run that has not ended its job by itself is over then: its job waits again.
+
+    Args:
+        session: a transaction that writes.
+        digest_: of the offer.
+        why: how the worker has died, which counts against the job; None where the job is not
+            to blame.
+    """
+    query = select(models.Offer).where(models.Offer.digest == digest_).with_for_update()
+    row = session.scalar(query)
+    if row is None:
+        return
+    if row.epoch is not None:
+        held = held_by(row)
+        if why is None:
+            lease.release(session, held)
+        elif lease.holds(session, held):
+            lease.crash(session, held, why)
+    session.execute(_of(row.digest))
+
+
+def abandoned(session: Session, driver: str) -> list[str]:
+    """Digests of the offers of other drivers that have died, or not shown themselves for long."""
+    rows = session.scalars(select(models.Offer).where(models.Offer.driver != driver))
+    late = now() - DRIVER_LOST_AFTER
+    return [
+        row.digest for row in rows if not is_sound(row) or row.seen_at < late or is_dead(row.driver)
+    ]
+
+
+def _of(digest_: str) -> Delete:
+    return delete(models.Offer).where(models.Offer.digest == digest_)
+
+
+def note_unserved(session: Session, served: Collection[tuple[str, str]], most: timedelta) -> int:
+    """Note since when jobs wait for a worker that could run them; those that did for long fail.
+
+    Args:
+        session: a transaction that writes.
+        served: each target that a live worker serves, with the toolchain of that worker.
+        most: for which a job waits so.
+
+    Returns:
+        How many failed.
+    """
+    waiting = or_(Job.state == "queued", Job.unserved_since.is_not(None))
+    query = select(Job).join(Job.toolchain).where(waiting, Job.state.in_(("queued", "running")))
+    failed = 0
+    for job in filter(is_sound, session.scalars(query)):
+        if job.state != "queued" or (job.target, job.toolchain.identity) in served:
+            job.unserved_since = None
+        elif job.unserved_since is None:
+            job.unserved_since = now()
+        elif job.unserved_since < now() - most:
+            failed += 1
+            lease.fail(job, _unserved(job, most))
+    return failed
+
+
+def _unserved(job: Job, most: timedelta) -> str:
+    return (
+        f"no live worker has served {job.target} with {job.toolchain.identity} for "
+        f"{most.total_seconds():.0f} s; start one, or ask for a target of GET /v1/targets"
+    )

@@ -1,0 +1,43 @@
+"""What all that is said has in common, and how large its parts may be."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+
+from search.records import Measurement
+
+LARGEST = 2**31 - 1
+
+Steps = list[dict[str, Any]]
+Number = Annotated[int, Field(ge=0, le=LARGEST)]
+Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Name = Annotated[str, Field(max_length=300)]
+Unbounded = Annotated[float, Field(allow_inf_nan=True)]
+"""How far a result is off, which may be infinitely far."""
+
+Params = dict[str, StrictBool | StrictInt | StrictStr]
+
+
+class Wire(BaseModel):
+    """What is said: no more than is declared, and an infinity as text, which JSON lacks."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, ser_json_inf_nan="strings"
+    )
+
+
+class MeasurementWire(Wire):
+    """A speed with its 95% interval."""
+
+    gflops: float
+    interval: tuple[float, float]
+    time_us: float
+
+    @classmethod
+    def of(cls, speed: Measurement) -> "MeasurementWire":
+        """A speed as it is said."""
+        return cls(gflops=speed.gflops, interval=speed.interval, time_us=speed.time_us)
+
+    def measurement(self) -> Measurement:
+        """The speed that was said."""
+        return Measurement(self.gflops, self.interval, self.time_us)

@@ -1,0 +1,161 @@
+"""How a run ends."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from kernels.schedule import Schedule
+from search.records import Best, TrialRecord, TuneResult
+from service.host.machine import MachineInfo
+from service.jobs.outcome import Attempt
+from service.runs.wire.base import LARGEST, Bytes, MeasurementWire, Number, Steps, Unbounded, Wire
+
+
+class MachineWire(Wire):
+    """The machine that a run was on."""
+
+    host: Annotated[str, Field(max_length=255)]
+    cpu: Annotated[str, Field(max_length=64)]
+    cores: Annotated[int, Field(ge=1, le=LARGEST)]
+    memory_bytes: Bytes
+    caches: dict[str, Bytes]
+    features: list[str]
+
+    @classmethod
+    def of(cls, machine: MachineInfo) -> "MachineWire":
+        """A machine as it is said."""
+        return cls(**{**vars(machine), "features": list(machine.features)})
+
+    def machine(self) -> MachineInfo:
+        """The machine that was said."""
+        return MachineInfo(**{**dict(self), "features": tuple(self.features)})
+
+
+class ProofWire(Wire):
+    """What became of a script that was put to the proof."""
+
+    ok: bool
+    applied: bool
+    executed: bool
+    max_error: Unbounded | None
+    tolerance: float | None
+    gflops: float | None
+    interval: tuple[float, float] | None
+    time_us: float | None
+    mlir: Annotated[str, Field(max_length=100)]
+    failure: Annotated[str, Field(max_length=64)] | None
+    message: str
+    script: str | None
+
+
+class AttemptWire(Wire):
+    """One schedule's script that was put to the proof; without a proof the prover failed."""
+
+    steps: Steps
+    proof: ProofWire | None
+    error: str = ""
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> "AttemptWire":
+        """An attempt as it is said."""
+        proof, steps = attempt.proof, attempt.schedule.to_json()
+        if proof is None:
+            return cls(steps=steps, proof=None, error=attempt.error)
+        said = {name: getattr(proof, name) for name in ProofWire.model_fields}
+        return cls(steps=steps, proof=ProofWire(**said))
+
+    def attempt(self) -> Attempt:
+        """The attempt that was said."""
+        return Attempt(Schedule.from_json(self.steps), self.proof, self.error)
+
+
+class FinalistWire(Wire):
+    """A schedule with its speed in the finals."""
+
+    steps: Steps
+    measurement: MeasurementWire
+
+
+class BestWire(Wire):
+    """The winner of the finals, as `search.records.Best` has it."""
+
+    steps: Steps
+    measurement: MeasurementWire
+    peak_gflops: float
+    runners_up: list[FinalistWire]
+    scratch_bytes: dict[str, Bytes]
+    samples: Number
+    placements: Number
+    rejected: Number
+    disturbed: Number
+    cold: str | None
+    accuracy: dict[str, float]
+
+    @classmethod
+    def of(cls, best: Best) -> "BestWire":
+        """A winner as it is said."""
+        runners_up = [
+            FinalistWire(steps=schedule.to_json(), measurement=MeasurementWire.of(speed))
+            for schedule, speed in best.runners_up
+        ]
+        said = {name: getattr(best, name) for name in _PLAIN}
+        return cls(
+            steps=best.schedule.to_json(),
+            measurement=MeasurementWire.of(best.measurement),
+            runners_up=runners_up,
+            **said,
+        )
+
+    def best(self) -> Best:
+        """The winner that was said."""
+        runners_up = tuple(
+            (Schedule.from_json(one.steps), one.measurement.measurement())
+            for one in self.runners_up
+        )
+        return Best(
+            schedule=Schedule.from_json(self.steps),
+            measurement=self.measurement.measurement(),
+            runners_up=runners_up,
+            **{name: getattr(self, name) for name in _PLAIN},
+        )
+
+
+_PLAIN = tuple(
+    name for name in BestWire.model_fields if name not in ("steps", "measurement", "runners_up")
+)
+
+
+class EndWire(Wire):
+    """What a run has found, without its trials, which are stored."""
+
+    epoch: Number
+    best: BestWire
+    peers: dict[str, MeasurementWire]
+    elapsed_s: float
+    complete: bool
+    attempts: list[AttemptWire]
+    machine: MachineWire
+
+    def result(self, trials: tuple[TrialRecord, ...]) -> TuneResult:
+        """What was found, with the trials that are stored."""
+        peers = {name: speed.measurement() for name, speed in self.peers.items()}
+        return TuneResult(self.best.best(), trials, self.elapsed_s, self.complete, peers)
+
+
+class FailWire(Wire):
+    """Why a run ends without a result."""
+
+    epoch: Number
+    message: str
+
+
+class CrashWire(Wire):
+    """How the process of a run has died."""
+
+    why: str
+
+
+class EndedWire(Wire):
+    """Whether the job ended with what was said; false where it was cancelled or taken over."""
+
+    ended: bool

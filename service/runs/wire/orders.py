@@ -1,0 +1,77 @@
+"""What a run is to do, and how it goes on."""
+
+from typing import Literal
+
+from search.progress import Phase, PhaseName
+from search.records import CacheMode, TuneRequest
+from service.runs.keeper import Order
+from service.runs.wire.base import Name, Number, Wire
+
+Word = Literal["go", "stop"]
+
+
+class BeginWire(Wire):
+    """Who begins a run, and with which compilers."""
+
+    owner: Name
+    toolchain: Name
+
+
+class OrderWire(Wire):
+    """What a run is to do, and the number of the run."""
+
+    epoch: Number
+    problem: str
+    target: str
+    trials: int
+    seconds: float | None
+    seed: int
+    sampler: str
+    peers: bool
+    cache: CacheMode
+    elapsed_s: float
+    request_id: str
+
+    @classmethod
+    def of(cls, order: Order, epoch: int, request_id: str) -> "OrderWire":
+        """An order as it is said."""
+        return cls(
+            epoch=epoch,
+            problem=order.problem,
+            target=order.target,
+            elapsed_s=order.elapsed_s,
+            request_id=request_id,
+            **vars(order.request),
+        )
+
+    def order(self, job_id: int) -> Order:
+        """The order that was said."""
+        request = TuneRequest(
+            self.trials, self.seconds, self.seed, self.sampler, self.peers, self.cache
+        )
+        return Order(job_id, self.problem, self.target, request, self.elapsed_s)
+
+
+class PhaseWire(Wire):
+    """What a run does now, and how much of it is done."""
+
+    epoch: Number
+    name: PhaseName
+    done: Number
+    total: Number
+
+    def phase(self) -> Phase:
+        """The phase that was said."""
+        return Phase(self.name, self.done, self.total)
+
+
+class EpochWire(Wire):
+    """Which run says something."""
+
+    epoch: Number
+
+
+class WordWire(Wire):
+    """Whether a run goes on."""
+
+    word: Word
