@@ -31,10 +31,17 @@ class RunCalls:
         job_id: the job.
         token: of the offer.
         patience_s: for which an answer is waited for.
+        transport: by which it is reached; None is HTTP.
     """
 
     def __init__(
-        self, url: str, job_id: int, token: str, *, patience_s: float = PATIENCE_S
+        self,
+        url: str,
+        job_id: int,
+        token: str,
+        *,
+        patience_s: float = PATIENCE_S,
+        transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._url, self._job_id = url, job_id
         self._patience_s = patience_s
@@ -42,6 +49,7 @@ class RunCalls:
             base_url=f"{url.rstrip('/')}/v1/runs/{job_id}",
             headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
             timeout=ANSWER_S,
+            transport=transport,
         )
 
     def close(self) -> None:
