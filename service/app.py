@@ -36,7 +36,8 @@ from service.api.routes import (
     trials,
 )
 from service.api.routes import metrics as metrics_route
-from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services
+from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
+from service.cluster.driver_process import DriverProcess
 from service.dashboard import live
 from service.dashboard.rendering import as_page
 from service.dashboard.routes import code, files, forms, pages, plots
@@ -99,7 +100,8 @@ def create_app(
 
     Args:
         settings: where the database is.
-        workers: jobs to run at once; 0 only takes and shows them.
+        workers: jobs to run at once; 0 only takes and shows them. Where `settings` name the
+            scheduler of a cluster, any other number drives it.
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
         worker_arguments: further arguments of `python -m service.workers`.
@@ -192,9 +194,9 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
     schema.prepare(settings.db)
     engine = make_engine(settings.db, connections=READERS + WRITERS + OTHERS, patience_s=PATIENCE_S)
     sessions = make_sessions(engine)
-    pool = None
+    pool: Workers | None = None
     if wanted.workers and _is_writable(engine):
-        pool = Pool(sessions, settings.db, wanted.work(here))
+        pool = _workers(settings, sessions, here, wanted)
     lanes, changes = Lanes(), Changes(settings.db)
     stored_metrics = StoredMetrics()
     with reading(sessions) as session:
@@ -207,6 +209,7 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
         machine=here,
         toolchain=wanted.toolchain,
         pool=pool,
+        has_cluster=bool(settings.scheduler),
         lanes=lanes,
         kernels=Flights("kernels", PRINTERS, keeps_results=True),
         proofs=Flights("proofs", PROVERS, keeps_results=False),
@@ -222,6 +225,12 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
         stored_metrics=stored_metrics,
         jobs_in_flight=settings.jobs_in_flight,
     )
+
+
+def _workers(settings: Settings, sessions: Sessions, here: MachineInfo, wanted: Wanted) -> Workers:
+    if settings.scheduler:
+        return DriverProcess(settings, wanted.arguments)
+    return Pool(sessions, settings.db, wanted.work(here))
 
 
 async def _close(services: Services) -> None:

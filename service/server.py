@@ -86,8 +86,18 @@ def serve(
                 "nobody may ask this service anything yet; make the first token on this machine: "
                 "tilewise token create NAME --scope admin"
             )
+        if settings.scheduler and not settings.service_url:
+            settings = settings.model_copy(update={"service_url": _url_of(sockets[0])})
         app = create_app(settings, workers, machine=examine(), measures_peaks=True)
         _run(app, sockets, settings)
+
+
+def _url_of(listening: socket.socket) -> str:
+    """By which the workers of a cluster reach a socket, as far as this host can tell."""
+    host, port = listening.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = socket.getfqdn()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _is_beyond_loopback(sockets: list[socket.socket]) -> bool:

@@ -7,6 +7,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.default_database import default_database
 
+SCHEDULER = r"^((tcp|tls)://\S+:\d{1,5})?$"
+SERVICE = r"^(https?://\S+)?$"
+
 
 class Settings(BaseSettings):
     """The service's settings; each is also an argument, which wins.
@@ -27,6 +30,12 @@ class Settings(BaseSettings):
             (`TILEWISE_JOBS_IN_FLIGHT`).
         stream_seconds: seconds after which a stream of events ends, for its client to open another
             (`TILEWISE_STREAM_SECONDS`).
+        scheduler: address of the Dask scheduler whose workers run the jobs, `tcp://HOST:PORT` or
+            `tls://HOST:PORT`; without one this machine runs them (`TILEWISE_SCHEDULER`).
+        service_url: URL by which those workers reach this service; without one that of its
+            address (`TILEWISE_SERVICE_URL`).
+        unserved_seconds: for which a job waits while no live worker serves its target, before it
+            fails (`TILEWISE_UNSERVED_SECONDS`).
         log_level: least severe level that is logged (`TILEWISE_LOG_LEVEL`).
         log_format: form of the log: `json`, `text`, or `auto`, text on a terminal and else JSON
             (`TILEWISE_LOG_FORMAT`).
@@ -43,6 +52,9 @@ class Settings(BaseSettings):
     requests_per_minute: int = Field(default=6000, ge=0)
     jobs_in_flight: int = Field(default=100, ge=0)
     stream_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
+    scheduler: str = Field(default="", pattern=SCHEDULER)
+    service_url: str = Field(default="", pattern=SERVICE)
+    unserved_seconds: float = Field(default=3600.0, gt=0, le=10 * 365 * 86400, allow_inf_nan=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "text"] = "auto"
 

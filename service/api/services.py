@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, Protocol, cast
 
 from fastapi import Depends, Request
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from kernels.footprint import check_memory
+from kernels.problem import Problem
 from service.api.access.tokens import TokenBook
 from service.api.events.feeds import Feeds
 from service.api.flights import Flights
@@ -20,7 +22,6 @@ from service.host.machine import MachineInfo
 from service.jobs.waiting import Endings
 from service.telemetry.metrics import Metrics
 from service.telemetry.stored import StoredMetrics
-from service.workers.pool import Pool
 
 READERS, WRITERS = 16, 4
 OTHERS = 4  # connections of what is no request: the pool of workers, and what is being proven
@@ -35,13 +36,35 @@ class Lanes:
         self.probes = Lane("probes", 1, patience_s)
 
 
+class Workers(Protocol):
+    """What has the jobs run: the embedded workers, or the driver of a cluster."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether jobs are being taken."""
+        ...
+
+    def start(self) -> None:
+        """Begin to take jobs."""
+        ...
+
+    def wake(self) -> None:
+        """Look for jobs now."""
+        ...
+
+    def stop(self) -> None:
+        """Give the jobs back to the queue."""
+        ...
+
+
 @dataclass(frozen=True)
 class Services:
     """The parts of a running service.
 
     Attributes:
         prober: an engine of its own for probes, which must not wait behind requests.
-        pool: the embedded workers, None when there are none.
+        pool: what has the jobs run, here or in a cluster; None where nothing does.
+        has_cluster: whether jobs run on the workers of a cluster, whatever this machine is.
         lanes: where requests run.
         kernels, proofs, modules: what is made for them, or read, in seconds.
         endings: tells them of the ends of jobs.
@@ -59,7 +82,8 @@ class Services:
     sessions: Sessions
     machine: MachineInfo
     toolchain: str
-    pool: Pool | None
+    pool: Workers | None
+    has_cluster: bool
     lanes: Lanes
     kernels: Flights
     proofs: Flights
@@ -84,6 +108,26 @@ class Services:
         """A transaction on a database of the right schema; raises DatabaseError."""
         with self.metrics.timed_database("write"), checked.writing(self.sessions) as session:
             yield session
+
+    def require_served(self, target: str) -> str:
+        """The canonical form of a target that can be timed, here or in a cluster.
+
+        Whether a worker of the cluster serves it is seen when the job waits.
+
+        Raises:
+            TargetError: malformed, or not this machine's where there is no cluster.
+        """
+        if self.has_cluster:
+            return self.machine.canonical_target(target)
+        return self.machine.require_served(target)
+
+    def check_memory(self, problem: Problem) -> None:
+        """Raise ProblemError where a problem does not fit into this machine, which would time it.
+
+        In a cluster the worker's machine finds out.
+        """
+        if not self.has_cluster:
+            check_memory(problem, self.machine.memory_bytes)
 
     def wake(self) -> None:
         """Tell the workers that there is something to do."""

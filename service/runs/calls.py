@@ -12,8 +12,12 @@ from service.runs.wire.orders import WordWire
 
 Answer = TypeVar("Answer", bound=Wire)
 
+TOKEN = "TILEWISE_RUN_TOKEN"
+"""The variable by which a process is told the token of its job."""
+
 PATIENCE_S = 120.0
 ANSWER_S = 10.0
+ASKED_S = 2.0  # for a question that is soon asked again
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 # The job has ended, or another run has it: the token is worth nothing, or its run is over.
 _LOST = (401, 403, 404, 409)
@@ -73,7 +77,7 @@ class RunCalls:
     def goes_on(self) -> bool | None:
         """Whether the run is to go on; asked once. None where nobody answers that now."""
         try:
-            answer = self._client.post("/alive", timeout=ANSWER_S)
+            answer = self._client.post("/alive", timeout=ASKED_S)
             if answer.status_code in _LOST:
                 return False
             return WordWire.model_validate_json(answer.content).word == "go"

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Delete, delete, or_, select, update
+from sqlalchemy import Delete, Select, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from service.db import models
-from service.db.base import is_sound, now
+from service.db.base import damage, is_sound, now
 from service.db.models import Job, Toolchain
 from service.db.tokens import RANDOM_BYTES, digest
 from service.errors import LeaseLostError, UnknownTokenError
@@ -77,7 +77,20 @@ def make(
 
 
 def _next_job(session: Session, targets: Sequence[str], toolchain: str) -> Job | None:
-    query = (
+    for job in session.scalars(_open_jobs(targets, toolchain)):
+        if not lease.fail_damaged(session, job) and lease.is_free(job):
+            return job
+    return None
+
+
+def has_job(session: Session, targets: Sequence[str], toolchain: str) -> bool:
+    """Whether `make` may find a job; asked before a transaction that writes."""
+    jobs = session.scalars(_open_jobs(targets, toolchain))
+    return any(damage(job) is not None or lease.is_free(job) for job in jobs)
+
+
+def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
+    return (
         select(Job)
         .join(Job.toolchain)
         .outerjoin(models.Offer, models.Offer.job_id == Job.id)
@@ -85,10 +98,6 @@ def _next_job(session: Session, targets: Sequence[str], toolchain: str) -> Job |
         .where(Job.state.in_(("queued", "running")), models.Offer.id.is_(None))
         .order_by(Job.id)
     )
-    for job in session.scalars(query):
-        if not lease.fail_damaged(session, job) and lease.is_free(job):
-            return job
-    return None
 
 
 def taken(session: Session) -> set[str]:

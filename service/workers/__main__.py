@@ -20,18 +20,16 @@ from service.db.session import make_engine, make_sessions
 from service.errors import LeaseLostError, ServiceError, UnreachableError
 from service.host.process_identity import me
 from service.jobs.lease import Lease
-from service.runs.calls import RunCalls
+from service.runs.calls import TOKEN, RunCalls
 from service.runs.http import HttpKeeper
 from service.runs.keeper import Keeper
 from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.telemetry.logs import bind, configure_logs
 from service.telemetry.traces import start_tracing
+from service.workers.endings import UNREACHABLE
 from service.workers.entry_points import PROVER, TUNER, load
 from service.workers.job_run import run_job
-
-TOKEN = "TILEWISE_RUN_TOKEN"
-UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """What one thread of this machine can do, measured in a child process (`python -m` this module)."""
 
+import contextlib
 import json
 import logging
 import subprocess
@@ -46,6 +47,18 @@ class PeakMeasurement:
                 return None
             self.stop()
             raise WorkerError(f"measuring this machine's peaks took over {LIMIT_S:.0f} s")
+        return self._read()
+
+    def wait(self) -> Measured:
+        """What it has found, once it has; raises what `result` does."""
+        found = None
+        while found is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(1.0)
+            found = self.result()
+        return found
+
+    def _read(self) -> Measured:
         text, _ = self._child.communicate()
         try:
             return from_json(Measured, json.loads(text))

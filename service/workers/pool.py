@@ -1,15 +1,13 @@
 """The embedded workers: a thread that keeps claimed jobs running in child processes."""
 
-import contextlib
 import logging
 import os
-import signal
 import subprocess
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.system.children import ONE_THREAD, child_command, child_environment, signal_name
+from kernels.system.children import ONE_THREAD, child_command, child_environment
 from service.db.models import Job
 from service.db.session import Sessions, reading, writing
 from service.errors import ClaimError, WorkerError
@@ -19,10 +17,10 @@ from service.host.process_identity import me
 from service.jobs import lease
 from service.jobs.lease import Lease
 from service.jobs.registry import Entry
+from service.workers.endings import end, reason_of, sweep
 from service.workers.presence import Presence
 
 POLL_S = 1.0
-GRACE_S = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -128,13 +126,13 @@ class Pool:
             with reading(self._sessions) as session:
                 is_ours = lease.holds(session, held)
             if not is_ours:
-                _end(child)
+                end(child)
                 del self._children[held]
             return
         if is_news:  # later the number of its group may be another's
-            _sweep(child)
+            sweep(child)
         with writing(self._sessions) as session:
-            lease.crash(session, held, _reason(code))
+            lease.crash(session, held, reason_of(code))
         del self._children[held]
 
     def _retire(self) -> None:
@@ -196,31 +194,10 @@ class Pool:
     def _end_all(self) -> None:
         for held, child in self._children.items():
             with self._faults.kept_from(f"job {held.job_id}"):
-                _end(child)
+                end(child)
                 self._give_back(held)
         self._children.clear()
 
     def _give_back(self, held: Lease) -> None:
         with writing(self._sessions) as session:
             lease.release(session, held)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ask a child to end, then make it, with whatever it has started."""
-    child.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(GRACE_S)
-    _sweep(child)
-    child.wait()
-
-
-def _sweep(child: subprocess.Popen[bytes]) -> None:
-    """Kill the child's process group: itself, and what it started and left behind."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-
-
-def _reason(code: int) -> str:
-    if code < 0:
-        return f"signal {signal_name(-code)}"
-    return f"exit status {code}; its log says more"

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from service.default_database import default_database
 from service.errors import DatabaseError, HostError, NotFoundError, ServiceError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFIX = "TILEWISE_"
 DATABASE = "TILEWISE_DB"
-NO_SETTINGS = ("TILEWISE_CACHE_DIR", "TILEWISE_SERVER", "TILEWISE_TOKEN", "TILEWISE_SCHEDULER")
+NO_SETTINGS = ("TILEWISE_CACHE_DIR", "TILEWISE_SERVER", "TILEWISE_TOKEN")
 
 
 @contextmanager
@@ -30,8 +30,12 @@ def told() -> Iterator[None]:
         raise TilewiseError(str(error)) from error
 
 
-def settings(database_url: str | None) -> "Settings":
-    """The environment's settings, with `--db` winning.
+def settings(database_url: str | None, **options: str | None) -> "Settings":
+    """The environment's settings, with what was typed winning.
+
+    Args:
+        database_url: what follows `--db`, if anything.
+        options: other settings by name; None for those that were not typed.
 
     Raises:
         BadInputError: a variable makes no sense.
@@ -40,8 +44,9 @@ def settings(database_url: str | None) -> "Settings":
 
     from service.settings import Settings
 
+    given: dict[str, Any] = {"db": database_url, **options}
     try:
-        return Settings(db=database_url) if database_url else Settings()
+        return Settings(**{name: value for name, value in given.items() if value})
     except ValidationError as error:
         first = error.errors()[0]
         variable = PREFIX + "_".join(map(str, first["loc"])).upper()

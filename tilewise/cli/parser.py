@@ -20,12 +20,13 @@ from tilewise.cli.commands import (
     tune,
     verify,
 )
+from tilewise.cli.commands.cluster import processes
 from tilewise.cli.commands.kernels import kernel, library
 from tilewise.cli.commands.models import model
 
 MODULES = (
     *(tune, script, kernel, library, imports, model, verify, fetch, trials, plot, bench),
-    *(serve, top, token, doctor),
+    *(serve, processes, top, token, doctor),
 )
 
 

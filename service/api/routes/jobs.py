@@ -10,7 +10,6 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
-from kernels.footprint import check_memory
 from kernels.mlir.tuning_spec.form import check_covered
 from kernels.problem import Problem, parse_problem
 from search.records import TrialState, TuneRequest
@@ -148,7 +147,7 @@ class Sender:
 def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | None, JSONResponse]:
     """Validate and store a request; the job's number when there is one to wait for."""
     problem = parse_problem(body.problem)
-    target = services.machine.require_served(body.target)
+    target = services.require_served(body.target)
     check_covered(problem, target)
     request = TuneRequest(
         trials=body.trials,
@@ -158,7 +157,7 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
         peers=body.peers,
         cache=body.cache,
     )
-    check_memory(problem, services.machine.memory_bytes)
+    services.check_memory(problem)
     with services.writing() as session:
         made = _made(session, services, sender, problem, target, request)
         if made.schedule is not None:

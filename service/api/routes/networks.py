@@ -9,7 +9,6 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from kernels.errors import ModuleError
-from kernels.footprint import check_memory
 from kernels.mlir.frontend.imported import Imported
 from kernels.problem import parse_problem
 from search.records import CacheMode, TuneRequest
@@ -88,9 +87,9 @@ def _ask(
     _, imported = module
     if not imported.occurrences:
         raise ModuleError("nothing in the module multiplies or convolves what can be tuned")
-    canonical = services.machine.require_served(target)
+    canonical = services.require_served(target)
     for found in imported.problems:
-        check_memory(parse_problem(found.problem), services.machine.memory_bytes)
+        services.check_memory(parse_problem(found.problem))
     with services.writing() as session:
         made = networks.ask(session, module, canonical, request, services.toolchain, by)
         answer = _described(session, made)

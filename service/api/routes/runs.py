@@ -83,7 +83,7 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
 
 
 @router.post("/alive")
-@in_lane("writes")
+@in_lane("reads")
 def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
     """Whether the run goes on; asked twice a second, which keeps its lease."""
     with services.reading() as session:

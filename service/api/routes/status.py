@@ -51,7 +51,7 @@ def _fault(check: Callable[[Services], None], services: Services) -> DatabaseErr
 
 def _require_workers(services: Services) -> None:
     if services.pool is not None and not services.pool.is_alive:
-        raise DatabaseError("the embedded workers have stopped; restart the service")
+        raise DatabaseError("nothing takes jobs any more; restart the service")
 
 
 CHECKS: dict[str, Callable[[Services], None]] = {

@@ -13,7 +13,8 @@ from service.db import make_engine, models, reading, writing
 from service.errors import DatabaseError
 from service.jobs import lease, queue
 from service.jobs.trial_store import SqlTrialStore
-from service.workers.pool import Pool, Work, _reason
+from service.workers.endings import reason_of
+from service.workers.pool import Pool, Work
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.processes import wait_until
 
@@ -290,9 +291,9 @@ def test_calling_a_job_off_wakes_the_pool(submit, job, sessions, url, machine, c
 
 
 def test_a_signal_without_a_name_is_told_by_its_number():
-    assert _reason(-signal.SIGSEGV) == "signal SIGSEGV"
-    assert _reason(-(signal.SIGRTMIN + 3)) == f"signal {signal.SIGRTMIN + 3}"
-    assert _reason(7) == "exit status 7; its log says more"
+    assert reason_of(-signal.SIGSEGV) == "signal SIGSEGV"
+    assert reason_of(-(signal.SIGRTMIN + 3)) == f"signal {signal.SIGRTMIN + 3}"
+    assert reason_of(7) == "exit status 7; its log says more"
 
 
 def test_the_database_url_is_not_on_the_command_line(start, submit, job):

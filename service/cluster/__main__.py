@@ -1,0 +1,65 @@
+"""A driver as a process of its own (`python -m service.cluster`)."""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from datetime import timedelta
+
+from kernels.system.children import die_with_parent
+from service.cluster.connection import DaskCluster
+from service.cluster.driver import Driver
+from service.db import schema
+from service.db.session import make_engine, make_sessions
+from service.errors import ServiceError
+from service.settings import Settings
+from service.telemetry.logs import configure_logs
+
+log = logging.getLogger(__name__)
+
+
+def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
+    """Drive until SIGINT or SIGTERM.
+
+    Args:
+        settings: the database, the scheduler, and the URL of the service.
+        arguments: further ones of `service.workers`, for every job.
+
+    Raises:
+        DatabaseError: the database cannot be used.
+        WorkerError: Dask is not installed.
+    """
+    schema.prepare(settings.db)
+    cluster = DaskCluster(settings.scheduler, settings.service_url, arguments)
+    engine = make_engine(settings.db)
+    stopping = threading.Event()
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked, lambda *_: stopping.set())
+    log.info("driver of %s for %s", settings.scheduler, settings.service_url)
+    try:
+        unserved = timedelta(seconds=settings.unserved_seconds)
+        Driver(make_sessions(engine), cluster, unserved).run(stopping)
+    finally:
+        engine.dispose()
+
+
+def main() -> int:
+    """Drive as the environment says."""
+    parser = argparse.ArgumentParser(prog="python -m service.cluster", description=__doc__)
+    parser.add_argument("--parent", type=int, help="pid of the process to end with")
+    options, others = parser.parse_known_args()
+    settings = Settings()
+    configure_logs(settings.log_level, settings.log_format)
+    if options.parent is not None:
+        die_with_parent(options.parent)
+    try:
+        drive(settings, tuple(others))
+    except ServiceError as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""The driver's side of a Dask scheduler: which workers there are, and tasks that they are given."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from service.cluster.configuration import configure
+from service.cluster.facts import TIMING, Facts, facts_in
+from service.cluster.task import run_offer
+from service.errors import UnreachableError
+from service.runs.offers import Offer
+
+CONNECT_S = 5.0
+ANSWER_S = 5.0
+
+Ending = Literal["ended", "killed"]
+
+log = logging.getLogger(__name__)
+
+
+class Task(Protocol):
+    """A job that was given to a worker."""
+
+    def ending(self) -> Ending | None:
+        """None while it runs; `killed` where its worker has died with it."""
+        ...
+
+    def cancel(self) -> None:
+        """Forget it; a run that goes on is told by the service."""
+        ...
+
+
+class Cluster(Protocol):
+    """What a driver needs of a cluster."""
+
+    def workers(self) -> dict[str, Facts]:
+        """The workers that there are, by address; UnreachableError where nobody tells."""
+        ...
+
+    def submit(self, offer: Offer, toolchain: str) -> Task:
+        """Give a job to the worker that it is offered to."""
+        ...
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        ...
+
+
+@dataclass(frozen=True)
+class _DaskTask:
+    future: Any
+
+    def ending(self) -> Ending | None:
+        status = self.future.status
+        if status == "pending":
+            return None
+        return "killed" if status == "error" and self._is_killed() else "ended"
+
+    def _is_killed(self) -> bool:
+        from distributed import KilledWorker
+
+        error = self.future.exception(timeout=ANSWER_S)
+        if isinstance(error, KilledWorker):
+            return True
+        log.error("a worker could not run a job: %s", error)
+        return False
+
+    def cancel(self) -> None:
+        self.future.cancel()
+
+
+class DaskCluster:
+    """A `Cluster` of Dask's.
+
+    Args:
+        scheduler: its address.
+        service: URL of the service that keeps the jobs.
+        arguments: further ones of `service.workers`.
+    """
+
+    def __init__(self, scheduler: str, service: str, arguments: Sequence[str] = ()) -> None:
+        configure()
+        self._scheduler, self._service, self._arguments = scheduler, service, tuple(arguments)
+        self._client: Any = None
+
+    def workers(self) -> dict[str, Facts]:
+        """The workers that there are, by address.
+
+        Raises:
+            UnreachableError: the scheduler does not answer.
+        """
+        client = self._connected()
+        try:
+            # A scheduler that is frozen must not freeze the driver.
+            found = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_S)
+        except (OSError, TimeoutError) as error:
+            raise self._away(error) from error
+        return facts_in(found["workers"])
+
+    def submit(self, offer: Offer, toolchain: str) -> Task:
+        """Give a job to the worker that it is offered to."""
+        future = self._connected().submit(
+            run_offer,
+            offer.job_id,
+            offer.token,
+            self._service,
+            toolchain,
+            self._arguments,
+            key=f"job-{offer.job_id}-{time.time_ns()}",
+            workers=[offer.worker],
+            resources={TIMING: 1.0, offer.target: 1.0},
+            pure=False,
+            retries=0,
+        )
+        return _DaskTask(future)
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        if self._client is not None:
+            self._client.close(timeout=ANSWER_S)
+
+    def _connected(self) -> Any:
+        """The client; a new one where the last was closed, which a client is for good."""
+        from distributed import Client
+
+        if self._client is None or self._client.status in ("closed", "closing"):
+            self._client = None
+            try:
+                self._client = Client(
+                    self._scheduler, timeout=CONNECT_S, set_as_default=False, name="tilewise"
+                )
+            except (OSError, TimeoutError) as error:
+                raise self._away(error) from error
+            log.info("scheduler %s", self._scheduler)
+        if self._client.status != "running":
+            raise self._away("the connection is being made again")
+        return self._client
+
+    def _away(self, why: object) -> UnreachableError:
+        return UnreachableError(f"the scheduler {self._scheduler} does not answer: {why}")

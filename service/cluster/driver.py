@@ -1,0 +1,205 @@
+"""The driver: gives jobs that wait in the database to workers of a cluster that are free.
+
+The queue stays in the database, and a worker has one job at once: what Dask was given early would
+wait behind a long search. Several drivers may share a database and a scheduler. Each shows itself
+in its offers; those of a driver that has died, or not shown itself for long, are taken back by
+another, and what the first does with them later changes nothing.
+"""
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from service.cluster.connection import Cluster, Task
+from service.cluster.facts import Facts
+from service.db.session import Sessions, reading, writing
+from service.db.tokens import digest
+from service.faults import Faults
+from service.host.process_identity import me
+from service.jobs import registry
+from service.runs import offers
+from service.runs.offers import Offer
+
+POLL_S = 0.25
+BEAT_S = 3.0
+UNSERVED_S = 5.0
+MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
+PAUSE_S = 5.0  # for a worker that could not even begin
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Given:
+    """A job that this driver has given to a worker."""
+
+    offer: Offer
+    task: Task
+    missed: int = 0
+
+
+@dataclass
+class _Due:
+    """What is done now and then."""
+
+    period_s: float
+    at_s: float = field(default=0.0)
+
+    def is_now(self) -> bool:
+        if time.monotonic() < self.at_s:
+            return False
+        self.at_s = time.monotonic() + self.period_s
+        return True
+
+
+class Driver:
+    """Gives jobs to the workers of a cluster, until it is told to stop.
+
+    Args:
+        sessions: of the database.
+        cluster: where the workers are.
+        unserved: for which a job waits while no worker serves its target.
+        poll_s: seconds between two looks.
+    """
+
+    def __init__(
+        self, sessions: Sessions, cluster: Cluster, unserved: timedelta, poll_s: float = POLL_S
+    ) -> None:
+        self._sessions, self._cluster = sessions, cluster
+        self._unserved, self._poll_s = unserved, poll_s
+        self._me = me()
+        self._given: dict[str, _Given] = {}
+        self._shown: dict[str, str] = {}
+        self._paused: dict[str, float] = {}
+        self._faults = Faults(log)
+        self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
+        self._looks = _Due(UNSERVED_S)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Drive until `stopping` is set; the jobs that were given go back to the queue then."""
+        while not stopping.wait(self._poll_s):
+            self.tick()
+        self.stop()
+
+    def tick(self) -> None:
+        """One look at everything; what goes wrong with one thing keeps the others from nothing."""
+        for given in list(self._given.values()):
+            with self._faults.kept_from(f"job {given.offer.job_id}"):
+                self._settle_ended(given)
+        with self._faults.kept_from("the lease of this driver"):
+            self._beat()
+        with self._faults.kept_from("the offers of other drivers"):
+            self._take_over()
+        with self._faults.kept_from("the scheduler"):
+            workers = self._cluster.workers()
+            self._note_missing(workers)
+            with self._faults.kept_from("the list of live workers"):
+                self._show(workers)
+            with self._faults.kept_from("jobs that wait"):
+                self._give(workers)
+        with self._faults.kept_from("jobs that nobody serves"):
+            self._note_unserved()
+
+    def stop(self) -> None:
+        """Give the jobs back to the queue, and leave the cluster."""
+        for given in list(self._given.values()):
+            with self._faults.kept_from(f"job {given.offer.job_id}"):
+                given.task.cancel()
+                self._settle(given, None)
+        self._cluster.close()
+
+    def _settle_ended(self, given: _Given) -> None:
+        ending = given.task.ending()
+        if ending is None and given.missed < MOST_MISSED:
+            return
+        if ending is None:
+            given.task.cancel()
+        is_killed = ending == "killed"
+        if is_killed:
+            self._paused[given.offer.worker] = time.monotonic() + PAUSE_S
+        self._settle(given, f"the worker {given.offer.worker} was lost" if is_killed else None)
+        log.info("job %d: its task on %s is over", given.offer.job_id, given.offer.worker)
+
+    def _settle(self, given: _Given, why: str | None) -> None:
+        key = digest(given.offer.token)
+        with writing(self._sessions) as session:
+            offers.settle(session, key, why)
+        del self._given[key]
+
+    def _beat(self) -> None:
+        """Show that this driver lives; forget what others have taken over."""
+        if not self._given or not self._beats.is_now():
+            return
+        with writing(self._sessions) as session:
+            kept = offers.beat(session, self._me, set(self._given))
+        for key in set(self._given) - kept:
+            given = self._given.pop(key)
+            log.warning("job %d was taken over by another driver", given.offer.job_id)
+            given.task.cancel()
+
+    def _take_over(self) -> None:
+        with reading(self._sessions) as session:
+            abandoned = offers.abandoned(session, self._me)
+        for key in abandoned:
+            with writing(self._sessions) as session:
+                offers.settle(session, key, None)
+            log.warning("an offer of a driver that is gone was taken back")
+
+    def _note_missing(self, workers: dict[str, Facts]) -> None:
+        """A worker that has left takes its task with it, and Dask waits for it to come back."""
+        for given in self._given.values():
+            given.missed = 0 if given.offer.worker in workers else given.missed + 1
+
+    def _show(self, workers: dict[str, Facts]) -> None:
+        """Keep the list of live workers, which the service shows."""
+        gone = [address for address in self._shown if address not in workers]
+        new = {address for address in workers if address not in self._shown}
+        shown = set(workers) if self._shows.is_now() else new
+        if not gone and not shown:
+            return
+        with writing(self._sessions) as session:
+            for address in gone:
+                registry.leave(session, self._shown[address])
+            for address in shown:
+                registry.show(session, workers[address].entry)
+                measured = workers[address].measured
+                if address in new and measured is not None:
+                    registry.note_measured(session, workers[address].machine, measured)
+        self._shown = {address: facts.owner for address, facts in workers.items()}
+
+    def _give(self, workers: dict[str, Facts]) -> None:
+        """Give each free worker the oldest job that it can run."""
+        with reading(self._sessions) as session:
+            taken = offers.taken(session)
+        for address, facts in workers.items():
+            if address in taken or time.monotonic() < self._paused.get(address, 0.0):
+                continue
+            with reading(self._sessions) as session:
+                if not offers.has_job(session, facts.targets, facts.toolchain):
+                    continue
+            with writing(self._sessions) as session:
+                offer = offers.make(session, address, facts.targets, facts.toolchain, self._me)
+            if offer is not None:
+                self._submit(offer, facts.toolchain)
+
+    def _submit(self, offer: Offer, toolchain: str) -> None:
+        key = digest(offer.token)
+        try:
+            self._given[key] = _Given(offer, self._cluster.submit(offer, toolchain))
+        except BaseException:
+            with writing(self._sessions) as session:
+                offers.settle(session, key, None)
+            raise
+        log.info("job %d on %s: %s", offer.job_id, offer.worker, offer.problem)
+
+    def _note_unserved(self) -> None:
+        if not self._looks.is_now():
+            return
+        with writing(self._sessions) as session:
+            live = registry.live(session)
+            served = {(target, worker.toolchain) for worker in live for target in worker.targets}
+            failed = offers.note_unserved(session, served, self._unserved)
+        if failed:
+            log.warning("%d jobs failed, since nobody has served their targets", failed)

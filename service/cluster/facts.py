@@ -1,0 +1,87 @@
+"""What a worker tells of itself when it joins a cluster."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.system.toolchain import identity
+from kernels.system.typed_json import from_json, to_json
+from service.errors import WorkerError
+from service.host.machine import MachineInfo, examine
+from service.host.process_identity import me
+from service.jobs.registry import Entry, Measured
+from service.workers.peaks import PeakMeasurement
+
+KEY = "tilewise"
+"""Under which a worker's identity has its facts."""
+
+TIMING = "timing"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One worker: its process, its machine, and what it can time.
+
+    Attributes:
+        owner: the process, from `service.host.process_identity.me`.
+        machine: what it runs on.
+        targets, toolchain: what it can time.
+        measured: what one thread of it reaches; None where that is not known.
+    """
+
+    owner: str
+    machine: MachineInfo
+    targets: tuple[str, ...]
+    toolchain: str
+    measured: Measured | None = None
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """As Dask counts them: one job at once, whatever its target."""
+        return {TIMING: 1.0, **dict.fromkeys(self.targets, 1.0)}
+
+    @property
+    def entry(self) -> Entry:
+        """As the list of live workers has it."""
+        return Entry(self.owner, self.machine, self.targets, self.toolchain, capacity=1)
+
+    def text(self) -> str:
+        """What `read` reads: a text, which no process has to unpickle."""
+        return json.dumps(to_json(self))
+
+    @classmethod
+    def read(cls, text: object) -> "Facts":
+        """The facts of a text; ValueError where it has none."""
+        if not isinstance(text, str):
+            raise ValueError("it is not a worker of Tilewise")
+        return from_json(cls, json.loads(text))
+
+
+def facts_of_this_machine(*, measures_peaks: bool = True) -> Facts:
+    """Examine this machine and measure it, in children.
+
+    Raises:
+        MachineError: its processor cannot be named.
+    """
+    machine = examine()
+    measured = _measured() if measures_peaks else None
+    return Facts(me(), machine, machine.targets, identity(), measured)
+
+
+def _measured() -> Measured | None:
+    measurement = PeakMeasurement()
+    try:
+        return measurement.wait()
+    except WorkerError:
+        return None
+
+
+def facts_in(workers: dict[str, Any]) -> dict[str, Facts]:
+    """The facts of each worker that a scheduler names, by address; of others there are none."""
+    found = {}
+    for address, said in workers.items():
+        try:
+            found[address] = Facts.read(said.get(KEY))
+        except ValueError:
+            continue
+    return found

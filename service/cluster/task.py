@@ -1,0 +1,103 @@
+"""What a worker does with a job that it is given: Dask runs `run_offer` there, once for each.
+
+A child of the worker runs the job; all compiling and timing happens in it or below. Here it is
+only watched, so that a job that was cancelled or given to somebody else is killed at once, also
+in the middle of a trial.
+"""
+
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from kernels.system.children import ONE_THREAD, child_command, child_environment
+from service.errors import LeaseLostError, ServiceError, UnreachableError
+from service.runs.calls import PATIENCE_S, TOKEN, RunCalls
+from service.runs.wire.ends import CrashWire, EndedWire
+from service.workers.endings import UNREACHABLE, end, reason_of, sweep
+
+BEAT_S = 0.5
+GRACE_S = 3.0
+TELLING_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+def run_offer(
+    job_id: int, token: str, service: str, toolchain: str, arguments: Sequence[str] = ()
+) -> None:
+    """Run one job on this worker, until it has ended or is not this worker's any more.
+
+    Args:
+        job_id: the job.
+        token: of its offer, which the child alone is told beside this process.
+        service: URL of the service that keeps the job.
+        toolchain: identity of the compilers here.
+        arguments: further ones of `service.workers`.
+    """
+    from distributed import Status, get_worker
+
+    worker = get_worker()
+    command = child_command(
+        "service.workers",
+        f"--job={job_id}",
+        f"--service={service}",
+        f"--toolchain={toolchain}",
+        f"--parent={os.getpid()}",
+        *arguments,
+    )
+    child = subprocess.Popen(
+        command,
+        env=child_environment(**{TOKEN: token}, **ONE_THREAD),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    calls = RunCalls(service, job_id, token, patience_s=TELLING_S)
+    try:
+        watch(child, calls, lambda: worker.status == Status.running)
+    finally:
+        sweep(child)
+        child.wait()
+        calls.close()
+
+
+def watch(child: "subprocess.Popen[bytes]", calls: RunCalls, is_member: Callable[[], bool]) -> None:
+    """Stay until a child has ended, or end it.
+
+    Args:
+        child: runs the job.
+        calls: to the service that keeps the job.
+        is_member: whether this worker still belongs to its cluster.
+    """
+    heard_s = time.monotonic()
+    while True:
+        try:
+            code = child.wait(BEAT_S)
+        except subprocess.TimeoutExpired:
+            pass
+        else:
+            if code not in (0, UNREACHABLE):
+                _tell_crash(calls, reason_of(code))
+            return
+        if not is_member():
+            end(child, GRACE_S)  # it gives its job back by itself
+            return
+        goes_on = calls.goes_on()
+        if goes_on:
+            heard_s = time.monotonic()
+        elif goes_on is False:
+            return
+        elif time.monotonic() - heard_s > PATIENCE_S:
+            log.error("the service has not answered for %.0f s; the job is given up", PATIENCE_S)
+            return
+
+
+def _tell_crash(calls: RunCalls, why: str) -> None:
+    """Have it counted that the child has died; nobody to blame the job where that fails."""
+    try:
+        calls.post("/crashed", CrashWire(why=why), EndedWire)
+    except (LeaseLostError, UnreachableError):
+        return
+    except ServiceError as error:
+        log.error("%s", error)

@@ -1,0 +1,88 @@
+"""A worker of a cluster: joins a scheduler, and joins again whenever that has gone."""
+
+import asyncio
+import logging
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from service.cluster.configuration import configure
+from service.cluster.facts import KEY, Facts
+from service.cluster.scheduler import ends_at_signal
+from service.faults import Faults
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+PAUSE_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+def run_worker(scheduler: str, facts: Facts, host: str | None = None) -> None:
+    """Run the jobs that are given, one at once, until SIGINT or SIGTERM.
+
+    Args:
+        scheduler: its address, `tcp://HOST:PORT` or `tls://HOST:PORT`.
+        facts: of this machine.
+        host: address under which others reach this worker; None finds it out.
+
+    Raises:
+        WorkerError: Dask is not installed.
+    """
+    configure()
+    asyncio.run(_stay(scheduler, facts, host))
+
+
+async def _stay(scheduler: str, facts: Facts, host: str | None) -> None:
+    ending, faults = ends_at_signal(), Faults(log)
+    with tempfile.TemporaryDirectory(prefix="tilewise-worker-") as folder:
+        while not ending.is_set():
+            # Dask's workers end when their scheduler does, and never come back by themselves.
+            with faults.kept_from(f"scheduler {scheduler}"):
+                await _join(_worker(scheduler, facts, host, folder), ending)
+            await _first_of(ending.wait(), asyncio.sleep(PAUSE_S))
+
+
+def _worker(scheduler: str, facts: Facts, host: str | None, folder: str) -> "Worker":
+    from distributed import Worker
+
+    def tell(_worker: Any) -> str:
+        return facts.text()
+
+    return Worker(
+        scheduler,
+        nthreads=1,
+        host=host,
+        resources=facts.resources,
+        startup_information={KEY: tell},
+        memory_limit=0,
+        local_directory=folder,
+        dashboard=False,
+    )
+
+
+async def _join(worker: "Worker", ending: asyncio.Event) -> None:
+    """Be a worker until the scheduler goes, or this process is asked to end."""
+    try:
+        await _first_of(_registered(worker), ending.wait())
+        if not ending.is_set():
+            log.info("worker %s of %s", worker.address, worker.scheduler.address)
+            await _first_of(worker.finished(), ending.wait())
+    finally:
+        await worker.close(reason="tilewise-worker-ends")
+
+
+async def _registered(worker: "Worker") -> None:
+    await worker
+
+
+async def _first_of(*waits: Any) -> None:
+    """Wait for the first of some things, and for no other; raise what it raises."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+    finally:
+        for one in tasks:
+            one.cancel()

@@ -1,0 +1,33 @@
+"""How children that run jobs are ended, with what they have started, and why they died."""
+
+import contextlib
+import os
+import signal
+import subprocess
+
+from kernels.system.children import signal_name
+
+GRACE_S = 10.0
+UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the service could not be asked
+
+
+def end(child: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
+    """Ask a child to end, then make it, with whatever it has started."""
+    child.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(grace_s)
+    sweep(child)
+    child.wait()
+
+
+def sweep(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child's process group: itself, and what it started and left behind."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
+def reason_of(code: int) -> str:
+    """Why a child ended with a return code that is not 0."""
+    if code < 0:
+        return f"signal {signal_name(-code)}"
+    return f"exit status {code}; its log says more"

@@ -1,0 +1,55 @@
+"""The processes of a cluster, for those who run them."""
+
+from typing import TYPE_CHECKING
+
+from tilewise.backends.service_errors import settings, told
+from tilewise.errors import BadInputError
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+
+def schedule(host: str, port: int, *, uses_tls: bool) -> None:
+    """Serve a scheduler until interrupted."""
+    from service.cluster.scheduler import run_scheduler
+
+    _log(settings(None))
+    with told():
+        run_scheduler(host, port, uses_tls=uses_tls)
+
+
+def drive(scheduler: str | None, service: str | None, database_url: str | None) -> None:
+    """Drive a cluster until interrupted."""
+    from service.cluster.__main__ import drive as run
+
+    found = _with_scheduler(settings(database_url, scheduler=scheduler, service_url=service))
+    if not found.service_url:
+        raise BadInputError("workers have to reach the service: give --service URL, or set "
+                            "TILEWISE_SERVICE_URL")  # fmt: skip
+    _log(found)
+    with told():
+        run(found)
+
+
+def work(scheduler: str | None, host: str | None, *, measures_peaks: bool) -> None:
+    """Be a worker until interrupted."""
+    from service.cluster.facts import facts_of_this_machine
+    from service.cluster.worker import run_worker
+
+    found = _with_scheduler(settings(None, scheduler=scheduler))
+    _log(found)
+    with told():
+        run_worker(found.scheduler, facts_of_this_machine(measures_peaks=measures_peaks), host)
+
+
+def _with_scheduler(found: "Settings") -> "Settings":
+    if not found.scheduler:
+        raise BadInputError("which scheduler? give --scheduler tcp://HOST:PORT, or set "
+                            "TILEWISE_SCHEDULER")  # fmt: skip
+    return found
+
+
+def _log(found: "Settings") -> None:
+    from service.telemetry.logs import configure_logs
+
+    configure_logs(found.log_level, found.log_format)
