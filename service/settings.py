@@ -1,14 +1,15 @@
 """What the environment says, read in this one place."""
 
+import re
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.default_database import default_database
 
-SCHEDULER = r"^((tcp|tls)://\S+:\d{1,5})?$"
-SERVICE = r"^(https?://\S+)?$"
+_SCHEDULER = re.compile(r"(tcp|tls)://\S+:\d{1,5}")
+_SERVICE = re.compile(r"https?://\S+")
 
 
 class Settings(BaseSettings):
@@ -52,11 +53,25 @@ class Settings(BaseSettings):
     requests_per_minute: int = Field(default=6000, ge=0)
     jobs_in_flight: int = Field(default=100, ge=0)
     stream_seconds: float = Field(default=3600.0, gt=0, allow_inf_nan=False)
-    scheduler: str = Field(default="", pattern=SCHEDULER)
-    service_url: str = Field(default="", pattern=SERVICE)
+    scheduler: str = ""
+    service_url: str = ""
     unserved_seconds: float = Field(default=3600.0, gt=0, le=10 * 365 * 86400, allow_inf_nan=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "text"] = "auto"
+
+    @field_validator("scheduler")
+    @classmethod
+    def _is_a_scheduler(cls, text: str) -> str:
+        if text and not _SCHEDULER.fullmatch(text):
+            raise ValueError("write tcp://HOST:PORT or tls://HOST:PORT")
+        return text
+
+    @field_validator("service_url")
+    @classmethod
+    def _is_a_url(cls, text: str) -> str:
+        if text and not _SERVICE.fullmatch(text):
+            raise ValueError("write http://HOST:PORT or https://HOST")
+        return text
 
     @property
     def host_names(self) -> frozenset[str]:

@@ -160,6 +160,7 @@ def job_json(session: Session, job: models.Job) -> Json:
         "best": _best_so_far(session, job),
         "error": job.error,
         "complete": job.complete,
+        "unserved_since": moment(job.unserved_since) if job.unserved_since else None,
         "created": moment(job.created_at),
         "started": moment(job.started_at) if job.started_at else None,
         "finished": moment(job.finished_at) if job.finished_at else None,

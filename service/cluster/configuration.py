@@ -3,6 +3,7 @@
 Dask is imported inside functions: the service's own process never needs it.
 """
 
+import logging
 from typing import Any
 
 from service.errors import WorkerError
@@ -26,8 +27,12 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def configure() -> None:
+def configure(level: int = logging.CRITICAL) -> None:
     """Set Dask up in this process; what its own configuration files and variables say of TLS stays.
+
+    Args:
+        level: of Dask's own messages; drivers and workers say themselves what concerns anybody of
+            a connection that has gone.
 
     Raises:
         WorkerError: Dask is not installed.
@@ -38,3 +43,4 @@ def configure() -> None:
     except ImportError as error:
         raise WorkerError(f"a cluster needs Dask ({error}); {INSTALL}") from error
     dask.config.set(SETTINGS)
+    logging.getLogger("distributed").setLevel(level)

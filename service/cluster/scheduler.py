@@ -22,7 +22,7 @@ def run_scheduler(host: str, port: int, *, uses_tls: bool = False) -> None:
         WorkerError: Dask is not installed.
         AddressError: the address cannot be had, or there is no certificate for TLS.
     """
-    configure()
+    configure(logging.WARNING)
     asyncio.run(_serve(host, port, "tls" if uses_tls else "tcp"))
 
 

@@ -54,6 +54,7 @@ def configure_logs(level: str, form: Form = "auto") -> None:
     root.setLevel(level.upper())
     # A client that goes while it is written to would make a warning of each piece.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each thing that a run says
 
 
 def bind(**fields: object) -> None:

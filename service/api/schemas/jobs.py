@@ -19,7 +19,11 @@ class PhaseView(BaseModel):
 
 
 class JobView(FiniteView):
-    """A job, and its best so far; `phase` is null before its first run."""
+    """A job, and its best so far; `phase` is null before its first run.
+
+    `unserved_since` says since when it waits and no live worker of the cluster serves its target,
+    null where one does, and where there is no cluster.
+    """
 
     id: int
     state: JobState
@@ -34,6 +38,7 @@ class JobView(FiniteView):
     best: BestView | None
     error: str | None
     complete: bool | None
+    unserved_since: datetime | None = None
     created: datetime
     started: datetime | None
     finished: datetime | None

@@ -1,0 +1,323 @@
+"""What a driver gives to whom, and what it makes of every end."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from service.cluster.driver import MOST_MISSED, Driver
+from service.cluster.facts import Facts, facts_in
+from service.db import models, reading, writing
+from service.db.base import now
+from service.db.tokens import digest
+from service.errors import LeaseLostError
+from service.jobs import lease, queue, registry
+from service.jobs.trial_store import SqlTrialStore
+from service.runs import offers
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+FIRST, SECOND = "tcp://10.0.0.2:4000", "tcp://10.0.0.3:4000"
+FOREIGN = "cpu:neoverse-v2,threads=1"
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def driver(sessions, cluster):
+    def make(name="driver-host:1:1", unserved=HOUR):
+        made = Driver(sessions, cluster, unserved)
+        made._me = name
+        made._looks.period_s = made._beats.period_s = 0.0
+        return made
+
+    return make
+
+
+@pytest.fixture
+def job(sessions):
+    def read(job_id):
+        with reading(sessions) as session:
+            return queue.get(session, job_id)
+
+    return read
+
+
+@pytest.fixture
+def begin(sessions):
+    """Begins the run of a task, as its worker does."""
+
+    def make(task, owner="worker-host:7:7"):
+        with writing(sessions) as session:
+            row = offers.find(session, task.offer.job_id, task.offer.token)
+            return offers.begin(session, row, owner)
+
+    return make
+
+
+def problems(count):
+    return [f"{PROBLEM},batch={number}" for number in range(2, 2 + count)]
+
+
+def rows(sessions):
+    with reading(sessions) as session:
+        return list(session.scalars(select(models.Offer)))
+
+
+def test_each_free_worker_gets_one_job_the_oldest_first(driver, cluster, submit):
+    first, second, third = map(submit, problems(3))
+    cluster.join(FIRST)
+    cluster.join(SECOND)
+    made = driver()
+    made.tick()
+    made.tick()
+    assert [task.offer.job_id for task in cluster.tasks] == [first, second]
+    assert {task.offer.worker for task in cluster.tasks} == {FIRST, SECOND}
+    cluster.tasks[1].end = "ended"
+    made.tick()
+    # That one never began, so it waits again, and is older than the third.
+    assert cluster.tasks[2].offer.job_id == second and third
+
+
+def test_a_worker_gets_no_job_of_another_target_or_other_compilers(driver, cluster, submit):
+    submit()
+    cluster.join(FIRST, targets=(FOREIGN,))
+    cluster.join(SECOND, toolchain="another")
+    driver().tick()
+    assert not cluster.tasks
+
+
+def test_a_worker_that_joins_while_jobs_wait_gets_one(driver, cluster, submit):
+    job_id, made = submit(), driver()
+    made.tick()
+    assert not cluster.tasks
+    cluster.join(FIRST)
+    made.tick()
+    assert [task.offer.job_id for task in cluster.tasks] == [job_id]
+
+
+def test_two_drivers_give_no_job_and_no_worker_twice(driver, cluster, submit, sessions):
+    first, second = map(submit, problems(2))
+    cluster.join(FIRST)
+    one, other = driver("one:1:1"), driver("other:1:1")
+    one.tick()
+    other.tick()
+    assert [task.offer.job_id for task in cluster.tasks] == [first]
+    cluster.join(SECOND)
+    other.tick()
+    one.tick()
+    assert [task.offer.job_id for task in cluster.tasks] == [first, second]
+    assert {row.driver for row in rows(sessions)} == {"one:1:1", "other:1:1"}
+
+
+def test_a_worker_that_dies_counts_against_the_job_once_it_has_begun(
+    driver, cluster, submit, begin, job
+):
+    job_id, made = submit(), driver()
+    cluster.join(FIRST)
+    made.tick()
+    cluster.tasks[0].end = "killed"
+    made.tick()
+    assert (job(job_id).state, job(job_id).crashes) == ("queued", 0), "it had not begun"
+    cluster.join(SECOND)
+    for count in (1, 2, 3):
+        made._paused.clear()
+        made.tick()
+        begin(cluster.tasks[-1])
+        cluster.tasks[-1].end = "killed"
+        made.tick()
+        assert job(job_id).crashes == count
+    assert job(job_id).state == "failed"
+    assert job(job_id).error.startswith("the worker died 3 times; the last time: the worker tcp")
+
+
+def test_a_worker_that_leaves_gives_its_job_back_and_is_not_to_blame(
+    driver, cluster, submit, begin, job, sessions
+):
+    job_id, made = submit(), driver()
+    cluster.join(FIRST)
+    made.tick()
+    held = begin(cluster.tasks[0])
+    del cluster.present[FIRST]
+    for _ in range(MOST_MISSED + 1):
+        made.tick()
+    assert cluster.tasks[0].is_cancelled and not rows(sessions)
+    assert (job(job_id).state, job(job_id).crashes) == ("queued", 0)
+    with pytest.raises(LeaseLostError):
+        SqlTrialStore(sessions, job_id, held).add(fakes.trial(0))
+
+
+def test_a_scheduler_that_is_away_costs_no_running_job(driver, cluster, submit, begin, job):
+    job_id, made = submit(), driver()
+    cluster.join(FIRST)
+    made.tick()
+    begin(cluster.tasks[0])
+    cluster.is_away = True
+    for _ in range(2 * MOST_MISSED):
+        made.tick()
+    assert job(job_id).state == "running" and not cluster.tasks[0].is_cancelled
+    cluster.is_away = False
+    made.tick()
+    assert job(job_id).state == "running" and len(cluster.tasks) == 1
+
+
+def test_a_frozen_driver_writes_nothing_when_it_wakes(
+    driver, cluster, submit, begin, job, sessions
+):
+    """The second takes its job over; the first then finds its offer gone, and changes nothing."""
+    job_id = submit()
+    cluster.join(FIRST)
+    cluster.join(SECOND)
+    frozen, other = driver("frozen:1:1"), driver("other:1:1")
+    frozen.tick()
+    stale = begin(cluster.tasks[0])
+    other.tick()
+    assert len(cluster.tasks) == 1, "it shows itself"
+    with writing(sessions) as session:
+        session.scalars(select(models.Offer)).one().seen_at = now() - timedelta(seconds=16)
+    other.tick()
+    assert len(cluster.tasks) == 2
+    held = begin(cluster.tasks[1])
+    cluster.tasks[0].end = "killed"
+    frozen.tick()
+    assert (job(job_id).epoch, job(job_id).crashes) == (held.epoch, 0) == (stale.epoch + 1, 0)
+    assert job(job_id).state == "running"
+    frozen.stop()
+    assert job(job_id).state == "running" and len(rows(sessions)) == 1
+
+
+def test_a_driver_that_wakes_forgets_what_was_taken_over(driver, cluster, submit, sessions):
+    submit()
+    cluster.join(FIRST)
+    frozen = driver("frozen:1:1")
+    frozen.tick()
+    with writing(sessions) as session:
+        offers.settle(session, digest(cluster.tasks[0].offer.token), None)
+        offers.make(session, SECOND, cluster.machine.targets, TOOLCHAIN, "other:1:1")
+    frozen.tick()
+    assert cluster.tasks[0].is_cancelled and not frozen._given
+
+
+def test_a_dead_driver_of_this_host_is_taken_over_at_once(
+    driver, cluster, submit, begin, job, sessions
+):
+    import socket
+
+    job_id = submit()
+    cluster.join(FIRST)
+    gone = driver(f"{socket.gethostname()}:99999999:1")
+    gone.tick()
+    begin(cluster.tasks[0])
+    driver().tick()
+    assert [task.offer.job_id for task in cluster.tasks] == [job_id, job_id]
+    assert job(job_id).state == "queued" and job(job_id).crashes == 0
+
+
+def test_a_driver_that_stops_gives_its_jobs_back(driver, cluster, submit, begin, job, stopped):
+    job_id, made = submit(), driver()
+    cluster.join(FIRST)
+    made.tick()
+    begin(cluster.tasks[0])
+    made.run(stopped)
+    assert job(job_id).state == "queued" and job(job_id).crashes == 0
+    assert cluster.is_closed and cluster.tasks[0].is_cancelled
+
+
+def test_a_cancelled_job_keeps_no_worker(driver, cluster, submit, begin, job, sessions):
+    job_id, made = submit(), driver()
+    cluster.join(FIRST)
+    made.tick()
+    begin(cluster.tasks[0])
+    with writing(sessions) as session:
+        queue.cancel(session, job_id)
+    cluster.tasks[0].end = "ended"  # its worker was told
+    made.tick()
+    assert job(job_id).state == "cancelled" and not rows(sessions)
+
+
+def test_a_job_that_cannot_be_submitted_waits_again(driver, cluster, submit, sessions, caplog):
+    submit()
+    cluster.join(FIRST)
+    submitted, cluster.submit = cluster.submit, lambda *_: 1 / 0
+    made = driver()
+    made.tick()
+    assert not rows(sessions) and "jobs that wait" in caplog.text
+    cluster.submit = submitted
+    made.tick()
+    assert len(cluster.tasks) == 1
+
+
+def test_a_job_that_nobody_serves_waits_says_so_and_fails(
+    driver, cluster, submit, job, sessions, client
+):
+    job_id = submit()
+    cluster.join(FIRST, targets=(FOREIGN,))
+    made = driver()
+    made.tick()
+    since = job(job_id).unserved_since
+    shown = client.get(f"/v1/jobs/{job_id}").json()
+    assert shown["state"] == "queued" and shown["unserved_since"] is not None
+    made.tick()
+    assert job(job_id).unserved_since == since
+    with writing(sessions) as session:
+        queue.get(session, job_id).unserved_since -= 2 * HOUR
+    made.tick()
+    assert job(job_id).state == "failed"
+    assert job(job_id).error.startswith(f"no live worker has served {cluster.machine.target}")
+    assert "for 3600 s; start one" in job(job_id).error
+
+
+def test_a_worker_that_comes_ends_the_wait(driver, cluster, submit, job, sessions):
+    job_id, made = submit(), driver()
+    made.tick()
+    assert job(job_id).unserved_since is not None
+    cluster.join(FIRST)
+    made.tick()
+    assert job(job_id).unserved_since is None
+
+
+def test_a_claim_ends_the_wait_too(driver, submit, job, sessions):
+    job_id = submit()
+    driver().tick()
+    with writing(sessions) as session:
+        lease.claim_one(session, job_id, "host:1:1")
+    assert job(job_id).unserved_since is None
+
+
+def test_workers_are_shown_with_what_they_reach_until_they_leave(driver, cluster, client):
+    made = driver()
+    cluster.join(FIRST)
+    cluster.join(SECOND, targets=(FOREIGN,))
+    made.tick()
+    shown = client.get("/v1/targets").json()
+    assert FOREIGN in shown["targets"] and len(shown["workers"]) == 2
+    assert shown["workers"][0]["peaks"] == {"f32": 100.0}
+    del cluster.present[SECOND]
+    made.tick()
+    assert FOREIGN not in client.get("/v1/targets").json()["targets"]
+
+
+def test_a_worker_is_shown_again_before_it_counts_as_lost(driver, cluster, sessions):
+    made = driver()
+    cluster.join(FIRST)
+    made.tick()
+
+    def seen():
+        with reading(sessions) as session:
+            return session.scalars(select(models.Worker.seen_at)).one()
+
+    before = seen()
+    made.tick()
+    assert seen() == before
+    made._shows.at_s = 0.0
+    made.tick()
+    assert seen() > before and registry.SEEN_EVERY < registry.LOST_AFTER
+
+
+def test_facts_come_back_as_they_were_and_strangers_have_none(machine):
+    told = Facts("host:1:2", machine, machine.targets, TOOLCHAIN)
+    assert Facts.read(told.text()) == told
+    assert told.resources == {"timing": 1.0, **dict.fromkeys(machine.targets, 1.0)}
+    said = {"a": {"tilewise": told.text()}, "b": {}, "c": {"tilewise": "[]"}, "d": {"tilewise": 1}}
+    assert facts_in(said) == {"a": told}
+    assert replace(told, owner="x") != told
