@@ -1,0 +1,159 @@
+"""A whole farm of real processes on loopback: service, drivers, scheduler, workers."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import httpx
+import psutil
+
+from kernels.system.children import child_command, child_environment
+from service.app import create_app
+from service.listening import listen
+from service.server import Server
+from service.settings import Settings
+from tests.service.cluster import tuners
+from tests.service.processes import FAKE_PROVER, wait_until
+
+TUNER = "tests.service.cluster.tuners:tune"
+STARTUP_S = 120
+
+
+class Farm:
+    """Processes by name: `service`, `scheduler`, `driver` and further drivers, `worker-1`, ...
+
+    Args:
+        folder: for the database, the log of trials and the logs of processes.
+        names: of the processes to start.
+        url: of the database; None is an SQLite in the folder.
+        options: further variables of all processes.
+    """
+
+    def __init__(
+        self, folder: Path, names: Iterable[str], url: str | None = None, **options: str
+    ) -> None:
+        self.folder, self.url = folder, url or f"sqlite:///{folder / 'farm.db'}"
+        self.trials = folder / "trials.txt"
+        self.trials.touch()
+        self.ports = {name: free_port() for name in ("service", "scheduler")}
+        self.service = f"http://127.0.0.1:{self.ports['service']}"
+        self.scheduler = f"tcp://127.0.0.1:{self.ports['scheduler']}"
+        self.environment = {
+            "TILEWISE_DB": self.url,
+            "TILEWISE_SCHEDULER": self.scheduler,
+            "TILEWISE_SERVICE_URL": self.service,
+            "TILEWISE_LOG_FORMAT": "text",
+            tuners.LOG: str(self.trials),
+            **options,
+        }
+        self.client = httpx.Client(base_url=self.service, timeout=30)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name in names:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start a process, or start it again."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                child_command(*self._command(name.partition("-")[0])),
+                env=child_environment(**self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _command(self, kind: str) -> list[str]:
+        return {
+            "service": ["tests.service.cluster.farm", str(self.ports["service"])],
+            "scheduler": ["tilewise", "scheduler", "--port", str(self.ports["scheduler"])],
+            "driver": ["service.cluster", f"--tuner={TUNER}", f"--prover={FAKE_PROVER}"],
+            "worker": ["tilewise", "worker", "--no-peaks"],
+        }[kind]
+
+    def send(self, name: str, number: int) -> None:
+        """Send a signal to a process; one that kills it is waited for."""
+        self.processes[name].send_signal(number)
+        if number == signal.SIGKILL:
+            self.processes[name].wait()
+
+    def kill_and_start(self, name: str) -> None:
+        """kill -9, and a new process in its place."""
+        self.send(name, signal.SIGKILL)
+        self.start(name)
+
+    def runs(self) -> list[psutil.Process]:
+        """The processes below workers that run jobs."""
+        workers = [one for name, one in self.processes.items() if name.startswith("worker")]
+        found = []
+        for worker in workers:
+            try:
+                found += psutil.Process(worker.pid).children()
+            except psutil.NoSuchProcess:
+                continue
+        return [run for run in found if "service.workers" in " ".join(arguments(run))]
+
+    def wait_for_workers(self, count: int) -> None:
+        """Wait until so many workers are shown."""
+        wait_until(lambda: self._shows(count), STARTUP_S)
+
+    def _shows(self, count: int) -> bool:
+        try:
+            return len(self.client.get("/v1/targets").json()["workers"]) == count
+        except httpx.TransportError:
+            return False
+
+    def ask(self, problem: str, *, seed: int, trials: int = 4, target: str = "host") -> int:
+        """Ask for a search; the number of its job."""
+        body = {"problem": problem, "seed": seed, "trials": trials, "target": target}
+        answer = self.client.post("/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        return int(answer.json()["id"])
+
+    def job(self, job_id: int) -> dict[str, object]:
+        """A job as the service shows it."""
+        return self.client.get(f"/v1/jobs/{job_id}").json()
+
+    def noted(self) -> list[str]:
+        """The lines of the trials that were acknowledged."""
+        return self.trials.read_text().splitlines()
+
+    def told(self) -> str:
+        """What the processes have logged."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"== {path.name}\n{path.read_text()[-4000:]}" for path in logs)
+
+    def close(self) -> None:
+        """End everything."""
+        self.client.close()
+        for one in self.processes.values():
+            one.send_signal(signal.SIGCONT)
+            one.kill()
+        for one in self.processes.values():
+            one.wait()
+
+
+def arguments(process: psutil.Process) -> list[str]:
+    """The command line of a process; none where it is gone."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def main(port: str) -> None:
+    """The front alone: a service without workers."""
+    app = create_app(Settings(stream_seconds=0.5), int(os.environ.get("TEST_WORKERS", "0")))
+    Server(app, log_level="warning").run(sockets=listen("127.0.0.1", int(port)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

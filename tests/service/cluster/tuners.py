@@ -1,0 +1,52 @@
+"""Searches for the workers of a test's cluster; the seed of a request chooses one."""
+
+import os
+import time
+from pathlib import Path
+
+from search.engine.tune import tune as real
+from search.records import TuneResult
+from tests.service import fakes
+from tests.service.runs import simulated
+
+STEADY, HANGING, CRASHING, REAL, SIMULATED = range(5)
+
+LOG = "TEST_CLUSTER_LOG"
+"""The file that has a line for each trial that the service has acknowledged."""
+
+TRIAL_S = "TEST_CLUSTER_TRIAL_S"
+
+
+def tune(problem, target, request, store, **hooks) -> TuneResult:
+    search = {STEADY: steady, HANGING: hanging, CRASHING: crashing, REAL: real,
+              SIMULATED: simulated.tune}[request.seed]  # fmt: skip
+    return search(problem, target, request, store, **hooks)
+
+
+def steady(problem, target, request, store, *, should_stop=None, before_finals=None, **_hooks):
+    """Trials in order that take some time, each noted once it is acknowledged."""
+    done = {trial.number for trial in store.trials()}
+    for number in sorted(set(range(request.trials)) - done):
+        if should_stop is not None and should_stop():
+            break
+        time.sleep(float(os.environ.get(TRIAL_S, "0.05")))
+        store.add(fakes.trial(number, gflops=10.0 + number))
+        note(f"{problem.canonical} {number}")
+    return fakes.tune(problem, target, request, store, before_finals=before_finals)
+
+
+def hanging(problem, target, request, store, **_hooks):
+    """One trial, and then one that does not end, in a process of its own."""
+    store.add(fakes.trial(0))
+    note(f"{problem.canonical} hangs in {os.getpid()}")
+    while True:
+        pass
+
+
+def crashing(problem, target, request, store, **_hooks):
+    os.abort()
+
+
+def note(line: str) -> None:
+    with Path(os.environ[LOG]).open("a") as file:  # a short line is written whole
+        file.write(line + "\n")
