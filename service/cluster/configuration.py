@@ -9,6 +9,8 @@ from typing import Any
 from service.errors import WorkerError
 
 INSTALL = "install tilewise[cluster]"
+UNUSABLE = (OSError, TimeoutError, RuntimeError, TypeError, ValueError)
+"""What Dask raises where a connection fails, or where TLS is wanted and not configured."""
 
 # `docs/design/cluster.md` has the reasons.
 SETTINGS: dict[str, Any] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from service.cluster.configuration import configure
+from service.cluster.configuration import UNUSABLE, configure
 from service.cluster.facts import TIMING, Facts, facts_in
 from service.cluster.task import run_offer
 from service.errors import UnreachableError
@@ -131,7 +131,7 @@ class DaskCluster:
                 self._client = Client(
                     self._scheduler, timeout=CONNECT_S, set_as_default=False, name="tilewise"
                 )
-            except (OSError, TimeoutError) as error:
+            except UNUSABLE as error:
                 raise self._away(error) from error
             log.info("scheduler %s", self._scheduler)
         if self._client.status != "running":

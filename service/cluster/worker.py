@@ -5,15 +5,17 @@ import logging
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from service.cluster.configuration import configure
+from service.cluster.configuration import UNUSABLE, configure
 from service.cluster.facts import KEY, Facts
 from service.cluster.scheduler import ends_at_signal
+from service.errors import UnreachableError
 from service.faults import Faults
 
 if TYPE_CHECKING:
     from distributed import Worker
 
 PAUSE_S = 0.5
+TOLD_S = 15.0
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ async def _stay(scheduler: str, facts: Facts, host: str | None) -> None:
         while not ending.is_set():
             # Dask's workers end when their scheduler does, and never come back by themselves.
             with faults.kept_from(f"scheduler {scheduler}"):
-                await _join(_worker(scheduler, facts, host, folder), ending)
+                await _join(_worker(scheduler, facts, host, folder), scheduler, ending)
             await _first_of(ending.wait(), asyncio.sleep(PAUSE_S))
 
 
@@ -61,19 +63,32 @@ def _worker(scheduler: str, facts: Facts, host: str | None, folder: str) -> "Wor
     )
 
 
-async def _join(worker: "Worker", ending: asyncio.Event) -> None:
+async def _join(worker: "Worker", scheduler: str, ending: asyncio.Event) -> None:
     """Be a worker until the scheduler goes, or this process is asked to end."""
+    telling = asyncio.ensure_future(_tell_wait(scheduler))
     try:
-        await _first_of(_registered(worker), ending.wait())
+        await _first_of(_registered(worker, scheduler), ending.wait())
+        telling.cancel()
         if not ending.is_set():
-            log.info("worker %s of %s", worker.address, worker.scheduler.address)
+            log.info("worker %s of %s", worker.address, scheduler)
             await _first_of(worker.finished(), ending.wait())
     finally:
+        telling.cancel()
         await worker.close(reason="tilewise-worker-ends")
 
 
-async def _registered(worker: "Worker") -> None:
-    await worker
+async def _tell_wait(scheduler: str) -> None:
+    """Say now and then that nothing answers; Dask would wait in silence."""
+    while True:
+        await asyncio.sleep(TOLD_S)
+        log.warning("scheduler %s does not let this worker join yet", scheduler)
+
+
+async def _registered(worker: "Worker", scheduler: str) -> None:
+    try:
+        await worker
+    except UNUSABLE as error:
+        raise UnreachableError(f"it does not let this worker join: {error}") from error
 
 
 async def _first_of(*waits: Any) -> None:

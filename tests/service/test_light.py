@@ -14,7 +14,8 @@ from service.errors import MachineError
 from service.host import machine as machine_module
 from service.host.machine import examine
 
-HEAVY = ("numba", "numpy", "optuna", "llvmlite", "iree", "scipy", "tilewise")
+HEAVY = ("numba", "numpy", "optuna", "llvmlite", "iree", "scipy", "dask", "distributed",
+         "tilewise")  # fmt: skip
 ROOT = Path(service.__file__).parent
 MODULES = sorted(
     "service." + ".".join(path.relative_to(ROOT).with_suffix("").parts)

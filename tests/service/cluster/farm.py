@@ -52,6 +52,12 @@ class Farm:
             tuners.LOG: str(self.trials),
             **options,
         }
+        self.commands = {
+            "service": ["tests.service.cluster.farm", str(self.ports["service"])],
+            "scheduler": ["tilewise", "scheduler", "--port", str(self.ports["scheduler"])],
+            "driver": ["service.cluster", f"--tuner={TUNER}", f"--prover={FAKE_PROVER}"],
+            "worker": ["tilewise", "worker", "--no-peaks"],
+        }
         self.client = httpx.Client(base_url=self.service, timeout=30)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         for name in names:
@@ -61,20 +67,12 @@ class Farm:
         """Start a process, or start it again."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                child_command(*self._command(name.partition("-")[0])),
+                child_command(*self.commands[name.partition("-")[0]]),
                 env=child_environment(**self.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-
-    def _command(self, kind: str) -> list[str]:
-        return {
-            "service": ["tests.service.cluster.farm", str(self.ports["service"])],
-            "scheduler": ["tilewise", "scheduler", "--port", str(self.ports["scheduler"])],
-            "driver": ["service.cluster", f"--tuner={TUNER}", f"--prover={FAKE_PROVER}"],
-            "worker": ["tilewise", "worker", "--no-peaks"],
-        }[kind]
 
     def send(self, name: str, number: int) -> None:
         """Send a signal to a process; one that kills it is waited for."""

@@ -1,14 +1,16 @@
 """Real processes on loopback: what dies costs no finished trial, and what is cancelled ends."""
 
+import random
 import signal
-import time
 
 import psutil
 import pytest
 
 from kernels.problem import parse_problem
+from tests.service.cluster import chaos
+from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm
-from tests.service.cluster.tuners import CRASHING, HANGING, REAL, STEADY
+from tests.service.cluster.tuners import HANGING, REAL, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 
@@ -73,37 +75,14 @@ def test_a_cancelled_job_is_ended_in_the_middle_of_a_trial_that_hangs(farm):
     assert farm.job(job)["state"] == "cancelled"
 
 
-def test_a_job_that_kills_its_workers_process_fails_with_the_reason(farm):
-    job = farm.ask(problem(5), seed=CRASHING)
-    wait_until(lambda: farm.job(job)["state"] == "failed")
-    assert farm.job(job)["error"] == "the worker died 3 times; the last time: signal SIGABRT"
-
-
-def test_no_death_of_worker_scheduler_or_driver_costs_a_finished_trial(farm):
-    job = farm.ask(problem(6), seed=STEADY, trials=160)
-
-    def goes_on(count):
-        wait_until(lambda: len(numbers(farm, problem(6))) >= count)
-
-    goes_on(5)
-    (run,) = farm.runs()
-    worker = next(name for name in NAMES if farm.processes[name].pid == run.ppid())
-    farm.kill_and_start(worker)
-    wait_until(lambda: has_ended(run))
-    for name in ("scheduler", "driver"):
-        so_far = len(numbers(farm, problem(6)))
-        goes_on(so_far + 5)
-        farm.kill_and_start(name)
-        assert not is_done(farm, job)
-    so_far = len(numbers(farm, problem(6)))
-    goes_on(so_far + 5)
-    farm.send("service", signal.SIGSTOP)
-    time.sleep(1.0)
-    farm.send("service", signal.SIGCONT)
-    wait_until(lambda: is_done(farm, job), 120)
-    done = numbers(farm, problem(6))
-    assert sorted(done) == list(range(160)), "each was acknowledged once"
-    assert farm.job(job)["trials"]["timed"] == 160
+def test_no_death_costs_a_finished_trial_or_has_one_timed_twice(farm):
+    """The short form of `make chaos`: each process once, while two jobs run."""
+    kills = [(name, signal.SIGKILL) for name in
+             ("worker-1", "scheduler", "driver", "service", "runner")]  # fmt: skip
+    faults = [*kills, ("worker-2", signal.SIGSTOP), ("service", signal.SIGSTOP)]
+    plan = Plan(faults, jobs=2, trials=80, freeze_s=1.0, pauses_s=(0.4, 0.8))
+    report = chaos.run(farm, plan, random.Random(7))
+    assert report.is_whole, report
     farm.wait_for_workers(2)
 
 

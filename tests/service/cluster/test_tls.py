@@ -1,0 +1,105 @@
+"""A cluster that speaks TLS alone, by Dask's own configuration."""
+
+import datetime
+import ipaddress
+
+import dask
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from service.cluster.configuration import configure
+from service.cluster.connection import DaskCluster
+from service.errors import UnreachableError
+from tests.service.cluster.farm import Farm
+from tests.service.processes import wait_until
+
+ROLES = ("scheduler", "worker", "client")
+
+
+def named(name):
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def certificate(folder, name, issuer=None):
+    """A key with its certificate in one file: of an authority, or issued by one."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    today = datetime.datetime.now(datetime.UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(named(name))
+        .issuer_name(named("authority"))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(days=1))
+        .not_valid_after(today + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(issuer or key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path = folder / f"{name}.pem"
+    path.write_bytes(built.public_bytes(serialization.Encoding.PEM) + private)
+    path.chmod(0o600)
+    return path, key
+
+
+def configuration(authority, own):
+    """Dask's, by its keys."""
+    tls = "distributed.comm.tls"
+    found = {f"{tls}.ca-file": str(authority), "distributed.comm.require-encryption": True}
+    for role in ROLES:
+        found |= {f"{tls}.{role}.cert": str(own), f"{tls}.{role}.key": str(own)}
+    return found
+
+
+def variables(configured):
+    """The same as variables of the environment."""
+    return {
+        "DASK_" + key.replace(".", "__").replace("-", "_").upper(): str(value)
+        for key, value in configured.items()
+    }
+
+
+@pytest.fixture
+def certificates(tmp_path):
+    authority, key = certificate(tmp_path, "authority")
+    own, _ = certificate(tmp_path, "own", key)
+    return configuration(authority, own)
+
+
+def seen(cluster):
+    try:
+        return len(cluster.workers())
+    except UnreachableError:
+        return 0
+
+
+def test_a_worker_joins_over_tls_and_nobody_else_does(tmp_path, certificates, monkeypatch):
+    configure()  # Dask's own defaults come first
+    farm = Farm(tmp_path, (), **variables(certificates))
+    farm.scheduler = farm.scheduler.replace("tcp:", "tls:")
+    farm.environment["TILEWISE_SCHEDULER"] = farm.scheduler
+    farm.commands["scheduler"] = [*farm.commands["scheduler"], "--tls"]
+    try:
+        for name in ("scheduler", "worker-1"):
+            farm.start(name)
+        with dask.config.set(certificates):
+            member = DaskCluster(farm.scheduler, farm.service)
+            wait_until(lambda: seen(member) == 1, 60)
+            member.close()
+        monkeypatch.setattr("service.cluster.connection.CONNECT_S", 1.0)
+        for address in (farm.scheduler, farm.scheduler.replace("tls:", "tcp:")):
+            with pytest.raises(UnreachableError):
+                DaskCluster(address, farm.service).workers()
+    finally:
+        farm.close()
