@@ -36,7 +36,9 @@ async def _serve(host: str, port: int, protocol: str) -> None:
     try:
         await scheduler
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise AddressError(f"{protocol}://{host}:{port} cannot be served: {error}") from error
+        raise AddressError(
+            f"{protocol}://{host}:{port} cannot be served: {error.__cause__ or error}"
+        ) from error
     log.info("scheduler at %s (Ctrl-C to stop)", scheduler.address)
     try:
         await ending.wait()

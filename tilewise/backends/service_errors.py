@@ -50,7 +50,9 @@ def settings(database_url: str | None, **options: str | None) -> "Settings":
     except ValidationError as error:
         first = error.errors()[0]
         variable = PREFIX + "_".join(map(str, first["loc"])).upper()
-        raise BadInputError(f"{variable}={first['input']!r}: {first['msg']}") from error
+        raise BadInputError(
+            f"{variable}={first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+        ) from error
 
 
 def database_of(database_url: str | None) -> str:
