@@ -88,7 +88,8 @@ async def _registered(worker: "Worker", scheduler: str) -> None:
     try:
         await worker
     except UNUSABLE as error:
-        raise UnreachableError(f"it does not let this worker join: {error}") from error
+        why = error.__cause__ or error
+        raise UnreachableError(f"it does not let this worker join: {why}") from error
 
 
 async def _first_of(*waits: Any) -> None:

@@ -1,0 +1,35 @@
+"""Makes a plain `dask worker` one of Tilewise's, by `--preload service.cluster.preload`.
+
+For whoever starts workers by Dask's own means, such as dask-jobqueue. The worker has to have one
+thread and no nanny.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from service.cluster.configuration import configure
+from service.cluster.facts import KEY, facts_of_this_machine
+from service.errors import WorkerError
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+
+def dask_setup(worker: "Worker") -> None:
+    """Called by Dask before the worker joins: what it tells of itself, and what it offers.
+
+    Raises:
+        WorkerError: it would run several jobs beside each other.
+    """
+    if worker.state.nthreads != 1:
+        raise WorkerError(
+            f"a worker that times has one thread, not {worker.state.nthreads}; give --nthreads 1"
+        )
+    configure()
+    facts = facts_of_this_machine()
+
+    def tell(_worker: Any) -> str:
+        return facts.text()
+
+    worker.startup_information[KEY] = tell
+    worker.state.total_resources.update(facts.resources)
+    worker.state.available_resources.update(facts.resources)
