@@ -79,8 +79,8 @@ def _waiting(text: str) -> str:
     """Commands, each that starts a service followed by a wait for it."""
     lines = []
     for line in text.splitlines():
-        port = re.search(r"--port (\S+).*&$", line)
-        lines.append(f"{line[:-1]} >/dev/null &" if port else line)
+        port = re.search(r"tilewise serve.*--port (\S+).*&$", line)
+        lines.append(f"{line[:-1]} >/dev/null &" if line.endswith("&") else line)
         if port:
             lines.append(WAIT.format(port=port[1]))
     return "\n".join(lines)

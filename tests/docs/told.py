@@ -19,6 +19,9 @@ NOT_RUN = {
     "tilewise model ": "measures for minutes; tests/tilewise/model runs it on a small model",
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
+    "export DASK_DISTRIBUTED": "there are no such certificates; "
+    "tests/service/cluster/test_tls.py makes some",
+    "sbatch ": "there need be no Slurm; tests/examples/test_clusters.py runs what it would",
     "docker run ": "there need be no Docker engine; tests ask the dashboard's queries themselves",
     "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
     "iree-compile ": "compiles a model of the reader's; tests of libraries compile theirs",
@@ -42,7 +45,6 @@ EVERYWHERE = {
     "http://localhost:8000": "http://127.0.0.1:$PORT",
     "localhost:8000": "127.0.0.1:$PORT",
     "--port 8000": "--port $PORT",
-    "--port 8001": "--port $SECOND_PORT",
     "postgresql+psycopg://tilewise:PASSWORD@db.example/tilewise": "$POSTGRESQL",
 }
 """Texts of commands, and what a test puts in their place; the longer ones come first."""
@@ -82,7 +84,14 @@ PAGES = {
         f"mv matmul.mlir payload.mlir\n{SERVED}",
         replaced={"SCRIPT.mlir": "scripts/matmul_m64_n48_k32_f32.cpu.mlir"},
     ),
-    "docs/cluster.md": Page(is_empty=True, needs_postgresql=True),
+    "docs/cluster.md": Page(
+        replaced={
+            "--port 8786": "--port $SECOND_PORT",
+            "tcp://tilewise.example:8786": "tcp://127.0.0.1:$SECOND_PORT",
+        },
+        is_empty=True,
+        needs_postgresql=True,
+    ),
     "docs/import.md": Page(
         before=f"cp $ROOT/examples/import/*.mlir .\n{SERVED}\n"
         "tilewise tune matmul:batch=6,m=48,n=40,k=32,dtype=f32 --trials 2"
