@@ -5,6 +5,7 @@ only watched, so that a job that was cancelled or given to somebody else is kill
 in the middle of a trial.
 """
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from kernels.system.children import ONE_THREAD, child_command, child_environment
 from service.errors import LeaseLostError, ServiceError, UnreachableError
-from service.runs.calls import PATIENCE_S, TOKEN, RunCalls
+from service.runs.calls import PATIENCE_S, RunCalls
 from service.runs.wire.ends import CrashWire, EndedWire
 from service.workers.endings import UNREACHABLE, end, reason_of, sweep
 
@@ -49,10 +50,11 @@ def run_offer(
     )
     child = subprocess.Popen(
         command,
-        env=child_environment(**{TOKEN: token}, **ONE_THREAD),
-        stdin=subprocess.DEVNULL,
+        env=child_environment(**ONE_THREAD),
+        stdin=subprocess.PIPE,
         start_new_session=True,
     )
+    _tell_token(child, token)
     calls = RunCalls(service, job_id, token, patience_s=TELLING_S)
     try:
         watch(child, calls, lambda: worker.status == Status.running)
@@ -60,6 +62,13 @@ def run_offer(
         sweep(child)
         child.wait()
         calls.close()
+
+
+def _tell_token(child: "subprocess.Popen[bytes]", token: str) -> None:
+    """Say it where no other process can read it, as command lines and environments can be."""
+    assert child.stdin is not None
+    with contextlib.suppress(BrokenPipeError), child.stdin as said:
+        said.write(token.encode())
 
 
 def watch(child: "subprocess.Popen[bytes]", calls: RunCalls, is_member: Callable[[], bool]) -> None:

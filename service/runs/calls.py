@@ -12,9 +12,6 @@ from service.runs.wire.orders import WordWire
 
 Answer = TypeVar("Answer", bound=Wire)
 
-TOKEN = "TILEWISE_RUN_TOKEN"
-"""The variable by which a process is told the token of its job."""
-
 PATIENCE_S = 120.0
 ANSWER_S = 10.0
 ASKED_S = 2.0  # for a question that is soon asked again

@@ -1,12 +1,11 @@
 """The worker process: runs one claimed job and ends (`python -m service.workers --job ID`).
 
 All compiling and timing happens here, so that the service stays small and outlives it. The job is
-kept in the database, or at a service (`--service URL`), whose token for it is in the environment.
+kept in the database, or at a service (`--service URL`), whose token for it stands on stdin.
 """
 
 import argparse
 import logging
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from service.db.session import make_engine, make_sessions
 from service.errors import LeaseLostError, ServiceError, UnreachableError
 from service.host.process_identity import me
 from service.jobs.lease import Lease
-from service.runs.calls import TOKEN, RunCalls
+from service.runs.calls import RunCalls
 from service.runs.http import HttpKeeper
 from service.runs.keeper import Keeper
 from service.runs.sql import SqlKeeper
@@ -80,7 +79,7 @@ def _in_database(options: argparse.Namespace, url: str) -> Iterator[Keeper]:
 @contextmanager
 def _at_service(options: argparse.Namespace) -> Iterator[Keeper]:
     """The job at a service, begun with the token of its offer."""
-    calls = RunCalls(options.service, options.job, os.environ.pop(TOKEN, ""))
+    calls = RunCalls(options.service, options.job, sys.stdin.readline().strip())
     try:
         keeper = HttpKeeper(calls, me(), options.toolchain or identity(), options.job)
         bind(epoch=keeper.epoch)
@@ -109,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--job", type=int, required=True, help="the job's number")
     parser.add_argument("--owner", default="", help="holder of the job's lease in the database")
     parser.add_argument("--epoch", type=int, default=0, help="number of this run, likewise")
-    parser.add_argument("--service", help=f"URL of a service that keeps the job; token: {TOKEN}")
+    parser.add_argument("--service", help="URL of a service that keeps the job")
     parser.add_argument("--toolchain", help="identity of the compilers; default: it is asked for")
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")

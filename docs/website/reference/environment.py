@@ -11,7 +11,6 @@ READ_ELSEWHERE = {
     "in the user's cache folder",
     "TILEWISE_SERVER": "URL of a service to which every command is sent, as `--server` does",
     "TILEWISE_TOKEN": "token that the command line and the Python clients show to a service",
-    "TILEWISE_RUN_TOKEN": "token of the job that a worker's process runs; the worker sets it",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "turns traces on, and says where they go",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "the same, for traces alone",
     "OTEL_TRACES_EXPORTER": "turns traces on, over OTLP whatever it says; `none` turns them off",
