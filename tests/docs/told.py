@@ -20,7 +20,7 @@ NOT_RUN = {
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "export DASK_DISTRIBUTED": "there are no such certificates; "
-    "tests/service/cluster/test_tls.py makes some",
+    "tests/service/cluster/certificates.py makes some",
     "docker run ": "there need be no Docker engine; tests ask the dashboard's queries themselves",
     "sqlite3 ": "a program of others; tests ask the views the same through SQLAlchemy",
     "iree-compile ": "compiles a model of the reader's; tests of libraries compile theirs",

@@ -38,6 +38,7 @@ def machine() -> MachineInfo:
 # What these rooms and modules ask, both databases have to answer alike.
 ON_BOTH_DATABASES = (
     "tests.service.jobs.",
+    "tests.service.cluster.test_several_drivers",
     "tests.service.db.test_sql_trials",
     "tests.service.results.test_nearest",
     "tests.service.api.access.test_tokens",

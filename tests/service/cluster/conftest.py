@@ -1,13 +1,26 @@
 """A cluster in memory, whose workers do what a test says."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 
+from service.cluster.driver import Driver
 from service.cluster.facts import Facts
+from service.db import reading, writing
 from service.errors import UnreachableError
+from service.jobs import queue
 from service.jobs.registry import Measured
-from tests.service.conftest import TOOLCHAIN
+from service.runs import offers
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+
+FIRST, SECOND = "tcp://10.0.0.2:4000", "tcp://10.0.0.3:4000"
+FOREIGN = "cpu:neoverse-v2,threads=1"
+HOUR = timedelta(hours=1)
+
+
+def problems(count):
+    return [f"{PROBLEM},batch={number}" for number in range(2, 2 + count)]
 
 
 class FakeTask:
@@ -60,3 +73,35 @@ def stopped():
     made = threading.Event()
     made.set()
     return made
+
+
+@pytest.fixture
+def driver(sessions, cluster):
+    def make(name="driver-host:1:1", unserved=HOUR):
+        made = Driver(sessions, cluster, unserved)
+        made._me = name
+        made._looks.period_s = made._beats.period_s = 0.0
+        return made
+
+    return make
+
+
+@pytest.fixture
+def job(sessions):
+    def read(job_id):
+        with reading(sessions) as session:
+            return queue.get(session, job_id)
+
+    return read
+
+
+@pytest.fixture
+def begin(sessions):
+    """Begins the run of a task, as its worker does."""
+
+    def make(task, owner="worker-host:7:7"):
+        with writing(sessions) as session:
+            row = offers.find(session, task.offer.job_id, task.offer.token)
+            return offers.begin(session, row, owner)
+
+    return make

@@ -32,18 +32,26 @@ class Farm:
         folder: for the database, the log of trials and the logs of processes.
         names: of the processes to start.
         url: of the database; None is an SQLite in the folder.
+        uses_tls: whether the cluster speaks TLS; then `options` have its certificates.
         options: further variables of all processes.
     """
 
     def __init__(
-        self, folder: Path, names: Iterable[str], url: str | None = None, **options: str
+        self,
+        folder: Path,
+        names: Iterable[str],
+        url: str | None = None,
+        *,
+        uses_tls: bool = False,
+        **options: str,
     ) -> None:
         self.folder, self.url = folder, url or f"sqlite:///{folder / 'farm.db'}"
         self.trials = folder / "trials.txt"
         self.trials.touch()
         self.ports = {name: free_port() for name in ("service", "scheduler")}
         self.service = f"http://127.0.0.1:{self.ports['service']}"
-        self.scheduler = f"tcp://127.0.0.1:{self.ports['scheduler']}"
+        protocol = "tls" if uses_tls else "tcp"
+        self.scheduler = f"{protocol}://127.0.0.1:{self.ports['scheduler']}"
         self.environment = {
             "TILEWISE_DB": self.url,
             "TILEWISE_SCHEDULER": self.scheduler,
@@ -58,6 +66,8 @@ class Farm:
             "driver": ["service.cluster", f"--tuner={TUNER}", f"--prover={FAKE_PROVER}"],
             "worker": ["tilewise", "worker", "--no-peaks"],
         }
+        if uses_tls:
+            self.commands["scheduler"].append("--tls")
         self.client = httpx.Client(base_url=self.service, timeout=30)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         for name in names:

@@ -1,62 +1,19 @@
 """What a driver gives to whom, and what it makes of every end."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 from sqlalchemy import select
 
-from service.cluster.driver import MOST_MISSED, Driver
+from service.cluster.driver import MOST_MISSED
 from service.cluster.facts import Facts, facts_in
 from service.db import models, reading, writing
-from service.db.base import now
-from service.db.tokens import digest
 from service.errors import LeaseLostError
 from service.jobs import lease, queue, registry
 from service.jobs.trial_store import SqlTrialStore
-from service.runs import offers
 from tests.service import fakes
-from tests.service.conftest import PROBLEM, TOOLCHAIN
-
-FIRST, SECOND = "tcp://10.0.0.2:4000", "tcp://10.0.0.3:4000"
-FOREIGN = "cpu:neoverse-v2,threads=1"
-HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def driver(sessions, cluster):
-    def make(name="driver-host:1:1", unserved=HOUR):
-        made = Driver(sessions, cluster, unserved)
-        made._me = name
-        made._looks.period_s = made._beats.period_s = 0.0
-        return made
-
-    return make
-
-
-@pytest.fixture
-def job(sessions):
-    def read(job_id):
-        with reading(sessions) as session:
-            return queue.get(session, job_id)
-
-    return read
-
-
-@pytest.fixture
-def begin(sessions):
-    """Begins the run of a task, as its worker does."""
-
-    def make(task, owner="worker-host:7:7"):
-        with writing(sessions) as session:
-            row = offers.find(session, task.offer.job_id, task.offer.token)
-            return offers.begin(session, row, owner)
-
-    return make
-
-
-def problems(count):
-    return [f"{PROBLEM},batch={number}" for number in range(2, 2 + count)]
+from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND, problems
+from tests.service.conftest import TOOLCHAIN
 
 
 def rows(sessions):
@@ -94,20 +51,6 @@ def test_a_worker_that_joins_while_jobs_wait_gets_one(driver, cluster, submit):
     cluster.join(FIRST)
     made.tick()
     assert [task.offer.job_id for task in cluster.tasks] == [job_id]
-
-
-def test_two_drivers_give_no_job_and_no_worker_twice(driver, cluster, submit, sessions):
-    first, second = map(submit, problems(2))
-    cluster.join(FIRST)
-    one, other = driver("one:1:1"), driver("other:1:1")
-    one.tick()
-    other.tick()
-    assert [task.offer.job_id for task in cluster.tasks] == [first]
-    cluster.join(SECOND)
-    other.tick()
-    one.tick()
-    assert [task.offer.job_id for task in cluster.tasks] == [first, second]
-    assert {row.driver for row in rows(sessions)} == {"one:1:1", "other:1:1"}
 
 
 def test_a_worker_that_dies_counts_against_the_job_once_it_has_begun(
@@ -161,58 +104,6 @@ def test_a_scheduler_that_is_away_costs_no_running_job(driver, cluster, submit, 
     assert job(job_id).state == "running" and len(cluster.tasks) == 1
 
 
-def test_a_frozen_driver_writes_nothing_when_it_wakes(
-    driver, cluster, submit, begin, job, sessions
-):
-    """The second takes its job over; the first then finds its offer gone, and changes nothing."""
-    job_id = submit()
-    cluster.join(FIRST)
-    cluster.join(SECOND)
-    frozen, other = driver("frozen:1:1"), driver("other:1:1")
-    frozen.tick()
-    stale = begin(cluster.tasks[0])
-    other.tick()
-    assert len(cluster.tasks) == 1, "it shows itself"
-    with writing(sessions) as session:
-        session.scalars(select(models.Offer)).one().seen_at = now() - timedelta(seconds=16)
-    other.tick()
-    assert len(cluster.tasks) == 2
-    held = begin(cluster.tasks[1])
-    cluster.tasks[0].end = "killed"
-    frozen.tick()
-    assert (job(job_id).epoch, job(job_id).crashes) == (held.epoch, 0) == (stale.epoch + 1, 0)
-    assert job(job_id).state == "running"
-    frozen.stop()
-    assert job(job_id).state == "running" and len(rows(sessions)) == 1
-
-
-def test_a_driver_that_wakes_forgets_what_was_taken_over(driver, cluster, submit, sessions):
-    submit()
-    cluster.join(FIRST)
-    frozen = driver("frozen:1:1")
-    frozen.tick()
-    with writing(sessions) as session:
-        offers.settle(session, digest(cluster.tasks[0].offer.token), None)
-        offers.make(session, SECOND, cluster.machine.targets, TOOLCHAIN, "other:1:1")
-    frozen.tick()
-    assert cluster.tasks[0].is_cancelled and not frozen._given
-
-
-def test_a_dead_driver_of_this_host_is_taken_over_at_once(
-    driver, cluster, submit, begin, job, sessions
-):
-    import socket
-
-    job_id = submit()
-    cluster.join(FIRST)
-    gone = driver(f"{socket.gethostname()}:99999999:1")
-    gone.tick()
-    begin(cluster.tasks[0])
-    driver().tick()
-    assert [task.offer.job_id for task in cluster.tasks] == [job_id, job_id]
-    assert job(job_id).state == "queued" and job(job_id).crashes == 0
-
-
 def test_a_driver_that_stops_gives_its_jobs_back(driver, cluster, submit, begin, job, stopped):
     job_id, made = submit(), driver()
     cluster.join(FIRST)
@@ -245,26 +136,6 @@ def test_a_job_that_cannot_be_submitted_waits_again(driver, cluster, submit, ses
     cluster.submit = submitted
     made.tick()
     assert len(cluster.tasks) == 1
-
-
-def test_a_job_that_nobody_serves_waits_says_so_and_fails(
-    driver, cluster, submit, job, sessions, client
-):
-    job_id = submit()
-    cluster.join(FIRST, targets=(FOREIGN,))
-    made = driver()
-    made.tick()
-    since = job(job_id).unserved_since
-    shown = client.get(f"/v1/jobs/{job_id}").json()
-    assert shown["state"] == "queued" and shown["unserved_since"] is not None
-    made.tick()
-    assert job(job_id).unserved_since == since
-    with writing(sessions) as session:
-        queue.get(session, job_id).unserved_since -= 2 * HOUR
-    made.tick()
-    assert job(job_id).state == "failed"
-    assert job(job_id).error.startswith(f"no live worker has served {cluster.machine.target}")
-    assert "for 3600 s; start one" in job(job_id).error
 
 
 def test_a_worker_that_comes_ends_the_wait(driver, cluster, submit, job, sessions):

@@ -1,13 +1,16 @@
-"""Real processes on loopback: what dies costs no finished trial, and what is cancelled ends."""
+"""Real processes over TLS: what dies costs no finished trial, and what is cancelled ends."""
 
 import random
+import re
 import signal
 
 import psutil
 import pytest
 
 from kernels.problem import parse_problem
-from tests.service.cluster import chaos
+from service.cluster.connection import DaskCluster
+from service.errors import UnreachableError
+from tests.service.cluster import certificates, chaos
 from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm
 from tests.service.cluster.tuners import HANGING, REAL, STEADY
@@ -19,7 +22,10 @@ NAMES = ("scheduler", "worker-1", "worker-2", "service", "driver")
 
 @pytest.fixture(scope="module")
 def farm(tmp_path_factory):
-    made = Farm(tmp_path_factory.mktemp("farm"), NAMES)
+    folder = tmp_path_factory.mktemp("farm")
+    configured = certificates.configured(folder)
+    options = certificates.variables(configured)
+    made = Farm(folder, NAMES, uses_tls=True, **options)
     try:
         made.wait_for_workers(2)
         yield made
@@ -84,6 +90,14 @@ def test_no_death_costs_a_finished_trial_or_has_one_timed_twice(farm):
     report = chaos.run(farm, plan, random.Random(7))
     assert report.is_whole, report
     farm.wait_for_workers(2)
+
+
+def test_nobody_joins_without_a_certificate(farm, monkeypatch):
+    """The farm speaks TLS, by Dask's own configuration; this process has none of it."""
+    monkeypatch.setattr("service.cluster.connection.CONNECT_S", 1.0)
+    for address in (farm.scheduler, farm.scheduler.replace("tls:", "tcp:")):
+        with pytest.raises(UnreachableError, match=re.escape(address)):
+            DaskCluster(address, farm.service).workers()
 
 
 def test_a_real_search_runs_on_a_worker(farm):

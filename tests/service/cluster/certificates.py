@@ -1,22 +1,21 @@
-"""A cluster that speaks TLS alone, by Dask's own configuration."""
+"""Certificates for a cluster that speaks TLS alone, and Dask's configuration with them."""
 
 import datetime
 import ipaddress
 
-import dask
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.cluster.configuration import configure
-from service.cluster.connection import DaskCluster
-from service.errors import UnreachableError
-from tests.service.cluster.farm import Farm
-from tests.service.processes import wait_until
-
 ROLES = ("scheduler", "worker", "client")
+
+
+def configured(folder):
+    """Dask's configuration, by its keys, with certificates that are made in a folder."""
+    authority, key = certificate(folder, "authority")
+    own, _ = certificate(folder, "own", key)
+    return configuration(authority, own)
 
 
 def named(name):
@@ -68,38 +67,3 @@ def variables(configured):
         "DASK_" + key.replace(".", "__").replace("-", "_").upper(): str(value)
         for key, value in configured.items()
     }
-
-
-@pytest.fixture
-def certificates(tmp_path):
-    authority, key = certificate(tmp_path, "authority")
-    own, _ = certificate(tmp_path, "own", key)
-    return configuration(authority, own)
-
-
-def seen(cluster):
-    try:
-        return len(cluster.workers())
-    except UnreachableError:
-        return 0
-
-
-def test_a_worker_joins_over_tls_and_nobody_else_does(tmp_path, certificates, monkeypatch):
-    configure()  # Dask's own defaults come first
-    farm = Farm(tmp_path, (), **variables(certificates))
-    farm.scheduler = farm.scheduler.replace("tcp:", "tls:")
-    farm.environment["TILEWISE_SCHEDULER"] = farm.scheduler
-    farm.commands["scheduler"] = [*farm.commands["scheduler"], "--tls"]
-    try:
-        for name in ("scheduler", "worker-1"):
-            farm.start(name)
-        with dask.config.set(certificates):
-            member = DaskCluster(farm.scheduler, farm.service)
-            wait_until(lambda: seen(member) == 1, 60)
-            member.close()
-        monkeypatch.setattr("service.cluster.connection.CONNECT_S", 1.0)
-        for address in (farm.scheduler, farm.scheduler.replace("tls:", "tcp:")):
-            with pytest.raises(UnreachableError):
-                DaskCluster(address, farm.service).workers()
-    finally:
-        farm.close()

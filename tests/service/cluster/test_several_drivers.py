@@ -1,0 +1,103 @@
+"""Several drivers share a queue; also one that was stopped, and one that has died."""
+
+import socket
+from datetime import timedelta
+
+from sqlalchemy import select
+
+from service.db import models, reading, writing
+from service.db.base import now
+from service.db.tokens import digest
+from service.jobs import queue
+from service.runs import offers
+from tests.service.cluster.conftest import FIRST, FOREIGN, HOUR, SECOND, problems
+from tests.service.conftest import TOOLCHAIN
+
+
+def rows(sessions):
+    with reading(sessions) as session:
+        return list(session.scalars(select(models.Offer)))
+
+
+def test_two_drivers_give_no_job_and_no_worker_twice(driver, cluster, submit, sessions):
+    first, second = map(submit, problems(2))
+    cluster.join(FIRST)
+    one, other = driver("one:1:1"), driver("other:1:1")
+    one.tick()
+    other.tick()
+    assert [task.offer.job_id for task in cluster.tasks] == [first]
+    cluster.join(SECOND)
+    other.tick()
+    one.tick()
+    assert [task.offer.job_id for task in cluster.tasks] == [first, second]
+    assert {row.driver for row in rows(sessions)} == {"one:1:1", "other:1:1"}
+
+
+def test_a_frozen_driver_writes_nothing_when_it_wakes(
+    driver, cluster, submit, begin, job, sessions
+):
+    """The second takes its job over; the first then finds its offer gone, and changes nothing."""
+    job_id = submit()
+    cluster.join(FIRST)
+    cluster.join(SECOND)
+    frozen, other = driver("frozen:1:1"), driver("other:1:1")
+    frozen.tick()
+    stale = begin(cluster.tasks[0])
+    other.tick()
+    assert len(cluster.tasks) == 1, "it shows itself"
+    with writing(sessions) as session:
+        session.scalars(select(models.Offer)).one().seen_at = now() - timedelta(seconds=16)
+    other.tick()
+    assert len(cluster.tasks) == 2
+    held = begin(cluster.tasks[1])
+    cluster.tasks[0].end = "killed"
+    frozen.tick()
+    assert (job(job_id).epoch, job(job_id).crashes) == (held.epoch, 0) == (stale.epoch + 1, 0)
+    assert job(job_id).state == "running"
+    frozen.stop()
+    assert job(job_id).state == "running" and len(rows(sessions)) == 1
+
+
+def test_a_driver_that_wakes_forgets_what_was_taken_over(driver, cluster, submit, sessions):
+    submit()
+    cluster.join(FIRST)
+    frozen = driver("frozen:1:1")
+    frozen.tick()
+    with writing(sessions) as session:
+        offers.settle(session, digest(cluster.tasks[0].offer.token), None)
+        offers.make(session, SECOND, cluster.machine.targets, TOOLCHAIN, "other:1:1")
+    frozen.tick()
+    assert cluster.tasks[0].is_cancelled and not frozen._given
+
+
+def test_a_dead_driver_of_this_host_is_taken_over_at_once(
+    driver, cluster, submit, begin, job, sessions
+):
+    job_id = submit()
+    cluster.join(FIRST)
+    gone = driver(f"{socket.gethostname()}:99999999:1")
+    gone.tick()
+    begin(cluster.tasks[0])
+    driver().tick()
+    assert [task.offer.job_id for task in cluster.tasks] == [job_id, job_id]
+    assert job(job_id).state == "queued" and job(job_id).crashes == 0
+
+
+def test_a_job_that_nobody_serves_waits_says_so_and_fails(
+    driver, cluster, submit, job, sessions, client
+):
+    job_id = submit()
+    cluster.join(FIRST, targets=(FOREIGN,))
+    made = driver()
+    made.tick()
+    since = job(job_id).unserved_since
+    shown = client.get(f"/v1/jobs/{job_id}").json()
+    assert shown["state"] == "queued" and shown["unserved_since"] is not None
+    made.tick()
+    assert job(job_id).unserved_since == since
+    with writing(sessions) as session:
+        queue.get(session, job_id).unserved_since -= 2 * HOUR
+    made.tick()
+    assert job(job_id).state == "failed"
+    assert job(job_id).error.startswith(f"no live worker has served {cluster.machine.target}")
+    assert "for 3600 s; start one" in job(job_id).error
