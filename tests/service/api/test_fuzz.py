@@ -19,8 +19,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from kernels.problem import parse_problem
+from service.api.access.gate import RUNS
 from service.db import models, tokens, writing
-from tests.service.conftest import PROBLEM
+from service.runs import offers
+from service.runs.offers import Offer
+from tests.service.conftest import PROBLEM, TOOLCHAIN
 
 ADMIN = "root"
 CHECKS = [
@@ -55,25 +58,47 @@ def admin(sessions) -> dict[str, str]:
 
 
 @pytest.fixture
+def offer(sessions, machine, submit, tuned) -> Offer:
+    """A job that is given to a worker, whose token alone opens the calls of its run."""
+    submit(f"{PROBLEM},bias")
+    with writing(sessions) as session:
+        made = offers.make(session, "tcp://10.0.0.2:4000", machine.targets, TOOLCHAIN, "host:1:1")
+    assert made is not None
+    return made
+
+
+def shown(case, admin, offer) -> dict[str, str]:
+    """The token that a call takes."""
+    if not case.path.startswith(RUNS):
+        return admin
+    case.path_parameters["job_id"] = offer.job_id
+    return {"Authorization": f"Bearer {offer.token}"}
+
+
+@pytest.fixture
 def schema(client: TestClient, tuned: int) -> Iterator[schemathesis.BaseSchema]:
     """The document of an application that has a schedule stored."""
     yield schemathesis.openapi.from_asgi("/openapi.json", client.app)
 
 
-def test_sequences_of_requests_get_documented_answers(schema, client, sessions, tuned, admin):
+def test_sequences_of_requests_get_documented_answers(
+    schema, client, sessions, tuned, admin, offer
+):
     statuses: Counter[int] = Counter()
 
     class Machine(schema.as_state_machine()):
         def setup(self):
             """Begin each sequence with the same rows, since what is sent depends on answers."""
             with sessions.begin() as session:
-                session.query(models.Job).filter(models.Job.id != tuned).delete()
+                session.query(models.Job).filter(
+                    models.Job.id.not_in((tuned, offer.job_id))
+                ).delete()
                 session.query(models.Token).filter(models.Token.name != ADMIN).delete()
                 session.query(models.Token).update({"revoked_at": None})
             client.app.state.services.tokens.forget()
 
         def get_call_kwargs(self, case):
-            return {"headers": admin}
+            return {"headers": shown(case, admin, offer)}
 
         def validate_response(self, response, case, **_options):
             statuses[response.status_code] += 1
@@ -84,18 +109,19 @@ def test_sequences_of_requests_get_documented_answers(schema, client, sessions, 
     assert statuses[401] < statuses.total() / 10, "only after its own token was revoked"
 
 
-def test_each_operation_gives_documented_answers(schema, admin):
+def test_each_operation_gives_documented_answers(schema, admin, offer):
     statuses = {}
     for found in schema.get_all_operations():
         operation = found.ok()
-        statuses[operation.label] = statuses_of(operation, admin)
+        statuses[operation.label] = statuses_of(operation, admin, offer)
     assert len(statuses) >= 13
     for path in ("/v1/schedules", "/v1/schedules/{key}/script", "/v1/trials"):
         assert {200, 422} <= set(statuses[f"GET {path}"]), statuses
+    assert 200 in statuses["POST /v1/runs/{job_id}/alive"], statuses
     assert 200 in statuses["GET /v1/tokens"] and 201 in statuses["POST /v1/tokens"], statuses
 
 
-def statuses_of(operation, admin):
+def statuses_of(operation, admin, offer):
     """The answers to random requests, in which some parameters are such as lead somewhere."""
     statuses: Counter[int] = Counter()
 
@@ -106,7 +132,7 @@ def statuses_of(operation, admin):
             for place in (case.query, case.path_parameters):
                 if place and name in place:
                     place[name] = PARAMETERS[name]
-        answer = case.call(headers=admin)
+        answer = case.call(headers=shown(case, admin, offer))
         statuses[answer.status_code] += 1
         case.validate_response(answer, checks=CHECKS)
 
