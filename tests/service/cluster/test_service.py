@@ -1,0 +1,72 @@
+"""A service whose jobs run in a cluster: what it takes, and the driver that it keeps alive."""
+
+import subprocess
+import sys
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.cluster import driver_process
+from service.cluster.driver_process import DriverProcess
+from service.server import _url_of
+from service.settings import Settings
+from tests.service.cluster.conftest import FOREIGN
+from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
+from tests.service.processes import wait_until
+
+SCHEDULER = "tcp://127.0.0.1:1"
+SLEEP = "import time; time.sleep(600)"
+
+
+def test_a_service_of_a_cluster_takes_jobs_for_other_processors(url, machine):
+    settings = settings_for(url, scheduler=SCHEDULER)
+    app = create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
+    with TestClient(app) as client:
+        asked = {"problem": PROBLEM, "target": FOREIGN}
+        answer = client.post("/v1/jobs", json=asked)
+        assert answer.status_code == 202 and answer.json()["target"] == FOREIGN
+        large = {**asked, "problem": "matmul:m=1000000,n=1000000,k=8,dtype=f32"}
+        assert client.post("/v1/jobs", json=large).status_code == 202, "its machine may be larger"
+        assert client.post("/v1/jobs", json={**asked, "target": "gpu"}).status_code == 422
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The children that stand in for drivers."""
+    found = []
+
+    def spawn(_self):
+        child = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+        found.append(child)
+        return child
+
+    monkeypatch.setattr(DriverProcess, "_spawn", spawn)
+    monkeypatch.setattr(driver_process, "POLL_S", 0.02)
+    monkeypatch.setattr(driver_process, "PAUSE_S", 0.02)
+    return found
+
+
+def test_a_driver_that_dies_is_started_again_and_ends_with_the_service(started):
+    kept = DriverProcess(Settings(scheduler=SCHEDULER))
+    kept.start()
+    wait_until(lambda: started)
+    started[0].kill()
+    wait_until(lambda: len(started) == 2)
+    assert kept.is_alive
+    kept.stop()
+    assert started[1].returncode is not None and not kept.is_alive and len(started) == 2
+
+
+class Listening:
+    def __init__(self, host):
+        self.host = host
+
+    def getsockname(self):
+        return self.host, 8000
+
+
+def test_workers_are_told_an_address_that_others_reach():
+    assert _url_of(Listening("10.0.0.1")) == "http://10.0.0.1:8000"
+    assert _url_of(Listening("::1")) == "http://[::1]:8000"
+    assert "0.0.0.0" not in _url_of(Listening("0.0.0.0"))
