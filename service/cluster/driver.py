@@ -173,14 +173,18 @@ class Driver:
         """Give each free worker the oldest job that it can run."""
         with reading(self._sessions) as session:
             taken = offers.taken(session)
+        idle: set[tuple[tuple[str, ...], str]] = set()  # kinds of workers that nothing waits for
         for address, facts in workers.items():
-            if address in taken or time.monotonic() < self._paused.get(address, 0.0):
+            kind = facts.targets, facts.toolchain
+            is_paused = time.monotonic() < self._paused.get(address, 0.0)
+            if address in taken or is_paused or kind in idle:
                 continue
             with reading(self._sessions) as session:
-                if not offers.has_job(session, facts.targets, facts.toolchain):
+                if not offers.has_job(session, *kind):
+                    idle.add(kind)
                     continue
             with writing(self._sessions) as session:
-                offer = offers.make(session, address, facts.targets, facts.toolchain, self._me)
+                offer = offers.make(session, address, *kind, self._me)
             if offer is not None:
                 self._submit(offer, facts.toolchain)
 

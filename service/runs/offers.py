@@ -8,7 +8,7 @@ so a worker that was given up, and a driver that was stopped, write nothing when
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Delete, Select, delete, or_, select, update
@@ -114,8 +114,12 @@ def find(session: Session, job_id: int, token: str, *, lock: bool = False) -> mo
     query = select(models.Offer).where(models.Offer.digest == digest(token))
     row = session.scalar(query.with_for_update() if lock else query)
     if row is None or not is_sound(row) or row.job_id != job_id:
-        raise UnknownTokenError(f"the token is not one for job {job_id}, or not any more")
+        raise _unknown(job_id)
     return row
+
+
+def _unknown(job_id: int) -> UnknownTokenError:
+    return UnknownTokenError(f"the token is not one for job {job_id}, or not any more")
 
 
 def is_known(session: Session, token: str) -> bool:
@@ -158,20 +162,41 @@ def held_by(row: models.Offer) -> Lease:
     return Lease(row.job_id, row.owner, row.epoch)
 
 
-def goes_on(session: Session, row: models.Offer) -> bool:
-    """Whether the run of an offer, begun or not, is to go on."""
-    if row.epoch is not None:
-        return lease.holds(session, held_by(row))
-    job = session.get(Job, row.job_id)
-    return job is not None and job.state in ("queued", "running")
+@dataclass(frozen=True)
+class Pulse:
+    """How the run of an offer stands.
+
+    Attributes:
+        goes_on: whether it is to go on; also one that has not begun may.
+        due: its lease, where it is time to show itself in the database; else None.
+    """
+
+    goes_on: bool
+    due: Lease | None
 
 
-def needs_beat(session: Session, row: models.Offer) -> bool:
-    """Whether it is time for the run of an offer to show itself in the database."""
-    if row.epoch is None:
-        return False
-    job = session.get(Job, row.job_id)
-    return job is not None and (job.heartbeat_at is None or job.heartbeat_at < now() - BEAT_AFTER)
+def pulse(session: Session, job_id: int, token: str) -> Pulse:
+    """How the run of an offer stands; one query, since every run asks twice a second.
+
+    Raises:
+        UnknownTokenError: the token is worth nothing, or belongs to another job.
+    """
+    offer = models.Offer
+    query = (
+        select(offer.owner, offer.epoch, Job.state, Job.owner, Job.epoch, Job.heartbeat_at)
+        .join(Job, Job.id == offer.job_id)
+        .where(offer.digest == digest(token), offer.job_id == job_id)
+    )
+    found = session.execute(query).first()
+    if found is None:
+        raise _unknown(job_id)
+    owner, epoch, state, *run, seen_at = found
+    if epoch is None or owner is None:
+        return Pulse(state in ("queued", "running"), None)
+    if state != "running" or run != [owner, epoch]:
+        return Pulse(False, None)
+    is_due = not isinstance(seen_at, datetime) or seen_at < now() - BEAT_AFTER
+    return Pulse(True, Lease(job_id, owner, epoch) if is_due else None)
 
 
 def beat(session: Session, driver: str, digests: Collection[str]) -> set[str]:

@@ -87,14 +87,11 @@ def begin(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
 def alive(shown: ShownDep, services: ServicesDep) -> WordWire:
     """Whether the run goes on; asked twice a second, which keeps its lease."""
     with services.reading() as session:
-        row = offers.find(session, shown.job_id, shown.token)
-        if not offers.goes_on(session, row):
-            return STOP
-        is_due = offers.needs_beat(session, row)
-    if is_due:
+        found = offers.pulse(session, shown.job_id, shown.token)
+    if found.due is not None:
         with services.writing() as session:
-            lease.beat(session, offers.held_by(row))
-    return GO
+            lease.beat(session, found.due)
+    return GO if found.goes_on else STOP
 
 
 @router.get("/trials")
