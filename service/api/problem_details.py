@@ -32,6 +32,7 @@ from service.errors import (
     KeyReusedError,
     LeaseLostError,
     NotFoundError,
+    OutageError,
     TamperedError,
     TooManyJobsError,
     UnfinishedError,
@@ -44,6 +45,7 @@ OF_PROGRAMS = ("/v1/", "/openapi.json", "/docs", "/metrics", "/healthz", "/ready
 """Where nothing is a page; `/docs` is the framework's own."""
 
 RETRY_AFTER_S = 2
+OUTAGE_RETRY_AFTER_S = 10  # our clients follow a job through ten of these in a row
 _STATUS: dict[type[Exception], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
@@ -51,12 +53,17 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
     UnknownTokenError: HTTPStatus.UNAUTHORIZED,
     DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    OutageError: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyJobsError: HTTPStatus.TOO_MANY_REQUESTS,
     ForbiddenError: HTTPStatus.FORBIDDEN,
     DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR,
     TamperedError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-_RETRY_AFTER_S: dict[type[Exception], int] = {BusyError: RETRY_AFTER_S, TooManyJobsError: 30}
+_RETRY_AFTER_S: dict[type[Exception], int] = {
+    BusyError: RETRY_AFTER_S,
+    OutageError: OUTAGE_RETRY_AFTER_S,
+    TooManyJobsError: 30,
+}
 TAMPERED = "urn:tilewise:tampered-row"
 _TYPE: dict[type[Exception], str] = {
     DamagedError: "urn:tilewise:damaged-row",

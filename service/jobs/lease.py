@@ -14,17 +14,23 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
-from sqlalchemy import Update, bindparam, or_, select, update
+from sqlalchemy import Select, Update, and_, bindparam, or_, select, text, update
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
 from service.db.base import damage, now
-from service.db.models import Job, Toolchain
+from service.db.models import ACTIVE, Job, JobState, Toolchain
 from service.errors import ClaimError, LeaseLostError
 from service.host.process_identity import host_of, is_dead
 
 LEASE = timedelta(seconds=60)
+GRACE = timedelta(seconds=15)
+"""For so long after an outage of the database nobody's lease counts as late for those who saw it:
+all owners were silent meanwhile, and show themselves as soon as they can."""
+
 MOST_CRASHES = 3
+# As text, for an index of the active jobs alone serves only who asks in its own words.
+ACTIVE_JOBS = f"jobs.{ACTIVE}"
 _DAMAGED = "its row in the database is damaged: {}; ask again"
 
 log = logging.getLogger(__name__)
@@ -52,6 +58,7 @@ def claim(
     toolchain: str,
     *,
     but: Collection[int] = (),
+    spares_late: bool = False,
 ) -> Lease | None:
     """Take the oldest job that these targets and toolchain can run and that nobody runs.
 
@@ -64,6 +71,8 @@ def claim(
         toolchain: `kernels.system.toolchain.identity()`.
         but: jobs that are not taken, such as those that the owner runs already. Their
             heartbeat may be late though their process lives: after a SIGSTOP or a suspend.
+        spares_late: whether jobs whose owner is silent are left to it, as for `GRACE` after an
+            outage of the database.
 
     Returns:
         The lease of the job, now running and owned; None when there is nothing to do.
@@ -71,14 +80,11 @@ def claim(
     Raises:
         ClaimError: something unforeseen about one job, which the error names.
     """
-    query = (
-        select(Job)
-        .join(Job.toolchain)
-        .where(Job.target.in_(targets), Toolchain.identity == toolchain)
-        .where(Job.state.in_(("queued", "running")), Job.id.not_in(but))
-        .order_by(Job.id)
-    )
-    for job in session.scalars(query):
+    free = _free_jobs(session, targets, toolchain, spares_late=spares_late)
+    one_by_one = free.where(Job.id.not_in(but)).limit(1)
+    after = 0
+    while (job := session.scalar(one_by_one.where(Job.id > after))) is not None:
+        after = job.id
         try:
             taken = _claim(session, job, owner)
         except (OperationalError, InterfaceError):
@@ -159,6 +165,14 @@ def end(session: Session, held: Lease, **values: Any) -> bool:
     return _leave(session, held, **values)
 
 
+def has_left(session: Session, held: Lease, state: JobState) -> bool:
+    """Whether the job has ended in a state, and this was its last run."""
+    query = select(Job.id).where(
+        Job.id == held.job_id, Job.epoch == held.epoch, Job.state == state, Job.owner.is_(None)
+    )
+    return session.scalar(query) is not None
+
+
 def call_off(job: Job) -> None:
     """Cancel a job, whoever runs it, in the transaction that has read it.
 
@@ -207,6 +221,30 @@ def fail_damaged(session: Session, job: Job) -> bool:
     fail(job, message)
     session.flush()
     return True
+
+
+def _free_jobs(
+    session: Session, targets: Sequence[str], toolchain: str, *, spares_late: bool
+) -> Select[tuple[Job]]:
+    """The jobs that wait, or whose owner is silent or dead, by number.
+
+    On a server each is locked as it is found, and those that another process looks at are passed
+    over: of many that claim at once each finds a job of its own, and none waits for another.
+    """
+    of_these = Job.target.in_(targets), text(ACTIVE_JOBS)
+    owners = select(Job.id, Job.owner).where(*of_these, Job.state == "running")
+    orphans = [number for number, owner in session.execute(owners) if owner and is_dead(owner)]
+    is_free = or_(Job.state == "queued", Job.id.in_(orphans))
+    if not spares_late:
+        is_late = or_(Job.heartbeat_at.is_(None), Job.heartbeat_at < now() - LEASE)
+        is_free = or_(is_free, and_(Job.state == "running", is_late))
+    return (
+        select(Job)
+        .join(Job.toolchain)
+        .where(*of_these, Toolchain.identity == toolchain, is_free)
+        .order_by(Job.id)
+        .with_for_update(of=Job, skip_locked=True)
+    )
 
 
 def _claim(session: Session, job: Job, owner: str) -> Lease | None:

@@ -14,7 +14,7 @@ from service.db import make_engine, models, reading, schema, writing
 from service.db.driver_errors import translate
 from service.db.session import make_sessions, shown
 from service.default_database import default_database
-from service.errors import BusyError, DatabaseError
+from service.errors import BusyError, DatabaseError, OutageError
 from service.settings import Settings
 from tests.service.conftest import TOOLCHAIN, settings_for
 
@@ -191,9 +191,24 @@ def test_the_wait_for_a_lock_ends(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("state", "kind"), [("53300", BusyError), ("55P03", BusyError), ("25006", DatabaseError)]
+    ("state", "kind"),
+    [
+        ("53300", BusyError),
+        ("55P03", BusyError),
+        ("40P01", BusyError),
+        ("40001", BusyError),
+        ("57014", BusyError),
+        ("25P03", BusyError),
+        ("25006", OutageError),
+        ("53100", OutageError),
+        ("57P01", OutageError),
+        ("58030", OutageError),
+        ("08006", OutageError),
+        ("42P01", DatabaseError),
+        ("28P01", DatabaseError),
+    ],
 )
-def test_what_passes_on_a_server_is_busy(state, kind):
+def test_what_a_server_says_is_busy_an_outage_or_for_good(state, kind):
     refused = OSError("refused")
     refused.sqlstate = state
     error = translate(DBAPIError("SELECT 1", {}, refused), "postgresql://host/name")
@@ -206,4 +221,6 @@ def test_a_server_is_not_waited_for_without_end(monkeypatch):
         "service.db.session.create_engine", lambda _url, **given: made.update(given)
     )
     make_engine("postgresql+psycopg://host/name", patience_s=5.0)
-    assert made["connect_args"] == {"connect_timeout": 5, "options": "-c lock_timeout=5000"}
+    given = made["connect_args"]
+    assert (given["connect_timeout"], given["options"]) == (5, "-c lock_timeout=5000")
+    assert given["tcp_user_timeout"] > 1000 and given["keepalives_idle"] > 1
