@@ -225,15 +225,15 @@ def fail_damaged(session: Session, job: Job) -> bool:
 
 def _free_jobs(
     session: Session, targets: Sequence[str], toolchain: str, *, spares_late: bool
-) -> Select[tuple[Job]]:
-    """The jobs that wait, or whose owner is silent or dead, by number.
+) -> Select[Job]:
+    """The jobs that wait, whose owner is silent or dead, or that cannot be read, by number.
 
     On a server each is locked as it is found, and those that another process looks at are passed
     over: of many that claim at once each finds a job of its own, and none waits for another.
     """
     of_these = Job.target.in_(targets), text(ACTIVE_JOBS)
-    owners = select(Job.id, Job.owner).where(*of_these, Job.state == "running")
-    orphans = [number for number, owner in session.execute(owners) if owner and is_dead(owner)]
+    running = session.scalars(select(Job).where(*of_these, Job.state == "running"))
+    orphans = [job.id for job in running if damage(job) or (job.owner and is_dead(job.owner))]
     is_free = or_(Job.state == "queued", Job.id.in_(orphans))
     if not spares_late:
         is_late = or_(Job.heartbeat_at.is_(None), Job.heartbeat_at < now() - LEASE)
