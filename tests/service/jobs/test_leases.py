@@ -149,6 +149,16 @@ def test_a_silent_owner_loses_the_job(claim, submit, sessions):
         lease.beat(session, lost)
 
 
+def test_after_an_outage_a_silent_owner_is_spared_and_a_dead_one_is_not(claim, submit, sessions):
+    silent, dead, waiting = (submit(f"matmul:m={m},n=1,k=1,dtype=f32") for m in (1, 2, 3))
+    host, pid, start = me().rsplit(":", 2)
+    assert number(claim(ELSEWHERE)) == silent
+    assert number(claim(f"{host}:{pid}:{int(start) - 1}")) == dead
+    age(sessions, silent, 2 * lease.LEASE)
+    assert [number(claim(me(), spares_late=True)) for _ in range(3)] == [dead, waiting, None]
+    assert number(claim(me(), but=(dead, waiting))) == silent
+
+
 def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, sessions):
     """What froze for longer than its lease meets its own process as the next owner."""
     job_id = submit()

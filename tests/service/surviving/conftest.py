@@ -13,7 +13,7 @@ from service.db.session import make_sessions
 from tests.service.processes import ServiceProcess, wait_until
 
 TUNER = "tests.service.surviving.searches:tune"
-TRIALS = 25
+TRIALS = 15
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import pytest
 from service.db import make_engine
 from tests.conftest import as_administrator
 from tests.service.processes import wait_until
-from tests.service.surviving.conftest import assert_away
+from tests.service.surviving.conftest import TRIALS, assert_away
 
-OUTAGE_S = 2.0  # several times the pause between two tries
+OUTAGE_S = 1.2  # several times the pause between two tries
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_job_outlives_an_outage(server, on_postgresql, fault, m):
             assert client.get("/healthz").status_code == 200
             before = len(services.timed(m))
             time.sleep(0.2)
-        assert len(services.timed(m)) == before < 25, "the next trial waits for this one"
+        assert len(services.timed(m)) == before < TRIALS, "the next trial waits for this one"
     wait_until(lambda: client.get("/readyz").status_code == 200)
     services.assert_whole(job_id, m)
 
@@ -103,7 +103,7 @@ def test_who_follows_a_job_does_through_an_outage(server, on_postgresql):
                 server.start()
             if line.startswith("event: end"):
                 break
-    assert numbers[:25] == list(range(25))
+    assert numbers[:TRIALS] == list(range(TRIALS))
     services.assert_whole(job_id, 4)
 
 
@@ -121,7 +121,7 @@ def test_a_job_outlives_a_full_disk(tmp_path_factory, services_on):
     assert client.get("/v1/jobs").status_code == 200
     before = len(services.timed(5))
     time.sleep(0.3)
-    assert len(services.timed(5)) == before < 25, "the next trial waits for this one"
+    assert len(services.timed(5)) == before < TRIALS, "the next trial waits for this one"
     limit(everybody, None)
     services.assert_whole(job_id, 5)
 
