@@ -39,6 +39,13 @@ class BusyError(DatabaseError):
     """
 
 
+class UndoneError(BusyError):
+    """A server has undone a transaction for the sake of another; nothing of it is left.
+
+    The whole of it may be repeated at once.
+    """
+
+
 class OutageError(DatabaseError):
     """The database is away, on a full disk, or only to be read, until somebody mends it.
 

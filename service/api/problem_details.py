@@ -35,6 +35,7 @@ from service.errors import (
     OutageError,
     TamperedError,
     TooManyJobsError,
+    UndoneError,
     UnfinishedError,
     UnknownTokenError,
 )
@@ -53,6 +54,7 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
     UnknownTokenError: HTTPStatus.UNAUTHORIZED,
     DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    UndoneError: HTTPStatus.SERVICE_UNAVAILABLE,
     OutageError: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyJobsError: HTTPStatus.TOO_MANY_REQUESTS,
     ForbiddenError: HTTPStatus.FORBIDDEN,
@@ -61,6 +63,7 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
 }
 _RETRY_AFTER_S: dict[type[Exception], int] = {
     BusyError: RETRY_AFTER_S,
+    UndoneError: RETRY_AFTER_S,
     OutageError: OUTAGE_RETRY_AFTER_S,
     TooManyJobsError: 30,
 }

@@ -5,7 +5,7 @@ import sqlite3
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from service.errors import BusyError, DatabaseError, OutageError
+from service.errors import BusyError, DatabaseError, OutageError, UndoneError
 
 UPGRADE = "run `tilewise db upgrade`"
 ELSEWHERE = "point TILEWISE_DB (or --db) at another"
@@ -43,15 +43,11 @@ def is_busy(error: BaseException | None) -> bool:
     return _state(error) in _BUSY
 
 
-def is_undone(error: BaseException | None) -> bool:
-    """Whether a server has undone a transaction for the sake of another; it may be repeated."""
-    return _state(error) in _UNDONE
-
-
 def translate(error: SQLAlchemyError, database: str) -> DatabaseError:
     """The `DatabaseError` that stands for one of `RAISED`.
 
-    It is a `BusyError` where waiting helps, and an `OutageError` where the same will do again once
+    It is a `BusyError` where waiting helps, an `UndoneError` where not even that is needed, and an
+    `OutageError` where the same will do again once
     the database is there, or can be written to.
 
     Args:
@@ -62,7 +58,7 @@ def translate(error: SQLAlchemyError, database: str) -> DatabaseError:
         return BusyError(f"database {database}: every connection is in use; try again")
     cause = error.orig
     if is_busy(cause):
-        kind: type[DatabaseError] = BusyError
+        kind: type[DatabaseError] = UndoneError if _state(cause) in _UNDONE else BusyError
     else:
         kind = OutageError if _is_outage(error) else DatabaseError
     if isinstance(cause, sqlite3.Error):

@@ -61,7 +61,7 @@ def make_engine(
     if sqlite:
         options: dict[str, Any] = {"connect_args": {"timeout": patience_s}}
     else:
-        options = _server_options(patience_s, statement_s)
+        options = _server_options(parsed, patience_s, statement_s)
     try:
         engine = create_engine(
             parsed,
@@ -83,7 +83,7 @@ def make_engine(
     return engine
 
 
-def _server_options(patience_s: float, statement_s: float | None) -> dict[str, Any]:
+def _server_options(url: URL, patience_s: float, statement_s: float | None) -> dict[str, Any]:
     """How long a server is waited for, as libpq has it: in whole seconds, two at least.
 
     A server that vanished without a word, as at a loss of power, is noticed by what the kernel asks
@@ -93,9 +93,11 @@ def _server_options(patience_s: float, statement_s: float | None) -> dict[str, A
     if statement_s is not None:
         limits["statement_timeout"] = statement_s
         limits["idle_in_transaction_session_timeout"] = statement_s
+    ours = [f"-c {name}={round(1000 * s)}" for name, s in limits.items()]
+    theirs = url.query.get("options", ())  # the last one counts
     given = {
         "connect_timeout": max(2, round(patience_s)),
-        "options": " ".join(f"-c {name}={round(1000 * s)}" for name, s in limits.items()),
+        "options": " ".join([*ours, *([theirs] if isinstance(theirs, str) else theirs)]),
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 4,
