@@ -23,7 +23,7 @@ from psycopg import sql
 
 USER = "pgserver"
 START_S, STOP_S = 60.0, 30.0
-_POLL_S = 0.05
+_POLL_S, _STOPPING_S = 0.05, 0.001
 _TABLES = """SELECT table_name
     FROM information_schema.columns NATURAL JOIN information_schema.tables
     WHERE table_schema = 'public' AND column_name = 'id' AND table_type = 'BASE TABLE'"""
@@ -90,9 +90,9 @@ class Server:
         self._process = None
 
     def freeze(self) -> None:
-        """Stop all of its processes where they are; the first one starts no others after that."""
-        for process in self._processes():
-            process.suspend()
+        """Stop all of its processes where they are, the one that starts the others first."""
+        freeze(self._processes()[:1])
+        freeze(self._processes()[1:])
 
     def thaw(self) -> None:
         """Let them go on."""
@@ -153,6 +153,15 @@ class Server:
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
+
+
+def freeze(processes: Sequence[psutil.Process]) -> None:
+    """Stop processes where they are; each has ended what it was asking the system for."""
+    for process in processes:
+        process.suspend()
+    for process in processes:
+        while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+            time.sleep(_STOPPING_S)
 
 
 def _counted(connection: psycopg.Connection[Any], table: str, way: str) -> int:

@@ -19,6 +19,10 @@ from service.errors import DatabaseError
 Sessions = sessionmaker[Session]
 
 BUSY_TIMEOUT_S = 30.0
+SYNCHRONOUS = "FULL"
+"""A commit of SQLite returns once the disk has it, at milliseconds for each: what was acknowledged
+outlives a loss of power. With NORMAL it outlives the process alone (sqlite.org/wal.html)."""
+
 STATEMENT_S = 60.0
 """For how long a statement of the service or of a worker may take on a server."""
 
@@ -239,10 +243,7 @@ def _configure_sqlite(engine: Engine, *, foreign_keys: bool, patience_s: float) 
         except connection.OperationalError as error:
             if not is_read_only(error):  # reading needs no journal
                 raise
-        # A commit is in the log once the system has it, so that no killed process loses it.
-        # To wait for the disk too would save the last trials from a loss of power, at
-        # milliseconds for each; the database stays whole either way (sqlite.org/wal.html).
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
 
     def on_begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get(_WRITES)
