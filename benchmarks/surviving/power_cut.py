@@ -4,8 +4,8 @@
 
 Two processes commit trials. At a random moment all that write are stopped (SIGSTOP) while an image
 of the files is taken: nothing happens meanwhile, so that the image is that of a machine that lost
-its power then. Of files that are written meanwhile a copy would have different moments. The image is
-opened as a machine that comes up opens it, looked through for damage, and its trials are compared
+its power then. Of files that are being written a copy would have different moments. The image is
+opened as a machine opens it that comes up, looked through for damage, and its trials are compared
 with those that were acknowledged.
 
 | image | has |

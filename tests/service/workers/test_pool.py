@@ -293,7 +293,7 @@ def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, 
 def test_a_worker_that_has_lost_its_database_has_not_crashed(start, submit, job):
     job_id = submit()
     start("homeless_tune")
-    wait_until(lambda: job(job_id).epoch >= 4)
+    wait_until(lambda: job(job_id).epoch >= 2)
     assert (job(job_id).state in ("queued", "running"), job(job_id).crashes) == (True, 0)
 
 
