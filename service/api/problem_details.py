@@ -112,8 +112,8 @@ AsPage = Callable[[Request, ProblemResponse], Response]
 
 def install(app: FastAPI, as_page: AsPage) -> None:
     """Answer every error of `app` with a problem document, or with a page to who asks for one."""
-    for refusal in _STATUS:
-        app.add_exception_handler(refusal, _service_error)
+    for known in _STATUS:
+        app.add_exception_handler(known, _service_error)
     for bad in (ProblemError, UnsupportedError, ModuleError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
     app.add_exception_handler(UnfinishedError, _unfinished)
@@ -209,15 +209,14 @@ def problem_response(
     return ProblemResponse(details, headers)
 
 
+def answer_to(path: str, error: Exception) -> ProblemResponse:
+    """One of our errors that has a status of its own, such as any that the database raises."""
+    kind, status = _TYPE.get(type(error)), _STATUS[type(error)]
+    return problem_response(path, status, str(error), kind=kind, headers=headers_of(error))
+
+
 async def _service_error(request: Request, error: Exception) -> JSONResponse:
-    kind = _TYPE.get(type(error))
-    return problem_response(
-        request.url.path,
-        _STATUS[type(error)],
-        str(error),
-        kind=kind,
-        headers=headers_of(error),
-    )
+    return answer_to(request.url.path, error)
 
 
 async def _unfinished(request: Request, error: Exception) -> JSONResponse:
