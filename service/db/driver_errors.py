@@ -121,5 +121,5 @@ def _server_message(error: DBAPIError) -> str:
     if state in _MISSING_OBJECT:
         return f"has another schema version ({text}); {UPGRADE}"
     if not is_busy(error.orig) and _is_away(error):
-        return f"is away ({text}); start it, or {ELSEWHERE}"
+        return f"cannot be reached ({text}); see that it runs and lets this user in, or {ELSEWHERE}"
     return f"failed: {text}"

@@ -25,7 +25,7 @@ OUTAGE_S = float(os.environ.get("TEST_OUTAGE_S", "1.2"))
 def away(server):
     server.stop()
     try:
-        yield "is away"
+        yield "cannot be reached"
     finally:
         server.start()
 
