@@ -147,7 +147,7 @@ class Server:
         return [first, *first.children(recursive=True)]
 
     def _answers(self) -> bool:
-        asked = [str(_BIN / "pg_isready"), "-q", "-h", str(self._folder)]
+        asked = [str(_BIN / "pg_isready"), "-q", "-h", str(self._folder), "-U", "postgres"]
         return subprocess.run(asked, check=False).returncode == 0
 
     def _run(self, program: str, *arguments: str) -> None:

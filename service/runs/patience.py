@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from search.records import Earlier, Solved, TrialRecord
-from search.store import TrialStore
 from service.errors import PASSING
+from service.jobs.trial_store import SqlTrialStore
 
 PATIENCE_S = 90.0
 """For how long a run waits for its database, which may be restarted meanwhile."""
@@ -63,14 +63,14 @@ def _pause_s(tries: int) -> float:
 
 
 class PatientTrials:
-    """A `search.store.TrialStore` over another one, whose database may be away for a while.
+    """A `search.store.TrialStore` over one in a database that may be away for a while.
 
     Args:
         store: where the trials are.
         job_id: whose they are, for the log.
     """
 
-    def __init__(self, store: TrialStore, job_id: int) -> None:
+    def __init__(self, store: SqlTrialStore, job_id: int) -> None:
         self._store = store
         self._job_id = job_id
 
@@ -98,21 +98,10 @@ class PatientTrials:
         """Keep one finished trial; as the other store does, once that can."""
 
         def step(is_repeated: bool) -> None:
-            try:
-                self._store.add(trial)
-            except ValueError:
-                if not (is_repeated and self._has(trial)):
-                    raise
+            keep = self._store.ensure if is_repeated else self._store.add
+            keep(trial)
 
         patiently(step, f"job {self._job_id}, trial {trial.number}")
-
-    def _has(self, trial: TrialRecord) -> bool:
-        """Whether a trial is kept already, from the try whose answer was lost."""
-        return any(
-            (kept.number, kept.schedule.hash, kept.state, kept.samples)
-            == (trial.number, trial.schedule.hash, trial.state, trial.samples)
-            for kept in self._store.trials()
-        )
 
     def _read(self, ask: Callable[[], Answer]) -> Answer:
         return patiently(lambda _: ask(), f"job {self._job_id}")

@@ -38,6 +38,8 @@ class SqlKeeper:
         self._held = held
         self._job = patiently(lambda _: self._read(), f"job {held.job_id}")
         self.trials = PatientTrials(SqlTrialStore(sessions, held.job_id, held), held.job_id)
+        self.epoch = held.epoch
+        self.request_id = self._job.request_id or ""
 
     @property
     def order(self) -> Order:

@@ -15,16 +15,20 @@ from types import FrameType
 from kernels.system.children import die_with_parent
 from kernels.system.toolchain import identity
 from service.db import schema
-from service.db.models import Job
-from service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
-from service.errors import PASSING, ServiceError
+from service.db.session import STATEMENT_S, make_engine, make_sessions
+from service.errors import PASSING, LeaseLostError, ServiceError, UnreachableError
+from service.host.process_identity import me
 from service.jobs.lease import Lease
+from service.runs.calls import RunCalls
+from service.runs.http import HttpKeeper
+from service.runs.keeper import Keeper
 from service.runs.patience import patiently
 from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.telemetry.logs import bind, configure_logs
 from service.telemetry.traces import start_tracing
-from service.workers.entry_points import NO_DATABASE, PROVER, TUNER, load
+from service.workers.endings import UNREACHABLE
+from service.workers.entry_points import PROVER, TUNER, load
 from service.workers.job_run import run_job
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
@@ -36,8 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one job.
 
     Returns:
-        0 when the job's end is in the database, `NO_DATABASE` when that is away; anything else
-        counts as a crash.
+        0 when the end of the run is kept; `UNREACHABLE` when the service could not be asked, or
+        the database was away for long; anything else counts as a crash.
     """
     options = _parser().parse_args(arguments)
     settings = Settings(db=options.db) if options.db else Settings()
@@ -46,19 +50,16 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _exit)
     if options.parent is not None:
         die_with_parent(options.parent)
-    engine = make_engine(settings.db, connections=CONNECTIONS, statement_s=STATEMENT_S)
+    kept = _at_service(options) if options.service else _in_database(options, settings.db)
     try:
-        patiently(lambda _: schema.check(engine), f"job {options.job}")
-        sessions = make_sessions(engine)
-        with _traced(sessions, options.job, options.epoch):
-            outcome = run_job(
-                SqlKeeper(sessions, Lease(options.job, options.owner, options.epoch)),
-                tuner=load(options.tuner),
-                prover=load(options.prover),
-            )
-    except PASSING as error:
+        with kept as keeper, _traced(options.job, keeper):
+            outcome = run_job(keeper, tuner=load(options.tuner), prover=load(options.prover))
+    except LeaseLostError as error:
+        log.info("%s", error)
+        return 0
+    except (UnreachableError, *PASSING) as error:
         log.error("%s", error)
-        return NO_DATABASE
+        return UNREACHABLE
     except ServiceError as error:
         log.error("%s", error)
         return 1
@@ -69,9 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
 @contextmanager
 def _in_database(options: argparse.Namespace, url: str) -> Iterator[Keeper]:
     """The job in the database, for the run that has claimed it."""
-    engine = make_engine(url)
+    engine = make_engine(url, connections=CONNECTIONS, statement_s=STATEMENT_S)
     try:
-        schema.check(engine)
+        patiently(lambda _: schema.check(engine), f"job {options.job}")
         held = Lease(options.job, options.owner, options.epoch)
         yield SqlKeeper(make_sessions(engine), held)
     finally:
@@ -93,8 +94,7 @@ def _at_service(options: argparse.Namespace) -> Iterator[Keeper]:
 @contextmanager
 def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
     """One run of a job, under the id of the request that asked for it."""
-    job = patiently(lambda _: _job(sessions, job_id), f"job {job_id}")
-    request_id = "" if job is None or job.request_id is None else job.request_id
+    request_id = keeper.request_id
     bind(request_id=request_id)
     tracing = start_tracing("worker")
     if tracing is None:
@@ -103,11 +103,6 @@ def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
     with tracing.job(job=job_id, epoch=keeper.epoch, request_id=request_id):
         yield
     tracing.stop()
-
-
-def _job(sessions: Sessions, job_id: int) -> Job | None:
-    with reading(sessions) as session:
-        return session.get(Job, job_id)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,6 +1,5 @@
 """What a worker loads by name, for it loads compilers, which the service must not."""
 
-import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +18,6 @@ DIRECT = "search.model.prior:direct_schedules"
 EMITTER = "kernels.mlir.cpu.script:emit_script"
 TUNER = "search.engine.tune:tune"
 PROVER = "service.workers.prover:prove"
-NO_DATABASE = os.EX_TEMPFAIL  # exit status of a worker whose database was away for too long
 
 
 class Tuner(Protocol):

@@ -18,7 +18,7 @@ from service.host.process_identity import me
 from service.jobs import lease
 from service.jobs.lease import Lease
 from service.jobs.registry import Entry
-from service.workers.entry_points import NO_DATABASE
+from service.workers.endings import UNREACHABLE, end, reason_of, sweep
 from service.workers.presence import Presence
 
 POLL_S = 1.0
@@ -135,10 +135,10 @@ class Pool:
         if is_news:  # later the number of its group may be another's
             sweep(child)
         with writing(self._sessions) as session:
-            if code == NO_DATABASE:
+            if code == UNREACHABLE:
                 lease.release(session, held)
             else:
-                lease.crash(session, held, _reason(code))
+                lease.crash(session, held, reason_of(code))
         del self._children[held]
 
     def _retire(self) -> None:

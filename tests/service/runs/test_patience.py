@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from search.store import MemoryStore
 from service.db import models, reading, writing
-from service.errors import BusyError, DatabaseError, LeaseLostError, OutageError
+from service.errors import BusyError, ConflictError, DatabaseError, LeaseLostError, OutageError
 from service.host.process_identity import me
 from service.jobs import lease
 from service.jobs.heartbeat import Heartbeat
@@ -63,32 +62,30 @@ def test_patience_ends(monkeypatch):
     assert 2 <= len(told) <= 10
 
 
-class Losing:
-    """A store that keeps its first trial and loses the answer."""
+class Losing(SqlTrialStore):
+    """Keeps its first trial, or another one of its number, and loses the answer."""
 
-    def __init__(self, store, kept=None):
-        self.adds, self._store, self._kept = 0, store, kept
-
-    def trials(self):
-        return self._store.trials()
+    adds, kept = 0, None
 
     def add(self, trial):
         self.adds += 1
-        self._store.add(self._kept if self._kept and self.adds == 1 else trial)
+        super().add(self.kept if self.adds == 1 and self.kept else trial)
         if self.adds == 1:
             raise AWAY
 
 
-def test_a_trial_whose_answer_was_lost_is_kept_once():
-    losing = Losing(MemoryStore())
+def test_a_trial_whose_answer_was_lost_is_kept_once(sessions, submit):
+    losing = Losing(sessions, submit())
     PatientTrials(losing, 1).add(fakes.trial(0))
     assert losing.adds == 2 and losing.trials() == [fakes.trial(0)]
 
 
-def test_a_number_that_another_trial_has_is_refused_all_the_same():
-    other = replace(fakes.trial(0), samples=(1.0, 2.0))
-    with pytest.raises(ValueError, match="stored already"):
-        PatientTrials(Losing(MemoryStore(), kept=other), 1).add(fakes.trial(0))
+def test_a_number_that_another_trial_has_is_refused_all_the_same(sessions, submit):
+    losing = Losing(sessions, submit())
+    losing.kept = replace(fakes.trial(0), samples=(1.0, 2.0))
+    with pytest.raises(ConflictError, match="another trial 0"):
+        PatientTrials(losing, 1).add(fakes.trial(0))
+    assert losing.trials() == [losing.kept]
 
 
 @pytest.fixture
