@@ -35,8 +35,7 @@ def test_an_owner_that_was_stopped_and_wakes_writes_nothing(on_postgresql):
     services.started.sort(key=lambda one: one.process.pid == pid)  # the first one is asked
     stopped = services.started[-1]
     service, *workers = everybody = [stopped.process, *stopped.workers()]
-    for process in everybody:
-        process.send_signal(signal.SIGSTOP)
+    stop_between_transactions(services.url, everybody)
     seems_silent_for(services.url, job_id, timedelta(minutes=2))
     wait_until(lambda: services.row(job_id).epoch == 2)
     wait_until(services.has_timed(job_id, TRIALS - 2))
@@ -50,6 +49,24 @@ def test_an_owner_that_was_stopped_and_wakes_writes_nothing(on_postgresql):
     assert (job.epoch, job.crashes, is_alive(service)) == (2, 0, True)
     # What was under way when its owner was stopped is all that was timed twice.
     assert TRIALS <= sum(services.timed(301).values()) <= TRIALS + 1
+
+
+def stop_between_transactions(url, processes):
+    """Stop processes; one that holds a lock would first have the server free it, in a minute."""
+    engine = make_engine(url)
+    held = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%%'"
+
+    def are_stopped():
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        with engine.connect() as connection:
+            is_held = connection.exec_driver_sql(held).scalar()
+        for process in processes if is_held else ():
+            process.send_signal(signal.SIGCONT)
+        return not is_held
+
+    wait_until(are_stopped)
+    engine.dispose()
 
 
 def seems_silent_for(url, job_id, time):
