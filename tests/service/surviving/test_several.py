@@ -27,6 +27,21 @@ def test_two_pools_share_the_jobs_and_never_run_one(on_postgresql):
     assert len(owners - {None}) == 2
 
 
+def test_two_services_answer_as_one(on_postgresql):
+    services = on_postgresql
+    body = {"problem": "matmul:m=201,n=8,k=8,dtype=f32", "trials": TRIALS}
+    answers = [
+        one.client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "once"})
+        for one in services.started
+    ]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    (job_id,) = {answer.json()["id"] for answer in answers}
+    wait_until(services.is_done(job_id))
+    states = {one.client.get(f"/v1/jobs/{job_id}").json()["state"] for one in services.started}
+    assert states == {"done"}
+    services.assert_whole(job_id, 201)
+
+
 def test_an_owner_that_was_stopped_and_wakes_writes_nothing(on_postgresql):
     services = on_postgresql
     job_id = services.ask(301)
