@@ -8,19 +8,18 @@ a run that lost its job changes nothing, also where the next run has the same ow
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
-from sqlalchemy import Select, Update, and_, bindparam, or_, select, text, update
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy import Update, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.db.base import damage, now
-from service.db.models import ACTIVE, Job, JobState, Toolchain
-from service.errors import ClaimError, LeaseLostError
+from service.db.models import Job, JobState, Toolchain
+from service.errors import LeaseLostError
 from service.host.process_identity import host_of, is_dead
 
 LEASE = timedelta(seconds=60)
@@ -29,8 +28,6 @@ GRACE = timedelta(seconds=15)
 all owners were silent meanwhile, and show themselves as soon as they can."""
 
 MOST_CRASHES = 3
-# As text, for an index of the active jobs alone serves only who asks in its own words.
-ACTIVE_JOBS = f"jobs.{ACTIVE}"
 _DAMAGED = "its row in the database is damaged: {}; ask again"
 
 log = logging.getLogger(__name__)
@@ -51,55 +48,17 @@ class Lease:
     epoch: int
 
 
-def claim(
-    session: Session,
-    owner: str,
-    targets: Sequence[str],
-    toolchain: str,
-    *,
-    but: Collection[int] = (),
-    spares_late: bool = False,
-) -> Lease | None:
-    """Take the oldest job that these targets and toolchain can run and that nobody runs.
-
-    A job whose row is damaged fails with a message that says so.
-
-    Args:
-        session: a transaction that writes.
-        owner: who takes it, from `service.host.process_identity.me`.
-        targets: the canonical targets that this machine serves.
-        toolchain: `kernels.system.toolchain.identity()`.
-        but: jobs that are not taken, such as those that the owner runs already. Their
-            heartbeat may be late though their process lives: after a SIGSTOP or a suspend.
-        spares_late: whether jobs whose owner is silent are left to it, as for `GRACE` after an
-            outage of the database.
-
-    Returns:
-        The lease of the job, now running and owned; None when there is nothing to do.
-
-    Raises:
-        ClaimError: something unforeseen about one job, which the error names.
-    """
-    free = _free_jobs(session, targets, toolchain, spares_late=spares_late)
-    one_by_one = free.where(Job.id.not_in(but)).limit(1)
-    after = 0
-    while (job := session.scalar(one_by_one.where(Job.id > after))) is not None:
-        after = job.id
-        try:
-            taken = _claim(session, job, owner)
-        except (OperationalError, InterfaceError):
-            raise  # the database, not the job
-        except Exception as error:
-            raise ClaimError(job.id, f"it cannot be claimed: {error!r}") from error
-        if taken is not None:
-            return taken
-    return None
-
-
 def claim_one(session: Session, job_id: int, owner: str) -> Lease | None:
     """Take this one job; None when it has ended or somebody runs it."""
     job = session.get(Job, job_id)
-    return None if job is None else _claim(session, job, owner)
+    return None if job is None else claim_read(session, job, owner)
+
+
+def claim_read(session: Session, job: Job, owner: str) -> Lease | None:
+    """Take a job that was read in this transaction; None where it is not free any more."""
+    if fail_damaged(session, job) or not is_free(job):
+        return None
+    return _take(session, job, owner)
 
 
 def beat(session: Session, held: Lease, *, has_trial: bool = False) -> None:
@@ -221,36 +180,6 @@ def fail_damaged(session: Session, job: Job) -> bool:
     fail(job, message)
     session.flush()
     return True
-
-
-def _free_jobs(
-    session: Session, targets: Sequence[str], toolchain: str, *, spares_late: bool
-) -> Select[Job]:
-    """The jobs that wait, whose owner is silent or dead, or that cannot be read, by number.
-
-    On a server each is locked as it is found, and those that another process looks at are passed
-    over: of many that claim at once each finds a job of its own, and none waits for another.
-    """
-    of_these = Job.target.in_(targets), text(ACTIVE_JOBS)
-    running = session.scalars(select(Job).where(*of_these, Job.state == "running"))
-    orphans = [job.id for job in running if damage(job) or (job.owner and is_dead(job.owner))]
-    is_free = or_(Job.state == "queued", Job.id.in_(orphans))
-    if not spares_late:
-        is_late = or_(Job.heartbeat_at.is_(None), Job.heartbeat_at < now() - LEASE)
-        is_free = or_(is_free, and_(Job.state == "running", is_late))
-    return (
-        select(Job)
-        .join(Job.toolchain)
-        .where(*of_these, Toolchain.identity == toolchain, is_free)
-        .order_by(Job.id)
-        .with_for_update(of=Job, skip_locked=True)
-    )
-
-
-def _claim(session: Session, job: Job, owner: str) -> Lease | None:
-    if fail_damaged(session, job) or not is_free(job):
-        return None
-    return _take(session, job, owner)
 
 
 def is_free(job: Job) -> bool:

@@ -15,7 +15,7 @@ from service.errors import PASSING, ClaimError, WorkerError
 from service.faults import Faults
 from service.host.machine import MachineInfo
 from service.host.process_identity import me
-from service.jobs import lease
+from service.jobs import claims, lease
 from service.jobs.lease import Lease
 from service.jobs.registry import Entry
 from service.workers.endings import UNREACHABLE, end, reason_of, sweep
@@ -180,7 +180,7 @@ class Pool:
     def _claim(self, but: set[int]) -> tuple[Lease, str] | None:
         """The lease of the next job and its problem; None where there is nothing to do."""
         with writing(self._sessions) as session:
-            held = lease.claim(
+            held = claims.claim(
                 session,
                 self._owner,
                 self._work.targets,

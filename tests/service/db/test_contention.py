@@ -11,7 +11,7 @@ from service.db import make_engine, models, reading, writing
 from service.db.session import make_sessions
 from service.errors import BusyError, UndoneError
 from service.host.process_identity import me
-from service.jobs import lease, queue
+from service.jobs import claims, queue
 from tests.service.conftest import TOOLCHAIN
 
 
@@ -101,11 +101,11 @@ def test_who_claims_takes_what_nobody_looks_at_and_waits_for_nobody(url, session
     impatient = make_sessions(make_engine(url, patience_s=0.5))
     with writing(sessions) as first, writing(impatient) as second:
         taken = [
-            lease.claim(session, f"elsewhere:{n}:1", machine.targets, TOOLCHAIN).job_id
+            claims.claim(session, f"elsewhere:{n}:1", machine.targets, TOOLCHAIN).job_id
             for n, session in enumerate((first, second, first))
         ]
         assert taken == numbers
-        assert lease.claim(second, me(), machine.targets, TOOLCHAIN) is None
+        assert claims.claim(second, me(), machine.targets, TOOLCHAIN) is None
 
 
 def test_a_job_that_somebody_looks_at_is_left_for_the_next_time(url, sessions, machine, submit):
@@ -113,9 +113,9 @@ def test_a_job_that_somebody_looks_at_is_left_for_the_next_time(url, sessions, m
     with writing(sessions) as looking:
         queue.get(looking, job_id, lock=True)
         with writing(sessions) as claiming:
-            assert lease.claim(claiming, me(), machine.targets, TOOLCHAIN) is None
+            assert claims.claim(claiming, me(), machine.targets, TOOLCHAIN) is None
     with writing(sessions) as claiming:
-        assert lease.claim(claiming, me(), machine.targets, TOOLCHAIN).job_id == job_id
+        assert claims.claim(claiming, me(), machine.targets, TOOLCHAIN).job_id == job_id
 
 
 def test_a_statement_that_takes_too_long_is_broken_off(url):

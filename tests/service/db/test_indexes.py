@@ -17,7 +17,7 @@ from service.db import make_engine, schema, tokens
 from service.db.base import Base
 from service.db.session import make_sessions, write_connection
 from service.host.machine import MachineInfo, examine_here
-from service.jobs import lease, queue
+from service.jobs import claims, lease, queue
 from service.jobs.lease import Lease
 from service.jobs.trial_store import SqlTrialStore
 from service.results import integrity, schedules, scripts, trials
@@ -69,7 +69,7 @@ ASKED = {
         lambda s: queue.list_jobs(s, state="done", before=9, limit=2),
         "jobs USING INDEX ix_jobs_state_id (state=? AND id<?)"),
     "the next job": (
-        lambda s: lease.claim(s, "elsewhere:1:1", (TARGET,), TOOLCHAIN),
+        lambda s: claims.claim(s, "elsewhere:1:1", (TARGET,), TOOLCHAIN),
         "jobs USING INDEX ix_jobs_state (state=? AND target=? AND rowid>?)"),
     "a job for the same work": (
         lambda s: queue.create_or_join(

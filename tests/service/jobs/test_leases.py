@@ -14,7 +14,7 @@ from service.db import make_engine, models, reading, writing
 from service.db.session import make_sessions
 from service.errors import LeaseLostError
 from service.host.process_identity import is_dead, me
-from service.jobs import lease, queue
+from service.jobs import claims, lease, queue
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 
 ELSEWHERE = "another-host:1:1"
@@ -24,7 +24,7 @@ ELSEWHERE = "another-host:1:1"
 def claim(sessions, machine):
     def make(owner, **options):
         with writing(sessions) as session:
-            return lease.claim(session, owner, machine.targets, TOOLCHAIN, **options)
+            return claims.claim(session, owner, machine.targets, TOOLCHAIN, **options)
 
     return make
 
@@ -74,7 +74,7 @@ def test_of_many_claimers_one_wins(url, submit, machine):
         mine = make_sessions(make_engine(url))
         start.wait()
         with writing(mine) as session:
-            held = lease.claim(session, f"another-host:{number}:1", machine.targets, TOOLCHAIN)
+            held = claims.claim(session, f"another-host:{number}:1", machine.targets, TOOLCHAIN)
         if held is not None:
             winners.append(held.job_id)
 
@@ -134,8 +134,8 @@ def test_a_job_of_a_dead_owner_goes_to_one_heir(sessions, submit):
 def test_only_jobs_that_this_machine_can_run_are_claimed(sessions, submit, machine):
     submit(toolchain="another")
     with writing(sessions) as session:
-        assert lease.claim(session, me(), machine.targets, TOOLCHAIN) is None
-        assert lease.claim(session, me(), ("cpu:neoverse-v2,threads=1",), "another") is None
+        assert claims.claim(session, me(), machine.targets, TOOLCHAIN) is None
+        assert claims.claim(session, me(), ("cpu:neoverse-v2,threads=1",), "another") is None
 
 
 def test_a_silent_owner_loses_the_job(claim, submit, sessions):

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from service.db import make_engine, models, reading, writing
 from service.errors import DatabaseError, OutageError
-from service.jobs import lease, queue
+from service.jobs import claims, lease, queue
 from service.jobs.trial_store import SqlTrialStore
 from service.workers.endings import reason_of
 from service.workers.pool import Pool, Work
@@ -162,7 +162,7 @@ def test_a_frozen_child_whose_job_went_elsewhere_writes_nothing_more_and_ends(
     (pid,) = pids(pool)
     freeze(sessions, pid, job_id)
     with writing(sessions) as session:
-        taken = lease.claim(session, "another-host:1:1", machine.targets, TOOLCHAIN)
+        taken = claims.claim(session, "another-host:1:1", machine.targets, TOOLCHAIN)
     before = numbers(sessions, job_id)
     os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
@@ -274,7 +274,7 @@ def test_jobs_start_though_others_cannot_be_retired(start, submit, job, monkeypa
 
 
 def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, job, monkeypatch):
-    given, claim = [], lease.claim
+    given, claim = [], claims.claim
 
     def away_once(session, *arguments, **options):
         given.append(options["spares_late"])
@@ -282,7 +282,7 @@ def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, 
             raise OutageError("the database is away")
         return claim(session, *arguments, **options)
 
-    monkeypatch.setattr(lease, "claim", away_once)
+    monkeypatch.setattr(claims, "claim", away_once)
     start("tune")
     wait_until(lambda: len(given) >= 4)
     job_id = submit()
