@@ -7,7 +7,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-r
 
 EXAMPLE := matmul:m=1024,n=512,k=2048,dtype=f32
 
-.PHONY: run model test browser check format docs serve fuzz soak chaos bench results clean
+.PHONY: run model test browser check format docs serve fuzz soak power-cut chaos bench results clean
 
 run: .venv/installed-service
 	$(BIN)/tilewise tune $(EXAMPLE) --peers
@@ -56,6 +56,10 @@ fuzz: .venv/installed-dev
 # Twenty minutes of mixed load on a service, on loopback; `make test` runs a few seconds of it.
 soak: .venv/installed-dev
 	$(BIN)/python -m benchmarks.serving.soak
+
+# The power goes at 50 random moments, while trials are committed to SQLite and to PostgreSQL.
+power-cut: .venv/installed-dev
+	$(BIN)/python -m benchmarks.surviving.power_cut
 
 # A quarter of an hour of kill -9 and SIGSTOP over a cluster's processes; `make test` runs a round of each.
 chaos: .venv/installed-dev

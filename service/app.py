@@ -45,7 +45,7 @@ from service.dashboard.routes import live as live_route
 from service.dashboard.routes import suites as suite_pages
 from service.db import schema
 from service.db.changes import Changes
-from service.db.session import Sessions, make_engine, make_sessions, reading
+from service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading
 from service.errors import DatabaseError
 from service.host.machine import MachineInfo, examine
 from service.jobs.waiting import Endings, ended_jobs
@@ -192,7 +192,12 @@ def stop_waiting(app: FastAPI) -> None:
 
 def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metrics) -> Services:
     schema.prepare(settings.db)
-    engine = make_engine(settings.db, connections=READERS + WRITERS + OTHERS, patience_s=PATIENCE_S)
+    engine = make_engine(
+        settings.db,
+        connections=READERS + WRITERS + OTHERS,
+        patience_s=PATIENCE_S,
+        statement_s=STATEMENT_S,
+    )
     sessions = make_sessions(engine)
     pool: Workers | None = None
     if wanted.workers and _is_writable(engine):
@@ -204,7 +209,9 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
     add_to(metrics.registry, stored_metrics)
     return Services(
         engine=engine,
-        prober=make_engine(settings.db, connections=1, patience_s=PROBE_PATIENCE_S),
+        prober=make_engine(
+            settings.db, connections=1, patience_s=PROBE_PATIENCE_S, statement_s=STATEMENT_S
+        ),
         sessions=sessions,
         machine=here,
         toolchain=wanted.toolchain,

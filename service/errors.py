@@ -39,6 +39,24 @@ class BusyError(DatabaseError):
     """
 
 
+class UndoneError(BusyError):
+    """A server has undone a transaction for the sake of another; nothing of it is left.
+
+    The whole of it may be repeated at once.
+    """
+
+
+class OutageError(DatabaseError):
+    """The database is away, on a full disk, or only to be read, until somebody mends it.
+
+    Asking again later is safe, and right: nothing is wrong with what was asked.
+    """
+
+
+PASSING = (BusyError, OutageError)
+"""What passes, by itself or once the database is mended."""
+
+
 class UnfinishedError(ServiceError):
     """What was asked for is being made, and takes longer than a request waits; ask again."""
 

@@ -5,6 +5,7 @@ time limit: beside busy neighbours any of them may be slow.
 """
 
 import itertools
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,6 +65,10 @@ def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         as_administrator(url, f"ALTER SYSTEM SET {setting} = off")
     as_administrator(url, "SELECT pg_reload_conf()")
     yield url
+    # Its data go with it: a shutdown would first write all of it to the disk.
+    process = running.get_postmaster_info().process
+    process.send_signal(signal.SIGQUIT)
+    process.wait(60)
     running.cleanup()
 
 

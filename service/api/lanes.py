@@ -6,6 +6,8 @@ A request that gets none in time is told to come again, rather than queued witho
 
 import asyncio
 import inspect
+import random
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -13,12 +15,13 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from service.errors import BusyError
+from service.errors import BusyError, UndoneError
 
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
 
 PATIENCE_S = 5.0
+MOST_TRIES, FIRST_PAUSE_S = 4, 0.02
 
 
 class Lane:
@@ -40,8 +43,11 @@ class Lane:
     async def run(self, work: Callable[[], Result]) -> Result:
         """What `work` returns, from a thread of this lane.
 
+        Work that a server has undone, for the sake of other work that met it there, is repeated: it
+        is one transaction, of which nothing is left.
+
         Raises:
-            BusyError: no thread came free in time.
+            BusyError: no thread came free in time, or the work was undone again and again.
         """
         try:
             async with asyncio.timeout(self._patience_s):
@@ -52,9 +58,22 @@ class Lane:
                 f"{self._patience_s:g} s; try again"
             ) from error
         try:
-            return await run_sync(work, limiter=self._limiter)
+            return await run_sync(partial(_repeated, work), limiter=self._limiter)
         finally:
             self._free.release()
+
+
+def _repeated(work: Callable[[], Result]) -> Result:
+    """What `work` returns; undone work is repeated some times, each after a longer pause.
+
+    Chance takes up to half of a pause, or what met once would meet again.
+    """
+    for number in range(MOST_TRIES - 1):
+        try:
+            return work()
+        except UndoneError:
+            time.sleep(FIRST_PAUSE_S * 2.0**number * random.uniform(0.5, 1.0))
+    return work()
 
 
 def in_lane(

@@ -32,8 +32,10 @@ from service.errors import (
     KeyReusedError,
     LeaseLostError,
     NotFoundError,
+    OutageError,
     TamperedError,
     TooManyJobsError,
+    UndoneError,
     UnfinishedError,
     UnknownTokenError,
 )
@@ -44,6 +46,7 @@ OF_PROGRAMS = ("/v1/", "/openapi.json", "/docs", "/metrics", "/healthz", "/ready
 """Where nothing is a page; `/docs` is the framework's own."""
 
 RETRY_AFTER_S = 2
+OUTAGE_RETRY_AFTER_S = 10  # our clients follow a job through ten of these in a row
 _STATUS: dict[type[Exception], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     ConflictError: HTTPStatus.CONFLICT,
@@ -51,12 +54,19 @@ _STATUS: dict[type[Exception], HTTPStatus] = {
     UnknownTokenError: HTTPStatus.UNAUTHORIZED,
     DatabaseError: HTTPStatus.SERVICE_UNAVAILABLE,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    UndoneError: HTTPStatus.SERVICE_UNAVAILABLE,
+    OutageError: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyJobsError: HTTPStatus.TOO_MANY_REQUESTS,
     ForbiddenError: HTTPStatus.FORBIDDEN,
     DamagedError: HTTPStatus.INTERNAL_SERVER_ERROR,
     TamperedError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
-_RETRY_AFTER_S: dict[type[Exception], int] = {BusyError: RETRY_AFTER_S, TooManyJobsError: 30}
+_RETRY_AFTER_S: dict[type[Exception], int] = {
+    BusyError: RETRY_AFTER_S,
+    UndoneError: RETRY_AFTER_S,
+    OutageError: OUTAGE_RETRY_AFTER_S,
+    TooManyJobsError: 30,
+}
 TAMPERED = "urn:tilewise:tampered-row"
 _TYPE: dict[type[Exception], str] = {
     DamagedError: "urn:tilewise:damaged-row",
@@ -102,8 +112,8 @@ AsPage = Callable[[Request, ProblemResponse], Response]
 
 def install(app: FastAPI, as_page: AsPage) -> None:
     """Answer every error of `app` with a problem document, or with a page to who asks for one."""
-    for refusal in _STATUS:
-        app.add_exception_handler(refusal, _service_error)
+    for known in _STATUS:
+        app.add_exception_handler(known, _service_error)
     for bad in (ProblemError, UnsupportedError, ModuleError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
     app.add_exception_handler(UnfinishedError, _unfinished)
@@ -199,15 +209,14 @@ def problem_response(
     return ProblemResponse(details, headers)
 
 
+def answer_to(path: str, error: Exception) -> ProblemResponse:
+    """One of our errors that has a status of its own, such as any that the database raises."""
+    kind, status = _TYPE.get(type(error)), _STATUS[type(error)]
+    return problem_response(path, status, str(error), kind=kind, headers=headers_of(error))
+
+
 async def _service_error(request: Request, error: Exception) -> JSONResponse:
-    kind = _TYPE.get(type(error))
-    return problem_response(
-        request.url.path,
-        _STATUS[type(error)],
-        str(error),
-        kind=kind,
-        headers=headers_of(error),
-    )
+    return answer_to(request.url.path, error)
 
 
 async def _unfinished(request: Request, error: Exception) -> JSONResponse:

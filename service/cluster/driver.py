@@ -16,9 +16,10 @@ from service.cluster.connection import Cluster, Task
 from service.cluster.facts import Facts
 from service.db.session import Sessions, reading, writing
 from service.db.tokens import digest
+from service.errors import PASSING
 from service.faults import Faults
 from service.host.process_identity import me
-from service.jobs import registry
+from service.jobs import lease, registry
 from service.runs import offers
 from service.runs.offers import Offer
 
@@ -73,6 +74,7 @@ class Driver:
         self._given: dict[str, _Given] = {}
         self._shown: dict[str, str] = {}
         self._paused: dict[str, float] = {}
+        self._spares_until_s = 0.0
         self._faults = Faults(log)
         self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
         self._looks = _Due(UNSERVED_S)
@@ -140,8 +142,15 @@ class Driver:
             given.task.cancel()
 
     def _take_over(self) -> None:
-        with reading(self._sessions) as session:
-            abandoned = offers.abandoned(session, self._me)
+        """Take back the offers of drivers that are gone, not of those that an outage silenced."""
+        try:
+            with reading(self._sessions) as session:
+                abandoned = offers.abandoned(session, self._me)
+        except PASSING:
+            self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
+            raise
+        if time.monotonic() < self._spares_until_s:
+            return
         for key in abandoned:
             with writing(self._sessions) as session:
                 offers.settle(session, key, None)

@@ -95,20 +95,20 @@ class Overviews:
         while self._streams and not self._is_closing:
             now = self._state()
             if now is None or now != seen:
-                await self._poll_once()
-                seen = now
+                seen = now if await self._poll_once() else None
             await asyncio.sleep(self._poll_s)
 
-    async def _poll_once(self) -> None:
+    async def _poll_once(self) -> bool:
         try:
             found = await self._read()
         except ServiceError as error:
             log.debug("overview: %s", error)
-            return
+            return False
         if found != self._event:
             self._event = found
             self._changed.set()
             self._changed = asyncio.Event()
+        return True
 
 
 def reader(lane: Lane, sessions: Sessions) -> Read:

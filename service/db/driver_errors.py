@@ -2,10 +2,10 @@
 
 import sqlite3
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from service.errors import BusyError, DatabaseError
+from service.errors import BusyError, DatabaseError, OutageError, UndoneError
 
 UPGRADE = "run `tilewise db upgrade`"
 ELSEWHERE = "point TILEWISE_DB (or --db) at another"
@@ -15,8 +15,20 @@ RAISED = (DBAPIError, NoConnectionError)
 
 _READ_ONLY_TRANSACTION = "25006"
 _MISSING_OBJECT = ("42P01", "42703")
-# Too many connections, a deadlock, a lock or a statement that took too long.
-_BUSY = ("53300", "40P01", "55P03", "57014")
+# Two transactions met, of which the server has undone one: a deadlock, or no serial order.
+_UNDONE = ("40P01", "40001")
+# Too many connections; a lock, a statement or an idle transaction that took too long.
+_BUSY = (*_UNDONE, "53300", "55P03", "57014", "25P03")
+_FULL = "53100"
+# Classes of the SQL standard and of PostgreSQL (appendix A): connection, resources, the operator's
+# intervention, the system.
+_OUTAGES = ("08", "53", "57", "58")
+_SQLITE_OUTAGES = (
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+)
 
 
 def is_read_only(error: BaseException | None) -> bool:
@@ -28,11 +40,15 @@ def is_busy(error: BaseException | None) -> bool:
     """Whether the database refused for what others do with it, which passes."""
     if isinstance(error, sqlite3.Error):
         return _sqlite_code(error) == sqlite3.SQLITE_BUSY
-    return getattr(error, "sqlstate", None) in _BUSY
+    return _state(error) in _BUSY
 
 
 def translate(error: SQLAlchemyError, database: str) -> DatabaseError:
-    """The `DatabaseError` that stands for one of `RAISED`; a `BusyError` where waiting helps.
+    """The `DatabaseError` that stands for one of `RAISED`.
+
+    It is a `BusyError` where waiting helps, an `UndoneError` where not even that is needed, and an
+    `OutageError` where the same will do again once
+    the database is there, or can be written to.
 
     Args:
         error: what SQLAlchemy raised.
@@ -41,9 +57,33 @@ def translate(error: SQLAlchemyError, database: str) -> DatabaseError:
     if not isinstance(error, DBAPIError):
         return BusyError(f"database {database}: every connection is in use; try again")
     cause = error.orig
-    message = _sqlite_message(cause) if isinstance(cause, sqlite3.Error) else _server_message(cause)
-    kind = BusyError if is_busy(cause) else DatabaseError
-    return kind(f"database {database} {message}")
+    if is_busy(cause):
+        kind: type[DatabaseError] = UndoneError if _state(cause) in _UNDONE else BusyError
+    else:
+        kind = OutageError if _is_outage(error) else DatabaseError
+    if isinstance(cause, sqlite3.Error):
+        return kind(f"database {database} {_sqlite_message(cause)}")
+    return kind(f"database {database} {_server_message(error)}")
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    cause = error.orig
+    if isinstance(cause, sqlite3.Error):
+        return _sqlite_code(cause) in _SQLITE_OUTAGES
+    state = _state(cause)
+    return state == _READ_ONLY_TRANSACTION or _is_away(error) or (state or "")[:2] in _OUTAGES
+
+
+def _is_away(error: DBAPIError) -> bool:
+    """Whether no server answered; the driver then has no state to tell."""
+    is_unanswered = isinstance(error, OperationalError) and _state(error.orig) is None
+    return is_unanswered or error.connection_invalidated
+
+
+def _state(error: BaseException | None) -> str | None:
+    """A server's SQLSTATE, as psycopg and psycopg2 have it."""
+    state: str | None = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    return state
 
 
 def _sqlite_code(error: sqlite3.Error) -> int:
@@ -62,6 +102,8 @@ def _sqlite_message(error: sqlite3.Error) -> str:
         sqlite3.SQLITE_CORRUPT: f"is damaged; restore a copy, or {ELSEWHERE}",
         sqlite3.SQLITE_BUSY: "is locked by another process; try again when it has finished",
         sqlite3.SQLITE_FULL: "is on a full disk; free some space",
+        sqlite3.SQLITE_IOERR: f"cannot be read or written ({error}); look at its disk, its quota "
+        f"and the limits of the process, or {ELSEWHERE}",
     }
     text = str(error)
     if text.startswith(("no such table", "no such column")) or "has no column" in text:
@@ -69,11 +111,15 @@ def _sqlite_message(error: sqlite3.Error) -> str:
     return messages.get(_sqlite_code(error), f"failed: {text}")
 
 
-def _server_message(error: BaseException | None) -> str:
-    state = getattr(error, "sqlstate", None)
-    text = str(error).strip().partition("\n")[0]
+def _server_message(error: DBAPIError) -> str:
+    state = _state(error.orig)
+    text = str(error.orig).strip().partition("\n")[0]
     if state == _READ_ONLY_TRANSACTION:
         return f"is read-only; {ELSEWHERE}"
+    if state == _FULL:
+        return f"is on a full disk ({text}); free some space"
     if state in _MISSING_OBJECT:
         return f"has another schema version ({text}); {UPGRADE}"
+    if not is_busy(error.orig) and _is_away(error):
+        return f"cannot be reached ({text}); see that it runs and lets this user in, or {ELSEWHERE}"
     return f"failed: {text}"

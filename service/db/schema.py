@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 import migrations
 from service.db.driver_errors import ELSEWHERE, RAISED, UPGRADE, translate
 from service.db.session import make_engine, shown, write_connection
-from service.errors import DatabaseError
+from service.errors import DatabaseError, OutageError
 
 if TYPE_CHECKING:  # half as much again as all else that `tilewise show` loads
     from alembic.config import Config
@@ -100,14 +100,14 @@ def check_room(engine: Engine) -> None:
     for a while, so that only the file system can tell. A server looks after its own disk.
 
     Raises:
-        DatabaseError: less than `LEAST_ROOM` bytes are free.
+        OutageError: less than `LEAST_ROOM` bytes are free.
     """
     file = _sqlite_file(engine)
     if file is None:
         return
     free = shutil.disk_usage(file.parent).free
     if free < LEAST_ROOM:
-        raise DatabaseError(
+        raise OutageError(
             f"database {shown(engine.url)} is on a full disk: {free / MIB:.1f} MiB are free and "
             f"{LEAST_ROOM // MIB} are needed; free some space"
         )

@@ -19,6 +19,13 @@ from service.errors import DatabaseError
 Sessions = sessionmaker[Session]
 
 BUSY_TIMEOUT_S = 30.0
+SYNCHRONOUS = "FULL"
+"""A commit of SQLite returns once the disk has it, at milliseconds for each: what was acknowledged
+outlives a loss of power. With NORMAL it outlives the process alone (sqlite.org/wal.html)."""
+
+STATEMENT_S = 60.0
+"""For how long a statement of the service or of a worker may take on a server."""
+
 CONNECTIONS = 15
 _WAL_POLL_S = 0.02
 _WRITES = "tilewise_writes"
@@ -37,6 +44,7 @@ def make_engine(
     foreign_keys: bool = True,
     connections: int = CONNECTIONS,
     patience_s: float = BUSY_TIMEOUT_S,
+    statement_s: float | None = None,
 ) -> Engine:
     """An engine for `url`; nothing is opened yet.
 
@@ -45,13 +53,19 @@ def make_engine(
         foreign_keys: off only for migrations, where SQLite rebuilds tables.
         connections: most at once.
         patience_s: for which a lock of somebody else, and a free connection, are waited for.
+        statement_s: seconds after which a server breaks off a statement, and a transaction in
+            which nothing is asked, whose locks others wait for; None for never, as migrations and
+            exports need it.
 
     Raises:
         DatabaseError: not a database URL, no driver for it, or a database in memory.
     """
     parsed = _parse(url)
     sqlite = parsed.get_backend_name() == "sqlite"
-    options = {"connect_args": {"timeout": patience_s}} if sqlite else _server_options(patience_s)
+    if sqlite:
+        options: dict[str, Any] = {"connect_args": {"timeout": patience_s}}
+    else:
+        options = _server_options(parsed, patience_s, statement_s)
     try:
         engine = create_engine(
             parsed,
@@ -73,13 +87,27 @@ def make_engine(
     return engine
 
 
-def _server_options(patience_s: float) -> dict[str, Any]:
-    """How long a server is waited for, as libpq has it: in whole seconds, two at least."""
-    limits = {
+def _server_options(url: URL, patience_s: float, statement_s: float | None) -> dict[str, Any]:
+    """How long a server is waited for, as libpq has it: in whole seconds, two at least.
+
+    A server that vanished without a word, as at a loss of power, is noticed by what the kernel asks
+    it: within half a minute, whether or not something was sent to it.
+    """
+    limits = {"lock_timeout": patience_s}
+    if statement_s is not None:
+        limits["statement_timeout"] = statement_s
+        limits["idle_in_transaction_session_timeout"] = statement_s
+    ours = [f"-c {name}={round(1000 * s)}" for name, s in limits.items()]
+    theirs = url.query.get("options", ())  # the last one counts
+    given = {
         "connect_timeout": max(2, round(patience_s)),
-        "options": f"-c lock_timeout={round(patience_s * 1000)}",
+        "options": " ".join([*ours, *([theirs] if isinstance(theirs, str) else theirs)]),
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 4,
+        "tcp_user_timeout": 30_000,
     }
-    return {"pool_pre_ping": True, "connect_args": limits}
+    return {"pool_pre_ping": True, "connect_args": given}
 
 
 def make_sessions(engine: Engine) -> Sessions:
@@ -215,10 +243,7 @@ def _configure_sqlite(engine: Engine, *, foreign_keys: bool, patience_s: float) 
         except connection.OperationalError as error:
             if not is_read_only(error):  # reading needs no journal
                 raise
-        # A commit is in the log once the system has it, so that no killed process loses it.
-        # To wait for the disk too would save the last trials from a loss of power, at
-        # milliseconds for each; the database stays whole either way (sqlite.org/wal.html).
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
 
     def on_begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get(_WRITES)

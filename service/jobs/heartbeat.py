@@ -5,11 +5,13 @@ import threading
 from types import TracebackType
 
 from service.db.session import Sessions, reading, writing
-from service.errors import DatabaseError, LeaseLostError
+from service.errors import PASSING, DatabaseError, LeaseLostError
+from service.faults import tell_once
 from service.jobs import lease
 from service.jobs.lease import Lease
 
 PERIOD_S = 15.0
+AGAIN_S = 1.0  # after a beat that failed: whoever finds the lease late may take the job
 
 log = logging.getLogger(__name__)
 
@@ -41,19 +43,40 @@ class Heartbeat:
         self._thread.join()
 
     def should_stop(self) -> bool:
-        """Whether the job was cancelled or taken over; asked between trials."""
-        with reading(self._sessions) as session:
-            return not lease.holds(session, self._held)
+        """Whether the job was cancelled or taken over; asked between trials.
+
+        Where the database is away for now nobody can tell: the run goes on to its next write,
+        which is refused if it has to be.
+        """
+        try:
+            with reading(self._sessions) as session:
+                return not lease.holds(session, self._held)
+        except PASSING as error:
+            tell_once(log, f"job {self._held.job_id}: going on meanwhile: {error}")
+            return False
 
     def _run(self) -> None:
-        while not self._ending.wait(self._period_s):
+        pause_s = self._period_s
+        while not self._ending.wait(pause_s):
             try:
-                with writing(self._sessions) as session:
-                    lease.beat(session, self._held)
+                is_shown = self._beat(is_news=pause_s == self._period_s)
             except LeaseLostError:
                 return  # `should_stop` tells the search
-            except DatabaseError as error:
+            pause_s = self._period_s if is_shown else min(AGAIN_S, self._period_s)
+
+    def _beat(self, *, is_news: bool) -> bool:
+        """Extend the lease; whether it is extended. A failure is logged where it is news."""
+        try:
+            with writing(self._sessions) as session:
+                lease.beat(session, self._held)
+        except LeaseLostError:
+            raise
+        except DatabaseError as error:
+            if is_news:
                 log.warning("job %d: lease not extended: %s", self._held.job_id, error)
-            except Exception:
-                # Whatever it was, a thread that ended would cost the job its lease.
-                log.exception("job %d: lease not extended", self._held.job_id)
+            return False
+        except Exception:
+            # Whatever it was, a thread that ended would cost the job its lease.
+            log.exception("job %d: lease not extended", self._held.job_id)
+            return False
+        return True

@@ -8,22 +8,25 @@ a run that lost its job changes nothing, also where the next run has the same ow
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
 from sqlalchemy import Update, bindparam, or_, select, update
-from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
 from service.db.base import damage, now
-from service.db.models import Job, Toolchain
-from service.errors import ClaimError, LeaseLostError
+from service.db.models import Job, JobState, Toolchain
+from service.errors import LeaseLostError
 from service.host.process_identity import host_of, is_dead
 
 LEASE = timedelta(seconds=60)
+GRACE = timedelta(seconds=15)
+"""For so long after an outage of the database nobody's lease counts as late for those who saw it:
+all owners were silent meanwhile, and show themselves as soon as they can."""
+
 MOST_CRASHES = 3
 _DAMAGED = "its row in the database is damaged: {}; ask again"
 
@@ -45,55 +48,17 @@ class Lease:
     epoch: int
 
 
-def claim(
-    session: Session,
-    owner: str,
-    targets: Sequence[str],
-    toolchain: str,
-    *,
-    but: Collection[int] = (),
-) -> Lease | None:
-    """Take the oldest job that these targets and toolchain can run and that nobody runs.
-
-    A job whose row is damaged fails with a message that says so.
-
-    Args:
-        session: a transaction that writes.
-        owner: who takes it, from `service.host.process_identity.me`.
-        targets: the canonical targets that this machine serves.
-        toolchain: `kernels.system.toolchain.identity()`.
-        but: jobs that are not taken, such as those that the owner runs already. Their
-            heartbeat may be late though their process lives: after a SIGSTOP or a suspend.
-
-    Returns:
-        The lease of the job, now running and owned; None when there is nothing to do.
-
-    Raises:
-        ClaimError: something unforeseen about one job, which the error names.
-    """
-    query = (
-        select(Job)
-        .join(Job.toolchain)
-        .where(Job.target.in_(targets), Toolchain.identity == toolchain)
-        .where(Job.state.in_(("queued", "running")), Job.id.not_in(but))
-        .order_by(Job.id)
-    )
-    for job in session.scalars(query):
-        try:
-            taken = _claim(session, job, owner)
-        except (OperationalError, InterfaceError):
-            raise  # the database, not the job
-        except Exception as error:
-            raise ClaimError(job.id, f"it cannot be claimed: {error!r}") from error
-        if taken is not None:
-            return taken
-    return None
-
-
 def claim_one(session: Session, job_id: int, owner: str) -> Lease | None:
     """Take this one job; None when it has ended or somebody runs it."""
     job = session.get(Job, job_id)
-    return None if job is None else _claim(session, job, owner)
+    return None if job is None else claim_read(session, job, owner)
+
+
+def claim_read(session: Session, job: Job, owner: str) -> Lease | None:
+    """Take a job that was read in this transaction; None where it is not free any more."""
+    if fail_damaged(session, job) or not is_free(job):
+        return None
+    return _take(session, job, owner)
 
 
 def beat(session: Session, held: Lease, *, has_trial: bool = False) -> None:
@@ -159,6 +124,14 @@ def end(session: Session, held: Lease, **values: Any) -> bool:
     return _leave(session, held, **values)
 
 
+def has_left(session: Session, held: Lease, state: JobState) -> bool:
+    """Whether the job has ended in a state, and this was its last run."""
+    query = select(Job.id).where(
+        Job.id == held.job_id, Job.epoch == held.epoch, Job.state == state, Job.owner.is_(None)
+    )
+    return session.scalar(query) is not None
+
+
 def call_off(job: Job) -> None:
     """Cancel a job, whoever runs it, in the transaction that has read it.
 
@@ -207,12 +180,6 @@ def fail_damaged(session: Session, job: Job) -> bool:
     fail(job, message)
     session.flush()
     return True
-
-
-def _claim(session: Session, job: Job, owner: str) -> Lease | None:
-    if fail_damaged(session, job) or not is_free(job):
-        return None
-    return _take(session, job, owner)
 
 
 def is_free(job: Job) -> bool:

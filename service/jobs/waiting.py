@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.db import models
-from service.errors import BusyError, DatabaseError
+from service.errors import PASSING, DatabaseError
 from service.jobs.queue import ENDED
 
 POLL_S = 0.5
@@ -55,7 +55,7 @@ class Endings:
             Whether it has ended; False where the client has gone, or the service stops.
 
         Raises:
-            DatabaseError: the database cannot be asked, and not for a lock that will pass.
+            DatabaseError: the database cannot be asked, for a reason that will not pass.
         """
         end = self._ends.setdefault(job_id, asyncio.get_running_loop().create_future())
         self._waiters[job_id] += 1
@@ -81,7 +81,7 @@ class Endings:
     async def _poll_once(self) -> None:
         try:
             ended = await self._ask(tuple(self._ends))
-        except BusyError:
+        except PASSING:
             return
         except DatabaseError as error:
             for end in self._ends.values():

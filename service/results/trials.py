@@ -81,11 +81,18 @@ def find_trials(
 def _is_copy() -> ColumnElement[bool]:
     """Whether an earlier job for the same work has the same trial, by its number and moment."""
     first, earlier = aliased(models.Trial), aliased(models.Job)
-    same_trial = exists().where(
-        first.job_id == earlier.id,
-        first.number == models.Trial.number,
-        first.hash == models.Trial.hash,
-        first.created_at == models.Trial.created_at,
+    # A value rather than an EXISTS: of one PostgreSQL may make a table of all trials, for one page.
+    same_trial = (
+        select(first.id)
+        .where(
+            first.job_id == earlier.id,
+            first.number == models.Trial.number,
+            first.hash == models.Trial.hash,
+            first.created_at == models.Trial.created_at,
+        )
+        .limit(1)
+        .correlate(models.Trial, earlier)
+        .scalar_subquery()
     )
     same_work = exists().where(
         earlier.problem_id == models.Job.problem_id,
@@ -93,6 +100,6 @@ def _is_copy() -> ColumnElement[bool]:
         earlier.toolchain_id == models.Job.toolchain_id,
         earlier.id < models.Job.id,
         # Apart, so that the few jobs come first, and their trials are found by job and number.
-        same_trial.correlate(models.Trial, earlier),
+        same_trial.is_not(None),
     )
     return same_work.correlate(models.Trial, models.Job)

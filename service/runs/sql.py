@@ -1,7 +1,9 @@
-"""A run that writes to the database itself."""
+"""A run that writes to the database itself, and waits for it where it is away for a while."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from sqlalchemy.orm import Session
 
 from search.progress import Phase
 from search.records import Best, TuneRequest, TuneResult
@@ -17,6 +19,7 @@ from service.jobs.trial_store import SqlTrialStore
 from service.results import integrity
 from service.results.stored import Work
 from service.runs.keeper import Order
+from service.runs.patience import PatientTrials, patiently
 
 
 class SqlKeeper:
@@ -33,9 +36,8 @@ class SqlKeeper:
     def __init__(self, sessions: Sessions, held: Lease) -> None:
         self._sessions = sessions
         self._held = held
-        with reading(sessions) as session:
-            self._job = queue.get(session, held.job_id)
-        self.trials = SqlTrialStore(sessions, held.job_id, held)
+        self._job = patiently(lambda _: self._read(), f"job {held.job_id}")
+        self.trials = PatientTrials(SqlTrialStore(sessions, held.job_id, held), held.job_id)
         self.epoch = held.epoch
         self.request_id = self._job.request_id or ""
 
@@ -59,19 +61,40 @@ class SqlKeeper:
         self, result: TuneResult, best: Best, attempts: Sequence[Attempt], machine: MachineInfo
     ) -> bool:
         """End the job with its results, unless it was taken away at the last moment."""
-        with writing(self._sessions) as session:
+
+        def store(session: Session) -> bool:
             row = outcome.store(session, self._held, result, best, attempts, machine)
-        return row is not None
+            return row is not None
+
+        return self._end("done", store)
 
     def failed(self, message: str) -> bool:
         """End the job without a result."""
-        with writing(self._sessions) as session:
+
+        def fail(session: Session) -> bool:
             return lease.end(session, self._held, state="failed", error=message, complete=False)
 
+        return self._end("failed", fail)
+
     def release(self) -> None:
-        """Give the job back to the queue."""
+        """Give the job back to the queue; at once or not at all, since the process is to end."""
         with writing(self._sessions) as session:
             lease.release(session, self._held)
+
+    def _read(self) -> models.Job:
+        with reading(self._sessions) as session:
+            return queue.get(session, self._held.job_id)
+
+    def _end(self, state: models.JobState, end: Callable[[Session], bool]) -> bool:
+        """End the job; a repetition finds it ended where the answer alone was lost."""
+
+        def step(is_repeated: bool) -> bool:
+            with writing(self._sessions) as session:
+                if is_repeated and lease.has_left(session, self._held, state):
+                    return True
+                return end(session)
+
+        return patiently(step, f"job {self._held.job_id}, {state}")
 
 
 def _order(job: models.Job) -> Order:

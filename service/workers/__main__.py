@@ -15,13 +15,14 @@ from types import FrameType
 from kernels.system.children import die_with_parent
 from kernels.system.toolchain import identity
 from service.db import schema
-from service.db.session import make_engine, make_sessions
-from service.errors import LeaseLostError, ServiceError, UnreachableError
+from service.db.session import STATEMENT_S, make_engine, make_sessions
+from service.errors import PASSING, LeaseLostError, ServiceError, UnreachableError
 from service.host.process_identity import me
 from service.jobs.lease import Lease
 from service.runs.calls import RunCalls
 from service.runs.http import HttpKeeper
 from service.runs.keeper import Keeper
+from service.runs.patience import patiently
 from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.telemetry.logs import bind, configure_logs
@@ -30,6 +31,8 @@ from service.workers.endings import UNREACHABLE
 from service.workers.entry_points import PROVER, TUNER, load
 from service.workers.job_run import run_job
 
+CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
+
 log = logging.getLogger(__name__)
 
 
@@ -37,8 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one job.
 
     Returns:
-        0 when the end of the run is kept; `UNREACHABLE` when the service could not be asked;
-        anything else counts as a crash.
+        0 when the end of the run is kept; `UNREACHABLE` when the service could not be asked, or
+        the database was away for long; anything else counts as a crash.
     """
     options = _parser().parse_args(arguments)
     settings = Settings(db=options.db) if options.db else Settings()
@@ -54,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     except LeaseLostError as error:
         log.info("%s", error)
         return 0
-    except UnreachableError as error:
+    except (UnreachableError, *PASSING) as error:
         log.error("%s", error)
         return UNREACHABLE
     except ServiceError as error:
@@ -67,9 +70,9 @@ def main(arguments: list[str] | None = None) -> int:
 @contextmanager
 def _in_database(options: argparse.Namespace, url: str) -> Iterator[Keeper]:
     """The job in the database, for the run that has claimed it."""
-    engine = make_engine(url)
+    engine = make_engine(url, connections=CONNECTIONS, statement_s=STATEMENT_S)
     try:
-        schema.check(engine)
+        patiently(lambda _: schema.check(engine), f"job {options.job}")
         held = Lease(options.job, options.owner, options.epoch)
         yield SqlKeeper(make_sessions(engine), held)
     finally:

@@ -4,20 +4,21 @@ import logging
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.system.children import ONE_THREAD, child_command, child_environment
 from service.db.models import Job
 from service.db.session import Sessions, reading, writing
-from service.errors import ClaimError, WorkerError
+from service.errors import PASSING, ClaimError, WorkerError
 from service.faults import Faults
 from service.host.machine import MachineInfo
 from service.host.process_identity import me
-from service.jobs import lease
+from service.jobs import claims, lease
 from service.jobs.lease import Lease
 from service.jobs.registry import Entry
-from service.workers.endings import end, reason_of, sweep
+from service.workers.endings import UNREACHABLE, end, reason_of, sweep
 from service.workers.presence import Presence
 
 POLL_S = 1.0
@@ -63,6 +64,7 @@ class Pool:
         self._faults = Faults(log)
         self._presence = self._make_presence()
         self._has_retired = False
+        self._spares_until_s = 0.0
         self._stopping = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pool", daemon=True)
@@ -118,7 +120,8 @@ class Pool:
     def _look_after(self, held: Lease, child: subprocess.Popen[bytes]) -> None:
         """Count a child that died; end one whose job was cancelled or taken over.
 
-        A child that lives keeps its job, however late its heartbeat is.
+        A child that lives keeps its job, however late its heartbeat is. One that ended for want
+        of the database gives its job back, for that was no fault of the job's.
         """
         is_news = child.returncode is None
         code = child.poll()
@@ -132,7 +135,10 @@ class Pool:
         if is_news:  # later the number of its group may be another's
             sweep(child)
         with writing(self._sessions) as session:
-            lease.crash(session, held, reason_of(code))
+            if code == UNREACHABLE:
+                lease.release(session, held)
+            else:
+                lease.crash(session, held, reason_of(code))
         del self._children[held]
 
     def _retire(self) -> None:
@@ -155,17 +161,14 @@ class Pool:
 
     def _start_next(self, refused: set[int]) -> bool:
         running = {held.job_id for held in self._children}
-        with writing(self._sessions) as session:
-            held = lease.claim(
-                session,
-                self._owner,
-                self._work.targets,
-                self._work.toolchain,
-                but=refused | running,
-            )
-            if held is None:
-                return False
-            problem = session.get_one(Job, held.job_id).problem.canonical
+        try:
+            claimed = self._claim(refused | running)
+        except PASSING:
+            self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
+            raise
+        if claimed is None:
+            return False
+        held, problem = claimed
         try:
             self._children[held] = self._spawn(held)
         except Exception as error:  # no memory, no processes left: later, perhaps
@@ -173,6 +176,21 @@ class Pool:
             raise WorkerError(f"job {held.job_id}: no worker could be started: {error}") from error
         log.info("job %d, run %d: %s", held.job_id, held.epoch, problem)
         return True
+
+    def _claim(self, but: set[int]) -> tuple[Lease, str] | None:
+        """The lease of the next job and its problem; None where there is nothing to do."""
+        with writing(self._sessions) as session:
+            held = claims.claim(
+                session,
+                self._owner,
+                self._work.targets,
+                self._work.toolchain,
+                but=but,
+                spares_late=time.monotonic() < self._spares_until_s,
+            )
+            if held is None:
+                return None
+            return held, session.get_one(Job, held.job_id).problem.canonical
 
     def _spawn(self, held: Lease) -> subprocess.Popen[bytes]:
         # The URL may hold a password, and a command line is public.

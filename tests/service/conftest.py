@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from kernels.problem import parse_problem
 from search.records import TuneRequest
 from service.app import create_app
-from service.db import Sessions, make_engine, schema, writing
+from service.db import Sessions, make_engine, schema, session, writing
 from service.db.session import make_sessions
 from service.host.machine import MachineInfo, examine_here
 from service.host.process_identity import me
@@ -28,6 +28,17 @@ TOOLCHAIN = "toolchain of the tests"
 def settings_for(url: str, **others: Any) -> Settings:
     """Settings of an application that a `TestClient` may ask, whose streams end by themselves."""
     return Settings(**{"db": url, "stream_seconds": 0.2, "allowed_hosts": "testserver", **others})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_wait_for_the_disk() -> Iterator[None]:
+    """Nobody cuts the power of this process: its commits to SQLite do not wait for the disk.
+
+    Those of its children do, and `tests.service.surviving` cuts theirs.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "SYNCHRONOUS", "NORMAL")
+        yield
 
 
 @pytest.fixture(scope="session")

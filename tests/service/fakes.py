@@ -15,6 +15,7 @@ from kernels.target import Target
 from search.progress import Phase
 from search.records import Best, Measurement, TrialRecord, TuneRequest, TuneResult
 from search.store import TrialStore
+from service.errors import OutageError
 
 # Where `slow_tune` notes each trial that it times; the children inherit it.
 LOG = "TEST_FAKES_LOG"
@@ -130,6 +131,10 @@ def spawning_tune(problem, target, request, store, *, on_trial=None, should_stop
 
 def crashing_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
     os.abort()
+
+
+def homeless_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):
+    raise OutageError("the database is away")
 
 
 def unsupported_tune(problem, target, request, store, *, on_trial=None, should_stop=None, **_hooks):

@@ -46,13 +46,18 @@ class ServiceProcess:
             return False
 
     @property
+    def process(self) -> psutil.Process:
+        """The service itself."""
+        return psutil.Process(self._process.pid)
+
+    @property
     def memory(self) -> int:
         """Resident bytes of the process itself."""
-        return psutil.Process(self._process.pid).memory_info().rss
+        return self.process.memory_info().rss
 
     def workers(self) -> list[psutil.Process]:
         """The worker processes."""
-        return psutil.Process(self._process.pid).children(recursive=True)
+        return self.process.children(recursive=True)
 
     def kill(self) -> None:
         """kill -9."""

@@ -18,11 +18,13 @@ from service.api.access.tokens import TokenBook
 from service.api.problem_details import (
     AsPage,
     ProblemResponse,
+    answer_to,
     fault_response,
     problem_response,
     wants_page,
 )
 from service.db.models import Scope as TokenScope
+from service.errors import DatabaseError
 
 OPEN = ("/healthz", "/readyz")
 SIGN_IN = "/sign-in"
@@ -117,7 +119,10 @@ class Gate:
 
     async def _refusal(self, scope: Scope) -> Response | None:
         sent = _Sent.of(scope["headers"])
-        return self._misdirected(scope, sent) or await self._unknown(scope, sent)
+        try:
+            return self._misdirected(scope, sent) or await self._unknown(scope, sent)
+        except DatabaseError as error:  # which alone knows the tokens
+            return answer_to(scope["path"], error)
 
     def _misdirected(self, scope: Scope, sent: "_Sent") -> Response | None:
         """Refuse what a web page could have sent."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from service.api.events.encoding import HEARTBEAT, RETRY, Told
 from service.api.events.reading import NewsReader
-from service.errors import BusyError, ServiceError
+from service.errors import PASSING, BusyError, ServiceError
 
 POLL_S = 0.25
 LOOK_S = 0.5  # between two looks at whether the service is about to end
@@ -191,7 +191,7 @@ class Feeds:
         answers: dict[int, Told | ServiceError]
         try:
             answers = await self._reader.every(asked)
-        except BusyError as error:
+        except PASSING as error:
             log.debug("events: %s", error)
             for feed in self._feeds.values():
                 feed.is_settled = False

@@ -11,7 +11,7 @@ from service.api.problem_details import responses
 from service.api.schemas import ReadyView, StatusView, TargetsView
 from service.api.services import Services, ServicesDep
 from service.db import models, schema
-from service.errors import BusyError, DatabaseError
+from service.errors import PASSING, BusyError, DatabaseError, OutageError
 from service.jobs import registry
 
 router = APIRouter(tags=["status"])
@@ -35,9 +35,7 @@ def readyz(services: ServicesDep) -> dict[str, Any]:
     found = {name: _fault(check, services) for name, check in CHECKS.items()}
     faults = [fault for fault in found.values() if fault is not None]
     if faults:
-        busy = all(isinstance(fault, BusyError) for fault in faults)
-        kind = BusyError if busy else DatabaseError
-        raise kind("; ".join(dict.fromkeys(map(str, faults))))
+        raise _kind(faults)("; ".join(dict.fromkeys(map(str, faults))))
     return {"status": "ok", "checks": dict.fromkeys(found, "ok")}
 
 
@@ -47,6 +45,13 @@ def _fault(check: Callable[[Services], None], services: Services) -> DatabaseErr
     except DatabaseError as error:
         return error
     return None
+
+
+def _kind(faults: list[DatabaseError]) -> type[DatabaseError]:
+    """The least hopeful of some faults."""
+    if all(isinstance(fault, BusyError) for fault in faults):
+        return BusyError
+    return OutageError if all(isinstance(fault, PASSING) for fault in faults) else DatabaseError
 
 
 def _require_workers(services: Services) -> None:

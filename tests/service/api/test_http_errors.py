@@ -149,6 +149,7 @@ def test_a_read_only_database_is_read_and_not_written(client_factory, url, tuned
         client.get("/readyz"),
     ):
         assert "is read-only; make the file" in assert_problem(answer, 503)["detail"]
+        assert int(answer.headers["Retry-After"]) >= 1
     assert client.get("/healthz").status_code == 200
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import select
 from service.db import models, reading, writing
 from service.db.base import now
 from service.db.tokens import digest
+from service.errors import OutageError
 from service.jobs import queue
 from service.runs import offers
 from tests.service.cluster.conftest import FIRST, FOREIGN, HOUR, SECOND, problems
@@ -56,6 +57,29 @@ def test_a_frozen_driver_writes_nothing_when_it_wakes(
     assert job(job_id).state == "running"
     frozen.stop()
     assert job(job_id).state == "running" and len(rows(sessions)) == 1
+
+
+def test_an_outage_takes_no_job_from_the_driver_that_it_silenced(
+    driver, cluster, submit, sessions, monkeypatch
+):
+    submit()
+    cluster.join(FIRST)
+    silenced, other = driver("silenced:1:1"), driver("other:1:1")
+    silenced.tick()
+    with writing(sessions) as session:  # the outage took longer than a driver may be silent
+        session.scalars(select(models.Offer)).one().seen_at = now() - timedelta(seconds=60)
+    with monkeypatch.context() as away:
+
+        def fail(*_):
+            raise OutageError("the database is away")
+
+        away.setattr(offers, "abandoned", fail)
+        other.tick()
+    other.tick()
+    assert [row.driver for row in rows(sessions)] == ["silenced:1:1"]
+    other._spares_until_s = 0.0
+    other.tick()
+    assert [row.driver for row in rows(sessions)] == ["other:1:1"], "it stayed silent"
 
 
 def test_a_driver_that_wakes_forgets_what_was_taken_over(driver, cluster, submit, sessions):

@@ -10,7 +10,7 @@ from kernels.problem import parse_problem
 from service import faults
 from service.db import make_engine, models, reading, writing
 from service.host.process_identity import is_dead, me
-from service.jobs import lease, queue
+from service.jobs import claims, lease, queue
 from service.jobs.trial_store import SqlTrialStore
 from service.results.schedules import find_schedule
 from tests.service import fakes
@@ -211,10 +211,10 @@ def test_a_job_of_a_malformed_owner_is_free_when_that_is_silent(sessions, submit
     job_id = submit()
     with writing(sessions) as session:
         lease.claim_one(session, job_id, "nobody")
-        assert lease.claim(session, me(), machine.targets, TOOLCHAIN) is None
+        assert claims.claim(session, me(), machine.targets, TOOLCHAIN) is None
         queue.get(session, job_id).heartbeat_at -= 2 * lease.LEASE
         session.flush()
-        assert lease.claim(session, me(), machine.targets, TOOLCHAIN).job_id == job_id
+        assert claims.claim(session, me(), machine.targets, TOOLCHAIN).job_id == job_id
 
 
 def test_a_running_job_without_a_heartbeat_is_free(sessions, submit, machine, change):
@@ -223,7 +223,7 @@ def test_a_running_job_without_a_heartbeat_is_free(sessions, submit, machine, ch
         lease.claim_one(session, job_id, "another-host:1:1")
     change("jobs", "heartbeat_at = NULL", job_id)
     with writing(sessions) as session:
-        assert lease.claim(session, me(), machine.targets, TOOLCHAIN).job_id == job_id
+        assert claims.claim(session, me(), machine.targets, TOOLCHAIN).job_id == job_id
 
 
 @pytest.mark.parametrize("values", OF_A_JOB + OF_A_RUN)
@@ -235,7 +235,7 @@ def test_a_damaged_job_fails_and_the_next_one_is_claimed(
         lease.claim_one(session, bad, "another-host:1:1")
     change("jobs", values, bad)
     with writing(sessions) as session, caplog.at_level(logging.ERROR, "service.jobs.lease"):
-        assert lease.claim(session, me(), machine.targets, TOOLCHAIN).job_id == good
+        assert claims.claim(session, me(), machine.targets, TOOLCHAIN).job_id == good
     with reading(sessions) as session:
         row = session.get_one(models.Job, bad)
         assert (row.state, row.owner, row.complete) == ("failed", None, False)

@@ -14,7 +14,7 @@ from service.db import make_engine, models, reading, schema, writing
 from service.db.driver_errors import translate
 from service.db.session import make_sessions, shown
 from service.default_database import default_database
-from service.errors import BusyError, DatabaseError
+from service.errors import BusyError, DatabaseError, OutageError, UndoneError
 from service.settings import Settings
 from tests.service.conftest import TOOLCHAIN, settings_for
 
@@ -137,7 +137,25 @@ def test_sqlite_is_opened_for_several_processes(sessions):
             session.connection().exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "foreign_keys", "busy_timeout", "synchronous")
         ]
-    assert pragmas == ["wal", 1, 30_000, 1], "1 is NORMAL: a commit does not wait for the disk"
+    assert pragmas[:3] == ["wal", 1, 30_000]
+
+
+def test_a_full_disk_costs_one_transaction_which_may_be_repeated(sessions):
+    """`max_page_count` is an end of the disk that SQLite itself knows of."""
+    row = {"identity": "x" * 200_000}
+    with sessions.kw["bind"].connect() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # it takes no less than there is
+    full = pytest.raises(OutageError, match="is on a full disk; free some space")
+    with full, writing(sessions) as session:
+        session.add(models.Toolchain(**row))
+    with reading(sessions) as session:
+        assert session.query(models.Toolchain).count() == 0
+        session.connection().exec_driver_sql("PRAGMA max_page_count = 4294967294")
+    with writing(sessions) as session:
+        session.add(models.Toolchain(**row))
+    with reading(sessions) as session:
+        assert session.connection().exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+        assert session.query(models.Toolchain).count() == 1
 
 
 def test_a_writer_waits_for_another_process(url, sessions):
@@ -179,21 +197,35 @@ def test_a_first_connection_waits_for_a_lock_instead_of_failing(tmp_path):
     engine.dispose()
 
 
-def test_the_wait_for_a_lock_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("service.db.session.BUSY_TIMEOUT_S", 0.1)
+def test_the_wait_for_a_lock_ends(tmp_path):
     file = tmp_path / "locked.db"
     holder = sqlite3.connect(file, isolation_level=None)
     holder.execute("CREATE TABLE a (b)")
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(OperationalError, match="locked"):
-        make_engine(f"sqlite:///{file}").connect()
+        make_engine(f"sqlite:///{file}", patience_s=0.1).connect()
     holder.execute("COMMIT")
 
 
 @pytest.mark.parametrize(
-    ("state", "kind"), [("53300", BusyError), ("55P03", BusyError), ("25006", DatabaseError)]
+    ("state", "kind"),
+    [
+        ("53300", BusyError),
+        ("55P03", BusyError),
+        ("40P01", UndoneError),
+        ("40001", UndoneError),
+        ("57014", BusyError),
+        ("25P03", BusyError),
+        ("25006", OutageError),
+        ("53100", OutageError),
+        ("57P01", OutageError),
+        ("58030", OutageError),
+        ("08006", OutageError),
+        ("42P01", DatabaseError),
+        ("28P01", DatabaseError),
+    ],
 )
-def test_what_passes_on_a_server_is_busy(state, kind):
+def test_what_a_server_says_is_busy_an_outage_or_for_good(state, kind):
     refused = OSError("refused")
     refused.sqlstate = state
     error = translate(DBAPIError("SELECT 1", {}, refused), "postgresql://host/name")
@@ -206,4 +238,6 @@ def test_a_server_is_not_waited_for_without_end(monkeypatch):
         "service.db.session.create_engine", lambda _url, **given: made.update(given)
     )
     make_engine("postgresql+psycopg://host/name", patience_s=5.0)
-    assert made["connect_args"] == {"connect_timeout": 5, "options": "-c lock_timeout=5000"}
+    given = made["connect_args"]
+    assert (given["connect_timeout"], given["options"]) == (5, "-c lock_timeout=5000")
+    assert given["tcp_user_timeout"] > 1000 and given["keepalives_idle"] > 1

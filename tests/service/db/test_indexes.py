@@ -1,103 +1,168 @@
-"""What is asked of very many rows is found through an index: SQLite says how it would look.
+"""What is asked of very many rows is found through an index, on both databases.
 
-The plans do not depend on how many rows there are, for SQLite keeps no statistics of these tables.
+SQLite's plans do not depend on how many rows there are, for it keeps no statistics of these tables.
+PostgreSQL's do: it is asked on a store of thousands of jobs, whose statistics it has.
 """
 
 import re
+from functools import cache
 
 import pytest
 
-from kernels.problem import parse_problem
-from service.api import documents
-from service.db import reading
+from benchmarks.serving.populated import TARGET, TOOLCHAINS, Sizes, populate, problem
+from search.records import TuneRequest
+from service.api import documents, files
+from service.api.events.encoding import read_news
+from service.db import make_engine, schema, tokens
 from service.db.base import Base
-from service.jobs import queue
+from service.db.session import make_sessions, write_connection
+from service.host.machine import MachineInfo, examine_here
+from service.jobs import claims, lease, queue
+from service.jobs.lease import Lease
 from service.jobs.trial_store import SqlTrialStore
 from service.results import integrity, schedules, scripts, trials
+from service.results.nearest import Asked
 from tests.service import statements
-from tests.service.conftest import PROBLEM, TOOLCHAIN
 
-WANTED = parse_problem(PROBLEM)
-OTHER = parse_problem("matmul:m=8,n=8,k=8,dtype=f32")
+TOOLCHAIN = TOOLCHAINS[1]
+WANTED, OTHER = problem(1), problem(2)
 TABLES = set(Base.metadata.tables)
+SMALL = {"machines", "toolchains", "workers", "tokens"}  # as many as there are of these
+JOB = 1
+
+
+@cache
+def here() -> MachineInfo:
+    return examine_here()
+
 
 ASKED = {
     "a page of trials": (
-        lambda s, _: trials.find_trials(s, after=3, limit=2), "jobs_1 USING INDEX ix_jobs_work"),
+        lambda s: trials.find_trials(s, after=3, limit=2), "jobs_1 USING INDEX ix_jobs_work"),
     "a problem's trials": (
-        lambda s, _: trials.find_trials(s, problem=WANTED, after=3, limit=2),
+        lambda s: trials.find_trials(s, problem=WANTED, after=3, limit=2),
         "jobs USING INDEX ix_jobs_work"),
     "a script": (
-        lambda s, on: scripts.served_script(s, WANTED, on, "cpu", TOOLCHAIN),
+        lambda s: scripts.served_script(s, WANTED, TARGET, "cpu", TOOLCHAIN),
         "script_proofs USING INDEX ix_script_proofs_schedule_id"),
     "a fresh schedule": (
-        lambda s, on: schedules.find_fresh(s, WANTED, on, TOOLCHAIN),
+        lambda s: schedules.find_fresh(s, WANTED, TARGET, TOOLCHAIN),
         "schedules USING INDEX sqlite_autoindex_schedules"),
     "a schedule": (
-        lambda s, on: schedules.find_schedule(s, WANTED, on, TOOLCHAIN),
+        lambda s: schedules.find_schedule(s, WANTED, TARGET, TOOLCHAIN),
         "schedules USING INDEX sqlite_autoindex_schedules"),
     "a look-up": (
-        lambda s, on: documents.results_json(
-            s, list(schedules.find_schedules(s, [WANTED.key, OTHER.key], on, TOOLCHAIN).values())),
+        lambda s: documents.results_json(
+            s,
+            list(schedules.find_schedules(s, [WANTED.key, OTHER.key], TARGET, TOOLCHAIN).values())),
         "trials USING COVERING INDEX ix_trials_ended"),
     "all proofs": (
-        lambda s, on: integrity.tampered_proofs(s, schedules.find_fresh(s, WANTED, on, TOOLCHAIN)),
+        lambda s: integrity.tampered_proofs(s, schedules.find_fresh(s, WANTED, TARGET, TOOLCHAIN)),
         "script_proofs USING INDEX ix_script_proofs_schedule_id"),
     "the state of a job": (
-        lambda s, _: documents.job_json(s, queue.get(s, 1)),
+        lambda s: documents.job_json(s, queue.get(s, 1)),
         "trials USING COVERING INDEX ix_trials_ended (job_id=?)"),
     "the best trial": (
-        lambda s, _: queue.best_trial(s, 1),
+        lambda s: queue.best_trial(s, 1),
         "trials USING INDEX ix_trials_ended (job_id=? AND state=?)"),
     "jobs in a state": (
-        lambda s, _: queue.list_jobs(s, state="done", before=9, limit=2),
+        lambda s: queue.list_jobs(s, state="done", before=9, limit=2),
         "jobs USING INDEX ix_jobs_state_id (state=? AND id<?)"),
+    "the next job": (
+        lambda s: claims.claim(s, "elsewhere:1:1", (TARGET,), TOOLCHAIN),
+        "jobs USING INDEX ix_jobs_state (state=? AND target=? AND rowid>?)"),
+    "a job for the same work": (
+        lambda s: queue.create_or_join(
+            s, WANTED, TARGET, TuneRequest(trials=9999), TOOLCHAIN),
+        "jobs USING INDEX ix_jobs_work"),
+    "whether a run goes on": (
+        lambda s: lease.holds(s, Lease(1, "elsewhere:1:1", 1)),
+        "jobs USING INTEGER PRIMARY KEY"),
+    "jobs of other toolchains": (
+        lambda s: lease.retire(s, (TARGET,), "another"),
+        "jobs USING INDEX ix_jobs_state"),
+    "events": (
+        lambda s: read_news(s, 1, None), "trials USING COVERING INDEX sqlite_autoindex_trials"),
+    "a token": (lambda s: tokens.find(s, "x"), "tokens USING INDEX sqlite_autoindex_tokens"),
+    "a look-up with files": (
+        lambda s: files.look_up(
+            s, [WANTED], Asked(TARGET, TOOLCHAIN, match="nearest"), here(),
+            ["cpu", "air", "kernel"]),
+        "schedules USING INDEX"),
+    "the failures that are known": (
+        SqlTrialStore.known_failures, "trials USING INDEX ix_trials_ended (job_id=? AND state=?)"),
+    "the jobs of that work": (
+        SqlTrialStore.known_failures, "jobs USING COVERING INDEX ix_jobs_work"),
+    "the trials of a job": (SqlTrialStore.trials, "trials USING INDEX sqlite_autoindex_trials"),
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def large(new_postgresql) -> str:
+    """A PostgreSQL of many rows, of which it knows how many there are."""
+    url = new_postgresql()
+    schema.upgrade(url)
+    engine = make_engine(url)
+    with write_connection(engine) as connection:
+        populate(connection, Sizes(problems=1500, trials=9000))
+    with write_connection(engine) as connection:
+        connection.exec_driver_sql("ANALYZE")
+    engine.dispose()
+    return url
+
+
+def asked_of(url, ask):
+    """The statements of a question; what it writes is undone."""
+    sessions = make_sessions(make_engine(url))
+    with statements.noted() as asked:
+        if ask in (SqlTrialStore.known_failures, SqlTrialStore.trials):
+            ask(SqlTrialStore(sessions, JOB))
+        else:
+            with sessions(execution_options={"tilewise_writes": True}) as session:
+                ask(session)
+                session.rollback()
+    sessions.kw["bind"].dispose()
+    return asked
+
+
 @pytest.mark.parametrize("name", ASKED)
-def test_no_table_is_read_from_end_to_end(url, sessions, machine, tuned, name):
+def test_sqlite_reads_no_table_from_end_to_end(populated, name):
     ask, step = ASKED[name]
-    with reading(sessions) as session, statements.noted() as asked:
-        ask(session, machine.target)
-    assert_indexed(url, asked, step)
+    url = populated["sqlite"]
+    steps = [found for one in asked_of(url, ask) for found in statements.plan(url, *one)]
+    assert any(step in found for found in steps), "\n".join(steps)
+    for found in steps:
+        scanned = re.match(r"SCAN (\w+?)(_\d+)?( |$)", found)
+        assert not (scanned and scanned[1] in TABLES - SMALL), "\n".join(steps)
 
 
-@pytest.mark.parametrize(
-    ("ask", "step"),
-    [
-        (SqlTrialStore.known_failures, "trials USING INDEX ix_trials_ended (job_id=? AND state=?)"),
-        (SqlTrialStore.known_failures, "jobs USING COVERING INDEX ix_jobs_work"),
-        (SqlTrialStore.trials, "trials USING INDEX sqlite_autoindex_trials"),
-    ],
-)
-def test_a_search_reads_no_table_from_end_to_end(url, sessions, tuned, ask, step):
-    with statements.noted() as asked:
-        ask(SqlTrialStore(sessions, tuned))
-    assert_indexed(url, asked, step)
+@pytest.mark.parametrize("name", ASKED)
+def test_nor_does_postgresql(large, name):
+    engine, plans = make_engine(large), []
+    asked = asked_of(large, ASKED[name][0])
+    with engine.connect() as connection:
+        for statement, values in asked:
+            explained = connection.exec_driver_sql(f"EXPLAIN {statement}", values)
+            plans += explained.scalars().all()
+    engine.dispose()
+    assert any("Index" in line for line in plans) or name == "a token"
+    read = [re.search(r"Seq Scan on (\w+)", line) for line in plans]
+    assert not {one[1] for one in read if one} & (TABLES - SMALL), "\n".join(plans)
 
 
-def test_a_search_counts_the_trials_of_others_in_an_index(url, sessions, tuned):
+def test_a_search_counts_the_trials_of_others_in_an_index(populated):
     """It walks through the newest jobs, for as many as it wants, but never through their trials."""
+    url = populated["sqlite"]
+    sessions = make_sessions(make_engine(url))
     with statements.noted() as asked:
-        SqlTrialStore(sessions, tuned).earlier("matmul")
+        SqlTrialStore(sessions, JOB).earlier("matmul")
     steps = [step for one in asked for step in statements.plan(url, *one)]
     assert "SEARCH trials USING COVERING INDEX ix_trials_ended (job_id=?)" in steps
     assert not [step for step in steps if step.startswith("SCAN trials")]
 
 
-def test_jobs_are_listed_without_being_sorted(url, sessions, tuned):
+def test_jobs_are_listed_without_being_sorted(populated):
+    url = populated["sqlite"]
     for state in (None, "done"):
-        with reading(sessions) as session, statements.noted() as asked:
-            queue.list_jobs(session, state=state, limit=2)
-        (one,) = asked
+        (one,) = asked_of(url, lambda s, of=state: queue.list_jobs(s, state=of, limit=2))
         assert not [step for step in statements.plan(url, *one) if "TEMP B-TREE" in step]
-
-
-def assert_indexed(url, asked, step):
-    """No statement reads a whole table, and one of them takes `step`."""
-    steps = [found for one in asked for found in statements.plan(url, *one)]
-    assert any(step in found for found in steps), "\n".join(steps)
-    for found in steps:
-        scanned = re.match(r"SCAN (\w+?)(_\d+)?( |$)", found)
-        assert not (scanned and scanned[1] in TABLES), "\n".join(steps)

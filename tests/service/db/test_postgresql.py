@@ -1,4 +1,4 @@
-"""The service on a real PostgreSQL: its migrations, its calls, its locks, its plans."""
+"""The service on a real PostgreSQL: its migrations and its calls."""
 
 import threading
 from collections.abc import Iterator
@@ -15,18 +15,15 @@ from sqlalchemy import String, inspect, text
 from kernels.problem import parse_problem
 from migrations.views import v0010
 from migrations.views.replacing import replaced
-from service.api import files
-from service.api.events.encoding import read_news
 from service.app import create_app
 from service.db import make_engine, models, reading, schema, tokens, writing
 from service.db.base import Base
 from service.db.session import write_connection
 from service.host.process_identity import me
-from service.jobs import lease, queue, registry, retention
-from service.results.nearest import Asked
+from service.jobs import lease, registry, retention
 from service.runs.sql import SqlKeeper
 from service.workers.job_run import run_job
-from tests.service import fakes, statements
+from tests.service import fakes
 from tests.service.api.events.test_http_events import events_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
@@ -178,36 +175,3 @@ def test_tokens_workers_and_old_samples(sessions, machine, submit):
     would = retention.prune(sessions, timedelta(0), 9, dry_run=True)
     assert would == retention.prune(sessions, timedelta(0), 9) and would.trials == 4
     retention.give_back(sessions.kw["bind"])
-
-
-ASKED = {
-    "a look-up with files": lambda session, machine: files.look_up(
-        session,
-        [parse_problem(PROBLEM)],
-        Asked(machine.target, TOOLCHAIN, match="nearest"),
-        machine,
-        ["cpu", "air", "kernel"],
-    ),
-    "events": lambda session, _: read_news(session, 1, None),
-    "a job": lambda session, _: queue.get(session, 1),
-    "a token": lambda session, _: tokens.find(session, "x"),
-}
-SMALL = ("machines", "toolchains")  # as many as there are machines and versions
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_what_is_asked_often_is_found_by_an_index(sessions, machine, submit, url, name):
-    """A plan reads a table from end to end, told not to, only where no index could serve."""
-    run(sessions, machine, submit())
-    with reading(sessions) as session, statements.noted() as asked:
-        ASKED[name](session, machine)
-    engine = make_engine(url)
-    with engine.connect() as connection:
-        connection.execute(text("SET enable_seqscan = off"))
-        for statement, values in asked:
-            if not statement.lstrip().upper().startswith("SELECT"):
-                continue
-            plan = connection.exec_driver_sql(f"EXPLAIN {statement}", values).scalars().all()
-            read = [line for line in plan if "Seq Scan on" in line]
-            assert not [one for one in read if not any(s in one for s in SMALL)], plan
-    engine.dispose()

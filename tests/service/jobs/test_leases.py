@@ -14,7 +14,7 @@ from service.db import make_engine, models, reading, writing
 from service.db.session import make_sessions
 from service.errors import LeaseLostError
 from service.host.process_identity import is_dead, me
-from service.jobs import lease, queue
+from service.jobs import claims, lease, queue
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 
 ELSEWHERE = "another-host:1:1"
@@ -24,7 +24,7 @@ ELSEWHERE = "another-host:1:1"
 def claim(sessions, machine):
     def make(owner, **options):
         with writing(sessions) as session:
-            return lease.claim(session, owner, machine.targets, TOOLCHAIN, **options)
+            return claims.claim(session, owner, machine.targets, TOOLCHAIN, **options)
 
     return make
 
@@ -74,7 +74,7 @@ def test_of_many_claimers_one_wins(url, submit, machine):
         mine = make_sessions(make_engine(url))
         start.wait()
         with writing(mine) as session:
-            held = lease.claim(session, f"another-host:{number}:1", machine.targets, TOOLCHAIN)
+            held = claims.claim(session, f"another-host:{number}:1", machine.targets, TOOLCHAIN)
         if held is not None:
             winners.append(held.job_id)
 
@@ -134,8 +134,8 @@ def test_a_job_of_a_dead_owner_goes_to_one_heir(sessions, submit):
 def test_only_jobs_that_this_machine_can_run_are_claimed(sessions, submit, machine):
     submit(toolchain="another")
     with writing(sessions) as session:
-        assert lease.claim(session, me(), machine.targets, TOOLCHAIN) is None
-        assert lease.claim(session, me(), ("cpu:neoverse-v2,threads=1",), "another") is None
+        assert claims.claim(session, me(), machine.targets, TOOLCHAIN) is None
+        assert claims.claim(session, me(), ("cpu:neoverse-v2,threads=1",), "another") is None
 
 
 def test_a_silent_owner_loses_the_job(claim, submit, sessions):
@@ -147,6 +147,16 @@ def test_a_silent_owner_loses_the_job(claim, submit, sessions):
     assert number(claim(me())) == job_id
     with pytest.raises(LeaseLostError), writing(sessions) as session:
         lease.beat(session, lost)
+
+
+def test_after_an_outage_a_silent_owner_is_spared_and_a_dead_one_is_not(claim, submit, sessions):
+    silent, dead, waiting = (submit(f"matmul:m={m},n=1,k=1,dtype=f32") for m in (1, 2, 3))
+    host, pid, start = me().rsplit(":", 2)
+    assert number(claim(ELSEWHERE)) == silent
+    assert number(claim(f"{host}:{pid}:{int(start) - 1}")) == dead
+    age(sessions, silent, 2 * lease.LEASE)
+    assert [number(claim(me(), spares_late=True)) for _ in range(3)] == [dead, waiting, None]
+    assert number(claim(me(), but=(dead, waiting))) == silent
 
 
 def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, sessions):

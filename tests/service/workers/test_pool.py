@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from service.db import make_engine, models, reading, writing
-from service.errors import DatabaseError
-from service.jobs import lease, queue
+from service.errors import DatabaseError, OutageError
+from service.jobs import claims, lease, queue
 from service.jobs.trial_store import SqlTrialStore
 from service.workers.endings import reason_of
 from service.workers.pool import Pool, Work
@@ -162,7 +162,7 @@ def test_a_frozen_child_whose_job_went_elsewhere_writes_nothing_more_and_ends(
     (pid,) = pids(pool)
     freeze(sessions, pid, job_id)
     with writing(sessions) as session:
-        taken = lease.claim(session, "another-host:1:1", machine.targets, TOOLCHAIN)
+        taken = claims.claim(session, "another-host:1:1", machine.targets, TOOLCHAIN)
     before = numbers(sessions, job_id)
     os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
@@ -271,6 +271,30 @@ def test_jobs_start_though_others_cannot_be_retired(start, submit, job, monkeypa
     start("tune")
     wait_until(lambda: job(job_id).state == "done")
     assert caplog.text.count("jobs of other toolchains: a cosmic ray") == 1
+
+
+def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, job, monkeypatch):
+    given, claim = [], claims.claim
+
+    def away_once(session, *arguments, **options):
+        given.append(options["spares_late"])
+        if len(given) == 2:
+            raise OutageError("the database is away")
+        return claim(session, *arguments, **options)
+
+    monkeypatch.setattr(claims, "claim", away_once)
+    start("tune")
+    wait_until(lambda: len(given) >= 4)
+    job_id = submit()
+    wait_until(lambda: job(job_id).state == "done")
+    assert given[:4] == [False, False, True, True]
+
+
+def test_a_worker_that_has_lost_its_database_has_not_crashed(start, submit, job):
+    job_id = submit()
+    start("homeless_tune")
+    wait_until(lambda: job(job_id).epoch >= 2)
+    assert (job(job_id).state in ("queued", "running"), job(job_id).crashes) == (True, 0)
 
 
 def test_calling_a_job_off_wakes_the_pool(submit, job, sessions, url, machine, client):

@@ -8,6 +8,7 @@ from service.api.access import gate
 from service.api.access.limits import RequestLimit
 from service.db import models, tokens, writing
 from service.db.base import now
+from service.errors import BusyError, OutageError
 from tests.service.api.access.asking import JOB, SCRIPT, bearer, refused
 from tests.service.conftest import PROBLEM
 
@@ -55,6 +56,18 @@ def test_a_wrong_token_is_refused_also_where_none_is_needed(client, make_token):
     assert client.get("/v1/jobs").status_code == 200
     assert client.get("/v1/jobs", headers=bearer(make_token())).status_code == 200
     assert refused(client.get("/v1/jobs", headers=bearer("tw_x")), 401)
+
+
+@pytest.mark.parametrize("error", [OutageError("is away"), BusyError("is locked")])
+def test_nobody_is_refused_for_good_while_tokens_cannot_be_read(guarded, monkeypatch, error):
+    client = guarded()
+
+    def gone(*_):
+        raise error
+
+    monkeypatch.setattr(tokens, "find", gone)
+    answer = client.get("/v1/jobs", headers=bearer("tw_some"))
+    assert refused(answer, 503, str(error)) and int(answer.headers["Retry-After"]) > 0
 
 
 def test_an_expired_or_revoked_token_is_worth_nothing(guarded, make_token):

@@ -1,0 +1,145 @@
+"""Those who meet on a server: what is undone, what is passed over, and who waits for how long."""
+
+import asyncio
+import threading
+
+import pytest
+from sqlalchemy import select, text
+
+from service.api.lanes import Lane
+from service.db import make_engine, models, reading, writing
+from service.db.session import make_sessions
+from service.errors import BusyError, UndoneError
+from service.host.process_identity import me
+from service.jobs import claims, queue
+from tests.service.conftest import TOOLCHAIN
+
+
+@pytest.fixture
+def url(migrated_postgresql) -> str:
+    return migrated_postgresql()
+
+
+def undone_once(sessions, first, second, begins):
+    """Work that the server has to undo once where its like meets it: a transaction over two rows.
+
+    Args:
+        first, second: numbers of toolchains, in the order in which they are touched.
+        begins: where the first tries of both meet.
+    """
+    tries = []
+
+    def work():
+        tries.append(1)
+        with writing(sessions) as session:
+            session.execute(text("SET LOCAL deadlock_timeout = '20ms'"))
+            for number in (first, second):
+                session.execute(
+                    text("UPDATE toolchains SET identity = identity || 'x' WHERE id = :id"),
+                    {"id": number},
+                )
+                if len(tries) == 1 and number == first:
+                    begins.wait()
+
+    return work, tries
+
+
+def skewed_once(sessions, first, second, begins):
+    """The same without a lock: what one reads the other writes, so that no order explains both."""
+    tries = []
+
+    def work():
+        tries.append(1)
+        with writing(sessions) as session:
+            session.execute(text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
+            read = session.get_one(models.Toolchain, first).identity
+            if len(tries) == 1:
+                begins.wait()
+            session.execute(
+                text("UPDATE toolchains SET identity = :new || id WHERE id = :id"),
+                {"id": second, "new": read},
+            )
+
+    return work, tries
+
+
+@pytest.mark.parametrize("make", [undone_once, skewed_once])
+def test_requests_that_undo_each_other_are_repeated(sessions, make):
+    with writing(sessions) as session:
+        rows = [models.Toolchain(identity=name) for name in "ab"]
+        session.add_all(rows)
+        session.flush()
+        first, second = (row.id for row in rows)
+    begins, lane = threading.Barrier(2), Lane("writes", 2)
+    one, tries = make(sessions, first, second, begins)
+    other, tries_of_other = make(sessions, second, first, begins)
+
+    async def both():
+        await asyncio.gather(lane.run(one), lane.run(other))
+
+    asyncio.run(both())
+    assert sorted((len(tries), len(tries_of_other))) == [1, 2]
+    with reading(sessions) as session:
+        changed = session.scalars(select(models.Toolchain.identity)).all()
+    assert not {"a", "b"} & set(changed), "both were done"
+
+
+def test_what_is_undone_again_and_again_is_told():
+    tries = []
+
+    def work():
+        tries.append(1)
+        raise UndoneError("deadlock detected")
+
+    with pytest.raises(UndoneError):
+        asyncio.run(Lane("writes", 1).run(work))
+    assert len(tries) == 4
+
+
+def test_who_claims_takes_what_nobody_looks_at_and_waits_for_nobody(url, sessions, machine, submit):
+    numbers = [submit(f"matmul:m={m},n=1,k=1,dtype=f32") for m in (1, 2, 3)]
+    impatient = make_sessions(make_engine(url, patience_s=0.5))
+    with writing(sessions) as first, writing(impatient) as second:
+        taken = [
+            claims.claim(session, f"elsewhere:{n}:1", machine.targets, TOOLCHAIN).job_id
+            for n, session in enumerate((first, second, first))
+        ]
+        assert taken == numbers
+        assert claims.claim(second, me(), machine.targets, TOOLCHAIN) is None
+
+
+def test_a_job_that_somebody_looks_at_is_left_for_the_next_time(url, sessions, machine, submit):
+    job_id = submit()
+    with writing(sessions) as looking:
+        queue.get(looking, job_id, lock=True)
+        with writing(sessions) as claiming:
+            assert claims.claim(claiming, me(), machine.targets, TOOLCHAIN) is None
+    with writing(sessions) as claiming:
+        assert claims.claim(claiming, me(), machine.targets, TOOLCHAIN).job_id == job_id
+
+
+def test_a_statement_that_takes_too_long_is_broken_off(url):
+    engine = make_engine(url, statement_s=0.2)
+    with pytest.raises(BusyError, match="statement timeout"), reading(make_sessions(engine)) as s:
+        s.execute(text("SELECT pg_sleep(30)"))
+    engine.dispose()
+
+
+def test_who_falls_silent_in_a_transaction_does_not_keep_others_waiting(url, sessions, submit):
+    """As a process does that is stopped while it holds a lock."""
+    job_id, engine = submit(), make_engine(url, statement_s=0.3)
+    with pytest.raises(BusyError, match="idle"), writing(make_sessions(engine)) as silent:
+        queue.get(silent, job_id, lock=True)
+        with writing(sessions) as session:
+            session.execute(text("SET LOCAL lock_timeout = '10s'"))
+            queue.cancel(session, job_id)
+        silent.execute(text("SELECT 1"))
+    engine.dispose()
+
+
+def test_options_of_the_url_win(url):
+    engine = make_engine(f"{url}&options=-c%20statement_timeout%3D1234ms", statement_s=60)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SHOW statement_timeout").scalar() == "1234ms"
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == "30s"
+    engine.dispose()

@@ -1,0 +1,174 @@
+"""A run whose database is away for a while: it waits, and writes nothing twice."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from service.db import models, reading, writing
+from service.errors import BusyError, ConflictError, DatabaseError, LeaseLostError, OutageError
+from service.host.process_identity import me
+from service.jobs import lease
+from service.jobs.heartbeat import Heartbeat
+from service.jobs.trial_store import SqlTrialStore
+from service.runs import patience, sql
+from service.runs.patience import PatientTrials, patiently
+from tests.service import fakes
+
+AWAY = OutageError("is away")
+
+
+@pytest.fixture(autouse=True)
+def in_no_time(monkeypatch):
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
+
+
+def failing(times, error, answer):
+    """A step that fails so many times, and says whether it was told to be a repetition."""
+    told = []
+
+    def step(is_repeated):
+        told.append(is_repeated)
+        if len(told) <= times:
+            raise error
+        return answer
+
+    return step, told
+
+
+@pytest.mark.parametrize("error", [AWAY, BusyError("locked")])
+def test_what_passes_is_waited_for(error, caplog):
+    step, told = failing(3, error, "here")
+    assert patiently(step, "job 3") == "here"
+    assert told == [False, True, True, True]
+    assert caplog.text.count(f"job 3: {error}; trying again for 90 s") == 1
+
+
+@pytest.mark.parametrize("error", [DatabaseError("another schema"), LeaseLostError("taken over")])
+def test_what_does_not_pass_is_told_at_once(error):
+    step, told = failing(1, error, None)
+    with pytest.raises(type(error)):
+        patiently(step, "job 3")
+    assert told == [False]
+
+
+def test_patience_ends(monkeypatch):
+    step, told = failing(10**9, AWAY, None)
+    moments = iter(range(1000))
+    monkeypatch.setattr(patience.time, "monotonic", lambda: next(moments))
+    monkeypatch.setattr(patience.time, "sleep", lambda _: None)
+    with pytest.raises(OutageError):
+        patiently(step, "job 3", patience_s=10)
+    assert 2 <= len(told) <= 10
+
+
+class Losing(SqlTrialStore):
+    """Keeps its first trial, or another one of its number, and loses the answer."""
+
+    adds, kept = 0, None
+
+    def add(self, trial):
+        self.adds += 1
+        super().add(self.kept if self.adds == 1 and self.kept else trial)
+        if self.adds == 1:
+            raise AWAY
+
+
+def test_a_trial_whose_answer_was_lost_is_kept_once(sessions, submit):
+    losing = Losing(sessions, submit())
+    PatientTrials(losing, 1).add(fakes.trial(0))
+    assert losing.adds == 2 and losing.trials() == [fakes.trial(0)]
+
+
+def test_a_number_that_another_trial_has_is_refused_all_the_same(sessions, submit):
+    losing = Losing(sessions, submit())
+    losing.kept = replace(fakes.trial(0), samples=(1.0, 2.0))
+    with pytest.raises(ConflictError, match="another trial 0"):
+        PatientTrials(losing, 1).add(fakes.trial(0))
+    assert losing.trials() == [losing.kept]
+
+
+@pytest.fixture
+def answers_are_lost(monkeypatch):
+    """The first transactions of a run that are committed say that the database is away."""
+
+    def lose(times):
+        left = [times]
+
+        @contextmanager
+        def losing(sessions):
+            with writing(sessions) as session:
+                yield session
+            if left[0]:
+                left[0] -= 1
+                raise AWAY
+
+        monkeypatch.setattr(sql, "writing", losing)
+
+    return lose
+
+
+def test_an_end_whose_answer_was_lost_is_one_end(sessions, submit, run, answers_are_lost):
+    answers_are_lost(2)
+    job_id = submit()
+    assert run(job_id).state == "done"
+    with reading(sessions) as session:
+        assert session.get_one(models.Job, job_id).state == "done"
+        assert session.query(models.Schedule).count() == 1
+        assert session.query(models.Proof).count() >= 1
+
+
+def test_so_is_a_failure(submit, run, answers_are_lost):
+    answers_are_lost(1)
+    ended = run(submit(), tuner=fakes.fruitless_tune)
+    assert ended.state == "failed" and "candidates ran" in ended.message
+
+
+def test_who_was_cancelled_meanwhile_is_not_done(sessions, submit, run, monkeypatch):
+    """The end was not committed; before the next try somebody calls the job off."""
+    job_id, tries = submit(), []
+
+    @contextmanager
+    def away_once(given):
+        with writing(given) as session:
+            if not tries:
+                tries.append(1)
+                lease.call_off(session.get_one(models.Job, job_id))
+                session.commit()
+                raise AWAY
+            yield session
+
+    monkeypatch.setattr(sql, "writing", away_once)
+    assert run(job_id).state == "interrupted"
+
+
+def test_nobody_is_told_to_stop_because_nobody_can_tell(sessions, submit, monkeypatch):
+    job_id = submit()
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job_id, me())
+
+    def gone(*_):
+        raise AWAY
+
+    heartbeat = Heartbeat(sessions, held)
+    assert heartbeat.should_stop() is False
+    monkeypatch.setattr(lease, "holds", gone)
+    assert heartbeat.should_stop() is False
+    monkeypatch.undo()
+    with writing(sessions) as session:
+        lease.release(session, held)
+    assert heartbeat.should_stop() is True
+
+
+def test_the_store_of_a_run_writes_as_its_run(sessions, submit):
+    job_id = submit()
+    with writing(sessions) as session:
+        held = lease.claim_one(session, job_id, me())
+    keeper = sql.SqlKeeper(sessions, held)
+    keeper.trials.add(fakes.trial(0))
+    with writing(sessions) as session:
+        lease.release(session, held)
+        assert lease.claim_one(session, job_id, "elsewhere:1:1")
+    with pytest.raises(LeaseLostError):
+        keeper.trials.add(fakes.trial(1))
+    assert SqlTrialStore(sessions, job_id).trials() == [fakes.trial(0)]

