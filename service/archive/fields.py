@@ -3,6 +3,7 @@
 A line is checked when it is written as well, so that what one store writes another can read.
 """
 
+import base64
 import hashlib
 import json
 import math
@@ -38,8 +39,6 @@ class Line(BaseModel):
         strict=True,
         frozen=True,
         allow_inf_nan=False,
-        ser_json_bytes="base64",
-        val_json_bytes="base64",
     )
 
 
@@ -78,6 +77,14 @@ def _shown_deviation(value: float | None) -> float | str | None:
     return INFINITE if value == math.inf else value
 
 
+def _decoded(value: object) -> object:
+    return base64.b64decode(value, validate=True) if isinstance(value, str) else value
+
+
+def _encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
 def digest_of(value: object) -> str:
     """SHA-256 of a JSON value in its compact form, hex."""
     return hashlib.sha256(_compact(value).encode()).hexdigest()
@@ -97,6 +104,7 @@ Hash = Annotated[str, Field(max_length=16)]
 Host = Annotated[str, Field(min_length=1, max_length=255)]
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 Count = Annotated[int, Field(ge=0, lt=2**_INT_BITS)]
+Base64 = Annotated[bytes, BeforeValidator(_decoded), PlainSerializer(_encoded, when_used="json")]
 Steps = list[dict[str, Any]]
 Deviation = Annotated[
     Annotated[float, Field(allow_inf_nan=True)] | None,

@@ -12,6 +12,7 @@ from kernels.problem import parse_problem
 from search.records import LONGEST_SAMPLER, FailureClass, TrialState
 from service.api.schemas.suites import SuiteReport
 from service.archive.fields import (
+    Base64,
     Cache,
     Count,
     Deviation,
@@ -129,7 +130,7 @@ class TrialLine(Line):
     low: float | None
     high: float | None
     time_us: float | None
-    samples: bytes
+    samples: Base64
     samples_taken: Count | None
     pace: float | None
     rejected: Count
@@ -185,6 +186,12 @@ class ProofLine(Line):
     digest: Sha256
     created_at: Moment
     script: ScriptLine | None
+
+    @model_validator(mode="after")
+    def _proves_something(self) -> "ProofLine":
+        if self.ok and not (self.applied and self.executed and self.script is not None):
+            raise ValueError("it proves a script that was not executed, or none")
+        return self
 
 
 class ScheduleLine(Line):

@@ -8,7 +8,7 @@ from kernels.problem import DTYPES
 from kernels.problem.parse import OPERATIONS
 from tilewise.backends.base import Json
 from tilewise.cli.command import Command
-from tilewise.cli.files import require_file, require_folder
+from tilewise.cli.files import file_errors, require_file, require_folder
 from tilewise.cli.options import add_db
 from tilewise.cli.output import print_mapping
 from tilewise.errors import BadInputError
@@ -38,16 +38,18 @@ def _export(options: argparse.Namespace) -> Json:
         targets=options.target or (),
         since=options.since,
     )
-    return archives.export_store(options.file, wanted, options.db)
+    with file_errors("write", options.file):
+        return archives.export_store(options.file, wanted, options.db)
 
 
 def _import(options: argparse.Namespace) -> Json:
     require_file(options.file)
     with needed("this command", "service"):
         from tilewise.backends import archives
-    return archives.import_store(
-        options.file, options.db, resume=options.resume, dry_run=options.dry_run
-    )
+    with file_errors("read", options.file):
+        return archives.import_store(
+            options.file, options.db, resume=options.resume, dry_run=options.dry_run
+        )
 
 
 def _refuse_contradictions(options: argparse.Namespace) -> None:
