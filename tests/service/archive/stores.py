@@ -56,6 +56,7 @@ class Search:
     gflops: Sequence[float] = (10.0, 11.0, 12.0, 13.0)
     request: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
+    toolchain: str = TOOLCHAIN
 
 
 def ask(sessions: Sessions, search: Search) -> int:
@@ -63,19 +64,19 @@ def ask(sessions: Sessions, search: Search) -> int:
     with writing(sessions) as session:
         request = TuneRequest(trials=len(search.gflops), **search.request)
         problem = parse_problem(search.problem)
-        made = queue.create_or_join(session, problem, here().target, request, TOOLCHAIN)
+        made = queue.create_or_join(session, problem, here().target, request, search.toolchain)
         assert made.job is not None
         return made.job.id
 
 
-def run(sessions: Sessions, job: int, search: Search) -> None:
+def run(sessions: Sessions, job: int, search: Search, state: str = "done") -> None:
     """Run a job to its end."""
     with writing(sessions) as session:
         held = lease.claim_one(session, job, me())
     assert held is not None
     faked = {"tuner": _tuner(search.gflops), "prover": fakes.prove, "machine": here()}
     given = {**faked, **search.parts}
-    assert run_job(SqlKeeper(sessions, held), **given).state == "done"
+    assert run_job(SqlKeeper(sessions, held), **given).state == state
 
 
 def searched(sessions: Sessions, search: Search | None = None) -> int:
@@ -145,6 +146,16 @@ def fill(sessions: Sessions) -> None:
         machine = session.scalars(select(models.Machine)).one()
         machine.peaks, machine.peaks_at = {"f32": 140.0}, datetime.now(UTC)
     keep_secrets(sessions)
+
+
+def fill_whole(sessions: Sessions) -> None:
+    """The same, and searches that failed, that wait, that run, and of another toolchain."""
+    fill(sessions)
+    fruitless = Search("matmul:m=5,n=5,k=5,dtype=f64", (0.0,), {}, {"tuner": fakes.fruitless_tune})
+    run(sessions, ask(sessions, fruitless), fruitless, "failed")
+    searched(sessions, Search(toolchain="an older toolchain"))
+    ask(sessions, Search("matmul:m=10,n=9,k=9,dtype=f32", request={"seconds": 1.5}))
+    cut_off(sessions, Search("matmul:m=11,n=9,k=9,dtype=f32"), 2)
 
 
 SECRETS = ("alice", "request-of-alice", "key-of-alice", "process-of-alice")
