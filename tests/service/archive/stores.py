@@ -159,6 +159,8 @@ def fill_whole(sessions: Sessions) -> None:
     with writing(sessions) as session:
         job = session.get_one(models.Job, running)
         job.owner, job.host = f"{HOST}:1:1", HOST
+        offered = {"digest": "1" * 64, "driver": f"{HOST}:2:2", "worker": "tcp://127.0.0.1:1"}
+        session.add(models.Offer(job_id=running, owner=job.owner, epoch=job.epoch, **offered))
 
 
 SECRETS = ("alice", "request-of-alice", "key-of-alice", "process-of-alice")
