@@ -113,11 +113,6 @@ def test_a_service_waits_for_what_it_needs(name: str) -> None:
             assert how == {"condition": "service_completed_successfully"}
         else:
             assert how == {"condition": "service_healthy"} and "healthcheck" in other
-        assert (
-            networks_of(service) & networks_of(other)
-            or needed == "scrape-token"
-            or (needed in ONCE)
-        )
 
 
 def test_all_that_serves_has_a_health_check_but_what_times() -> None:
