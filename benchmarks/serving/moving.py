@@ -22,9 +22,9 @@ from benchmarks.serving.cookbook import fill
 from benchmarks.serving.lookup import databases
 from benchmarks.serving.populated import Sizes
 from kernels.system.children import child_command, child_environment
+from service.archive.export import export
 from service.archive.restore import restore
 from service.archive.selection import Selection
-from service.archive.store_export import store_export
 from service.db import make_engine, schema
 from service.db.session import make_sessions
 
@@ -37,7 +37,7 @@ def step(action: str, url: str, file: Path) -> None:
     sessions = make_sessions(make_engine(url))
     begin = time.perf_counter()
     if action == "export":
-        store_export(sessions, file, Selection(), "benchmark")
+        export(sessions, file, Selection(), "benchmark")
     else:
         restore(sessions, file)
     taken = time.perf_counter() - begin

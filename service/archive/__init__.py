@@ -1,4 +1,4 @@
 """Export and import of the store: what was found, in one file that another store takes in.
 
-Face: `store_export`, `restore`, `Selection`.
+Face: `export`, `restore`, `Selection`.
 """

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO
 
 from service.archive.lines import MEMBERS
@@ -81,15 +80,15 @@ def _entry(name: str) -> zipfile.ZipInfo:
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` once it is whole and on the disk."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    Path(file.name).replace(path)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 class Reader:

@@ -38,6 +38,8 @@ def add_job(
         merged: counts it.
         written_at: the moment of the archive.
     """
+    if line.job in numbers.jobs:
+        raise ArchiveError("the job is in the archive twice")
     row = _find(session, line, numbers)
     is_new, is_active = row is None, row is not None and row.state in ACTIVE
     ended = _ended(line, written_at)

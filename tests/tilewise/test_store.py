@@ -73,6 +73,9 @@ def test_what_is_no_archive_is_bad_input(cli: Cli, tuned: str, tmp_path: Path) -
     for file in (tmp_path / "a.zip", tmp_path / "absent.zip", tmp_path):
         ran = cli("store", "import", str(file), "--db", tuned)
         assert ran.code == 2 and len(ran.err.splitlines()) == 1 and str(file) in ran.err
+    absent = tmp_path / "absent.db"
+    assert cli("store", "import", str(tmp_path / "a.zip"), "--db", f"sqlite:///{absent}").code == 2
+    assert not absent.exists()
     assert cli("store", "import", str(tmp_path / "a.zip"), "--since", "2026-01-01").code == 2
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from kernels.problem import parse_problem
 from kernels.target import canonical_target, parse_target, target_kind
+from service.archive.container import opened
+from service.archive.export import export
 from service.archive.restore import restore
 from service.archive.selection import Selection
-from service.archive.store_export import store_export
 from tilewise.backends.administration import opened_sessions
 from tilewise.backends.base import Json
+from tilewise.backends.service_errors import told
 from tilewise.errors import BadInputError
 
 
@@ -36,7 +38,7 @@ def export_store(path: str, wanted: Wanted, database_url: str | None) -> Json:
     selection = _selection(wanted)
     with opened_sessions(database_url) as sessions:
         written_by = f"tilewise {metadata.version('tilewise')}"
-        manifest = store_export(sessions, Path(path), selection, written_by)
+        manifest = export(sessions, Path(path), selection, written_by)
     rows = {name.removesuffix(".jsonl"): part.rows for name, part in manifest.members.items()}
     left_out = {name.removesuffix(".jsonl"): rows for name, rows in manifest.left_out.items()}
     return {"file": path, "rows": rows, "left_out": left_out}
@@ -44,6 +46,8 @@ def export_store(path: str, wanted: Wanted, database_url: str | None) -> Json:
 
 def import_store(path: str, database_url: str | None, *, resume: bool, dry_run: bool) -> Json:
     """Take an archive in; what was, or would be, done."""
+    with told(), opened(Path(path)):
+        pass  # a database that is absent is not made for what is no archive
     with opened_sessions(database_url) as sessions:
         merged = restore(sessions, Path(path), resume=resume, dry_run=dry_run)
     return {

@@ -13,11 +13,11 @@ from sqlalchemy import select
 from benchmarks.watching.suite_reports import reports
 from kernels.problem import parse_problem
 from search.records import Best, TrialRecord, TuneRequest, TuneResult
+from service.archive.export import export
 from service.archive.manifest import Manifest
 from service.archive.merged import Merged
 from service.archive.restore import restore
 from service.archive.selection import Selection
-from service.archive.store_export import store_export
 from service.db import Sessions, make_engine, models, reading, tokens, writing
 from service.db.base import Base
 from service.db.rows import toolchain_row
@@ -196,7 +196,7 @@ def _model(session: Any) -> models.Network:
 
 def exported(sessions: Sessions, path: Path, selection: Selection | None = None) -> Manifest:
     """Write an archive."""
-    return store_export(sessions, path, selection or Selection(), "tilewise of the tests")
+    return export(sessions, path, selection or Selection(), "tilewise of the tests")
 
 
 def moved(source: Sessions, target: Sessions, path: Path, **how: bool) -> Merged:

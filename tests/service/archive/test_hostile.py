@@ -236,6 +236,7 @@ HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
         ("trials.jsonl", without("steps"), "steps: "),
         ("trials.jsonl", swap, "not in the jobs' order"),
         ("trials.jsonl", lambda lines: lines.insert(1, lines[0]), "not in the jobs' order"),
+        ("jobs.jsonl", lambda lines: lines.append(lines[0]), "the job is in the archive twice"),
         ("jobs.jsonl", first(seed=5), "job is not the name of what was asked for"),
         ("jobs.jsonl", first(problem="matmul:m=0"), "problem: "),
         ("jobs.jsonl", first(problem="x"), "problem: "),

@@ -239,11 +239,12 @@ def test_damaged_rows_are_left_out_and_counted(filled, new_store, tmp_path, edit
     restore(new_store(), tmp_path / "a.zip")
 
 
-def test_an_export_is_of_one_moment(new_store, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_an_export_is_of_one_moment(new_store, tmp_path, monkeypatch, kind):
     """A search that ends between two members of the archive is in neither of them."""
     from service.archive import rows
 
-    of = new_store("postgresql")
+    of = new_store(kind)
     searched(of)
     plain = rows.job_line
 

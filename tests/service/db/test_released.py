@@ -7,9 +7,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import select, text
 
 from kernels.problem import parse_problem
+from service.archive.export import export
 from service.archive.restore import restore
 from service.archive.selection import Selection
-from service.archive.store_export import store_export
 from service.db import make_engine, models, reading, schema
 from service.db.session import make_sessions
 from tests.service.archive.stores import fill_whole, rows_of
@@ -133,7 +133,7 @@ def searches(sessions):
 def moved(old, new, file: Path) -> None:
     """Whether all trials, schedules and proofs go from one kind of database to the other."""
     of, into = make_sessions(make_engine(old)), make_sessions(make_engine(new))
-    assert not store_export(of, file, Selection(), "tests").left_out
+    assert not export(of, file, Selection(), "tests").left_out
     restore(into, file)
     assert searches(into) == searches(of)
     for table in ("trials", "schedules", "scripts", "script_proofs", "suite_reports", "networks"):

@@ -27,7 +27,7 @@ ROWS_AT_ONCE = 500
 Row = TypeVar("Row", bound=Base)
 
 
-def store_export(sessions: Sessions, path: Path, selection: Selection, written_by: str) -> Manifest:
+def export(sessions: Sessions, path: Path, selection: Selection, written_by: str) -> Manifest:
     """Write an archive of what is selected; its manifest.
 
     Searches may go on meanwhile: the archive is of one moment. A row that is damaged or was
@@ -133,11 +133,16 @@ class _Export:
             .join(models.Schedule.problem)
             .where(*self.selection.schedules())
         )
+        names: set[str] = set()
         wanted = or_(models.Job.id.in_(chosen), models.Job.id.in_(finders))
         for row in self._all(models.Job, [] if self.selection.is_whole else [wanted]):
             line = rows.job_line(row)
             if not isinstance(line, Refused):
-                self.jobs[row.id] = line.job
+                if line.job in names:
+                    line = Refused("another job has its name")
+                else:
+                    self.jobs[row.id] = line.job
+                    names.add(line.job)
             yield line
 
     def _trials(self) -> Iterator[Line | Refused]:
