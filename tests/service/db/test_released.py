@@ -72,8 +72,10 @@ def test_an_old_database_is_upgraded_read_and_moved(
     for table, rows in before.items():
         assert kept(table, rows, after[table]), table
     counted_by_views(old, after)
-    served(client_factory(old), before["jobs"])
-    moved(old, elsewhere(kind, request, tmp_path), tmp_path / "a.zip")
+    # Once upgraded, the databases of a server differ as those of SQLite do, and take longer.
+    if kind == "sqlite" or revision in (dumps.REVISIONS[0], dumps.REVISIONS[-1]):
+        served(client_factory(old), before)
+        moved(old, elsewhere(kind, request, tmp_path), tmp_path / "a.zip")
 
 
 def kept(table, before, after):
@@ -94,11 +96,16 @@ def counted_by_views(url, tables):
             assert len(rows) == len(tables[table]), view
         failures = connection.execute(text("SELECT source FROM failures")).scalars().all()
         assert {"trial", "job", "proof"} == set(failures)
+        if engine.dialect.name == "sqlite":
+            query = text("SELECT sql FROM sqlite_master WHERE name = 'uq_jobs_active'")
+            partial = "WHERE state IN ('queued', 'running')"
+            assert partial in connection.scalar(query), "or ended jobs stand in the way"
     engine.dispose()
 
 
-def served(client, jobs):
-    """Whether the API shows all of it, and the best schedule with its proven script."""
+def served(client, before):
+    """Whether the API shows all of it, and of the best schedules the scripts that are proven."""
+    jobs = before["jobs"]
     listed = client.get("/v1/jobs").json()
     assert listed["unreadable"] == 0 and len(listed["jobs"]) == len(jobs)
     for job in jobs:
@@ -110,6 +117,8 @@ def served(client, jobs):
     assert best.status_code == 200 and best.json()["best"]["gflops"] == 13.0
     assert best.json()["toolchain"] == TOOLCHAIN
     assert client.get(f"/v1/schedules/{key}/script", params=asked).status_code == 200
+    (refuted,) = (row["key"] for row in before["problems"] if ":m=8," in row["canonical"])
+    assert client.get(f"/v1/schedules/{refuted}/script", params=asked).status_code == 404
     again = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4, **asked})
     assert again.status_code == 200, "what was searched for is not searched for again"
 
