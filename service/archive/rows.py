@@ -69,9 +69,12 @@ def toolchain_line(row: models.Toolchain) -> ToolchainLine | Refused:
 
 def job_line(row: models.Job) -> JobLine | Refused:
     """A job as a line; one that runs has run until it last showed itself."""
-    broken = damage(row) or _misnamed(row.problem) or damage(row.toolchain)
+    broken = damage(row)
     if broken is not None:
         return Refused(broken)
+    for referred in (problem_line(row.problem), toolchain_line(row.toolchain)):
+        if isinstance(referred, Refused):
+            return referred
     values = {name: getattr(row, name) for name in _own(JobLine) if name not in ("job", *_WORK)}
     if row.heartbeat_at and row.claimed_at and row.state == "running":
         run = row.heartbeat_at - row.claimed_at
@@ -102,9 +105,12 @@ def schedule_line(
         job: the name of the job that found it.
         proofs: all of its.
     """
-    broken = damage(row) or damage(row.machine)
+    broken = damage(row)
     if broken is not None:
         return Refused(broken)
+    machine = machine_line(row.machine)
+    if isinstance(machine, Refused):
+        return machine
     if not integrity.is_whole(row) or integrity.tampered_proofs(session, row):
         return Refused("it is not what was stored")
     own = {"job", "host", "proofs", "digest", *_WORK}
@@ -139,6 +145,9 @@ def suite_line(row: models.SuiteReport) -> SuiteLine | Refused:
 
 def model_line(row: models.Network) -> ModelLine | Refused:
     """A model as a line."""
+    toolchain = toolchain_line(row.toolchain)
+    if isinstance(toolchain, Refused):
+        return toolchain
     values = {name: getattr(row, name) for name in _own(ModelLine) if name != "toolchain"}
     return made(ModelLine, {**values, "toolchain": row.toolchain.identity})
 
