@@ -160,6 +160,8 @@ def fill_whole(sessions: Sessions) -> None:
         job = session.get_one(models.Job, running)
         job.owner, job.host = f"{HOST}:1:1", HOST
         offered = {"digest": "1" * 64, "driver": f"{HOST}:2:2", "worker": "tcp://127.0.0.1:1"}
+        for row in session.scalars(select(models.Job).where(models.Job.host.is_not(None))):
+            row.host = HOST
         session.add(models.Offer(job_id=running, owner=job.owner, epoch=job.epoch, **offered))
 
 
