@@ -112,5 +112,9 @@ class AddressError(ServiceError):
     """A port to serve on that cannot be had: another has it, or only root may."""
 
 
+class ArchiveError(ServiceError):
+    """A file is no archive of a store, or not what was written; the message says what is wrong."""
+
+
 class DrawingError(ServiceError):
     """A plot could not be drawn; the message says what is missing or wrong."""

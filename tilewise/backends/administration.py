@@ -43,7 +43,7 @@ def database(action: str, database_url: str | None) -> Json:
 
 def prune(days: float, keep: int, database_url: str | None, *, dry_run: bool, vacuum: bool) -> Json:
     """Thin the samples of old trials; what was, or would be, done."""
-    with _sessions(database_url) as sessions:
+    with opened_sessions(database_url) as sessions:
         found = retention.prune(sessions, timedelta(days=days), keep, dry_run=dry_run)
         if vacuum and not dry_run:
             retention.give_back(sessions.kw["bind"])
@@ -58,7 +58,7 @@ def create_token(name: str, scope: str, days: float | None, database_url: str | 
         first = error.errors()[0]
         raise BadInputError(f"{first['loc'][0]}={first['input']!r}: {first['msg']}") from error
     expires = None if asked.days is None else now() + timedelta(days=asked.days)
-    with _sessions(database_url) as sessions, writing(sessions) as session:
+    with opened_sessions(database_url) as sessions, writing(sessions) as session:
         made = token_store.create(session, asked.name, asked.scope, expires)
     shown = None if expires is None else moment(expires)
     return {"name": asked.name, "scope": asked.scope, "expires": shown, "token": made}
@@ -66,18 +66,19 @@ def create_token(name: str, scope: str, days: float | None, database_url: str | 
 
 def tokens(database_url: str | None) -> Json:
     """All tokens, as `GET /v1/tokens` gives them."""
-    with _sessions(database_url) as sessions, reading(sessions) as session:
+    with opened_sessions(database_url) as sessions, reading(sessions) as session:
         return {"tokens": [token_json(row) for row in token_store.every(session)]}
 
 
 def revoke_token(name: str, database_url: str | None) -> Json:
     """A token that is worth nothing any more."""
-    with _sessions(database_url) as sessions, writing(sessions) as session:
+    with opened_sessions(database_url) as sessions, writing(sessions) as session:
         return token_json(token_store.revoke(session, name))
 
 
 @contextmanager
-def _sessions(database_url: str | None) -> Iterator[Sessions]:
+def opened_sessions(database_url: str | None) -> Iterator[Sessions]:
+    """Sessions on this machine's database, which is made where it is absent."""
     with told():
         url = database_of(database_url)
         schema.prepare(url)

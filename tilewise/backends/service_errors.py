@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from service.default_database import default_database
-from service.errors import DatabaseError, HostError, NotFoundError, ServiceError
+from service.errors import ArchiveError, DatabaseError, HostError, NotFoundError, ServiceError
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def told() -> Iterator[None]:
     """The service's errors as the command line's: a bad database is bad input."""
     try:
         yield
-    except (DatabaseError, HostError) as error:
+    except (ArchiveError, DatabaseError, HostError) as error:
         raise BadInputError(str(error)) from error
     except NotFoundError as error:
         raise MissingError(str(error)) from error

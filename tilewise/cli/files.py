@@ -2,7 +2,8 @@
 
 import errno
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISCHR, S_ISDIR
 
@@ -70,12 +71,25 @@ def write_bytes(path: str, data: bytes) -> None:
 
 def _write(path: str, write: Callable[[Path], int]) -> None:
     try:
-        write(Path(path))
-    except OSError as error:
-        kind = BadInputError if error.errno in _OF_THE_PATH else TilewiseError
-        raise kind(f"cannot write {_shown(path)}: {error.strerror}") from error
+        with file_errors("write", path):
+            write(Path(path))
     except ValueError as error:
         raise BadInputError(f"{_shown(path)} cannot be the name of a file") from error
+
+
+@contextmanager
+def file_errors(doing: str, path: str) -> Iterator[None]:
+    """Errors of the file system as one line: bad input where the path itself is at fault.
+
+    Args:
+        doing: what is done with the file, `read` or `write`.
+        path: of the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        kind = BadInputError if error.errno in _OF_THE_PATH else TilewiseError
+        raise kind(f"cannot {doing} {_shown(path)}: {error.strerror}") from error
 
 
 def require_folder(path: str | None) -> None:

@@ -11,14 +11,12 @@ from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy import CheckConstraint, String, inspect, select
 
-from kernels.problem import parse_problem
 from migrations.views import v0010
 from migrations.views.replacing import replaced
 from service.db import make_engine, models, reading, schema, writing
 from service.db.base import Base
 from service.db.session import write_connection
 from tests.service import fakes
-from tests.service.conftest import PROBLEM
 from tests.service.db.test_database import file_of
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
@@ -110,32 +108,6 @@ def test_every_step_goes_down_and_up_again_with_data(populated):
             assert found == (was if expected is SAME else {expected}), (table, column)
         migrate(populated, command.downgrade, step.down_revision or "base")
     assert rows_of(populated) == {}
-
-
-@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005"])
-def test_an_older_database_keeps_its_data_and_goes_on_serving(
-    tmp_path, populated, client_factory, revision
-):
-    old = copy_as_of(populated, tmp_path / "old.db", revision)
-    before = rows_of(old)
-    assert all(before[table] for table in TABLES)
-    schema.upgrade(old)
-    after = rows_of(old)
-    for table in TABLES:
-        shared = before[table][0].keys()
-        kept_rows = [{name: row[name] for name in shared} for row in after[table]]
-        assert kept_rows == before[table]
-    with sqlite3.connect(file_of(old)) as connection:
-        (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'uq_jobs_active'")
-        assert "WHERE state IN ('queued', 'running')" in sql[0], "or ended jobs stand in the way"
-    client = client_factory(old)
-    for problem, status in ((PROBLEM, 200), (OTHER, 404)):
-        result = client.get("/v1/schedules", params={"problem": problem})
-        assert result.status_code == 200 and result.json()["best"]["gflops"] == 13.0
-        key = parse_problem(problem).key
-        assert client.get(f"/v1/schedules/{key}/script").status_code == status
-    again = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4})
-    assert again.status_code == 200, "what was searched for is not searched for again"
 
 
 @pytest.mark.parametrize(

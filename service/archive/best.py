@@ -1,0 +1,116 @@
+"""Best schedules of an archive with their proofs, taken into a store that may have others."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from kernels.problem import parse_problem
+from service.archive.lines import ProofLine, ScheduleLine
+from service.archive.merged import Merged, Numbers
+from service.archive.rows import travelling
+from service.db import models
+from service.errors import ArchiveError
+from service.results import integrity
+from service.results.scripts import drop_proofs
+from service.results.stored import Work
+
+_ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs"}
+
+
+def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged: Merged) -> None:
+    """Take in a schedule: the faster of what is here and what comes stays, with all proofs.
+
+    What is here and not what was stored gives way, however fast it says it is.
+
+    Args:
+        session: a transaction that writes.
+        line: the schedule.
+        numbers: of the rows that it refers to.
+        merged: counts it.
+
+    Raises:
+        ArchiveError: it or one of its proofs is not what was stored.
+    """
+    values = line.model_dump(exclude=_ELSEWHERE)
+    if travelling(_work(line), values, line.job) != line.digest:
+        raise ArchiveError("its values do not have its digest")
+    row = _find(session, line, numbers)
+    merged.count("schedules", is_new=row is None)
+    if row is None:
+        row = models.Schedule()
+        session.add(row)
+        _fill(row, line, numbers)
+    else:
+        drop_proofs(session, integrity.tampered_proofs(session, row))
+        merged.replaced += _merge(row, line, numbers)
+    session.flush()
+    session.refresh(row)
+    row.digest = integrity.schedule_digest(Work.of(row), row)
+    session.flush()
+    if not integrity.is_whole(row):
+        raise ArchiveError("it is not what was stored")
+    _add_proofs(session, row, line.proofs, merged)
+
+
+def _work(line: ScheduleLine) -> Work:
+    key = parse_problem(line.problem).key
+    return Work(key, line.problem, line.target, line.toolchain, line.cache)
+
+
+def _find(session: Session, line: ScheduleLine, numbers: Numbers) -> models.Schedule | None:
+    query = select(models.Schedule).where(
+        models.Schedule.problem_id == numbers.problems[line.problem],
+        models.Schedule.target == line.target,
+        models.Schedule.toolchain_id == numbers.toolchains[line.toolchain],
+        models.Schedule.cache == line.cache,
+    )
+    return session.scalar(query.with_for_update(of=models.Schedule))
+
+
+def _merge(row: models.Schedule, line: ScheduleLine, numbers: Numbers) -> bool:
+    """Make of two schedules for one piece of work the row; whether it is another one now."""
+    is_whole = integrity.is_whole(row)
+    budget = max(row.budget, line.budget) if is_whole else line.budget
+    is_replaced = not is_whole or _is_better(line, row)
+    if is_replaced:
+        _fill(row, line, numbers)
+    row.budget = budget
+    return is_replaced
+
+
+def _fill(row: models.Schedule, line: ScheduleLine, numbers: Numbers) -> None:
+    for name, value in line.model_dump(exclude=_ELSEWHERE).items():
+        setattr(row, name, value)
+    row.problem_id = numbers.problems[line.problem]
+    row.toolchain_id = numbers.toolchains[line.toolchain]
+    row.machine_id = numbers.machines[line.host]
+    row.job_id = numbers.jobs[line.job].id
+
+
+def _is_better(line: ScheduleLine, row: models.Schedule) -> bool:
+    """Whether a schedule is the faster one; of two that are as fast, the one that came first."""
+    if line.gflops != row.gflops:
+        return line.gflops > row.gflops
+    return line.created_at < row.created_at
+
+
+def _add_proofs(
+    session: Session, row: models.Schedule, proofs: list[ProofLine], merged: Merged
+) -> None:
+    """Add the proofs that are not here, each with the digest that it came with."""
+    query = select(models.Proof.digest, models.Proof.created_at)
+    known = {
+        tuple(found) for found in session.execute(query.where(models.Proof.schedule_id == row.id))
+    }
+    for proof in proofs:
+        is_new = (proof.digest, proof.created_at) not in known
+        merged.count("proofs", is_new=is_new)
+        if is_new:
+            script = proof.script
+            spelled = (
+                None if script is None else models.Script(schedule_id=row.id, **script.model_dump())
+            )
+            values = proof.model_dump(exclude={"script"})
+            session.add(models.Proof(schedule_id=row.id, script=spelled, **values))
+    session.flush()
+    if integrity.tampered_proofs(session, row):
+        raise ArchiveError("a proof of it is not what was proven")

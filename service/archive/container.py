@@ -1,0 +1,205 @@
+"""The file of an archive: a ZIP of members of JSON lines, with a manifest that seals them.
+
+Both ways hold one line in memory, however long a member is. Nothing is unpacked to the disk, so
+that names in a hostile file lead nowhere.
+"""
+
+import hashlib
+import io
+import os
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from service.archive.lines import MEMBERS
+from service.archive.manifest import MANIFEST, Manifest, Member, read_manifest
+from service.errors import ArchiveError
+
+LONGEST_LINE = 32 * 1024**2
+LONGEST_MANIFEST = 1024**2
+# Samples are random numbers, so that a store shrinks to a fifth or so. What shrinks this much more
+# was made to fill a disk or to keep a machine busy.
+MOST_SHRUNK, NEVER_TOO_MUCH = 200, 64 * 1024**2
+BUFFER = 1024**2
+_MADE = (1980, 1, 1, 0, 0, 0)  # the moment of every member: the same store gives the same bytes
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 0x1
+# What `zipfile` raises of a file that is none, is cut off, or lies about itself.
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),
+    *(ValueError, OverflowError, UnicodeError),
+)
+
+
+class Writer:
+    """Writes the members of an archive one after the other, and the manifest at the end.
+
+    Args:
+        file: open for writing bytes.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
+        self.members: dict[str, Member] = {}
+
+    @contextmanager
+    def member(self, name: str) -> Iterator[Callable[[bytes], None]]:
+        """Begin a member; gives what adds a line to it."""
+        rows = size = 0
+        digest = hashlib.sha256()
+        with self._zip.open(_entry(name), "w", force_zip64=True) as file:
+
+            def add(line: bytes) -> None:
+                nonlocal rows, size
+                ended = line + b"\n"
+                file.write(ended)
+                digest.update(ended)
+                rows, size = rows + 1, size + len(ended)
+
+            yield add
+        self.members[name] = Member(rows=rows, bytes=size, sha256=digest.hexdigest())
+
+    def close(self, manifest: Manifest) -> None:
+        """Write the manifest, and the end of the file."""
+        self._zip.writestr(_entry(MANIFEST), manifest.model_dump_json(indent=2) + "\n")
+        self._zip.close()
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, _MADE)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    return entry
+
+
+@contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` once it is whole and on the disk."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class Reader:
+    """An archive that is open for reading.
+
+    Args:
+        file: open for reading bytes.
+
+    Raises:
+        ArchiveError: it is no archive, or one of another format, or would unpack to too much.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        size = file.seek(0, io.SEEK_END)
+        with _told("it is no archive of `tilewise store export`, or was cut off"):
+            self._zip = zipfile.ZipFile(file)
+            entries = self._zip.infolist()
+        self._entries = {entry.filename: entry for entry in entries}
+        expected = {MANIFEST, *MEMBERS}
+        if len(entries) != len(expected) or set(self._entries) != expected:
+            odd = sorted({entry.filename for entry in entries} ^ expected) or ["a member twice"]
+            raise ArchiveError(f"it does not have the members of an archive: {odd[0]!r:.80}")
+        _check_entries(entries, size)
+        with _told(MANIFEST), self._zip.open(MANIFEST) as opened:
+            text = opened.read(LONGEST_MANIFEST + 1)
+        self.manifest = read_manifest(text)
+
+    def check(self) -> None:
+        """Read all of it once.
+
+        Raises:
+            ArchiveError: a member is not what the manifest says.
+        """
+        for name in MEMBERS:
+            for _ in self.lines(name):
+                pass
+
+    def lines(self, name: str) -> Iterator[tuple[int, bytes]]:
+        """The lines of a member, with their numbers from 1 on.
+
+        Raises:
+            ArchiveError: also at the end, where the member is not what the manifest says.
+        """
+        stated = self.manifest.members[name]
+        rows = size = 0
+        digest = hashlib.sha256()
+        with _told(name), self._zip.open(name) as raw, io.BufferedReader(_raw(raw), BUFFER) as file:
+            while line := file.readline(LONGEST_LINE + 1):
+                rows, size = rows + 1, size + len(line)
+                _check_line(line, f"{name} line {rows}")
+                if size > stated.bytes or rows > stated.rows:
+                    break
+                digest.update(line)
+                yield rows, line
+        found = (rows, size, digest.hexdigest())
+        if found != (stated.rows, stated.bytes, stated.sha256):
+            raise ArchiveError(
+                f"{name} does not have the SHA-256 of the manifest; copy the file again"
+            )
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Reader]:
+    """An archive for reading.
+
+    Raises:
+        ArchiveError: it cannot be read, or is none.
+    """
+    try:
+        with path.open("rb") as file:
+            yield Reader(file)
+    except ArchiveError as error:
+        raise ArchiveError(f"archive {str(path)!r}: {error}; nothing was changed") from error
+
+
+def _raw(file: object) -> io.RawIOBase:
+    """`zipfile` gives a reader of bytes with `readinto`, whatever its class says."""
+    assert isinstance(file, io.BufferedIOBase)
+    return file  # type: ignore[return-value]
+
+
+def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
+    for entry in entries:
+        if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _KINDS:
+            raise ArchiveError(f"{entry.filename} is encrypted, or compressed in another way")
+        if entry.filename == MANIFEST and entry.file_size > LONGEST_MANIFEST:
+            raise ArchiveError(f"{MANIFEST} has more than {LONGEST_MANIFEST} bytes")
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > max(NEVER_TOO_MUCH, MOST_SHRUNK * size):
+        raise ArchiveError(
+            f"it unpacks to {unpacked} bytes, more than {MOST_SHRUNK} times the file; "
+            "no store shrinks like that"
+        )
+
+
+def _check_line(line: bytes, place: str) -> None:
+    if not line.endswith(b"\n"):
+        too_long = len(line) > LONGEST_LINE
+        raise ArchiveError(f"{place} {'is too long' if too_long else 'is cut off'}")
+    if holds_nul(line):
+        raise ArchiveError(f"{place} holds the character NUL, which no text of a store has")
+
+
+def holds_nul(line: bytes) -> bool:
+    """Whether a text of a JSON line holds NUL, which PostgreSQL keeps in no text."""
+    return b"\\u0000" in line and _NUL.search(line) is not None
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    try:
+        yield
+    except _BROKEN as error:
+        raise ArchiveError(f"{what}: {str(error) or type(error).__name__}") from error

@@ -1,0 +1,221 @@
+"""A store, or a selection of it, as an archive: read in one snapshot, a line at a time."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy.orm import Session, joinedload, undefer
+from sqlalchemy.orm.interfaces import ORMOption as ExecutableOption
+
+from service.archive import rows
+from service.archive.container import Writer, written
+from service.archive.fields import Line
+from service.archive.lines import MEMBERS
+from service.archive.manifest import FORMAT, Manifest
+from service.archive.rows import Refused
+from service.archive.selection import Selection
+from service.db import checked, models, schema
+from service.db.base import Base, now
+from service.db.session import Sessions
+from service.errors import NotFoundError
+
+ROWS_AT_ONCE = 500
+
+Row = TypeVar("Row", bound=Base)
+
+
+def export(sessions: Sessions, path: Path, selection: Selection, written_by: str) -> Manifest:
+    """Write an archive of what is selected; its manifest.
+
+    Searches may go on meanwhile: the archive is of one moment. A row that is damaged or was
+    tampered with is left out and counted, and what belongs to it as well.
+
+    Args:
+        sessions: of the database.
+        path: of the file, which is replaced once the new one is whole.
+        selection: what goes into it.
+        written_by: the program, for the manifest.
+
+    Raises:
+        NotFoundError: a selection of nothing; no file is written.
+    """
+    with checked.reading(sessions) as session:
+        if session.get_bind().dialect.name == "postgresql":
+            session.rollback()
+            session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+        if not selection.is_whole:
+            _require_anything(session, selection)
+        with written(path) as file:
+            return _Export(session, selection, Writer(file)).run(written_by)
+
+
+def _require_anything(session: Session, selection: Selection) -> None:
+    """Raise where no job is selected, which all results belong to, nor anything else."""
+    job = select(models.Job.id).join(models.Job.problem).where(*selection.jobs()).limit(1)
+    schedule = (
+        select(models.Schedule.id).join(models.Schedule.problem).where(*selection.schedules())
+    ).limit(1)
+    found = session.scalar(job) or session.scalar(schedule)
+    if found is None and not selection.names_problems:
+        for model in (models.SuiteReport, models.Network):
+            found = found or session.scalar(
+                select(model.id).where(*selection.of_place(model.target, model.created_at)).limit(1)
+            )
+    if found is None:
+        asked = " ".join(f"--{k} {' '.join(values)}" for k, values in selection.told().items())
+        raise NotFoundError(f"nothing is stored that {asked} selects; no archive was written")
+
+
+@dataclass
+class _Export:
+    """One export.
+
+    Attributes:
+        jobs: the name of each job that was written, by its number.
+        used: what the lines that were written refer to: problems, toolchains and hosts.
+    """
+
+    session: Session
+    selection: Selection
+    writer: Writer
+    left_out: Counter[str] = field(default_factory=Counter)
+    jobs: dict[int, str] = field(default_factory=dict)
+    used: dict[str, set[str]] = field(
+        default_factory=lambda: {"problem": set(), "toolchain": set(), "host": set()}
+    )
+
+    def run(self, written_by: str) -> Manifest:
+        """Write every member, and the manifest."""
+        members = {
+            "jobs.jsonl": self._jobs,
+            "trials.jsonl": self._trials,
+            "schedules.jsonl": self._schedules,
+            "suites.jsonl": self._suites,
+            "models.jsonl": self._models,
+            # What the others refer to is known when they are written.
+            "problems.jsonl": self._problems,
+            "toolchains.jsonl": self._toolchains,
+            "machines.jsonl": self._machines,
+        }
+        for name, lines in members.items():
+            with self.writer.member(name) as add:
+                for line in lines():
+                    if isinstance(line, Refused):
+                        self.left_out[name] += 1
+                    else:
+                        self._note(line)
+                        add(rows.text_of(line))
+        manifest = Manifest(
+            format=FORMAT,
+            written_by=written_by,
+            db_schema=schema.HEAD,
+            created_at=now(),
+            selection=self.selection.told(),
+            left_out=dict(self.left_out),
+            members={name: self.writer.members[name] for name in MEMBERS},
+        )
+        self.writer.close(manifest)
+        return manifest
+
+    def _note(self, line: Line) -> None:
+        for kind, names in self.used.items():
+            name = getattr(line, kind, None)
+            if name is not None:
+                names.add(name)
+
+    def _jobs(self) -> Iterator[Line | Refused]:
+        chosen = select(models.Job.id).join(models.Job.problem).where(*self.selection.jobs())
+        finders = (
+            select(models.Schedule.job_id)
+            .join(models.Schedule.problem)
+            .where(*self.selection.schedules())
+        )
+        names: set[str] = set()
+        wanted = or_(models.Job.id.in_(chosen), models.Job.id.in_(finders))
+        for row in self._all(models.Job, [] if self.selection.is_whole else [wanted]):
+            line = rows.job_line(row)
+            if not isinstance(line, Refused):
+                if line.job in names:
+                    line = Refused("another job has its name")
+                else:
+                    self.jobs[row.id] = line.job
+                    names.add(line.job)
+            yield line
+
+    def _trials(self) -> Iterator[Line | Refused]:
+        columns = models.Trial.__table__.c
+        for number, name in self.jobs.items():
+            query = select(*columns).where(columns.job_id == number).order_by(columns.number)
+            for row in self.session.execute(query.execution_options(yield_per=ROWS_AT_ONCE)):
+                yield rows.trial_line(row, name)
+
+    def _schedules(self) -> Iterator[Line | Refused]:
+        chosen = (
+            select(models.Schedule.id)
+            .join(models.Schedule.problem)
+            .where(*self.selection.schedules())
+        )
+        wanted = [] if self.selection.is_whole else [models.Schedule.id.in_(chosen)]
+        loaded = (joinedload(models.Schedule.machine), joinedload(models.Schedule.job))
+        for row in self._all(models.Schedule, wanted, *loaded):
+            name = self.jobs.get(row.job_id)
+            yield (
+                Refused("the job that found it is not there")
+                if name is None
+                else rows.schedule_line(self.session, row, name, self._proofs(row))
+            )
+
+    def _proofs(self, schedule: models.Schedule) -> list[models.Proof]:
+        query = (
+            select(models.Proof)
+            .options(joinedload(models.Proof.script))
+            .where(models.Proof.schedule_id == schedule.id)
+            .order_by(models.Proof.id)
+        )
+        return list(self.session.scalars(query))
+
+    def _suites(self) -> Iterator[Line | Refused]:
+        model = models.SuiteReport
+        if not self.selection.names_problems:
+            wanted = self.selection.of_place(model.target, model.created_at)
+            yield from map(rows.suite_line, self._all(model, wanted, undefer(model.report)))
+
+    def _models(self) -> Iterator[Line | Refused]:
+        model = models.Network
+        if not self.selection.names_problems:
+            wanted = self.selection.of_place(model.target, model.created_at)
+            yield from map(rows.model_line, self._all(model, wanted))
+
+    def _problems(self) -> Iterator[Line | Refused]:
+        for row in self._all(models.Problem, []):
+            if self.selection.is_whole or row.canonical in self.used["problem"]:
+                yield rows.problem_line(row)
+
+    def _toolchains(self) -> Iterator[Line | Refused]:
+        for row in self._all(models.Toolchain, []):
+            if self.selection.is_whole or row.identity in self.used["toolchain"]:
+                yield rows.toolchain_line(row)
+
+    def _machines(self) -> Iterator[Line | Refused]:
+        for row in self._all(models.Machine, []):
+            if self.selection.is_whole or row.host in self.used["host"]:
+                yield rows.machine_line(row)
+
+    def _all(
+        self, model: type[Row], wanted: Sequence[ColumnElement[bool]], *options: ExecutableOption
+    ) -> Iterator[Row]:
+        """The rows of a table in the order of their numbers, some at a time."""
+        number: Any = model.__table__.c.id
+        last = 0
+        while True:
+            query = select(model).where(number > last, *wanted).options(*options)
+            page = list(self.session.scalars(query.order_by(number).limit(ROWS_AT_ONCE)))
+            if not page:
+                return
+            yield from page
+            newest: Any = page[-1]
+            last = newest.id
+            self.session.expunge_all()

@@ -1,0 +1,177 @@
+"""Rows of the database as lines; a row that is damaged or was tampered with becomes none."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from sqlalchemy.orm import Session
+
+from service.archive.container import holds_nul
+from service.archive.fields import Line
+from service.archive.lines import (
+    JobLine,
+    MachineLine,
+    ModelLine,
+    ProblemLine,
+    ProofLine,
+    ScheduleLine,
+    ScriptLine,
+    SuiteLine,
+    ToolchainLine,
+    TrialLine,
+    name_of,
+)
+from service.archive.manifest import said
+from service.db import models
+from service.db.base import damage
+from service.results import integrity
+from service.results.stored import Work
+
+Made = TypeVar("Made", bound=Line)
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a row has no line."""
+
+    why: str
+
+
+def made(line: type[Made], values: Mapping[str, Any]) -> Made | Refused:
+    """A line of some values, as far as it will be read again."""
+    try:
+        found = line.model_validate(values)
+    except (ValidationError, RecursionError) as error:
+        return Refused(said(error) if isinstance(error, ValidationError) else "it nests too deep")
+    return Refused("a text holds NUL") if holds_nul(text_of(found)) else found
+
+
+def text_of(line: Line) -> bytes:
+    """A line as it is written, without its end."""
+    return line.model_dump_json().encode()
+
+
+def problem_line(row: models.Problem) -> ProblemLine | Refused:
+    """A problem as a line."""
+    broken = damage(row) or _misnamed(row)
+    if broken is not None:
+        return Refused(broken)
+    return made(ProblemLine, {"problem": row.canonical, "created_at": row.created_at})
+
+
+def toolchain_line(row: models.Toolchain) -> ToolchainLine | Refused:
+    """A toolchain as a line."""
+    return made(ToolchainLine, {"toolchain": row.identity, "created_at": row.created_at})
+
+
+def job_line(row: models.Job) -> JobLine | Refused:
+    """A job as a line; one that runs has run until it last showed itself."""
+    broken = damage(row)
+    if broken is not None:
+        return Refused(broken)
+    for referred in (problem_line(row.problem), toolchain_line(row.toolchain)):
+        if isinstance(referred, Refused):
+            return referred
+    values = {name: getattr(row, name) for name in _own(JobLine) if name not in ("job", *_WORK)}
+    if row.heartbeat_at and row.claimed_at and row.state == "running":
+        run = row.heartbeat_at - row.claimed_at
+        values["elapsed_s"] += max(0.0, run.total_seconds())
+    named = JobLine.model_construct(**values, **_work_of(row), job="")
+    return made(JobLine, {**dict(named), "job": name_of(named)})
+
+
+def trial_line(row: Any, job: str) -> TrialLine | Refused:
+    """A trial as a line.
+
+    Args:
+        row: with the columns of a trial as attributes.
+        job: the name of its job.
+    """
+    values = {name: getattr(row, name) for name in _own(TrialLine) if name != "job"}
+    return made(TrialLine, {**values, "job": job})
+
+
+def schedule_line(
+    session: Session, row: models.Schedule, job: str, proofs: list[models.Proof]
+) -> ScheduleLine | Refused:
+    """A schedule with its proofs as a line, unless one of them is not what was stored.
+
+    Args:
+        session: an open session.
+        row: the schedule.
+        job: the name of the job that found it.
+        proofs: all of its.
+    """
+    broken = damage(row)
+    if broken is not None:
+        return Refused(broken)
+    machine = machine_line(row.machine)
+    if isinstance(machine, Refused):
+        return machine
+    if not integrity.is_whole(row) or integrity.tampered_proofs(session, row):
+        return Refused("it is not what was stored")
+    own = {"job", "host", "proofs", "digest", *_WORK}
+    values = {name: getattr(row, name) for name in _own(ScheduleLine) if name not in own}
+    for name in ("gflops", "low", "high", "time_us", "peak_gflops", "elapsed_s"):
+        values[name] = float(values[name])
+    line = {
+        **values,
+        **_work_of(row),
+        "job": job,
+        "host": row.machine.host,
+        "digest": travelling(Work.of(row), values, job),
+        "proofs": [_proof_values(proof) for proof in proofs],
+    }
+    return made(ScheduleLine, line)
+
+
+def travelling(work: Work, values: Mapping[str, Any], job: str) -> str:
+    """The digest of a schedule with its job's name in the place of the job's number."""
+    return integrity.schedule_digest(work, models.Schedule(**values, job_id=job))
+
+
+def machine_line(row: models.Machine) -> MachineLine | Refused:
+    """A machine as a line."""
+    return made(MachineLine, {name: getattr(row, name) for name in _own(MachineLine)})
+
+
+def suite_line(row: models.SuiteReport) -> SuiteLine | Refused:
+    """A report of a suite as a line."""
+    return made(SuiteLine, {"report": row.report, "created_at": row.created_at})
+
+
+def model_line(row: models.Network) -> ModelLine | Refused:
+    """A model as a line."""
+    toolchain = toolchain_line(row.toolchain)
+    if isinstance(toolchain, Refused):
+        return toolchain
+    values = {name: getattr(row, name) for name in _own(ModelLine) if name != "toolchain"}
+    return made(ModelLine, {**values, "toolchain": row.toolchain.identity})
+
+
+_WORK = ("problem", "toolchain")
+
+
+def _work_of(row: models.Job | models.Schedule) -> Json:
+    return {"problem": row.problem.canonical, "toolchain": row.toolchain.identity}
+
+
+def _misnamed(row: models.Problem) -> str | None:
+    """What is wrong with a problem whose key is not that of its canonical string."""
+    is_named = hashlib.sha256(row.canonical.encode()).hexdigest() == row.key
+    return None if is_named else "its problem does not have its key"
+
+
+def _proof_values(row: models.Proof) -> Json:
+    values = {name: getattr(row, name) for name in _own(ProofLine) if name != "script"}
+    script = row.script
+    if script is None:
+        return {**values, "script": None}
+    return {**values, "script": {name: getattr(script, name) for name in _own(ScriptLine)}}
+
+
+def _own(line: type[Line]) -> tuple[str, ...]:
+    return tuple(line.model_fields)

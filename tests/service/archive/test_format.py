@@ -1,0 +1,55 @@
+"""The format stays: an archive of each is taken in for good, and the page says what it is."""
+
+from pathlib import Path
+
+import pytest
+
+from service.archive.container import opened
+from service.archive.lines import MEMBERS, ProofLine, ScriptLine
+from service.archive.manifest import FORMAT, MANIFEST, Manifest
+from service.archive.restore import restore
+from tests.service.archive.stores import exported, fill_whole, rows_of
+
+FOLDER = Path(__file__).parent / "golden"
+PAGE = (Path(__file__).parents[3] / "docs" / "archives.md").read_text()
+FORMATS = sorted(int(path.stem) for path in FOLDER.glob("*.zip"))
+
+
+def test_the_fields_of_a_format_stay(golden):
+    """A change of these is a change of the format: count `FORMAT` up, and read what came before."""
+    fields = {name: line.model_fields for name, line in MEMBERS.items()}
+    fields["a proof"], fields["a script"] = ProofLine.model_fields, ScriptLine.model_fields
+    text = "".join(f"{name}: {' '.join(found)}\n" for name, found in fields.items())
+    golden(f"fields_of_{FORMAT}.txt", text)
+
+
+def test_every_format_has_an_archive(request, new_store):
+    """With a new format: run with --update-golden, and keep the file that it makes."""
+    if FORMAT not in FORMATS and request.config.getoption("--update-golden"):
+        store = new_store()
+        fill_whole(store)
+        exported(store, FOLDER / f"{FORMAT}.zip")
+    found = sorted(int(path.stem) for path in FOLDER.glob("*.zip"))
+    assert found == list(range(1, FORMAT + 1))
+
+
+@pytest.mark.parametrize("number", FORMATS)
+def test_an_archive_of_an_earlier_version_is_taken_in(new_store, number):
+    into, file = new_store(), FOLDER / f"{number}.zip"
+    with opened(file) as archive:
+        counts = {name: part.rows for name, part in archive.manifest.members.items()}
+    assert all(counts.values())
+    merged = restore(into, file, resume=True)
+    assert merged.added["trials"] == counts["trials.jsonl"] and merged.resumed == 2
+    stored = rows_of(into)
+    for table in ("problems", "toolchains", "machines", "schedules"):
+        assert len(stored[table]) == counts[f"{table}.jsonl"], table
+    assert len(stored["jobs"]) == counts["jobs.jsonl"] + merged.resumed
+
+
+def test_the_page_has_the_format():
+    for name in (MANIFEST, *MEMBERS):
+        assert f"`{name}`" in PAGE
+    for field in Manifest.model_fields:
+        assert f"`{field}`" in PAGE
+    assert f"`format` ({FORMAT})" in PAGE

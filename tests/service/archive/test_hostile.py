@@ -1,0 +1,289 @@
+"""What is no archive, or not the one that was written, is refused in one line."""
+
+import json
+import random
+import tracemalloc
+import zipfile
+
+import pytest
+
+from service.archive.lines import MEMBERS
+from service.archive.restore import restore
+from service.errors import ArchiveError
+from tests.service.archive.forging import edited, members_of, replaced, sealed, write
+from tests.service.archive.stores import exported, fill, opened_store, rows_of
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, migrated):
+    """An archive with one of everything."""
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "store.db").write_bytes(migrated)
+    with opened_store(f"sqlite:///{folder / 'store.db'}") as filled:
+        fill(filled)
+        exported(filled, folder / "a.zip")
+    return (folder / "a.zip").read_bytes()
+
+
+@pytest.fixture
+def archive(whole, tmp_path):
+    path = tmp_path / "a.zip"
+    path.write_bytes(whole)
+    return path
+
+
+@pytest.fixture(scope="module")
+def into(tmp_path_factory, migrated):
+    """An empty store, which no test of this file changes."""
+    file = tmp_path_factory.mktemp("into") / "store.db"
+    file.write_bytes(migrated)
+    with opened_store(f"sqlite:///{file}") as empty:
+        yield empty
+
+
+@pytest.fixture
+def refused(into, archive):
+    """Imports the archive: the one line that refuses it."""
+    before = {name: [] for name in rows_of(into)}
+
+    def check() -> str:
+        with pytest.raises(ArchiveError) as raised:
+            restore(into, archive)
+        message = str(raised.value)
+        assert message.startswith(f"archive {str(archive)!r}: ")
+        assert message.endswith("; nothing was changed")
+        assert len(message) < 700 and len(message.splitlines()) == 1
+        assert rows_of(into) == before
+        return message
+
+    return check
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"PK\x05\x06" + b"\0" * 18, b"{}\n" * 999])
+def test_another_file(archive, refused, content):
+    archive.write_bytes(content)
+    refused()
+
+
+def test_a_file_that_was_cut_off(whole, archive, refused):
+    for part in range(1, 20):
+        archive.write_bytes(whole[: len(whole) * part // 20])
+        refused()
+    archive.write_bytes(whole[:-1])
+    refused()
+
+
+def test_a_bit_that_was_flipped_is_found_or_of_no_effect(whole, archive, into):
+    """A few bytes of a ZIP mean nothing, such as the moments of its members."""
+    draw, found = random.Random(0), 0
+    for _ in range(60):
+        place = draw.randrange(len(whole))
+        broken = bytearray(whole)
+        broken[place] ^= 1 << draw.randrange(8)
+        archive.write_bytes(broken)
+        try:
+            merged = restore(into, archive, dry_run=True)
+        except ArchiveError:
+            found += 1
+        else:
+            assert merged.added["trials"] == 9 and merged.added["jobs"] == 4
+    assert found > 45
+    assert not rows_of(into)["trials"]
+
+
+def drop(name):
+    return lambda members: members.pop(name)
+
+
+def put(name, data):
+    return lambda members: members.update({name: data})
+
+
+def of_manifest(**values):
+    def edit(members):
+        manifest = json.loads(members["manifest.json"])
+        members["manifest.json"] = json.dumps({**manifest, **values}).encode()
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (drop("jobs.jsonl"), "'jobs.jsonl'"),
+        (drop("manifest.json"), "'manifest.json'"),
+        (put("../../etc/passwd", b"x"), "'../../etc/passwd'"),
+        (put("/jobs.jsonl", b""), "'/jobs.jsonl'"),
+        (put("trials.jsonl", b""), "trials.jsonl does not have the SHA-256"),
+        (put("manifest.json", b"[]"), "manifest.json: "),
+        (put("manifest.json", b"x" * 2**21), "manifest.json has more than"),
+        (put("manifest.json", b"[" * 2**19), "manifest.json: "),
+        (of_manifest(format=2), "it has format 2, and this tilewise reads 1"),
+        (of_manifest(format=2, secret=1), "it has format 2"),
+        (of_manifest(format=0), "format 0"),
+        (of_manifest(format="1"), "manifest.json: format"),
+        (of_manifest(members={}), "does not list the members"),
+        (of_manifest(unknown=1), "manifest.json: unknown"),
+        (of_manifest(created_at="yesterday"), "manifest.json: created_at"),
+    ],
+)
+def test_other_members(archive, refused, edit, said):
+    members = members_of(archive)
+    edit(members)
+    write(archive, members)
+    assert said in refused()
+
+
+def test_a_member_twice(archive, refused):
+    members = members_of(archive)
+    members.pop("models.jsonl")
+    write(archive, members)
+    with zipfile.ZipFile(archive, "a") as opened, pytest.warns(UserWarning, match="Duplicate"):
+        opened.writestr("jobs.jsonl", b"")
+    assert "members of an archive" in refused()
+
+
+def test_a_member_that_is_encrypted_or_compressed_in_another_way(archive, refused):
+    write(archive, members_of(archive), zipfile.ZIP_BZIP2)
+    assert "compressed in another way" in refused()
+
+
+def test_what_would_fill_a_disk(archive, refused):
+    members = members_of(archive)
+    members["models.jsonl"] = b" " * 80 * 2**20
+    write(archive, sealed(members))
+    assert "more than 200 times the file" in refused()
+
+
+def test_a_line_without_an_end_takes_little_memory(archive, refused):
+    members = members_of(archive)
+    members["models.jsonl"] = b'"' + random.Random(0).randbytes(2**20).hex().encode() * 24 + b'"\n'
+    write(archive, sealed(members))
+    del members
+    tracemalloc.start()
+    assert "models.jsonl line 1 is too long" in refused()
+    assert tracemalloc.get_traced_memory()[1] < 150 * 2**20
+    tracemalloc.stop()
+
+
+def first(**values):
+    return lambda lines: lines[0].update(values)
+
+
+def without(name):
+    return lambda lines: lines[0].pop(name)
+
+
+def of_proof(**values):
+    return lambda lines: lines[0]["proofs"][0].update(values)
+
+
+def of_script(**values):
+    return lambda lines: lines[0]["proofs"][0]["script"].update(values)
+
+
+def swap(lines):
+    lines[0], lines[1] = lines[1], lines[0]
+
+
+HASH_OF_NO_STEPS = "4f53cda18c2baa0c"
+
+
+@pytest.mark.parametrize(
+    ("member", "edit", "said"),
+    [
+        ("schedules.jsonl", first(gflops=999.0), "do not have its digest"),
+        ("schedules.jsonl", first(budget=999), "do not have its digest"),
+        ("schedules.jsonl", first(target="cpu:vax,threads=1"), "do not have its digest"),
+        ("schedules.jsonl", first(cache="cold"), "do not have its digest"),
+        ("schedules.jsonl", first(steps=[], hash=HASH_OF_NO_STEPS), "do not have its digest"),
+        ("schedules.jsonl", first(digest="0" * 64), "do not have its digest"),
+        ("schedules.jsonl", first(job="0" * 64), "do not have its digest"),
+        ("schedules.jsonl", first(host="nowhere"), "'nowhere', which is not in the archive"),
+        ("schedules.jsonl", first(proofs={}), "proofs: "),
+        ("schedules.jsonl", first(peers={"x": {}}), "has no gflops"),
+        ("schedules.jsonl", of_proof(max_error=1e9), "a proof of it is not what was proven"),
+        ("schedules.jsonl", of_proof(ok=False), "a proof of it is not what was proven"),
+        ("schedules.jsonl", of_proof(gflops=1e9), "a proof of it is not what was proven"),
+        ("schedules.jsonl", of_proof(digest="f" * 64), "a proof of it is not what was proven"),
+        ("schedules.jsonl", of_proof(script=None), "proves a script that was not executed"),
+        ("schedules.jsonl", of_proof(executed=False), "proves a script that was not executed"),
+        ("schedules.jsonl", of_script(text="forged"), "a proof of it is not what was proven"),
+        ("schedules.jsonl", of_script(flavor="x" * 17), "script.flavor: "),
+        ("trials.jsonl", first(state="lost"), "line 1: state: "),
+        ("trials.jsonl", first(number="0"), "number: "),
+        ("trials.jsonl", first(number=True), "number: "),
+        ("trials.jsonl", first(number=-1), "number: "),
+        ("trials.jsonl", first(number=2**31), "number: "),
+        ("trials.jsonl", first(number=10**400), "number: "),
+        ("trials.jsonl", first(gflops="fast"), "gflops: "),
+        ("trials.jsonl", first(gflops=0.0), "is not above 0"),
+        ("trials.jsonl", first(gflops=None), "timed without a speed"),
+        ("trials.jsonl", first(gflops=float("inf")), "line 1: "),
+        ("trials.jsonl", first(max_error="-infinity"), "max_error: "),
+        ("trials.jsonl", first(steps=[]), "its steps do not have its hash"),
+        ("trials.jsonl", first(steps="x"), "steps: "),
+        ("trials.jsonl", first(params={"a": {}}), "params.a"),
+        ("trials.jsonl", first(samples="!!!"), "samples: "),
+        ("trials.jsonl", first(samples="AAAA"), "whole numbers of 8 bytes"),
+        ("trials.jsonl", first(message="a\0b"), "holds the character NUL"),
+        ("trials.jsonl", first(message="a\ud800b"), "line 1: "),
+        ("trials.jsonl", first(origin="x" * 201), "origin: "),
+        ("trials.jsonl", first(created_at="2026-01-01T00:00:00"), "created_at: "),
+        ("trials.jsonl", first(created_at=5), "created_at: "),
+        ("trials.jsonl", first(job="0" * 64), "its job is not in the archive"),
+        ("trials.jsonl", first(extra=1), "extra: "),
+        ("trials.jsonl", without("steps"), "steps: "),
+        ("trials.jsonl", swap, "not in the jobs' order"),
+        ("trials.jsonl", lambda lines: lines.insert(1, lines[0]), "not in the jobs' order"),
+        ("jobs.jsonl", lambda lines: lines.append(lines[0]), "the job is in the archive twice"),
+        ("jobs.jsonl", first(seed=5), "job is not the name of what was asked for"),
+        ("jobs.jsonl", first(problem="matmul:m=0"), "problem: "),
+        ("jobs.jsonl", first(problem="x"), "problem: "),
+        ("jobs.jsonl", first(target="vax"), "target: "),
+        ("jobs.jsonl", first(state="stolen"), "state: "),
+        ("problems.jsonl", lambda lines: lines.clear(), "which is not in the archive"),
+        ("problems.jsonl", first(problem="matmul:dtype=f32,m=1,n=1,k=1"), "canonical string is"),
+        ("toolchains.jsonl", lambda lines: lines.clear(), "which is not in the archive"),
+        ("machines.jsonl", lambda lines: lines.clear(), "which is not in the archive"),
+        ("machines.jsonl", first(memory_bytes=2**63), "memory_bytes: "),
+        ("machines.jsonl", first(caches=[]), "caches: "),
+        ("suites.jsonl", first(report={}), "suite: Field required"),
+        ("suites.jsonl", lambda lines: lines[0]["report"].update(counted=7), "counted"),
+        ("models.jsonl", first(problems=[{}]), "has no problem"),
+        ("models.jsonl", first(problems=[{"problem": "x", "count": 1}]), "is not a problem"),
+        ("models.jsonl", first(sha256="X"), "sha256: "),
+    ],
+)
+def test_an_edit_that_was_sealed_anew(archive, refused, member, edit, said):
+    edited(archive, member, edit)
+    message = refused()
+    assert ".jsonl line " in message and said in message
+    assert member in message or not zipfile.Path(archive, member).read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"{", b"["),
+        (b"\n", b""),
+        (b'"number":0', b'"number":0,"number":1'),
+        (b'"params":{', b'"params":' + b'{"a":' * 5000 + b"{"),
+        (b'"message":""', b'"message":"\xff"'),
+        (b'"pace":1.25', b'"pace":1e999'),
+    ],
+)
+def test_bytes_that_were_sealed_anew(archive, refused, old, new):
+    replaced(archive, "trials.jsonl", old, new)
+    refused()
+
+
+def test_an_archive_that_was_sealed_anew_and_not_edited_is_taken_in(archive, into):
+    for member in MEMBERS:
+        edited(archive, member, lambda lines: None)
+    assert restore(into, archive, dry_run=True).added["trials"] == 9
+
+
+def test_a_refusal_at_the_end_undoes_what_came_before(archive, refused):
+    edited(archive, "models.jsonl", first(count=1))
+    assert "models.jsonl line 1" in refused()

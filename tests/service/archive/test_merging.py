@@ -1,0 +1,215 @@
+"""Two stores become one: every trial is kept, none twice, and the better schedule is served."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import make_url, select
+
+from service.archive.restore import restore
+from service.db import models, reading, writing
+from service.results import integrity, scripts, stored
+from tests.service import fakes
+from tests.service.archive.stores import (
+    COLD,
+    Search,
+    ask,
+    best_of,
+    cut_off,
+    exported,
+    go_on,
+    moved,
+    opened_store,
+    rows_of,
+    searched,
+    trials_of,
+)
+from tests.service.conftest import PROBLEM
+
+KINDS = ("sqlite", "postgresql")
+SLOW, FAST = Search(gflops=(10.0, 11.0)), Search(gflops=(5.0, 0.0, 20.0))
+
+
+def facts(sessions):
+    """What a store knows, whatever its rows are called."""
+    return trials_of(sessions), best_of(sessions)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_archive_twice_is_as_good_as_once(filled, new_store, tmp_path, kind):
+    into = new_store(kind)
+    moved(filled, into, tmp_path / "a.zip")
+    before = rows_of(into)
+    merged = restore(into, tmp_path / "a.zip")
+    assert not merged.added and merged.known["trials"] == 9 and not merged.replaced
+    assert rows_of(into) == before
+
+
+def test_a_store_takes_its_own_archive_as_known(filled, tmp_path):
+    before = rows_of(filled)
+    assert not moved(filled, filled, tmp_path / "a.zip").added
+    assert rows_of(filled) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_stores_either_takes_in_the_other_with_the_same_end(new_store, tmp_path, kind):
+    one, other = new_store(kind), new_store(kind)
+    searched(one, SLOW), searched(one, Search(COLD, (3.0,)))
+    searched(other, FAST)
+    exported(one, tmp_path / "one.zip"), exported(other, tmp_path / "other.zip")
+    expected = sorted(trials_of(one) + trials_of(other))
+    from_one = restore(other, tmp_path / "one.zip")
+    from_other = restore(one, tmp_path / "other.zip")
+    assert facts(one) == facts(other)
+    assert trials_of(one) == expected and len(expected) == 6
+    assert best_of(one)[PROBLEM][0] == 20.0, "the faster one is served"
+    assert best_of(one)[PROBLEM][2] == 3, "the larger budget answers"
+    assert (from_one.replaced, from_other.replaced) == (0, 1)
+    with reading(one) as session:
+        for row in session.scalars(select(models.Schedule)):
+            assert integrity.is_whole(row) and not integrity.tampered_proofs(session, row)
+            trials = session.scalars(select(models.Trial).where(models.Trial.job_id == row.job_id))
+            assert row.hash in {trial.hash for trial in trials}, "it is its job's"
+
+
+def test_of_all_proofs_the_fastest_is_served(new_store, tmp_path):
+    """The script of the slower schedule can be the faster script."""
+
+    def prove(speed):
+        def proving(problem, schedule, *, seed, seconds=60.0):
+            made = fakes.prove(problem, schedule, seed=seed)
+            return replace(made, gflops=speed, script=f"{made.script}// {speed}\n")
+
+        return {"prover": proving}
+
+    one, other = new_store(), new_store()
+    searched(one, replace(SLOW, parts=prove(40.0)))
+    searched(other, replace(FAST, parts=prove(30.0)))
+    for source, target in ((one, other), (other, one)):
+        moved(source, target, tmp_path / "a.zip")
+    for store in (one, other):
+        with reading(store) as session:
+            row = session.scalars(select(models.Schedule)).one()
+            served = scripts.proven_script(session, row)
+            assert row.gflops == 20.0 and "// 40.0" in served.text
+            texts = [proof.script.text for proof in stored.all_proofs(session, row.id)]
+            assert len(texts) == len(set(texts)), "none twice"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_search_that_has_gone_on_meanwhile_is_the_same_search(new_store, tmp_path, kind):
+    of, into = new_store(kind), new_store(kind)
+    job = cut_off(of, FAST, 2)
+    moved(of, into, tmp_path / "a.zip")
+    assert len(trials_of(into)) == 2 and not best_of(into)
+    go_on(of, job, FAST)
+    merged = moved(of, into, tmp_path / "a.zip")
+    assert (merged.known["trials"], merged.added["trials"], merged.known["jobs"]) == (2, 1, 1)
+    (row,) = rows_of(into)["jobs"]
+    assert (row["state"], row["complete"], row["error"]) == ("done", True, None)
+    assert facts(into) == facts(of)
+    moved(into, of, tmp_path / "b.zip")
+    assert len(rows_of(of)["jobs"]) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_imports_at_once_are_as_good_as_one(filled, new_store, tmp_path, kind):
+    into = new_store(kind)
+    exported(filled, tmp_path / "a.zip")
+    with ThreadPoolExecutor(2) as threads:
+        done = [threads.submit(restore, into, tmp_path / "a.zip") for _ in range(2)]
+        added = sorted(one.result().added["trials"] for one in done)
+    assert added == [0, 9] and len(trials_of(into)) == 9
+
+
+def test_an_earlier_archive_changes_nothing_of_a_search_that_has_ended(new_store, tmp_path):
+    of = new_store()
+    job = cut_off(of, FAST, 2)
+    exported(of, tmp_path / "early.zip")
+    go_on(of, job, FAST)
+    before = rows_of(of)
+    assert not restore(of, tmp_path / "early.zip").added
+    assert rows_of(of) == before
+
+
+def test_a_search_that_went_on_in_two_copies_of_a_store_keeps_the_trials_of_both(
+    new_store, tmp_path
+):
+    """A database was copied as a file, and both copies ran what was under way."""
+    one = new_store()
+    job = cut_off(one, FAST, 1)
+    with one.kw["bind"].connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    copied = tmp_path / "copy.db"
+    shutil.copy(make_url(one.kw["bind"].url).database, copied)
+    with opened_store(f"sqlite:///{copied}") as other:
+        go_on(one, job, FAST)
+        go_on(other, job, FAST)
+        both = set(trials_of(one)) | set(trials_of(other))
+        merged = moved(other, one, tmp_path / "a.zip")
+    assert (merged.known["trials"], merged.added["trials"]) == (1, 2)
+    assert set(trials_of(one)) == both and len(trials_of(one)) == len(both) == 5
+    before = rows_of(one)
+    assert not restore(one, tmp_path / "a.zip").added and rows_of(one) == before
+
+
+def test_a_search_that_runs_here_is_left_alone(new_store, tmp_path):
+    """A store that was put back from an older copy has trials to come in its own archive."""
+    one = new_store()
+    job = cut_off(one, FAST, 2)
+    exported(one, tmp_path / "late.zip")
+    with writing(one) as session:
+        late = session.scalars(select(models.Trial).where(models.Trial.number == 1)).one()
+        session.delete(late)
+    before = rows_of(one)
+    merged = restore(one, tmp_path / "late.zip")
+    assert merged.postponed == 1 and not merged.added and rows_of(one) == before
+    go_on(one, job, FAST)
+    assert restore(one, tmp_path / "late.zip").added["trials"] == 1
+    assert len(trials_of(one)) == 4
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE schedules SET gflops = 999",
+        "UPDATE schedules SET steps = '[]'",
+        "UPDATE scripts SET text = 'forged'",
+        "UPDATE schedules SET gflops = 'x'",
+    ],
+)
+def test_what_is_not_what_was_stored_gives_way(new_store, tmp_path, edit):
+    one, other = new_store(), new_store()
+    searched(one, SLOW)
+    moved(one, other, tmp_path / "a.zip")
+    with other.kw["bind"].begin() as connection:
+        connection.exec_driver_sql(edit)
+    restore(other, tmp_path / "a.zip")
+    assert best_of(other) == best_of(one)
+    with reading(other) as session:
+        row = session.scalars(select(models.Schedule)).one()
+        assert integrity.is_whole(row) and scripts.proven_script(session, row) is not None
+
+
+def test_of_a_machine_the_later_facts_stay(new_store, tmp_path):
+    one, other = new_store(), new_store()
+    searched(one, SLOW), searched(other, FAST)
+    with writing(one) as session:
+        row = session.scalars(select(models.Machine)).one()
+        row.cores, row.seen_at = 3, row.seen_at - timedelta(days=1)
+    exported(one, tmp_path / "one.zip"), exported(other, tmp_path / "other.zip")
+    restore(one, tmp_path / "other.zip"), restore(other, tmp_path / "one.zip")
+    for store in (one, other):
+        (machine,) = rows_of(store)["machines"]
+        assert machine["cores"] != 3
+
+
+def test_what_is_asked_for_after_an_import_goes_on_from_its_trials(new_store, tmp_path):
+    one, other = new_store(), new_store()
+    searched(one, SLOW)
+    moved(one, other, tmp_path / "a.zip")
+    job = ask(other, FAST)
+    mine = [row for row in rows_of(other)["trials"] if row["job_id"] == job]
+    assert [row["number"] for row in mine] == [0, 1]

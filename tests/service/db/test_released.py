@@ -1,0 +1,151 @@
+"""Databases of every schema that there was, with the rows that the code of that time wrote."""
+
+from pathlib import Path
+
+import pytest
+from alembic.script import ScriptDirectory
+from sqlalchemy import select, text
+
+from kernels.problem import parse_problem
+from service.archive.export import export
+from service.archive.restore import restore
+from service.archive.selection import Selection
+from service.db import make_engine, models, reading, schema
+from service.db.session import make_sessions
+from tests.service.archive.stores import fill_whole, rows_of
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.db.released import dumps
+
+# A migration that says more of an old row than it said itself.
+SAID_LATER = {("jobs", "complete"): (None, False)}
+VIEWS = {
+    "best_schedules": "schedules",
+    "trial_history": "trials",
+    "job_progress": "jobs",
+    "machine_activity": "machines",
+    "proofs": "script_proofs",
+}
+
+
+def test_every_schema_has_a_database(request, tmp_path):
+    """With a new migration: run with --update-golden, and keep the file that it makes."""
+    is_new = schema.HEAD not in dumps.REVISIONS
+    if is_new and request.config.getoption("--update-golden"):
+        url = f"sqlite:///{tmp_path / 'new.db'}"
+        schema.upgrade(url)
+        fill_whole(make_sessions(make_engine(url)))
+        dumps.write(tmp_path / "new.db", schema.HEAD)
+    script = ScriptDirectory.from_config(schema.alembic_config())
+    revisions = sorted(step.revision for step in script.walk_revisions())
+    found = sorted(path.stem for path in dumps.FOLDER.glob("*.json"))
+    assert found == revisions, "run this test with --update-golden, and keep the file"
+
+
+def test_a_database_has_rows_of_every_table():
+    newest = dumps.read(dumps.REVISIONS[-1])
+    assert set(newest) == {mapper.local_table.name for mapper in models.Job.registry.mappers}
+    for revision in dumps.REVISIONS:
+        assert all(dumps.read(revision).values()), revision
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def old(request, kind, tmp_path):
+    """The URL of an empty database."""
+    if kind == "postgresql":
+        return request.getfixturevalue("new_postgresql")()
+    return f"sqlite:///{tmp_path / 'old.db'}"
+
+
+@pytest.mark.parametrize("revision", dumps.REVISIONS)
+def test_an_old_database_is_upgraded_read_and_moved(
+    old, kind, revision, tmp_path, request, client_factory
+):
+    dumps.load(old, revision)
+    before = dumps.tables_of(old)
+    schema.upgrade(old)
+    after = dumps.tables_of(old)
+    for table, rows in before.items():
+        assert kept(table, rows, after[table]), table
+    counted_by_views(old, after)
+    # Once upgraded, the databases of a server differ as those of SQLite do, and take longer.
+    if kind == "sqlite" or revision in (dumps.REVISIONS[0], dumps.REVISIONS[-1]):
+        served(client_factory(old), before)
+        moved(old, elsewhere(kind, request, tmp_path), tmp_path / "a.zip")
+
+
+def kept(table, before, after):
+    """Whether all rows are there as they were, but for what migrations said later."""
+    assert len(after) == len(before) > 0
+    for old, new in zip(before, after, strict=True):
+        for name, value in old.items():
+            if (value, new[name]) != SAID_LATER.get((table, name)):
+                assert new[name] == value, name
+    return True
+
+
+def counted_by_views(url, tables):
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        for view, table in VIEWS.items():
+            rows = connection.execute(text(f"SELECT * FROM {view}")).all()
+            assert len(rows) == len(tables[table]), view
+        failures = connection.execute(text("SELECT source FROM failures")).scalars().all()
+        assert {"trial", "job", "proof"} == set(failures)
+        if engine.dialect.name == "sqlite":
+            query = text("SELECT sql FROM sqlite_master WHERE name = 'uq_jobs_active'")
+            partial = "WHERE state IN ('queued', 'running')"
+            assert partial in connection.scalar(query), "or ended jobs stand in the way"
+    engine.dispose()
+
+
+def served(client, before):
+    """Whether the API shows all of it, and of the best schedules the scripts that are proven."""
+    jobs = before["jobs"]
+    listed = client.get("/v1/jobs").json()
+    assert listed["unreadable"] == 0 and len(listed["jobs"]) == len(jobs)
+    for job in jobs:
+        told = client.get(f"/v1/jobs/{job['id']}/trials").json()
+        assert told["unreadable"] == 0
+    asked = {"target": jobs[0]["target"]}
+    key = parse_problem(PROBLEM).key
+    best = client.get("/v1/schedules", params={"problem": PROBLEM, **asked})
+    assert best.status_code == 200 and best.json()["best"]["gflops"] == 13.0
+    assert best.json()["toolchain"] == TOOLCHAIN
+    assert client.get(f"/v1/schedules/{key}/script", params=asked).status_code == 200
+    (refuted,) = (row["key"] for row in before["problems"] if ":m=8," in row["canonical"])
+    assert client.get(f"/v1/schedules/{refuted}/script", params=asked).status_code == 404
+    again = client.post("/v1/jobs", json={"problem": PROBLEM, "trials": 4, **asked})
+    assert again.status_code == 200, "what was searched for is not searched for again"
+
+
+def elsewhere(kind, request, tmp_path: Path) -> str:
+    """An empty database of the other kind."""
+    if kind == "sqlite":
+        return request.getfixturevalue("migrated_postgresql")()
+    made = f"sqlite:///{tmp_path / 'new.db'}"
+    schema.upgrade(made)
+    return made
+
+
+def searches(sessions):
+    """The problems of the jobs, in the order in which they were asked for."""
+    with reading(sessions) as session:
+        jobs = session.scalars(select(models.Job).order_by(models.Job.id))
+        return [job.problem.canonical for job in jobs]
+
+
+def moved(old, new, file: Path) -> None:
+    """Whether all trials, schedules and proofs go from one kind of database to the other."""
+    of, into = make_sessions(make_engine(old)), make_sessions(make_engine(new))
+    assert not export(of, file, Selection(), "tests").left_out
+    restore(into, file)
+    assert searches(into) == searches(of)
+    for table in ("trials", "schedules", "scripts", "script_proofs", "suite_reports", "networks"):
+        assert len(rows_of(into)[table]) == len(rows_of(of)[table]), table
+    for sessions in (of, into):
+        sessions.kw["bind"].dispose()

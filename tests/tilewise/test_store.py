@@ -1,0 +1,100 @@
+"""`tilewise store export` and `import`: what they print, and the codes that they end with."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.tilewise.conftest import PROBLEM, Cli
+
+COUNTS = {"jobs": 1, "trials": 4, "schedules": 1, "problems": 1, "toolchains": 1, "machines": 1}
+
+
+def test_a_store_moves_to_another_database(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    file, other = str(tmp_path / "a.zip"), f"sqlite:///{tmp_path / 'other.db'}"
+    told = json.loads(cli("store", "export", file, "--db", tuned, "--json").out)
+    assert told == {"file": file, "rows": {**COUNTS, "suites": 0, "models": 0}, "left_out": {}}
+    dry = json.loads(cli("store", "import", file, "--dry-run", "--db", other, "--json").out)
+    assert dry["dry_run"] and dry["added"]["trials"] == 4
+    made = json.loads(cli("store", "import", file, "--db", other, "--json").out)
+    assert {**made, "dry_run": True} == dry
+    again = cli("store", "import", file, "--db", other)
+    assert again.code == 0 and not again.err
+    lines = dict(line.split("  ", 1) for line in again.out.splitlines())
+    assert lines["added"].strip() == "none" and "4 trials" in lines["known"]
+    shown = [cli("show", PROBLEM, "--db", url, "--json") for url in (tuned, other)]
+    assert shown[0].code == shown[1].code == 0 and shown[0].out == shown[1].out
+
+
+def test_what_an_export_says_to_people(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    ran = cli("store", "export", str(tmp_path / "a.zip"), "--db", tuned)
+    assert "4 trials" in ran.out and "left out  none" in ran.out and ran.code == 0
+
+
+@pytest.mark.parametrize(
+    "selecting",
+    [
+        ("--problem", "m=64,n=48"),
+        ("--problem", "matmul:m=1,n=1,k=1,dtype=f33"),
+        ("--kind", "sort"),
+        ("--dtype", "f33"),
+        ("--target", "vax"),
+        ("--since", "yesterday"),
+        ("--since", "2026-02-30"),
+        ("--resume",),
+        ("--dry-run",),
+    ],
+)
+def test_a_selection_that_makes_no_sense(
+    cli: Cli, tuned: str, tmp_path: Path, selecting: tuple[str, ...]
+) -> None:
+    ran = cli("store", "export", str(tmp_path / "a.zip"), *selecting, "--db", tuned)
+    assert ran.code == 2 and len(ran.err.splitlines()) == 1 and not (tmp_path / "a.zip").exists()
+
+
+@pytest.mark.parametrize("absent", [("--kind", "conv2d"), ("--since", "2999-01-01")])
+def test_a_selection_of_nothing_is_code_3(
+    cli: Cli, tuned: str, tmp_path: Path, absent: tuple[str, ...]
+) -> None:
+    ran = cli("store", "export", str(tmp_path / "a.zip"), *absent, "--db", tuned)
+    assert ran.code == 3 and ran.err.count("\n") == 1 and " ".join(absent)[:9] in ran.err
+    assert not (tmp_path / "a.zip").exists()
+
+
+def test_a_selection_of_something(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    options = ("--kind", "matmul", "--dtype", "f32", "--target", "host", "--since", "2026-01-01")
+    ran = cli("store", "export", str(tmp_path / "a.zip"), *options, "--db", tuned, "--json")
+    assert json.loads(ran.out)["rows"]["trials"] == 4
+
+
+def test_what_is_no_archive_is_bad_input(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_text("x")
+    for file in (tmp_path / "a.zip", tmp_path / "absent.zip", tmp_path):
+        ran = cli("store", "import", str(file), "--db", tuned)
+        assert ran.code == 2 and len(ran.err.splitlines()) == 1 and str(file) in ran.err
+    absent = tmp_path / "absent.db"
+    assert cli("store", "import", str(tmp_path / "a.zip"), "--db", f"sqlite:///{absent}").code == 2
+    assert not absent.exists()
+    assert cli("store", "import", str(tmp_path / "a.zip"), "--since", "2026-01-01").code == 2
+
+
+def test_an_export_that_cannot_be_written(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    for file in (tmp_path, tmp_path / "no" / "a.zip"):
+        ran = cli("store", "export", str(file), "--db", tuned)
+        assert ran.code == 2 and len(ran.err.splitlines()) == 1
+
+
+def test_an_export_that_fails_leaves_the_file_as_it_was(
+    cli: Cli, tuned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.zip"
+    file.write_text("the one before")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    ran = cli("store", "export", str(file), "--db", tuned)
+    assert ran.code == 1 and "No space left" in ran.err and len(ran.err.splitlines()) == 1
+    assert file.read_text() == "the one before" and list(tmp_path.glob(".*")) == []
