@@ -162,7 +162,7 @@ def test_a_service_whose_workers_are_gone_says_which_part_is_not_ready(client):
     state = client.app.state
     state.services = replace(state.services, pool=Gone())
     answer = client.get("/readyz")
-    assert answer.status_code == 503 and "workers have stopped" in answer.json()["detail"]
+    assert answer.status_code == 503 and "nothing takes jobs any more" in answer.json()["detail"]
 
 
 def test_the_docs_name_every_metric(client, tuned):
