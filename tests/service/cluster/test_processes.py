@@ -13,11 +13,13 @@ from service.errors import UnreachableError
 from tests.service.cluster import certificates, chaos
 from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm
-from tests.service.cluster.tuners import HANGING, REAL, STEADY
+from tests.service.cluster.injected import faults
+from tests.service.cluster.tuners import HANGING, INJECTED, REAL, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 
-NAMES = ("scheduler", "worker-1", "worker-2", "service", "driver")
+WORKERS = ("worker-1", "worker-2")
+NAMES = ("scheduler", *WORKERS, "service", "driver")
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +108,25 @@ def test_a_real_search_runs_on_a_worker(farm):
     found = farm.job(job)
     assert found["best"]["gflops"] > 0 and sum(
         found["trials"][state] for state in ("timed", "pruned", "failed")) == 2  # fmt: skip
+
+
+def joined(farm):
+    """What workers have said of the addresses under which they joined the scheduler."""
+    said = "".join(farm.folder.joinpath(f"{name}.log").read_text() for name in WORKERS)
+    return [line for line in said.splitlines() if "service.cluster.worker: worker " in line]
+
+
+def test_candidates_that_misbehave_cost_a_trial_each_and_the_worker_stays(farm):
+    """The run stays too: one search tries them all, in children of its own."""
+    before, processes = joined(farm), [farm.processes[name].pid for name in WORKERS]
+    job = farm.ask("matmul:m=24,n=40,k=16,dtype=f32", seed=INJECTED, trials=len(faults.ROWS))
+    wait_until(lambda: is_done(farm, job), 200)
+    trials = farm.client.get(f"/v1/jobs/{job}/trials").json()["trials"]
+    assert [trial["failure"] for trial in trials] == [None, *faults.CLASSES.values(), None]
+    noted = [line.split()[1:] for line in farm.noted() if line.startswith("injected ")]
+    ((_, _, worker),) = [line for line in noted if line[0] == "run"]
+    assert int(worker) in processes
+    begun = [int(rows) for event, rows, _ in noted if event == "began"]
+    assert list(dict.fromkeys(begun)) == list(faults.ROWS)
+    assert all(farm.processes[name].poll() is None for name in WORKERS)
+    assert joined(farm) == before and len(before) >= 2

@@ -9,7 +9,7 @@ from search.records import TuneResult
 from tests.service import fakes
 from tests.service.runs import simulated
 
-STEADY, HANGING, CRASHING, REAL, SIMULATED = range(5)
+STEADY, HANGING, CRASHING, REAL, SIMULATED, INJECTED = range(6)
 
 LOG = "TEST_CLUSTER_LOG"
 """The file that has a line for each trial that the service has acknowledged."""
@@ -19,7 +19,7 @@ TRIAL_S = "TEST_CLUSTER_TRIAL_S"
 
 def tune(problem, target, request, store, **hooks) -> TuneResult:
     search = {STEADY: steady, HANGING: hanging, CRASHING: crashing, REAL: real,
-              SIMULATED: simulated.tune}[request.seed]  # fmt: skip
+              SIMULATED: simulated.tune, INJECTED: injected}[request.seed]  # fmt: skip
     return search(problem, target, request, store, **hooks)
 
 
@@ -45,6 +45,12 @@ def hanging(problem, target, request, store, **_hooks):
 
 def crashing(problem, target, request, store, **_hooks):
     os.abort()
+
+
+def injected(problem, target, request, store, **hooks) -> TuneResult:
+    from tests.service.cluster.injected import search  # which notes what it does here
+
+    return search.tune(problem, target, request, store, **hooks)
 
 
 def note(line: str) -> None:

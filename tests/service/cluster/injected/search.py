@@ -1,0 +1,53 @@
+"""The real search, over candidates that misbehave."""
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from kernels.schedule import Schedule
+from search.engine import tune as engine
+from search.records import TuneResult
+from search.runner.failures import CandidateFailureError
+from search.runner.limits import Limits
+from search.runner.protocol import Message
+from search.runner.runner import Runner
+from tests.search.engine.faults import propose_rows
+from tests.service.cluster import tuners
+from tests.service.cluster.injected import faults
+
+CHILD = "tests.service.cluster.injected.child"
+HANGING = (faults.LOOP_IN_CODE_GENERATION, faults.LOOP_AT_RUN_TIME)
+PATIENT = Limits(trial_s=120.0, setup_s=120.0, memory_bytes=900 << 20)
+BRIEF = Limits(trial_s=1.0, setup_s=120.0, memory_bytes=PATIENT.memory_bytes)
+
+
+class Injected(Runner):
+    """A runner that waits briefly for the loops alone, and notes when each fault was told."""
+
+    ahead = 0  # all is compiled where it is timed, so that the limit of a loop is its own
+
+    def trial(self, steps: list[Any], best_s: float | None, control: Message | None = None) -> Any:
+        rows = Schedule.from_json(steps).register.rows
+        self.limits = BRIEF if rows in HANGING else PATIENT
+        try:
+            return super().trial(steps, best_s, control)
+        except CandidateFailureError:
+            tuners.note(f"injected failed {rows} {time.monotonic()}")
+            raise
+
+
+def tune(problem, target, request, store, **hooks) -> TuneResult:
+    """`search.engine.tune.tune`, whose trials have the tiles of `faults.ROWS`, in that order."""
+    tuners.note(f"injected run {os.getpid()} {os.getppid()}")
+    with pytest.MonkeyPatch.context() as patch:
+        propose_rows(patch, problem, list(faults.ROWS))
+        return engine.tune(
+            problem,
+            target,
+            request,
+            store,
+            make_runner=lambda *_: Injected(problem, target.canonical, child=CHILD),
+            **hooks,
+        )
