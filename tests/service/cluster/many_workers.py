@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +28,11 @@ from service.cluster.facts import facts_of_this_machine
 from service.cluster.scheduler import ends_at_signal
 from service.cluster.worker import _worker
 from service.errors import LeaseLostError
-from service.host.machine import examine
+from service.host.machine import MachineInfo, examine
 from service.host.process_identity import me
 from service.runs.calls import RunCalls
 from service.runs.http import HttpKeeper
+from service.runs.keeper import Order
 from tests.service import fakes
 from tests.service.cluster import tuners
 from tests.service.cluster.farm import Farm
@@ -42,8 +43,23 @@ PROCESSES = 2
 HERE = "127.0.0.1"
 
 
-def simulated_run(trial_s: float, job_id: int, token: str, service: str, toolchain: str) -> None:
-    """A run in this thread; another asks whether it goes on, as the real one's worker does."""
+def simulated_run(
+    trial_s: float,
+    job_id: int,
+    token: str,
+    service: str,
+    toolchain: str,
+    machine: MachineInfo | None = None,
+    on_trial: Callable[[Order, int], None] | None = None,
+) -> None:
+    """A run in this thread; another asks whether it goes on, as the real one's worker does.
+
+    Args:
+        trial_s: seconds of a trial.
+        job_id, token, service, toolchain: as `run_offer` is given them.
+        machine: that it says it ran on; None examines this one.
+        on_trial: told of each trial that was acknowledged.
+    """
     calls, asks = RunCalls(service, job_id, token), RunCalls(service, job_id, token)
     over = threading.Event()
 
@@ -58,8 +74,10 @@ def simulated_run(trial_s: float, job_id: int, token: str, service: str, toolcha
         for number in range(keeper.order.request.trials):
             time.sleep(trial_s)
             keeper.trials.add(fakes.trial(number))
+            if on_trial is not None:
+                on_trial(keeper.order, number)
         best = Best(fakes.schedule(), fakes.measurement(50.0), 100.0)
-        keeper.done(TuneResult(best, (), 1.0, True), best, [], examine())
+        keeper.done(TuneResult(best, (), 1.0, True), best, [], machine or examine())
     except LeaseLostError:
         return
     finally:

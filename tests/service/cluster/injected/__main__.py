@@ -1,11 +1,11 @@
 """How soon a worker of a cluster tries the next candidate after one that misbehaves.
 
-    python -m tests.service.cluster.injected [--jobs 5]
+    python -m tests.service.cluster.injected [--farms 5]
 
-Each job tries a good candidate, one with each fault, and a good one. The search, its runner, its
-child and the store at the service are the real ones; the limit of a trial is 1 s for those that
-hang. What is told is the time from the end of a faulty trial to the moment at which a child has
-begun the next.
+Each farm has one worker. Its job tries a good candidate, one with each fault, and a good one. The
+search, its runner, its child and the store at the service are the real ones; the limit of a trial
+is 1 s for those that hang. What is told is the time from the end of a faulty trial to the moment at
+which a child has begun the next.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from tests.service.cluster.injected import faults
 from tests.service.cluster.tuners import INJECTED
 from tests.service.processes import wait_until
 
+PROBLEM = "matmul:m=24,n=40,k=16,dtype=f32"
 NAMES = ("scheduler", "service", "driver", "worker-1")
 
 
@@ -48,35 +49,31 @@ def workers(farm: Farm) -> dict[str, str]:
         cluster.close()
 
 
-def measure(jobs: int) -> dict[int, list[float]]:
-    """Seconds to the next trial after each fault, of so many jobs on one worker."""
+def measure() -> dict[int, float]:
+    """Seconds to the next trial after each fault, of one job on the worker of a fresh farm."""
     farm = Farm(Path(tempfile.mkdtemp(prefix="tilewise-injected-")), NAMES)
-    found: dict[int, list[float]] = defaultdict(list)
     try:
         farm.wait_for_workers(1)
         before = workers(farm)
-        for number in range(jobs):
-            noted = len(farm.noted())
-            name = f"matmul:m={40 + number},n=40,k=16,dtype=f32"
-            job = farm.ask(name, seed=INJECTED, trials=len(faults.ROWS))
-            wait_until(lambda job=job: farm.job(job)["state"] not in ("queued", "running"), 300)
-            assert farm.job(job)["state"] == "done", farm.told()
-            lines = [line for line in farm.noted()[noted:] if " run " not in line]
-            trials = farm.client.get(f"/v1/jobs/{job}/trials").json()["trials"]
-            classes = [trial["failure"] for trial in trials]
-            assert classes == [None, *faults.CLASSES.values(), None], farm.told()
-            for rows, seconds in seconds_to_next(lines).items():
-                found[rows].append(seconds)
+        job = farm.ask(PROBLEM, seed=INJECTED, trials=len(faults.ROWS))
+        wait_until(lambda: farm.job(job)["state"] not in ("queued", "running"), 300)
+        trials = farm.client.get(f"/v1/jobs/{job}/trials").json()["trials"]
+        classes = [trial["failure"] for trial in trials]
+        assert classes == [None, *faults.CLASSES.values(), None], farm.told()
+        assert farm.job(job)["state"] == "done", farm.told()
         assert workers(farm) == before, "the worker did not stay"
-        return found
+        return seconds_to_next([line for line in farm.noted() if " run " not in line])
     finally:
         farm.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--jobs", type=int, default=5)
-    found = measure(parser.parse_args().jobs)
+    parser.add_argument("--farms", type=int, default=5)
+    found: dict[int, list[float]] = defaultdict(list)
+    for _ in range(parser.parse_args().farms):
+        for rows, seconds in measure().items():
+            found[rows].append(seconds)
     sys.stdout.write(f"{'fault':34}{'class':10}{'median s':>9}{'most s':>9}\n")
     for rows, times in found.items():
         told = f"{faults.NAMES[rows]:34}{faults.CLASSES[rows]:10}"
