@@ -4,8 +4,8 @@
 
 A simulated worker is one of Dask's (`many_workers`) that says it has another processor. Service,
 driver and scheduler are the real ones. Halfway a process with half of the workers is killed and
-started again. Which worker has tried what is noted by the workers; what was asked for, and what
-each worker serves, is known here.
+started again; a run that dies with it is tried again from its first trial. Which worker has tried
+what is noted by the workers; what was asked for, and what each worker serves, is known here.
 """
 
 import argparse
@@ -13,9 +13,9 @@ import asyncio
 import random
 import sys
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from distributed import get_worker
@@ -82,14 +82,28 @@ def add_workers(farm: Farm, processes: Sequence[str] = PROCESSES) -> None:
         farm.start(process)
 
 
-def ask(farm: Farm, jobs: int, trials: int, rng: random.Random, first: int) -> dict[str, str]:
-    """Ask for jobs, each for one of the targets; the target of each problem."""
-    asked = {}
+def run(farm: Farm, jobs: int, trials: int, rng: random.Random, first: int = 2) -> dict[str, str]:
+    """Ask for jobs, each for one of the targets, and see them done; each problem's target."""
+    asked, waiting = {}, []
     for number in range(first, first + jobs):
         name = parse_problem(f"{PROBLEM},batch={number}").canonical
         asked[name] = rng.choice(TARGETS)
-        farm.ask(name, seed=tuners.STEADY, trials=trials, target=asked[name])
+        waiting.append(farm.ask(name, seed=tuners.STEADY, trials=trials, target=asked[name]))
+    for job_id in waiting:
+        wait_until(lambda job_id=job_id: is_done(farm, job_id), 600)
     return asked
+
+
+def is_done(farm: Farm, job_id: int) -> bool:
+    job = farm.job(job_id)
+    assert job["state"] != "failed", job["error"]
+    return job["state"] == "done"
+
+
+def kill_halfway(farm: Farm, trials: int) -> None:
+    """Half of the workers leave, and come back, once half of the trials are done."""
+    wait_until(lambda: len(farm.noted()) >= trials // 2, 600)
+    farm.kill_and_start(PROCESSES[-1])
 
 
 def tried(farm: Farm, asked: dict[str, str]) -> list[tuple[str, int]]:
@@ -119,15 +133,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         add_workers(farm)
         farm.wait_for_workers(len(PROCESSES) * len(MACHINES))
-        asked = ask(farm, options.jobs, options.trials, random.Random(options.seed), first=2)
-        budget = options.jobs * options.trials
-        wait_until(lambda: len(farm.noted()) >= budget // 2, 600)
-        farm.kill_and_start(PROCESSES[-1])
-        wait_until(lambda: len(farm.noted()) >= budget, 600)
+        threading.Thread(target=kill_halfway, args=(farm, options.jobs * options.trials)).start()
+        asked = run(farm, options.jobs, options.trials, random.Random(options.seed))
         trials = tried(farm, asked)
     finally:
         farm.close()
-    sys.stdout.write(f"{len(trials)} trials, {wrong(trials)} on a wrong target\n")
+    sys.stdout.write(f"{options.jobs} jobs of {options.trials} trials are done; ")
+    sys.stdout.write(f"{len(trials)} were tried, {wrong(trials)} on a wrong target\n")
     for target, count in sorted(Counter(target for target, _ in trials).items()):
         machines = {number for of, number in trials if of == target}
         sys.stdout.write(f"{target:32}{count:6} trials on {len(machines)} machines\n")

@@ -10,7 +10,7 @@ import pytest
 from kernels.problem import parse_problem
 from service.cluster.connection import DaskCluster
 from service.errors import UnreachableError
-from tests.service.cluster import certificates, chaos
+from tests.service.cluster import certificates, chaos, mixed_targets
 from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm
 from tests.service.cluster.injected import faults
@@ -130,3 +130,14 @@ def test_candidates_that_misbehave_cost_a_trial_each_and_the_worker_stays(farm):
     assert list(dict.fromkeys(begun)) == list(faults.ROWS)
     assert all(farm.processes[name].poll() is None for name in WORKERS)
     assert joined(farm) == before and len(before) >= 2
+
+
+def test_no_trial_runs_on_a_machine_that_does_not_serve_its_target(farm):
+    mixed_targets.add_workers(farm, ["mixed-1"])
+    farm.wait_for_workers(len(WORKERS) + len(mixed_targets.MACHINES))
+    asked = mixed_targets.run(farm, 12, 4, random.Random(3), first=200)
+    trials = mixed_targets.tried(farm, asked)
+    assert len(trials) == 12 * 4 and mixed_targets.wrong(trials) == 0
+    assert len({target for target, _ in trials}) > 4 and len({machine for _, machine in trials}) > 3
+    farm.send("mixed-1", signal.SIGKILL)
+    farm.wait_for_workers(len(WORKERS))
