@@ -10,11 +10,11 @@ import pytest
 from kernels.problem import parse_problem
 from service.cluster.connection import DaskCluster
 from service.errors import UnreachableError
-from tests.service.cluster import certificates, chaos, mixed_targets
+from tests.service.cluster import certificates, chaos, kept, mixed_targets
 from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm
 from tests.service.cluster.injected import faults
-from tests.service.cluster.tuners import HANGING, INJECTED, REAL, STEADY
+from tests.service.cluster.tuners import HANGING, INJECTED, REAL, SIMULATED, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 
@@ -141,3 +141,17 @@ def test_no_trial_runs_on_a_machine_that_does_not_serve_its_target(farm):
     assert len({target for target, _ in trials}) > 4 and len({machine for _, machine in trials}) > 3
     farm.send("mixed-1", signal.SIGKILL)
     farm.wait_for_workers(len(WORKERS))
+
+
+def test_one_seed_tries_the_same_wherever_a_job_runs_and_is_kept(
+    farm, url, migrated_postgresql, machine
+):
+    """No search for a convolution came before in any of these stores, so nothing is transferred."""
+    found = kept.in_memory(machine)
+    assert [trial.number for trial in found] == list(range(kept.TRIALS))
+    assert len({trial.schedule.hash for trial in found}) == kept.TRIALS
+    assert kept.in_database(url, machine) == found
+    assert kept.in_database(migrated_postgresql(), machine) == found
+    job = farm.ask(kept.PROBLEM, seed=SIMULATED, trials=kept.TRIALS)
+    wait_until(lambda: is_done(farm, job), 200)
+    assert kept.of_job(farm.url, job) == found
