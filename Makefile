@@ -63,7 +63,7 @@ power-cut: .venv/installed-dev
 
 # A quarter of an hour of kill -9 and SIGSTOP over a cluster's processes; `make test` runs a round of each.
 chaos: .venv/installed-dev
-	$(BIN)/python -m tests.service.cluster.chaos --rounds 60
+	$(BIN)/python -m tests.service.cluster.chaos --rounds 60 --postgresql
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.peers.main_job

@@ -93,6 +93,17 @@ class Server:
             self._process.wait(STOP_S)
         self._process = None
 
+    def kill(self) -> None:
+        """kill -9 of the process that starts the others, and wait until those have noticed."""
+        first, *others = self._processes()
+        first.kill()
+        assert self._process is not None
+        self._process.wait()
+        self._process = None
+        _, left = psutil.wait_procs(others, STOP_S)
+        for process in left:
+            process.kill()
+
     def freeze(self) -> None:
         """Stop all of its processes where they are, the one that starts the others first."""
         freeze(self._processes()[:1])

@@ -1,10 +1,11 @@
 """Kills and freezes the processes of a farm at random while jobs run, and counts what is left.
 
-    python -m tests.service.cluster.chaos --rounds 60
+    python -m tests.service.cluster.chaos --rounds 60 --postgresql
 
 Each round sends SIGKILL or SIGSTOP to one process: the service, a driver, the scheduler, a worker,
-or the process that runs a job. What is killed is started again, as systemd or Compose would; what
-is frozen goes on after a while.
+the process that runs a job, or the database where that is a PostgreSQL, all of whose processes are
+frozen at once. What is killed is started again, as systemd or Compose would; what is frozen goes on
+after a while.
 """
 
 import argparse
@@ -14,9 +15,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import psutil
@@ -31,7 +34,11 @@ from tests.service.cluster.tuners import STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 
+if TYPE_CHECKING:
+    from benchmarks.surviving.server import Server
+
 KINDS = ("service", "driver-1", "driver-2", "scheduler", "worker-1", "worker-2", "runner")
+DATABASE = "postgresql"
 NAMES = tuple(kind for kind in KINDS if kind != "runner")
 FREEZE_S = 20.0
 ENDING_S = 600.0
@@ -108,6 +115,8 @@ def strike(farm: Farm, kind: str, sent: int, freeze_s: float, rng: random.Random
     """Send one process a signal, and see to it that it or another goes on afterwards."""
     if kind == "runner":
         _strike_runner(farm, sent, freeze_s, rng)
+    elif kind == DATABASE:
+        _strike_database(farm, sent, freeze_s)
     elif sent == signal.SIGKILL:
         farm.kill_and_start(kind)
     else:
@@ -128,6 +137,18 @@ def _strike_runner(farm: Farm, sent: int, freeze_s: float, rng: random.Random) -
             chosen.send_signal(signal.SIGCONT)
     except psutil.NoSuchProcess:  # its job ended, or was given to another
         return
+
+
+def _strike_database(farm: Farm, sent: int, freeze_s: float) -> None:
+    server = farm.database
+    assert server is not None, "a farm on SQLite has no process to strike"
+    if sent == signal.SIGKILL:
+        server.kill()
+        server.start()
+    else:
+        server.freeze()
+        time.sleep(freeze_s)
+        server.thaw()
 
 
 def _is_open(farm: Farm, job: int) -> bool:
@@ -165,6 +186,18 @@ def _offers(sessions: Sessions) -> list[models.Offer]:
         return list(session.scalars(select(models.Offer)))
 
 
+@contextmanager
+def _database(is_wanted: bool) -> "Iterator[Server | None]":
+    """A PostgreSQL of this program's own; its socket's path has to be short."""
+    if not is_wanted:
+        yield None
+        return
+    from benchmarks.surviving.server import Server
+
+    with tempfile.TemporaryDirectory(prefix="pg") as folder, Server(Path(folder)) as started:
+        yield started
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=60)
@@ -172,21 +205,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--freeze", type=float, default=FREEZE_S, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--logs", type=Path, help="folder for what the processes say")
+    parser.add_argument("--postgresql", action="store_true", help="keep the jobs there, strike it")
     options = parser.parse_args(arguments)
     rng = random.Random(options.seed)
+    kinds = (*KINDS, DATABASE) if options.postgresql else KINDS
     faults = [
-        (rng.choice(KINDS), rng.choice((signal.SIGKILL, signal.SIGSTOP)))
+        (rng.choice(kinds), rng.choice((signal.SIGKILL, signal.SIGSTOP)))
         for _ in range(options.rounds)
     ]
     folder = options.logs or Path(tempfile.mkdtemp(prefix="tilewise-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    farm = Farm(folder, NAMES)
     began = time.monotonic()
-    try:
+    with _database(options.postgresql) as database, closing(Farm(folder, NAMES, database)) as farm:
         farm.wait_for_workers(2)
         report = run(farm, Plan(faults, options.jobs, freeze_s=options.freeze), rng)
-    finally:
-        farm.close()
     for name, value in vars(report).items():
         sys.stdout.write(f"{name:8} {dict(value) if isinstance(value, Counter) else value}\n")
     sys.stdout.write(f"seconds  {time.monotonic() - began:.0f}\nlogs     {folder}\n")

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import psutil
@@ -21,6 +22,9 @@ from service.settings import Settings
 from tests.service.cluster import tuners
 from tests.service.processes import FAKE_PROVER, wait_until
 
+if TYPE_CHECKING:
+    from benchmarks.surviving.server import Server
+
 TUNER = "tests.service.cluster.tuners:tune"
 STARTUP_S = 120
 
@@ -31,7 +35,7 @@ class Farm:
     Args:
         folder: for the database, the log of trials and the logs of processes.
         names: of the processes to start.
-        url: of the database; None is an SQLite in the folder.
+        database: a PostgreSQL to keep the jobs in; None is an SQLite in the folder.
         uses_tls: whether the cluster speaks TLS; then `options` have its certificates.
         options: further variables of all processes.
     """
@@ -40,12 +44,13 @@ class Farm:
         self,
         folder: Path,
         names: Iterable[str],
-        url: str | None = None,
+        database: "Server | None" = None,
         *,
         uses_tls: bool = False,
         **options: str,
     ) -> None:
-        self.folder, self.url = folder, url or f"sqlite:///{folder / 'farm.db'}"
+        self.folder, self.database = folder, database
+        self.url = database.url() if database else f"sqlite:///{folder / 'farm.db'}"
         self.trials = folder / "trials.txt"
         self.trials.touch()
         self.ports = {name: free_port() for name in ("service", "scheduler")}
@@ -117,17 +122,18 @@ class Farm:
             return False
 
     def ask(self, problem: str, *, seed: int, trials: int = 4, target: str = "host") -> int:
-        """Ask for a search, again where nobody answers; the number of its job."""
+        """Ask for a search, again where nobody answers or nobody can; the number of its job."""
         body = {"problem": problem, "seed": seed, "trials": trials, "target": target}
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         while True:
             try:
                 answer = self.client.post("/v1/jobs", json=body, headers=headers)
+                if answer.status_code != 503:
+                    assert answer.status_code == 202, answer.text
+                    return int(answer.json()["id"])
             except httpx.TransportError:
-                time.sleep(0.2)
-                continue
-            assert answer.status_code == 202, answer.text
-            return int(answer.json()["id"])
+                pass
+            time.sleep(0.2)
 
     def job(self, job_id: int) -> dict[str, object]:
         """A job as the service shows it."""

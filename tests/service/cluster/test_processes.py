@@ -23,11 +23,23 @@ NAMES = ("scheduler", *WORKERS, "service", "driver")
 
 
 @pytest.fixture(scope="module")
-def farm(tmp_path_factory):
+def server(tmp_path_factory):
+    """A PostgreSQL of this module's own, to be killed and frozen; None where there is none."""
+    try:
+        from benchmarks.surviving.server import Server
+    except ImportError:
+        yield None
+        return
+    with Server(tmp_path_factory.mktemp("pg"), ["fsync=off"]) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def farm(server, tmp_path_factory):
     folder = tmp_path_factory.mktemp("farm")
     configured = certificates.configured(folder)
     options = certificates.variables(configured)
-    made = Farm(folder, NAMES, uses_tls=True, **options)
+    made = Farm(folder, NAMES, server, uses_tls=True, **options)
     try:
         made.wait_for_workers(2)
         yield made
@@ -88,6 +100,8 @@ def test_no_death_costs_a_finished_trial_or_has_one_timed_twice(farm):
     kills = [(name, signal.SIGKILL) for name in
              ("worker-1", "scheduler", "driver", "service", "runner")]  # fmt: skip
     faults = [*kills, ("worker-2", signal.SIGSTOP), ("service", signal.SIGSTOP)]
+    if farm.database is not None:
+        faults += [(chaos.DATABASE, signal.SIGKILL), (chaos.DATABASE, signal.SIGSTOP)]
     plan = Plan(faults, jobs=2, trials=80, freeze_s=1.0, pauses_s=(0.4, 0.8))
     report = chaos.run(farm, plan, random.Random(7))
     assert report.is_whole, report
