@@ -42,6 +42,11 @@ def machine_row(session: Session, machine: MachineInfo) -> models.Machine:
     return row
 
 
+def worker_row(session: Session, owner: str, **facts: Any) -> models.Worker:
+    """The row of a process that takes jobs, made of its facts where there is none."""
+    return _ensure(session, models.Worker, {"owner": owner}, **facts)
+
+
 def _ensure(session: Session, model: type[Row], key: dict[str, Any], **values: Any) -> Row:
     query = select(model).filter_by(**key)
     found = session.scalar(query)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from service.db import models
 from service.db.base import is_sound, now
-from service.db.rows import machine_row
+from service.db.rows import machine_row, worker_row
 from service.host.machine import MachineInfo
 from service.host.process_identity import is_dead
 
@@ -49,17 +49,17 @@ class Measured:
 
 
 def show(session: Session, entry: Entry) -> None:
-    """Enter a process, or say that it still lives."""
+    """Enter a process, or say that it still lives; several drivers may tell of one at once."""
     row = _find(session, entry.owner)
     if row is None:
-        row = models.Worker(
-            owner=entry.owner,
+        row = worker_row(
+            session,
+            entry.owner,
             machine=machine_row(session, entry.machine),
             targets=list(entry.targets),
             toolchain=entry.toolchain,
             capacity=entry.capacity,
         )
-        session.add(row)
     row.seen_at = row.machine.seen_at = now()
 
 

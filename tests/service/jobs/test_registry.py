@@ -1,5 +1,6 @@
 """Live workers: entered while they live, struck off when they end, measured while idle."""
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,6 +19,8 @@ from service.workers.presence import Presence
 from tests.service.conftest import TOOLCHAIN
 from tests.service.processes import wait_until
 
+BLOCKED_S = 0.3  # in which the second of two has got as far as it can
+
 
 def entry_of(machine, owner=None, host=None):
     here = machine if host is None else replace(machine, host=host, cpu="znver2")
@@ -35,6 +38,21 @@ def test_a_pool_is_entered_while_it_runs(sessions, url, machine):
     wait_until(lambda: live(sessions) == [(machine.host, list(machine.targets))])
     pool.stop()
     assert live(sessions) == []
+
+
+def test_two_drivers_may_enter_a_worker_at_once(sessions, machine):
+    def enter():
+        with writing(sessions) as session:
+            registry.show(session, entry_of(machine))
+
+    with ThreadPoolExecutor(1) as other:
+        with writing(sessions) as session:
+            registry.show(session, entry_of(machine))
+            session.flush()
+            second = other.submit(enter)
+            assert not wait([second], BLOCKED_S).done, "it waits for the first"
+        second.result()
+    assert len(live(sessions)) == 1
 
 
 @pytest.mark.parametrize("late_s", [0, 61])
