@@ -1,13 +1,12 @@
 """A whole farm of real processes on loopback: service, drivers, scheduler, workers."""
 
-import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,11 +25,14 @@ if TYPE_CHECKING:
     from benchmarks.surviving.server import Server
 
 TUNER = "tests.service.cluster.tuners:tune"
+EMBEDDED = "embedded"
 STARTUP_S = 120
 
 
 class Farm:
     """Processes by name: `service`, `scheduler`, `driver` and further drivers, `worker-1`, ...
+
+    `embedded` is a service that runs its jobs itself, without a cluster.
 
     Args:
         folder: for the database, the log of trials and the logs of processes.
@@ -43,7 +45,7 @@ class Farm:
     def __init__(
         self,
         folder: Path,
-        names: Iterable[str],
+        names: Sequence[str],
         database: "Server | None" = None,
         *,
         uses_tls: bool = False,
@@ -59,7 +61,7 @@ class Farm:
         self.scheduler = f"{protocol}://127.0.0.1:{self.ports['scheduler']}"
         self.environment = {
             "TILEWISE_DB": self.url,
-            "TILEWISE_SCHEDULER": self.scheduler,
+            "TILEWISE_SCHEDULER": "" if EMBEDDED in names else self.scheduler,
             "TILEWISE_SERVICE_URL": self.service,
             "TILEWISE_LOG_FORMAT": "text",
             tuners.LOG: str(self.trials),
@@ -67,6 +69,7 @@ class Farm:
         }
         self.commands = {
             "service": ["tests.service.cluster.farm", str(self.ports["service"])],
+            EMBEDDED: ["tests.service.cluster.farm", str(self.ports["service"]), "1"],
             "scheduler": ["tilewise", "scheduler", "--port", str(self.ports["scheduler"])],
             "driver": ["service.cluster", f"--tuner={TUNER}", f"--prover={FAKE_PROVER}"],
             "worker": ["tilewise", "worker", "--no-peaks"],
@@ -171,9 +174,11 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def main(port: str) -> None:
-    """The front alone: a service without workers."""
-    app = create_app(Settings(stream_seconds=0.5), int(os.environ.get("TEST_WORKERS", "0")))
+def main(port: str, workers: str = "0") -> None:
+    """The service, with so many workers of its own."""
+    arguments = (f"--tuner={TUNER}", f"--prover={FAKE_PROVER}")
+    settings = Settings(stream_seconds=0.5)
+    app = create_app(settings, int(workers), worker_arguments=arguments)
     Server(app, log_level="warning").run(sockets=listen("127.0.0.1", int(port)))
 
 
