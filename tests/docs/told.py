@@ -15,6 +15,8 @@ NOT_RUN = {
     "python -m venv": "makes an environment for TVM",
     "python -m pytest": "runs other tests",
     "python -m benchmarks.": "measures, from minutes to hours",
+    "python -m tests.service.cluster.": "starts farms of processes; the short forms are in "
+    "tests/service/cluster/test_processes.py",
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model ": "measures for minutes; tests/tilewise/model runs it on a small model",
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
