@@ -4,8 +4,8 @@
 
 Each round sends SIGKILL or SIGSTOP to one process: the service, a driver, the scheduler, a worker,
 the process that runs a job, or the database where that is a PostgreSQL, all of whose processes are
-frozen at once. What is killed is started again, as systemd or Compose would; what is frozen goes on
-after a while.
+frozen at once. What is killed, or has ended because another was gone, is started again, as systemd
+or Compose would; what is frozen goes on after a while.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,9 +104,10 @@ def run(farm: Farm, plan: Plan, rng: random.Random, first: int = 100) -> Report:
                 name = parse_problem(f"{PROBLEM},batch={number}").canonical
                 problems[farm.ask(name, seed=STEADY, trials=plan.trials)] = name
         time.sleep(rng.uniform(*plan.pauses_s))
+        farm.supervise()
         strike(farm, kind, sent, plan.freeze_s, rng)
         report.faults[f"{kind} {signal.Signals(sent).name}"] += 1
-    wait_until(lambda: not any(_is_open(farm, job) for job in problems), ENDING_S)
+    wait_until(lambda: _have_ended(farm, problems), ENDING_S)
     _count(farm, problems, plan.trials, report)
     return report
 
@@ -149,6 +150,11 @@ def _strike_database(farm: Farm, sent: int, freeze_s: float) -> None:
         server.freeze()
         time.sleep(freeze_s)
         server.thaw()
+
+
+def _have_ended(farm: Farm, jobs: Iterable[int]) -> bool:
+    farm.supervise()
+    return not any(_is_open(farm, job) for job in jobs)
 
 
 def _is_open(farm: Farm, job: int) -> bool:

@@ -103,6 +103,12 @@ class Farm:
         self.send(name, signal.SIGKILL)
         self.start(name)
 
+    def supervise(self) -> None:
+        """Start again what has ended by itself, as a driver does that meets no database."""
+        for name, one in list(self.processes.items()):
+            if one.poll() is not None:
+                self.start(name)
+
     def runs(self) -> list[psutil.Process]:
         """The processes below workers that run jobs."""
         workers = [one for name, one in self.processes.items() if name.startswith("worker")]

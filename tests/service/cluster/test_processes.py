@@ -154,6 +154,7 @@ def test_no_trial_runs_on_a_machine_that_does_not_serve_its_target(farm):
     assert len(trials) == 12 * 4 and mixed_targets.wrong(trials) == 0
     assert len({target for target, _ in trials}) > 4 and len({machine for _, machine in trials}) > 3
     farm.send("mixed-1", signal.SIGKILL)
+    del farm.processes["mixed-1"]
     farm.wait_for_workers(len(WORKERS))
 
 
