@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from kernels.problem import parse_problem
 from search.records import TuneRequest
 from service.app import create_app
-from service.db import Sessions, make_engine, schema, session, writing
+from service.db import Sessions, make_engine, models, reading, schema, session, writing
 from service.db.session import make_sessions
 from service.host.machine import MachineInfo, examine_here
 from service.host.process_identity import me
@@ -146,3 +146,14 @@ def tuned(submit: Callable[..., int], run: Callable[..., JobOutcome]) -> int:
     job_id = submit()
     assert run(job_id).state == "done"
     return job_id
+
+
+@pytest.fixture
+def job(sessions: Sessions) -> Callable[[int], models.Job]:
+    """Reads a job as it is now."""
+
+    def read(job_id: int) -> models.Job:
+        with reading(sessions) as session:
+            return queue.get(session, job_id)
+
+    return read

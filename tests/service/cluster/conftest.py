@@ -7,9 +7,8 @@ import pytest
 
 from service.cluster.driver import Driver
 from service.cluster.facts import Facts
-from service.db import reading, writing
+from service.db import writing
 from service.errors import UnreachableError
-from service.jobs import queue
 from service.jobs.registry import Measured
 from service.runs import offers
 from tests.service.conftest import PROBLEM, TOOLCHAIN
@@ -84,15 +83,6 @@ def driver(sessions, cluster):
         return made
 
     return make
-
-
-@pytest.fixture
-def job(sessions):
-    def read(job_id):
-        with reading(sessions) as session:
-            return queue.get(session, job_id)
-
-    return read
 
 
 @pytest.fixture

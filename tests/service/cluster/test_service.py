@@ -48,14 +48,14 @@ def started(monkeypatch):
 
 
 def test_a_driver_that_dies_is_started_again_and_ends_with_the_service(started):
-    kept = DriverProcess(Settings(scheduler=SCHEDULER))
-    kept.start()
+    driver = DriverProcess(Settings(scheduler=SCHEDULER))
+    driver.start()
     wait_until(lambda: started)
     started[0].kill()
     wait_until(lambda: len(started) == 2)
-    assert kept.is_alive
-    kept.stop()
-    assert started[1].returncode is not None and not kept.is_alive and len(started) == 2
+    assert driver.is_alive
+    driver.stop()
+    assert started[1].returncode is not None and not driver.is_alive and len(started) == 2
 
 
 class Listening:

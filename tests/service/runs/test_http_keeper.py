@@ -58,15 +58,6 @@ def begin(calls):
     return make
 
 
-@pytest.fixture
-def job(sessions):
-    def read(job_id):
-        with reading(sessions) as session:
-            return queue.get(session, job_id)
-
-    return read
-
-
 def told(trials):
     """Trials without what differs from run to run."""
     return [replace(trial, compile_s=0.0, pace=None) for trial in trials]

@@ -36,15 +36,6 @@ def start(sessions, url, machine):
         pool.stop()
 
 
-@pytest.fixture
-def job(sessions):
-    def read(job_id):
-        with reading(sessions) as session:
-            return queue.get(session, job_id)
-
-    return read
-
-
 def pids(pool):
     return [child.pid for child in pool._children.values()]
 
