@@ -57,12 +57,7 @@ def _work(line: ScheduleLine) -> Work:
 
 
 def _find(session: Session, line: ScheduleLine, numbers: Numbers) -> models.Schedule | None:
-    query = select(models.Schedule).where(
-        models.Schedule.problem_id == numbers.problems[line.problem],
-        models.Schedule.target == line.target,
-        models.Schedule.toolchain_id == numbers.toolchains[line.toolchain],
-        models.Schedule.cache == line.cache,
-    )
+    query = select(models.Schedule).filter_by(**numbers.work(line))
     return session.scalar(query.with_for_update(of=models.Schedule))
 
 

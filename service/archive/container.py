@@ -24,14 +24,14 @@ LONGEST_MANIFEST = 1024**2
 # Samples are random numbers, so that a store shrinks to a fifth or so. What shrinks this much more
 # was made to fill a disk or to keep a machine busy.
 MOST_SHRUNK, NEVER_TOO_MUCH = 200, 64 * 1024**2
-BUFFER = 1024**2
 _MADE = (1980, 1, 1, 0, 0, 0)  # the moment of every member: the same store gives the same bytes
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
-# What `zipfile` raises of a file that is none, is cut off, or lies about itself.
+# What `zipfile` raises of a file that is none, is cut off, or lies about itself: RuntimeError and
+# kinds of it for encryption and for what it does not unpack.
 _BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, EOFError, RuntimeError),
     *(ValueError, OverflowError, UnicodeError),
 )
 
@@ -135,7 +135,7 @@ class Reader:
         stated = self.manifest.members[name]
         rows = size = 0
         digest = hashlib.sha256()
-        with _told(name), self._zip.open(name) as raw, io.BufferedReader(_raw(raw), BUFFER) as file:
+        with _told(name), self._zip.open(name) as file:
             while line := file.readline(LONGEST_LINE + 1):
                 rows, size = rows + 1, size + len(line)
                 _check_line(line, f"{name} line {rows}")
@@ -162,12 +162,6 @@ def opened(path: Path) -> Iterator[Reader]:
             yield Reader(file)
     except ArchiveError as error:
         raise ArchiveError(f"archive {str(path)!r}: {error}; nothing was changed") from error
-
-
-def _raw(file: object) -> io.RawIOBase:
-    """`zipfile` gives a reader of bytes with `readinto`, whatever its class says."""
-    assert isinstance(file, io.BufferedIOBase)
-    return file  # type: ignore[return-value]
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:

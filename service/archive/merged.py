@@ -2,8 +2,9 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
-from service.archive.lines import JobLine
+from service.archive.lines import JobLine, ScheduleLine
 
 
 @dataclass
@@ -64,3 +65,12 @@ class Numbers:
     machines: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, LocalJob] = field(default_factory=dict)
     unfinished: list[JobLine] = field(default_factory=list)
+
+    def work(self, line: JobLine | ScheduleLine) -> dict[str, Any]:
+        """The columns of the piece of work that a job or a schedule is for."""
+        return {
+            "problem_id": self.problems[line.problem],
+            "target": line.target,
+            "toolchain_id": self.toolchains[line.toolchain],
+            "cache": line.cache,
+        }

@@ -44,12 +44,7 @@ def add_job(
     is_new, is_active = row is None, row is not None and row.state in ACTIVE
     ended = _ended(line, written_at)
     if row is None:
-        row = models.Job(
-            **ended,
-            problem_id=numbers.problems[line.problem],
-            toolchain_id=numbers.toolchains[line.toolchain],
-            **line.model_dump(include={"target", "cache", "seed", "created_at"}),
-        )
+        row = models.Job(**ended, **numbers.work(line), seed=line.seed, created_at=line.created_at)
         session.add(row)
         session.flush()
     elif not is_active and _RANK[line.state] > _RANK[row.state]:
@@ -64,14 +59,8 @@ def add_job(
 
 def _find(session: Session, line: JobLine, numbers: Numbers) -> models.Job | None:
     """The job of this name, by what the name is made of."""
-    query = select(models.Job).where(
-        models.Job.problem_id == numbers.problems[line.problem],
-        models.Job.target == line.target,
-        models.Job.toolchain_id == numbers.toolchains[line.toolchain],
-        models.Job.cache == line.cache,
-        models.Job.seed == line.seed,
-        models.Job.created_at == line.created_at,
-    )
+    named = {**numbers.work(line), "seed": line.seed, "created_at": line.created_at}
+    query = select(models.Job).filter_by(**named)
     return session.scalar(query.order_by(models.Job.id).limit(1))
 
 
