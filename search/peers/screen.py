@@ -99,9 +99,9 @@ def _checked(variant: Variant, bench: Bench) -> Timed:
     except ShapeError as wrong:
         raise PeerAbsentError(f"wrong: {wrong}") from wrong
     except (RuntimeError, ValueError, TypeError) as failure:
-        # torch refuses what it has no kernel for with RuntimeError or its NotImplementedError,
-        # IREE's runtime and NumPy with ValueError, and their bindings with TypeError. A fault of
-        # our own does not pass for that: where a peer is installed, tests name what it computes.
+        # torch refuses what it has no kernel for with RuntimeError or a kind of it, IREE's
+        # runtime and NumPy with ValueError, and their bindings with TypeError. A fault of our own
+        # does not pass for that: where a peer is installed, tests name what it computes.
         raise PeerAbsentError(str(failure).strip().partition("\n")[0]) from failure
     if not error <= tolerance:
         raise PeerAbsentError(

@@ -4,6 +4,7 @@ Dask is imported inside functions: the service's own process never needs it.
 """
 
 import logging
+from importlib import import_module
 from typing import Any
 
 from service.errors import WorkerError
@@ -41,7 +42,8 @@ def configure(level: int = logging.CRITICAL) -> None:
     """
     try:
         import dask
-        import distributed  # noqa: F401  its defaults come with it
+
+        import_module("distributed")  # brings the defaults that are set below
     except ImportError as error:
         raise WorkerError(f"a cluster needs Dask ({error}); {INSTALL}") from error
     dask.config.set(SETTINGS)

@@ -25,29 +25,52 @@ class Proven(Protocol):
     """What is stored of a `kernels.mlir.proof.proof.Proof`, which loads MLIR."""
 
     @property
-    def ok(self) -> bool: ...  # noqa: D102
+    def ok(self) -> bool:
+        """Whether the script applied, ran, and gave the right result."""
+
     @property
-    def applied(self) -> bool: ...  # noqa: D102
+    def applied(self) -> bool:
+        """Whether MLIR's interpreter ran the script to its end."""
+
     @property
-    def executed(self) -> bool: ...  # noqa: D102
+    def executed(self) -> bool:
+        """Whether the compiled code ran to its end."""
+
     @property
-    def max_error(self) -> float | None: ...  # noqa: D102
+    def max_error(self) -> float | None:
+        """The largest deviation from the reference; None where it is no finite number."""
+
     @property
-    def tolerance(self) -> float | None: ...  # noqa: D102
+    def tolerance(self) -> float | None:
+        """The deviation that is allowed."""
+
     @property
-    def gflops(self) -> float | None: ...  # noqa: D102
+    def gflops(self) -> float | None:
+        """From the median time."""
+
     @property
-    def interval(self) -> tuple[float, float] | None: ...  # noqa: D102
+    def interval(self) -> tuple[float, float] | None:
+        """The 95% confidence interval of `gflops`."""
+
     @property
-    def time_us(self) -> float | None: ...  # noqa: D102
+    def time_us(self) -> float | None:
+        """The median time of a call in microseconds."""
+
     @property
-    def mlir(self) -> str: ...  # noqa: D102
+    def mlir(self) -> str:
+        """Distribution and version of the MLIR."""
+
     @property
-    def failure(self) -> str | None: ...  # noqa: D102
+    def failure(self) -> str | None:
+        """The class of what went wrong; None where nothing did."""
+
     @property
-    def message(self) -> str: ...  # noqa: D102
+    def message(self) -> str:
+        """What went wrong."""
+
     @property
-    def script(self) -> str | None: ...  # noqa: D102
+    def script(self) -> str | None:
+        """The text that was proven."""
 
 
 def searched_flavor(target: str) -> str:
