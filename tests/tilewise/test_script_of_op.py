@@ -74,3 +74,40 @@ def test_a_place_needs_a_module(cli: Cli) -> None:
         2,
         "tilewise: --place is of an op of MODULE.mlir, for --flavor cpu\n",
     )
+
+
+WEIGHTS = """
+func.func @layer(%x: tensor<20x24xf32>) -> tensor<20x32xf32> {
+  %w = arith.constant dense<0.5> : tensor<24x32xf32>
+  %b = arith.constant dense<0.25> : tensor<32xf32>
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<20x32xf32>
+  %z = linalg.fill ins(%zero : f32) outs(%e : tensor<20x32xf32>) -> tensor<20x32xf32>
+  %p = linalg.matmul ins(%x, %w : tensor<20x24xf32>, tensor<24x32xf32>)
+      outs(%z : tensor<20x32xf32>) -> tensor<20x32xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>,
+      affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%p, %b : tensor<20x32xf32>, tensor<32xf32>) outs(%e : tensor<20x32xf32>) {
+  ^bb0(%s: f32, %c: f32, %o: f32):
+    %t = arith.addf %s, %c : f32
+    linalg.yield %t : f32
+  } -> tensor<20x32xf32>
+  return %r : tensor<20x32xf32>
+}
+"""
+
+
+def test_what_import_names_is_what_has_to_be_tuned(cli: Cli, tmp_path: Path) -> None:
+    """The problem has constant weights and a bias, and the op by itself has neither."""
+    path = tmp_path / "layer.mlir"
+    path.write_text(WEIGHTS)
+    named = json.loads(cli("import", str(path), "--json").out)["problems"][0]["problem"]
+    assert named.endswith("bias,weights=constant")
+    missing = cli("script", str(path))
+    assert missing.code == 3
+    alone = "matmul:m=20,n=32,k=24,dtype=f32"
+    assert f"no schedule of {named} or {alone} is stored" in missing.err
+    assert cli("tune", named, "--trials", "4").code == 0
+    told = json.loads(cli("script", str(path), "--json").out)
+    assert told["problem"] == alone
+    assert told["proof"]["max_error"] <= told["proof"]["tolerance"]

@@ -3,11 +3,11 @@
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernels.errors import KernelsError, UnsupportedError
 from kernels.problem import Problem, parse_problem
+from kernels.problem.iteration import iteration_space
 from kernels.schedule import Schedule
 from tilewise.backends.base import Backend
 from tilewise.cli.files import read_module_bytes
@@ -90,12 +90,14 @@ def _proven(
 def _schedules(
     backend: Backend, lone: "LoneOp", problem: Problem, target: str
 ) -> Iterator[Schedule]:
-    """Schedules of the problem that the op is in its module, else of the op's by itself."""
-    wished = dict.fromkeys((_within(lone, problem), problem))
+    """Schedules of the problem that the op is in its module, then of the op's by itself."""
+    wished = dict.fromkeys((*_within(lone, problem), problem))
+    missing = []
     for one in wished:
         try:
             best = backend.show(one.canonical, target)["best"]
         except MissingError:
+            missing.append(one.canonical)
             continue
         yield Schedule.from_json(best["steps"])
         timed = [
@@ -106,17 +108,21 @@ def _schedules(
         timed.sort(key=lambda trial: -trial["gflops"])
         for trial in timed:
             yield Schedule.from_json(trial["steps"])
-        return
-    names = " or ".join(dict.fromkeys(one.canonical for one in wished))
-    raise MissingError(f"no schedule of {names} is stored; tilewise tune makes one")
+    if len(missing) == len(wished):
+        raise MissingError(
+            f"no schedule of {' or '.join(missing)} is stored; tilewise tune makes one"
+        )
 
 
-def _within(lone: "LoneOp", problem: Problem) -> Problem:
-    """The problem that the op is with what is around it, where its loops are the same."""
+def _within(lone: "LoneOp", problem: Problem) -> Iterator[Problem]:
+    """The problem that the op is with what is around it, where a schedule speaks of the same loops.
+
+    Weights that are constants, a bias, relu and padding are no matter of loops.
+    """
     around = parse_problem(lone.within.problem)
-    keys = {"bias": around.has_bias, "epilogue": "relu" if around.has_relu else "none"}
-    given: Any = replace(problem, **keys)
-    return around if given == around else problem
+    spaces = iteration_space(around), iteration_space(problem)
+    if around.op == problem.op and spaces[0].extents == spaces[1].extents:
+        yield around
 
 
 def _described(
