@@ -5,6 +5,7 @@ time limit: beside busy neighbours any of them may be slow.
 """
 
 import itertools
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -110,6 +111,25 @@ def migrated_postgresql(
             postgresql_server, f"CREATE DATABASE {name} TEMPLATE {of} STRATEGY FILE_COPY"
         )
         return postgresql_server.replace("/postgres?", f"/{name}?")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
+    """Copies a database that was migrated once to a file, and gives the copy's URL.
+
+    The migrations take longer than most tests of what is on them.
+    """
+    from service.db import schema
+
+    template = tmp_path_factory.mktemp("migrated") / "template.db"
+    schema.upgrade(f"sqlite:///{template}")
+    assert [one.name for one in template.parent.iterdir()] == [template.name], "all is in the file"
+
+    def make(file: Path) -> str:
+        shutil.copyfile(template, file)
+        return f"sqlite:///{file}"
 
     return make
 

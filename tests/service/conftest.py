@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from kernels.problem import parse_problem
 from search.records import TuneRequest
 from service.app import create_app
-from service.db import Sessions, make_engine, models, reading, schema, session, writing
+from service.db import Sessions, make_engine, models, reading, session, writing
 from service.db.session import make_sessions
 from service.host.machine import MachineInfo, examine_here
 from service.host.process_identity import me
@@ -78,9 +78,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if getattr(request, "param", "sqlite") == "postgresql":
         make: Callable[[], str] = request.getfixturevalue("migrated_postgresql")
         return make()
-    made = f"sqlite:///{tmp_path / 'tilewise.db'}"
-    schema.upgrade(made)
-    return made
+    copy: Callable[[Path], str] = request.getfixturevalue("migrated_sqlite")
+    return copy(tmp_path / "tilewise.db")
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from tests.service.archive.stores import exported, fill, opened_store, rows_of
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, migrated):
+def whole(tmp_path_factory, migrated_sqlite):
     """An archive with one of everything."""
     folder = tmp_path_factory.mktemp("whole")
-    (folder / "store.db").write_bytes(migrated)
-    with opened_store(f"sqlite:///{folder / 'store.db'}") as filled:
+    with opened_store(migrated_sqlite(folder / "store.db")) as filled:
         fill(filled)
         exported(filled, folder / "a.zip")
     return (folder / "a.zip").read_bytes()
@@ -33,11 +32,9 @@ def archive(whole, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def into(tmp_path_factory, migrated):
+def into(tmp_path_factory, migrated_sqlite):
     """An empty store, which no test of this file changes."""
-    file = tmp_path_factory.mktemp("into") / "store.db"
-    file.write_bytes(migrated)
-    with opened_store(f"sqlite:///{file}") as empty:
+    with opened_store(migrated_sqlite(tmp_path_factory.mktemp("into") / "store.db")) as empty:
         yield empty
 
 
