@@ -7,7 +7,7 @@ from types import MappingProxyType
 from kernels.dispatches.entry import Compiled, Entry, compiled
 from kernels.dispatches.executable import aliases_text, call_text, executable_text
 from kernels.dispatches.patterns.pattern import Pattern, patterns
-from kernels.dispatches.patterns.relu import Relu, relus_of
+from kernels.dispatches.patterns.relu import Limit, limits_of
 from kernels.dispatches.replacement import (
     LEAVE,
     leave_text,
@@ -88,7 +88,7 @@ def text_of(
 
 def fused(problem: Problem) -> int:
     """How many steps a problem has besides its contraction."""
-    return problem.has_bias + problem.has_relu
+    return problem.has_bias + problem.has_relu + (problem.ceiling is not None)
 
 
 def _rank(problem: Problem) -> int:
@@ -164,15 +164,15 @@ def _calls(uses: Sequence[_Use]) -> str:
     )
 
 
-def _relus(uses: Sequence[_Use]) -> list[tuple[Relu, str]]:
+def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
     """The relus of the patterns' types."""
     elements = {use.pattern.result.element: None for use in uses if use.kernel.problem.has_relu}
-    return [(relu, element) for element in elements for relu in relus_of(element)]
+    return [(relu, element) for element in elements for relu in limits_of(element)]
 
 
 def prelude_text() -> str:
     """What a library does to a module before it looks at it, alone."""
-    relus = [(relu, element) for element in ACCUMULATORS for relu in relus_of(element)]
+    relus = [(relu, element) for element in ACCUMULATORS for relu in limits_of(element)]
     given, before = _before(relus, has_pads=True)
     return f"""module attributes {{transform.with_named_sequence}} {{
 {"".join(relu_text(relu, element) for relu, element in relus)}
@@ -184,7 +184,7 @@ def prelude_text() -> str:
 """
 
 
-def _before(relus: Sequence[tuple[Relu, str]], *, has_pads: bool) -> tuple[str, str]:
+def _before(relus: Sequence[tuple[Limit, str]], *, has_pads: bool) -> tuple[str, str]:
     """The handle of the module at first, and the steps that make its ops easier to find."""
     steps = (_PADS if has_pads else "") + _CSE
     if not relus:

@@ -5,7 +5,7 @@ from textwrap import indent
 
 from kernels.dispatches.entry import Compiled
 from kernels.dispatches.patterns.pattern import Pattern
-from kernels.dispatches.patterns.relu import Relu
+from kernels.dispatches.patterns.relu import Limit
 from kernels.mlir.frontend.imported import ARGUMENT
 
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
@@ -72,13 +72,13 @@ def replacer_text(kernel: Compiled, suffix: str) -> str:
   }}"""
 
 
-def relu_text(relu: Relu, element: str) -> str:
+def relu_text(relu: Limit, element: str) -> str:
     """The function of a relu, and what puts a call of it in the place of its ops."""
     name, body = relu.symbol(element), "\n".join(relu.body(element))
     return f"""
   util.func private @{name}({relu.signature(element)}) -> {element} {{
 {indent(body, "    ")}
-    util.return %r : {element}
+    util.return {relu.result} : {element}
   }}
   transform.named_sequence @{name}_is(%root: {_HANDLE} {{transform.readonly}}) \
 -> ({_VALUES}, {_VALUES}) {{

@@ -1,5 +1,6 @@
 """Operands of a problem: random, aligned, in the types that NumPy has for them."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,9 @@ def poison(array: Array) -> None:
 def make_operands(problem: Problem, seed: int = 0) -> Operands:
     """Random `A`, `B`, `C` and, where the problem has one, `bias`.
 
-    Floats are uniform in [-1, 1); integers take their whole range, so that i32 sums wrap.
-    C is random where the problem accumulates and poisoned where it does not.
+    Floats are uniform in [-1, 1), those of A and B below `operand_limit`; integers take their
+    whole range, so that i32 sums wrap. C is random where the problem accumulates and poisoned where
+    it does not.
     """
     rng = np.random.default_rng(seed)
     operands: Operands = {}
@@ -50,8 +52,22 @@ def make_operands(problem: Problem, seed: int = 0) -> Operands:
         if name == "C" and not problem.accumulates:
             poison(operands[name])
         else:
-            operands[name][...] = _random(rng, shape, dtype)
+            limit = operand_limit(problem) if name in ("A", "B") else 1.0
+            operands[name][...] = _random(rng, shape, dtype, limit)
     return operands
+
+
+def operand_limit(problem: Problem) -> float:
+    """The magnitude below which random floats of A and B stay, a power of two.
+
+    It is 1, or small enough that most sums lie below the ceiling that a result has: a sum that is
+    cut off tells nothing of its products.
+    """
+    if problem.ceiling is None:
+        return 1.0
+    depth = problem.flops / (2 * math.prod(problem.operand_shapes["C"]))
+    spread = math.sqrt(depth) / 3  # of a sum of products of uniform numbers
+    return float(2.0 ** -max(0, round(math.log(spread / (problem.ceiling / 2), 4))))
 
 
 def operand_type(problem: Problem, name: str) -> str:
@@ -60,10 +76,10 @@ def operand_type(problem: Problem, name: str) -> str:
     return element.name if name in ("A", "B") else element.accumulator
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, limit: float) -> Array:
     if DTYPES[dtype].is_float:
         wide = np.float64 if dtype == "f64" else np.float32
-        uniform = rng.random(shape, dtype=wide) * 2 - 1
+        uniform = (rng.random(shape, dtype=wide) * 2 - 1) * wide(limit)
         return to_bf16(uniform) if dtype == "bf16" else uniform
     limits = np.iinfo(NUMPY_TYPES[dtype])
     return rng.integers(limits.min, limits.max, shape, dtype=limits.dtype, endpoint=True)

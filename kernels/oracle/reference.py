@@ -35,7 +35,7 @@ def _float_reference(problem: Problem, operands: Operands) -> Expected:
     for extra in _initial(problem, wide):
         value, size = value + extra, size + np.abs(extra)
     if problem.has_relu:
-        value = np.maximum(value, 0.0)
+        value = np.clip(value, 0, problem.ceiling)
     length = problem.flops // (2 * int(np.prod(problem.operand_shapes["C"]))) + 2
     return Expected(value, error_bound(length, problem.element.accumulator) * size + TINY)
 

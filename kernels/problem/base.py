@@ -35,6 +35,12 @@ class Problem(ABC):
                 self._check_flag(field.name, value)
             else:
                 self._check_size(field.name, value)
+        if self.ceiling is not None and not self.element.is_float:
+            raise ProblemError(
+                f"{self.op}: epilogue=relu6 needs a dtype of floats, and {self.element.name} is "
+                "none; give epilogue=relu",
+                "epilogue",
+            )
 
     def _check_choice(self, name: str, value: object) -> None:
         if value not in self.choices[name]:
@@ -115,6 +121,11 @@ class Problem(ABC):
     @abstractmethod
     def has_relu(self) -> bool:
         """Whether the result is cut off below zero."""
+
+    @property
+    @abstractmethod
+    def ceiling(self) -> int | None:
+        """What the result is cut off above, after relu; None for no limit."""
 
     @property
     @abstractmethod

@@ -8,7 +8,8 @@ from kernels.problem.base import Problem
 from kernels.problem.dtypes import DTYPES
 
 _INITS = ("zero", "accumulate")
-_EPILOGUES = ("none", "relu")
+_CEILINGS = {"none": None, "relu": None, "relu6": 6}
+_EPILOGUES = tuple(_CEILINGS)
 _WEIGHTS = ("variable", "constant")
 _ACCURACIES = ("standard", "strict")
 
@@ -60,8 +61,13 @@ class Matmul(Problem):
 
     @property
     def has_relu(self) -> bool:
-        """Whether the epilogue is relu."""
-        return self.epilogue == "relu"
+        """Whether the epilogue is `relu` or `relu6`."""
+        return self.epilogue != "none"
+
+    @property
+    def ceiling(self) -> int | None:
+        """6 where the epilogue is `relu6`."""
+        return _CEILINGS[self.epilogue]
 
     @property
     def has_constant_weights(self) -> bool:
@@ -190,8 +196,13 @@ class Conv2d(Problem):
 
     @property
     def has_relu(self) -> bool:
-        """Whether the epilogue is relu."""
-        return self.epilogue == "relu"
+        """Whether the epilogue is `relu` or `relu6`."""
+        return self.epilogue != "none"
+
+    @property
+    def ceiling(self) -> int | None:
+        """6 where the epilogue is `relu6`."""
+        return _CEILINGS[self.epilogue]
 
     @property
     def has_constant_weights(self) -> bool:

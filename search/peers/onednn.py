@@ -109,8 +109,15 @@ def _matmul(problem: Matmul, t: dict[str, Tensor]) -> Iterator[Way]:
             yield "linear, packed weights", _linear(problem, a, _packed(b.t(), problem.m), c, bias)
 
 
-def _finished(problem: Matmul, out: Tensor) -> Tensor:
-    return out.relu_() if problem.epilogue == "relu" else out
+def _finished(problem: Problem, out: Tensor) -> Tensor:
+    return out.clamp_(0, problem.ceiling) if problem.has_relu else out
+
+
+def _fused_relu(problem: Problem) -> tuple[str, list[float]]:
+    """What oneDNN does with a result, by PyTorch's name and with its numbers."""
+    if problem.ceiling is not None:
+        return "hardtanh", [0.0, float(problem.ceiling)]
+    return ("relu" if problem.has_relu else "none"), []
 
 
 def _mkl_product(
@@ -198,11 +205,11 @@ def _linear(
 
     call = torch.ops.mkldnn._linear_pointwise
     accumulates = problem.init == "accumulate"
-    fused = "relu" if problem.epilogue == "relu" and not accumulates else "none"
+    fused, limits = ("none", list[float]()) if accumulates else _fused_relu(problem)
     own_bias = None if bias is None else bias.to(a.dtype)
 
     def compute() -> Tensor:
-        out = call(a, weights, own_bias, fused, [], "")
+        out = call(a, weights, own_bias, fused, limits, "")
         return _finished(problem, c.add_(out)) if accumulates else out
 
     return compute
@@ -257,18 +264,18 @@ def _fused(
     import torch
 
     call, geometry = torch.ops.mkldnn._convolution_pointwise, _geometry(problem)
-    relu = "relu" if problem.epilogue == "relu" else None
+    fused, limits = _fused_relu(problem)
     if held is None:
-        return lambda: call(image, weights, bias, *geometry, relu or "none", [], "")
-    if held.dtype == image.dtype:
-        add = torch.ops.mkldnn._convolution_pointwise_
+        return lambda: call(image, weights, bias, *geometry, fused, limits, "")
+    if held.dtype == image.dtype and not limits:
+        add, after = torch.ops.mkldnn._convolution_pointwise_, "relu" if problem.has_relu else None
         return lambda: add(
-            held, image, weights, bias, *geometry, "add", 1.0, relu, [], None
+            held, image, weights, bias, *geometry, "add", 1.0, after, [], None
         )  # fmt: skip
 
     def compute() -> Tensor:
         held.add_(call(image, weights, bias, *geometry, "none", [], ""))
-        return held.relu_() if relu else held
+        return _finished(problem, held)
 
     return compute
 
@@ -291,6 +298,6 @@ def _plain(
         x, w = (image.float(), weights.float()) if widen else (image, weights)
         out = conv2d(x, w, bias, stride, padding, dilation, groups)
         out = out if held is None else held.add_(out)
-        return out.relu_() if problem.epilogue == "relu" else out
+        return _finished(problem, out)
 
     return compute

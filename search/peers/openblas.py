@@ -106,5 +106,5 @@ def _passes(
         bias = operands["bias"][:, None] if nchw else operands["bias"]
         passes.append(lambda: np.add(c, bias, out=c))
     if problem.has_relu:
-        passes.append(lambda: np.maximum(c, 0, out=c))
+        passes.append(lambda: np.clip(c, 0, problem.ceiling, out=c))
     return passes

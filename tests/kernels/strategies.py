@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from kernels.arithmetic import arithmetic, must_pack, sweep_arithmetic, window_lanes
 from kernels.errors import ScheduleError
-from kernels.problem import Conv2d, Matmul, Problem
+from kernels.problem import DTYPES, Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import (
     Jam,
@@ -30,21 +30,28 @@ MOST_SWEPT_ROWS = 8
 odd_sizes = st.sampled_from([1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 48, 61, 64, 97])
 dtypes = st.sampled_from(["f32", "f64", "i32", "bf16", "f16", "i8"])
 inits = st.sampled_from(["zero", "accumulate"])
-epilogues = st.sampled_from(["none", "relu"])
 
-matmuls = st.builds(
-    Matmul,
-    batch=st.sampled_from([1, 1, 1, 3]),
-    m=odd_sizes,
-    n=odd_sizes,
-    k=odd_sizes,
-    dtype=dtypes,
-    transpose_a=st.booleans(),
-    transpose_b=st.booleans(),
-    init=inits,
-    bias=st.booleans(),
-    epilogue=epilogues,
-    weights=st.sampled_from(["variable", "constant"]),
+
+def epilogues(dtype: str) -> st.SearchStrategy[str]:
+    """What ends a problem of a dtype."""
+    return st.sampled_from(["none", "relu", *(["relu6"] if DTYPES[dtype].is_float else [])])
+
+
+matmuls = dtypes.flatmap(
+    lambda dtype: st.builds(
+        Matmul,
+        dtype=st.just(dtype),
+        batch=st.sampled_from([1, 1, 1, 3]),
+        m=odd_sizes,
+        n=odd_sizes,
+        k=odd_sizes,
+        transpose_a=st.booleans(),
+        transpose_b=st.booleans(),
+        init=inits,
+        bias=st.booleans(),
+        epilogue=epilogues(dtype),
+        weights=st.sampled_from(["variable", "constant"]),
+    )
 )
 
 
@@ -59,6 +66,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
     channels = [1, 3, 8, 17], [1, 5, 16, 33, 64]
     if draw(st.sampled_from([False, False, True])):
         groups, channels = draw(st.sampled_from([2, 7, 16, 37])), ([1, 1, 2, 4], [1, 1, 2, 3, 8])
+    dtype = draw(dtypes)
     return Conv2d(
         layout=draw(st.sampled_from(["nhwc_hwcf", "nchw_fchw"])),
         groups=groups,
@@ -73,10 +81,10 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
         stride=draw(st.integers(1, 3)),
         dilation=dilation,
         pad=pad,
-        dtype=draw(dtypes),
+        dtype=dtype,
         init=draw(inits) if groups == 1 else "zero",
         bias=draw(st.booleans()),
-        epilogue=draw(epilogues),
+        epilogue=draw(epilogues(dtype)),
     )
 
 

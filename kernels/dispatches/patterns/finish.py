@@ -5,11 +5,15 @@ from dataclasses import dataclass
 from kernels.dispatches.patterns.contraction import copied
 from kernels.dispatches.patterns.graph import Graph, Value, dims, identity_map
 from kernels.dispatches.patterns.relu import (
+    CLAMP,
+    CLAMP_SIX,
     MAXIMUM,
     MAXIMUM_INTEGER,
+    MINIMUM,
     SELECT,
     SELECT_INTEGER,
-    Relu,
+    SIX,
+    Limit,
 )
 from kernels.dispatches.patterns.spelling import Spelling
 from kernels.problem import Problem
@@ -74,8 +78,49 @@ def finished(
         lines, inputs, maps = [], [sums], [whole]
     if not problem.has_relu:
         return sums
-    lines += _relu(spelling, problem).lines_for("%s" if lines else "%in0", sums.element)
-    return _pass(graph, maps, inputs, [*lines, f"linalg.yield %r : {sums.element}"])
+    if problem.ceiling is not None and spelling.relu6 != "body":
+        return _relu6_in_passes(graph, spelling, sums)
+    for limit in _limits(spelling, problem):
+        lines += limit.lines_for(_made_by(lines) or "%in0", sums.element)
+    return _pass(graph, maps, inputs, [*lines, f"linalg.yield {_made_by(lines)} : {sums.element}"])
+
+
+def _made_by(lines: list[str]) -> str:
+    """The value of the last line; nothing without lines."""
+    return lines[-1].partition(" ")[0] if lines else ""
+
+
+def _relu6_in_passes(graph: Graph, spelling: Spelling, value: Value) -> Value:
+    """One op for each limit."""
+    whole = [identity_map(len(value.shape or ()))]
+    if spelling.relu6 == "scalars":
+        value = _chosen(graph, (value, graph.scalar(0, value.element)), "ogt")
+    else:
+        lines = (MAXIMUM if spelling.relu == "maximum" else SELECT).lines_for("%in0", value.element)
+        value = _pass(graph, whole, [value], [*lines, f"linalg.yield %r : {value.element}"])
+    if spelling.relu6 == "passes":
+        lines = MINIMUM.lines_for("%in0", value.element)
+        return _pass(graph, whole, [value], [*lines, f"linalg.yield %l : {value.element}"])
+    six = graph.scalar(SIX, value.element)
+    pair = (value, six) if spelling.relu6 == "scalar" else (six, value)
+    return _chosen(graph, pair, "olt")
+
+
+def _chosen(graph: Graph, pair: tuple[Value, Value], compare: str) -> Value:
+    """The first of two where they compare so, and the second elsewhere; one is a single number."""
+    large = next(one for one in pair if one.shape)
+    assert large.shape is not None
+    names = dims(len(large.shape))
+    maps = [
+        identity_map(len(large.shape)) if one.shape else f"({', '.join(names)}) -> ()"
+        for one in (*pair, large)
+    ]
+    lines = [
+        f"%q = arith.cmpf {compare}, %in0, %in1 : {large.element}",
+        f"%r = arith.select %q, %in0, %in1 : {large.element}",
+        f"linalg.yield %r : {large.element}",
+    ]
+    return graph.generic(maps, pair, graph.empty(large.shape, large.element), lines)
 
 
 def _pass(graph: Graph, maps: list[str], inputs: list[Value], lines: list[str]) -> Value:
@@ -94,10 +139,14 @@ def _along(problem: Problem) -> str:
     return f"({', '.join(names)}) -> ({names[channel(problem)]})"
 
 
-def _relu(spelling: Spelling, problem: Problem) -> Relu:
+def _limits(spelling: Spelling, problem: Problem) -> tuple[Limit, ...]:
+    """What a body does that has all of an epilogue."""
+    is_named = spelling.relu == "maximum"
+    if problem.ceiling is not None:
+        return (MAXIMUM, MINIMUM) if is_named else (CLAMP, CLAMP_SIX)
     if problem.element.is_float:
-        return MAXIMUM if spelling.relu == "maximum" else SELECT
-    return MAXIMUM_INTEGER if spelling.relu == "maximum" else SELECT_INTEGER
+        return (MAXIMUM,) if is_named else (SELECT,)
+    return (MAXIMUM_INTEGER,) if is_named else (SELECT_INTEGER,)
 
 
 def _kind(problem: Problem) -> str:

@@ -93,6 +93,11 @@ class Graph:
         literal = "0" if element.startswith("i") else "0.0"
         return self.add("arith.constant", f"{literal} : {element}", (), None, element)
 
+    def scalar(self, number: int, element: str) -> Value:
+        """A tensor of no dimensions that holds a number, as a float."""
+        kind = tensor_type((), element)
+        return self.add("arith.constant", f"dense<{number}.0> : {kind}", (), (), element)
+
     def empty(self, shape: tuple[int, ...], element: str) -> Value:
         """A tensor of nothing in particular."""
         return self.add(
@@ -159,7 +164,7 @@ class Graph:
 
 def tensor_type(shape: tuple[int, ...], element: str) -> str:
     """MLIR's type of a tensor."""
-    return f"tensor<{'x'.join(map(str, shape))}x{element}>"
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
 
 
 def dims(rank: int) -> list[str]:

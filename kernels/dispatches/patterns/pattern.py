@@ -13,7 +13,7 @@ from kernels.dispatches.patterns.contraction import (
 )
 from kernels.dispatches.patterns.finish import Addition, bias_as_init, finished
 from kernels.dispatches.patterns.graph import Graph, Value
-from kernels.dispatches.patterns.spelling import SPELLINGS, Spelling
+from kernels.dispatches.patterns.spelling import OF_RELU6, SPELLINGS, Spelling
 from kernels.oracle.operands import operand_type
 from kernels.problem import Conv2d, Problem
 
@@ -53,8 +53,8 @@ class Pattern:
         return (*(value.type for value in self.operands), self.result.type)
 
 
-def patterns(problem: Problem, spellings: tuple[Spelling, ...] = SPELLINGS) -> tuple[Pattern, ...]:
-    """The different patterns of a problem.
+def patterns(problem: Problem) -> tuple[Pattern, ...]:
+    """The different patterns of a problem, in all spellings.
 
     Raises:
         UnsupportedError: the operation is not one of ours.
@@ -62,7 +62,10 @@ def patterns(problem: Problem, spellings: tuple[Spelling, ...] = SPELLINGS) -> t
     found: dict[str, Pattern] = {}
     is_residual = isinstance(problem, Conv2d) and problem.accumulates
     sides: tuple[Side | None, ...] = (None, "left", "right") if is_residual else (None,)
+    spellings = SPELLINGS if problem.ceiling is None else (*SPELLINGS, *OF_RELU6)
     for spelling, side in product(spellings, sides):
+        if problem.accumulates and side is None and turns_layout(spelling, problem):
+            continue  # what the sums start from lies in another order than the result
         made = pattern(problem, spelling, side)
         found.setdefault(made.text, made)
     return tuple(found.values())

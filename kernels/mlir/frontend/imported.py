@@ -37,7 +37,7 @@ class Occurrence:
         is_swapped: whether the op's second input is the problem's A (or image).
         fused: what around the op the problem takes in: `pad`, `broadcast_a`, `broadcast_b` (an
             operand that is repeated for each batch), `transpose_a`, `transpose_b`, `transpose_c`,
-            `bias`, `addition` of a tensor, `relu`, in this order.
+            `bias`, `addition` of a tensor, `relu` or `relu6`, in this order.
     """
 
     problem: str

@@ -237,6 +237,12 @@ def _finish(problem: Problem) -> list[str]:
         maximum = "arith.maximumf" if floats else "arith.maxsi"
         body.append(f"  %r = {maximum} {value}, %zero : {element}")
         value = "%r"
+    if problem.ceiling is not None:
+        body += [
+            f"  %most = arith.constant {problem.ceiling}.0 : {element}",
+            f"  %l = arith.minimumf {value}, %most : {element}",
+        ]
+        value = "%l"
     parallel = ", ".join(['"parallel"'] * rank)
     return [
         f"%target = tensor.empty() : {result}",

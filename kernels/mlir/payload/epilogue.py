@@ -56,6 +56,10 @@ def _elementwise(problem: Problem, op: Contraction, target: str) -> list[str]:
         maximum = "arith.maximumf" if problem.element.is_float else "arith.maxsi"
         body = [*body, f"  %relu = {maximum} {value}, %zero : {element}"]
         value = "%relu"
+        if problem.ceiling is not None:
+            lines = [*lines, f"%ceiling = arith.constant {problem.ceiling}.0 : {element}"]
+            body = [*body, f"  %limited = arith.minimumf %relu, %ceiling : {element}"]
+            value = "%limited"
     operands = [*inputs, (target, result, dims, "%o" if target != "%product" else "%p")]
     values, kinds, seen, names = zip(*operands, strict=True)
     maps = ", ".join(affine_map(op.result_dims, one) for one in seen)

@@ -37,6 +37,8 @@ def formula(problem: Problem) -> str:
         terms = f"{result} + {terms}"
     if problem.has_relu:
         terms = f"max(0, {terms})"
+    if problem.ceiling is not None:
+        terms = f"min({problem.ceiling}, {terms})"
     if not problem.element.is_float:
         where = ", ".join(filter(None, [where, "modulo 2**32"]))
     return f"{result} = {terms}" + (f"\n{where}" if where else "")

@@ -3,6 +3,7 @@
 Templates for `str.format`; `kernels.native.export.module` puts them together.
 """
 
+from kernels.oracle.operands import operand_limit
 from kernels.problem import Conv2d, Matmul, Problem
 
 HEAD = '''
@@ -169,6 +170,19 @@ def _outputs(rng):
 _SPREAD = "    size = np.max(size)  # what rounds off the largest element spreads\n"
 
 
+def _cut_off_text(problem: Problem) -> str:
+    """The line that does to the expected result what the epilogue does."""
+    if problem.ceiling is not None:
+        return f"    expected = np.clip(expected, 0, {problem.ceiling})\n"
+    return "    expected = np.maximum(expected, 0)\n" if problem.has_relu else ""
+
+
+def _of_factors(problem: Problem, random: str) -> str:
+    """The random numbers of A and B, which may have to be smaller than others."""
+    limit = operand_limit(problem)
+    return random if limit == 1 else random.replace("* 2 - 1)", f"* 2 - 1) * {limit}")
+
+
 def check_text(
     problem: Problem, bound: float, accumulates: bool, is_ahead: bool, spreads: bool = False
 ) -> str:
@@ -183,13 +197,12 @@ def check_text(
     """
     element = problem.element
     kind = "bf16" if element.name == "bf16" else "float" if element.is_float else "int"
-    relu = problem.has_relu
     has_bias = problem.has_bias
     is_nchw = problem.has_channels_first
     outer = {"bf16": "float", "float": "float", "int": "int"}[kind]
     random_like = _RANDOM[outer].replace("shape", "{0}_SHAPE").replace("dtype", "{0}_TYPE")
     parts = [
-        _OPERANDS.format(random=_RANDOM[kind], wide=_WIDE[kind]),
+        _OPERANDS.format(random=_of_factors(problem, _RANDOM[kind]), wide=_WIDE[kind]),
         _OUTPUTS.format(
             flops=problem.flops,
             out=random_like.format("C") if accumulates else "np.empty(C_SHAPE, C_TYPE)",
@@ -198,7 +211,7 @@ def check_text(
         _FLOAT_PRODUCT if element.is_float else _WRAPPED_PRODUCT,
         _contract_text(problem),
         _COMPARE[element.is_float].format(
-            relu="    expected = np.maximum(expected, 0)\n" if relu else "",
+            relu=_cut_off_text(problem),
             bound=bound,
             spread=_SPREAD if spreads else "",
             bias="bias[:, None, None]" if has_bias and is_nchw else "bias",

@@ -172,13 +172,18 @@ class Vectors:
         kept = self.builder.opaque(acc, _REGISTER) if _REGISTER else acc
         return self.builder.add(kept, x)
 
-    def relu(self, x: Value) -> Value:
-        """max(x, 0); a NaN stays a NaN."""
-        if self.element.is_float:
-            negative = self.builder.fcmp_ordered("<", x, self.zero)
-        else:
-            negative = self.builder.icmp_signed("<", x, self.zero)
-        return self.builder.select(negative, self.zero, x)
+    def relu(self, x: Value, ceiling: int | None = None) -> Value:
+        """max(x, 0), and of floats at most `ceiling`; a NaN stays a NaN."""
+        cut = self._cut(x, "<", self.zero)
+        if ceiling is None:
+            return cut
+        limit = ir.Constant(self.type, [self.element.type(ceiling)] * self.lanes)
+        return self._cut(cut, ">", limit)
+
+    def _cut(self, x: Value, beyond: str, limit: Value) -> Value:
+        """The limit in the lanes that lie beyond it."""
+        compare = self.builder.fcmp_ordered if self.element.is_float else self.builder.icmp_signed
+        return self.builder.select(compare(beyond, x, limit), limit, x)
 
     def prefetch_for_write(self, address: Value) -> None:
         """Bring the line at `address` to L1, to be written."""

@@ -34,6 +34,9 @@ FUNCTIONS = (*CALLED_BY_ALL, FILLING, COPY_PATCHES, PAST_CACHES, *TRANSFORMS)
 LOAD_C, ADD_BIAS, RELU = 1, 2, 4
 """Flags of a call: what a tile starts from besides zero, and what ends it."""
 
+CEILING = 8
+"""Not a flag of a call, but of all that a micro-kernel may do: its relu ends at 6, too."""
+
 T = TypeVar("T")
 
 
@@ -136,5 +139,11 @@ SWEEP_ARGUMENTS = tuple(field.name for field in fields(SweepArguments))
 
 
 def epilogue_flags(problem: Problem) -> int:
-    """Which of `ADD_BIAS` and `RELU` the problem asks for."""
-    return ADD_BIAS * problem.has_bias | RELU * problem.has_relu
+    """Which of `ADD_BIAS`, `RELU` and `CEILING` the problem asks for."""
+    has_ceiling = problem.ceiling is not None
+    return ADD_BIAS * problem.has_bias | RELU * problem.has_relu | CEILING * has_ceiling
+
+
+def ceiling_of(epilogue: int) -> int | None:
+    """Where the relu of a micro-kernel ends that may do what `epilogue` says."""
+    return 6 if epilogue & CEILING else None

@@ -27,7 +27,7 @@ class InnerProductSpec:
         ahead: which operand is prefetched; empty for neither.
         c_down: whether the rows of C are neighbours in memory, C being one column.
         fma: whether the target fuses multiply and add.
-        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
+        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`.
     """
 
     how: Arithmetic

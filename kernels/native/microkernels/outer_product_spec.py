@@ -35,7 +35,7 @@ class OuterProductSpec:
         bias_rows: whether the bias has an element for each row, not for each column.
         filled_row: words between rows of B in place, where a panel is packed while its first
             tile of rows is computed; 0 where it is packed before.
-        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
+        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`.
     """
 
     how: Arithmetic

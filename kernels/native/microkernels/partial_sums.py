@@ -11,7 +11,7 @@ from llvmlite import ir
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Transform, when
 from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const
-from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
+from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments, ceiling_of
 from kernels.native.microkernels.inner_product_spec import InnerProductSpec
 
 
@@ -47,6 +47,7 @@ class Strips:
         """Add up the partial sums of each element, then C, bias and relu, and store."""
         strips = self._strips()
         sums = [self._sums(strip, totals) for strip in strips]
+        ceiling = ceiling_of(self.spec.epilogue)
 
         def loaded(values: list[Value]) -> list[Value]:
             return [
@@ -58,7 +59,7 @@ class Strips:
             return [s.vectors.add(x, self._bias(s)) for s, x in zip(strips, values, strict=True)]
 
         def relu(values: list[Value]) -> list[Value]:
-            return [s.vectors.relu(x) for s, x in zip(strips, values, strict=True)]
+            return [s.vectors.relu(x, ceiling) for s, x in zip(strips, values, strict=True)]
 
         for flag, then in ((LOAD_C, loaded), (ADD_BIAS, biased), (RELU, relu)):
             sums = self._when(flag, then, sums)

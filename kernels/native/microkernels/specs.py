@@ -54,7 +54,7 @@ class KernelSpec(Protocol):
 
     @property
     def epilogue(self) -> int:
-        """Which of `ADD_BIAS` and `RELU` a call may ask for."""
+        """Which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`."""
 
     def steps(self, multiply_adds: int) -> int:
         """Steps of the reduction that so many vector multiply-adds take."""

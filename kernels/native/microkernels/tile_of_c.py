@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Transform, when
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
-from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments
+from kernels.native.microkernels.abi import ADD_BIAS, LOAD_C, RELU, Arguments, ceiling_of
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.native.microkernels.use import Cut
 
@@ -91,7 +91,8 @@ class TileOfC:
 
     def finish(self, accumulators: list[Value], c_rows: list[Value]) -> None:
         """Relu where it is asked for, and the store."""
-        values = self._when(RELU, lambda xs: [self.v.relu(x) for x in xs], accumulators)
+        ceiling = ceiling_of(self.spec.epilogue)
+        values = self._when(RELU, lambda xs: [self.v.relu(x, ceiling) for x in xs], accumulators)
         for value, (i, j) in zip(values, self._places(), strict=True):
             self.v.store(value, self.v.at(c_rows[i], j * self.spec.lanes), self.col_masks[j])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from kernels.arithmetic import Arithmetic, arithmetic
-from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
+from kernels.native.microkernels.abi import ADD_BIAS, RELU, ceiling_of, epilogue_flags
 from kernels.native.microkernels.outer_product import (
     OuterProduct,
 )
@@ -68,6 +68,7 @@ class WinogradProduct:
             adds=problem.accumulates,
             bias=bool(flags & ADD_BIAS),
             relu=bool(flags & RELU),
+            ceiling=ceiling_of(flags),
         )
         return cls(replace(spec, taps=False, bias_rows=False, epilogue=0), transforms)
 
@@ -76,7 +77,9 @@ class WinogradProduct:
         planes = self.transforms.planes
         of_kernel = OuterProduct(self.spec, packs_transposed=planes, patch_stride=0).pieces(use)
         # Less what the code of each does not depend on, so that more schedules share it.
-        image = replace(self.transforms, cols=False, adds=False, bias=False, relu=False)
+        image = replace(
+            self.transforms, cols=False, adds=False, bias=False, relu=False, ceiling=None
+        )
         result = replace(self.transforms, depth=False)
         weights = replace(image, depth=False, planes=False)
         return {

@@ -42,6 +42,7 @@ class TransformSpec:
         depth, cols: whether the last vector of input or output channels has idle lanes.
         adds, bias, relu: what the result's transform ends with: what the result holds is added,
             then the bias, and the larger of that and 0 is written.
+        ceiling: the most that relu leaves; None for no limit.
     """
 
     element: str
@@ -55,6 +56,7 @@ class TransformSpec:
     adds: bool
     bias: bool
     relu: bool
+    ceiling: int | None
 
     @property
     def filtering(self) -> TileFiltering:
@@ -211,7 +213,7 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
             for i, row in enumerate(found):
                 held = pixels.read(i, to, left) if spec.adds else []
                 sums = list(map(v.add, row, held)) if held else row
-                pixels.write(i, to, [_finished(v, one, bias, spec.relu) for one in sums], left)
+                pixels.write(i, to, [_finished(v, one, bias, spec) for one in sums], left)
 
         e.over_channels(spec.cols, vector)
 
@@ -219,9 +221,9 @@ def emit_transform_result(module: ir.Module, spec: TransformSpec) -> ir.Function
     return e.tile(filtering.output, limits, whole, tile)
 
 
-def _finished(v: Vectors, value: Value, bias: Value | None, relu: bool) -> Value:
+def _finished(v: Vectors, value: Value, bias: Value | None, spec: TransformSpec) -> Value:
     value = value if bias is None else v.add(value, bias)
-    return v.relu(value) if relu else value
+    return v.relu(value, spec.ceiling) if spec.relu else value
 
 
 def emit_transform_filter(module: ir.Module, spec: TransformSpec) -> ir.Function:

@@ -54,7 +54,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
         dtype=draw(st.sampled_from(["f32", "f64"])),
         init=draw(st.sampled_from(["zero", "accumulate"])),
         bias=draw(st.booleans()),
-        epilogue=draw(st.sampled_from(["none", "relu"])),
+        epilogue=draw(st.sampled_from(["none", "relu", "relu6"])),
         weights=draw(st.sampled_from(["variable", "constant"])),
     )
 

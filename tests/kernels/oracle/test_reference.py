@@ -33,6 +33,16 @@ def test_the_reference_is_what_python_computes(dtype: str) -> None:
             assert expected.value[i, j] == pytest.approx(max(exact, 0), rel=1e-12)
 
 
+def test_relu6_cuts_off_below_and_above() -> None:
+    text = "matmul:m=3,n=4,k=25,dtype=f64,init=accumulate,epilogue="
+    operands = make_operands(parse_problem(text + "none"), 1)
+    operands["C"][...] *= 9
+    exact = reference(parse_problem(text + "none"), operands).value
+    found = reference(parse_problem(text + "relu6"), operands).value
+    assert (exact < 0).any() and (exact > 6).any() and ((exact > 0) & (exact < 6)).any()
+    assert np.array_equal(found, np.minimum(np.maximum(exact, 0), 6))
+
+
 @pytest.mark.parametrize("dtype", ["f32", "i32", "i8"])
 def test_both_layouts_mean_the_same_convolution(dtype: str) -> None:
     keys = "n=2,h=6,w=5,ci=4,co=6,kh=3,kw=2,stride=2,pad=1,groups=2,bias,epilogue=relu"

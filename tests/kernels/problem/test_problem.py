@@ -98,6 +98,7 @@ def test_normalised(written: str, canonical: str) -> None:
         ("matmul:m,n=2,k=3,dtype=f32", "m", "needs a value"),
         ("matmul:m=1,n=2,k=3,dtype=f32,bias=3", "bias", "3"),
         ("matmul:m=1,n=2,k=3,dtype=f32,epilogue=gelu", "epilogue", "gelu"),
+        ("matmul:m=1,n=2,k=3,dtype=i8,epilogue=relu6", "epilogue", "needs a dtype of floats"),
         ("matmul:m=1,n=2,k=3,dtype=f32,", "problem", "key=value"),
         ("conv2d:n=1,h=2,w=9,ci=1,co=1,kh=3,kw=3,dtype=f32", "kh", "spans 3"),
         ("conv2d:n=1,h=9,w=9,ci=3,co=4,kh=3,kw=3,groups=2,dtype=f32", "groups", "ci=3"),

@@ -25,7 +25,7 @@ PROBLEMS = [
     "matmul:m=1,n=300,k=129,dtype=f32,weights=constant",
     "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_b",
     f"{IMAGE},dtype=f32,layout=nchw_fchw,bias,epilogue=relu,weights=constant",
-    "conv2d:n=1,h=9,w=7,ci=16,co=16,kh=3,kw=3,groups=16,pad=1,dtype=f32,bias",
+    "conv2d:n=1,h=9,w=7,ci=16,co=16,kh=3,kw=3,groups=16,pad=1,dtype=f32,bias,epilogue=relu6",
 ]
 
 

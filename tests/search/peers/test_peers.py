@@ -23,6 +23,7 @@ CLAIMS = {
         PLAIN + "f64,transpose_a,bias",
         PLAIN + "f32,transpose_b,init=accumulate,bias,epilogue=relu",
         PLAIN + "f32,weights=constant,epilogue=relu",
+        PLAIN + "f32,bias,epilogue=relu6",
         "matmul:m=1,n=70,k=35,dtype=f32",
         "matmul:m=5,n=1,k=9,dtype=f64",
         "matmul:batch=3,m=9,n=21,k=17,dtype=f32,transpose_a,transpose_b,bias,epilogue=relu",
@@ -47,12 +48,18 @@ CLAIMS = {
                        ",layout=nchw_fchw,weights=constant,stride=2,bias,epilogue=relu",
                        ",init=accumulate,pad=1,bias,epilogue=relu",
                        ",layout=nchw_fchw,init=accumulate,weights=constant")),
+        PLAIN + "f32,bias,epilogue=relu6",
+        PLAIN + "bf16,transpose_b,weights=constant,epilogue=relu6",
+        *("conv2d:n=2,h=9,w=7,ci=6,co=10,kh=3,kw=2,dtype=f32,bias,epilogue=relu6" + rest
+          for rest in ("", ",init=accumulate", ",layout=nchw_fchw,weights=constant")),
+        "conv2d:n=1,h=9,w=7,ci=6,co=10,kh=3,kw=3,dtype=f16,epilogue=relu6",
         "conv2d:n=1,h=9,w=7,ci=8,co=8,kh=3,kw=3,groups=8,pad=1,dtype=f32",
         "conv2d:n=1,h=9,w=7,ci=8,co=12,kh=3,kw=3,groups=4,weights=constant,dtype=f32",
     ],
     "iree": [
         *(PLAIN + dtype for dtype in ("f32", "f64", "i32", "bf16", "f16", "i8")),
         PLAIN + "f32,transpose_a,transpose_b,init=accumulate,bias,epilogue=relu",
+        PLAIN + "bf16,bias,epilogue=relu6",
         PLAIN + "bf16,transpose_b,weights=constant,bias,epilogue=relu",
         PLAIN + "i8,transpose_a,weights=constant,init=accumulate,epilogue=relu",
         "matmul:m=1,n=70,k=35,dtype=f32,weights=constant",
@@ -136,6 +143,8 @@ def oracle(problem: Problem, wide: dict[str, Array]) -> Expected:
         value, size = value + extra, size + np.abs(extra)
     if problem.has_relu:
         value = np.maximum(value, 0)
+    if problem.ceiling is not None:
+        value = np.minimum(value, 6)
     if not problem.element.is_float:
         return Expected(value, None)
     length = problem.flops // (2 * int(np.prod(problem.operand_shapes["C"]))) + 2

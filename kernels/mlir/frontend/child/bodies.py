@@ -14,6 +14,7 @@ _SUBTRACT = ("arith.subf", "arith.subi")
 _EXTEND = ("arith.extf", "arith.extsi")
 _MAXIMUM = ("arith.maximumf", "arith.maxnumf", "arith.maxsi")
 _MINIMUM = ("arith.minimumf", "arith.minnumf", "arith.minsi")
+_CEILING = 6  # of relu6, the only one that problems know
 _GREATER = {"arith.cmpf": (2, 3, 9, 10), "arith.cmpi": (4, 5)}
 _LESS = {"arith.cmpf": (4, 5, 11, 12), "arith.cmpi": (2, 3)}
 
@@ -113,7 +114,7 @@ class Step:
     """Something done to a result.
 
     Attributes:
-        name: `add` or `relu`.
+        name: `add`, `relu`, or `ceiling` for what is cut off above 6.
         argument: that is added; None if it is a number.
     """
 
@@ -122,13 +123,24 @@ class Step:
 
 
 def steps_on(body: Expr, this: int) -> tuple[Step, ...] | None:
-    """The steps from the argument `this` to what is yielded; None if there are others."""
+    """The steps from the argument `this` to what is yielded; None if there are others.
+
+    A ceiling comes after relu, in whichever order the body has them.
+    """
+    steps = _steps_in_order(body, this)
+    for i in range(len(steps or ()) - 1):
+        if steps is not None and [one.name for one in steps[i : i + 2]] == ["ceiling", "relu"]:
+            return (*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :])
+    return steps
+
+
+def _steps_in_order(body: Expr, this: int) -> tuple[Step, ...] | None:
     if body == Expr("arg", (), this):
         return ()
     inner, step = _last_step(body, this)
     if inner is None:
         return None
-    before = steps_on(inner, this)
+    before = _steps_in_order(inner, this)
     return None if before is None else before if step is None else (*before, step)
 
 
@@ -138,8 +150,10 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, Step | None]:
             most = HUGE_INTEGER if body.name.endswith("i") else HUGE_FLOAT
             if limit.name == "const" and limit.value >= most:
                 return value, None
-    if (cut := _relu(body)) is not None:
+    if (cut := _limited(body, 0, _MAXIMUM, keeps_greater=True)) is not None:
         return cut, Step("relu")
+    if (cut := _limited(body, _CEILING, _MINIMUM[:2], keeps_greater=False)) is not None:
+        return cut, Step("ceiling")
     if body.name in _ADD:
         for value, added in (body.of, body.of[::-1]):
             if added.name == "const":
@@ -149,24 +163,33 @@ def _last_step(body: Expr, this: int) -> tuple[Expr | None, Step | None]:
     return None, None
 
 
-def _relu(body: Expr) -> Expr | None:
-    """What is cut off below zero, if that is what the body does."""
-    if body.name in _MAXIMUM:
+def _limited(
+    body: Expr, limit: Number, named: tuple[str, ...], *, keeps_greater: bool
+) -> Expr | None:
+    """What is cut off at a limit, if that is what the body does: by a named op or by a choice.
+
+    Args:
+        body: the expression.
+        limit: the number that takes the place of what lies beyond it.
+        named: the ops that do that.
+        keeps_greater: whether what is greater than the limit stays.
+    """
+    if body.name in named:
         first, second = body.of
-        return first if second.is_constant(0) else second if first.is_constant(0) else None
+        return first if second.is_constant(limit) else second if first.is_constant(limit) else None
     if body.name != "arith.select" or body.of[0].name not in _GREATER:
         return None
     compared, then, otherwise = body.of
     left, right = compared.of
-    keeps = compared.value in _GREATER[compared.name]
-    if not keeps and compared.value not in _LESS[compared.name]:
+    is_greater = compared.value in _GREATER[compared.name]
+    if not is_greater and compared.value not in _LESS[compared.name]:
         return None
-    if left.is_constant(0):
-        left, right, keeps = right, left, not keeps
-    if not right.is_constant(0):
+    if left.is_constant(limit):
+        left, right, is_greater = right, left, not is_greater
+    if not right.is_constant(limit):
         return None
-    kept, cut = (then, otherwise) if keeps else (otherwise, then)
-    return left if kept == left and cut.is_constant(0) else None
+    kept, cut = (then, otherwise) if is_greater == keeps_greater else (otherwise, then)
+    return left if kept == left and cut.is_constant(limit) else None
 
 
 def first_factor(expr: Expr) -> int:

@@ -37,7 +37,7 @@ class Ending:
     """What follows an op.
 
     Attributes:
-        has_bias, has_relu: whether it is done, in this order.
+        has_bias, has_relu, has_ceiling: whether it is done, in this order; the last is relu6's.
         axes: the order in which the result's axes are stored in the end; None where they stay.
         value: the result after all of it.
         added: a tensor of the result's shape that is added before relu, as a residual is.
@@ -46,6 +46,7 @@ class Ending:
     value: Any
     has_bias: bool = False
     has_relu: bool = False
+    has_ceiling: bool = False
     axes: tuple[int, ...] | None = None
     added: Any = None
 
@@ -130,6 +131,8 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
     for step in steps:
         if step.name == "relu" and not ending.has_relu:
             ending = replace(ending, has_relu=True)
+        elif step.name == "ceiling" and ending.has_relu and not ending.has_ceiling:
+            ending = replace(ending, has_ceiling=True)
         elif step.name != "add" or ending.has_relu:
             return None
         elif not ending.has_bias and _varies(user, step, value) <= state.columns:

@@ -250,7 +250,7 @@ def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
         "transpose_c": seen.taken[2],
         "bias": seen.has_bias,
         "addition": seen.ending.added is not None,
-        "relu": seen.ending.has_relu,
+        "relu6" if seen.ending.has_ceiling else "relu": seen.ending.has_relu,
     }
     return tuple(name for name, is_so in told.items() if is_so)
 
@@ -258,11 +258,12 @@ def _fused(seen: _Seen, pad: int, inputs: tuple[int, int]) -> tuple[str, ...]:
 def _problem(
     seen: _Seen, sizes: dict[str, int | str | bool], dtype: str, has_constant_weights: bool
 ) -> Problem:
+    ending = seen.ending
     keys: dict[str, Any] = {
         **sizes,
         "dtype": dtype,
         "bias": seen.has_bias,
-        "epilogue": "relu" if seen.ending.has_relu else "none",
+        "epilogue": "relu6" if ending.has_ceiling else "relu" if ending.has_relu else "none",
         "weights": "constant" if has_constant_weights else "variable",
     }
     if seen.accumulates:

@@ -28,6 +28,7 @@ from kernels.native.microkernels.abi import (
     RELU,
     SWEEP_ARGUMENTS,
     SweepArguments,
+    ceiling_of,
 )
 from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
 from kernels.native.microkernels.sweep.spec import SweepSpec
@@ -152,7 +153,8 @@ class _RowTile:
         else:
             for word in range(self.spec.words):
                 sums = self._word(sums, b_at, word, vectors, mask)
-        done = self._when(RELU, lambda xs: [self.v.relu(x) for x in xs], sums)
+        ceiling = ceiling_of(self.spec.epilogue)
+        done = self._when(RELU, lambda xs: [self.v.relu(x, ceiling) for x in xs], sums)
         for value, at in zip(done, places, strict=True):
             self.v.store(value, at, mask)
 

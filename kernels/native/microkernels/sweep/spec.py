@@ -26,7 +26,7 @@ class SweepSpec:
         registers: vector registers of the target.
         fma: whether the target fuses multiply and add.
         fetches_ahead: whether rows of B are prefetched further on.
-        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for.
+        epilogue: which of `ADD_BIAS` and `RELU` a call may ask for, and `CEILING`.
     """
 
     how: Arithmetic

@@ -54,7 +54,7 @@ class WindowSpec:
         lanes: elements of an accumulator vector.
         unit: columns of C that a whole vector has.
         fma: whether the target fuses multiply and add.
-        epilogue: which of `ADD_BIAS` and `RELU` every call does.
+        epilogue: which of `ADD_BIAS`, `RELU` and `CEILING` every call does.
         down, across: the image's lines, and its columns.
         inputs, outputs: channels of a group.
         image_channels, channels: of the image, and of the result.

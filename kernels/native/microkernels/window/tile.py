@@ -16,7 +16,7 @@ from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import branch
 from kernels.native.ir.dot_products import widen
 from kernels.native.ir.vectors import ELEMENTS, I1, Value, Vectors, const
-from kernels.native.microkernels.abi import ADD_BIAS, RELU, WindowArguments
+from kernels.native.microkernels.abi import ADD_BIAS, RELU, WindowArguments, ceiling_of
 from kernels.native.microkernels.window.runs import Run
 from kernels.native.microkernels.window.spec import WindowSpec
 
@@ -92,9 +92,9 @@ class WindowTile(ABC, Generic[Held]):
 
     def store(self, sums: list[Value], places: Sequence[Value]) -> None:
         """Relu where it is asked for, and the store."""
-        mask = self.first_lanes(self.spec.span)
+        mask, ceiling = self.first_lanes(self.spec.span), ceiling_of(self.spec.epilogue)
         for value, at in zip(sums, places, strict=True):
-            done = self.v.relu(value) if self.spec.epilogue & RELU else value
+            done = self.v.relu(value, ceiling) if self.spec.epilogue & RELU else value
             if self.spec.past_caches:
                 self.v.store_past_caches(done, at)
             else:

@@ -22,6 +22,9 @@ LINALG = [
     f"{IMAGE},pad=1,dtype=f32,init=accumulate,bias,epilogue=relu",
     f"{IMAGE},stride=2,dilation=2,dtype=f32,epilogue=relu,weights=constant",
     f"{IMAGE},pad=2,layout=nchw_fchw,dtype=i8,bias",
+    PRODUCT + "bf16,bias,epilogue=relu6",
+    f"{IMAGE},pad=1,layout=nchw_fchw,dtype=f32,init=accumulate,bias,epilogue=relu6",
+    f"{GROUPS},groups=8,pad=1,bias,epilogue=relu6",
     f"{GROUPS},groups=8,pad=1,bias",
     f"{GROUPS},groups=8,layout=nchw_fchw,epilogue=relu",
     f"{GROUPS},groups=4,pad=1,bias,epilogue=relu",
@@ -43,6 +46,10 @@ BOTH = [  # what the modules of two frameworks have between them
     PHOTO + "96,kh=1,kw=1,layout=nchw_fchw,dtype=f32",
     PHOTO + "64,kh=3,kw=3,pad=1,groups=64,dtype=f32",
     PHOTO + "64,kh=3,kw=3,pad=1,groups=64,layout=nchw_fchw,dtype=f32,bias",
+    SMALL + "f32,bias,epilogue=relu6",
+    SMALL + "f32,transpose_b,bias,epilogue=relu6",
+    PHOTO + "64,kh=3,kw=3,pad=1,groups=64,dtype=f32,bias,epilogue=relu6",
+    PHOTO + "64,kh=3,kw=3,pad=1,groups=64,layout=nchw_fchw,dtype=f32,bias,epilogue=relu6",
 ]
 
 
@@ -54,12 +61,16 @@ def test_named_ops_and_generics_of_linalg() -> None:
 def test_what_torch_mlir_makes() -> None:
     module = (SPELLED / "torch.mlir").read_text()
     fused = PHOTO + "96,kh=3,kw=3,pad=1,layout=nchw_fchw,dtype=f32,bias,epilogue=relu"
+    cut_off = PHOTO + "64,kh=3,kw=3,pad=1,groups=64,layout=nchw_fchw,dtype=f32,bias,epilogue=relu6"
     assert found_in(module, library_of(*BOTH), "iree-input-type=torch") == {
         "linear": [name_of(SMALL + "f32,transpose_b,bias,epilogue=relu")],
         "bmm": [name_of("matmul:batch=12,m=64,n=128,k=96,dtype=f32")],
         "conv": [name_of(fused)],
         "convn": [name_of(PHOTO + "96,kh=1,kw=1,layout=nchw_fchw,dtype=f32")],
         "dw": [name_of(PHOTO + "64,kh=3,kw=3,pad=1,groups=64,layout=nchw_fchw,dtype=f32,bias")],
+        "relu6": [name_of(SMALL + "f32,transpose_b,bias,epilogue=relu6")],
+        "hardtanh": [name_of(cut_off)],
+        "clamp": [name_of(cut_off)],
     }
 
 
@@ -74,5 +85,7 @@ def test_what_stablehlo_becomes() -> None:
         "conv": [name_of(PHOTO + "96,kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu")],
         "nchw": [name_of(PHOTO + "96,kh=3,kw=3,pad=1,stride=2,layout=nchw_fchw,dtype=f32")],
         "dw": [name_of(PHOTO + "64,kh=3,kw=3,pad=1,groups=64,dtype=f32")],
+        "clamp": [name_of(SMALL + "f32,bias,epilogue=relu6")],
+        "relu6": [name_of(PHOTO + "64,kh=3,kw=3,pad=1,groups=64,dtype=f32,bias,epilogue=relu6")],
         "dense3": [name_of(SMALL + "f32,weights=constant")],
     }

@@ -19,6 +19,7 @@ IN_REGISTERS = [
     ("matmul:m=64,n=96,k=48,dtype=i32,init=accumulate,bias", ("pack operand=B", REGISTER)),
     ("matmul:m=64,n=96,k=48,dtype=f32,epilogue=relu", ("register rows=8 cols=48 outer=rows",)),
     (CONV, IMAGE),
+    (CONV.replace("relu", "relu6"), IMAGE),
     (CONV.replace("kh=3", "kh=3,stride=2").replace("w=14", "w=17"), (REGISTER,)),
     (CONV.replace("ci=8,co=32", "ci=16,co=64,groups=2"), ("tile dim=g size=1", *IMAGE)),
     (
@@ -41,7 +42,7 @@ def operations(text: str, steps: tuple[str, ...]) -> list[tuple[str, int, int]]:
         ] + [
             (str(op.name), depth, elements(op.operands[0].type))
             for op, depth in walk(module.operation)
-            if op.name in ("arith.maximumf", "arith.maxsi", "vector.fma")
+            if op.name in ("arith.maximumf", "arith.maxsi", "arith.minimumf", "vector.fma")
         ]
 
 
@@ -66,6 +67,9 @@ def test_an_epilogue_of_whole_sums_is_applied_in_registers(
     if "relu" in text:
         maxima = [size for name, _, size in found if name.startswith("arith.max")]
         assert maxima and min(maxima) >= 16, "relu is applied to vectors"
+    if "relu6" in text:
+        minima = [size for name, _, size in found if name.startswith("arith.min")]
+        assert minima and min(minima) >= 16, "the ceiling is applied to vectors"
 
 
 def test_where_the_reduction_is_cut_it_meets_its_block_in_cache() -> None:

@@ -66,12 +66,34 @@ RELUS = {
 NO_RELUS = {
     "minimum": "%v = arith.minimumf %x, %zero : f32",
     "of_one": "%h = arith.constant 1.0 : f32\n    %v = arith.maximumf %x, %h : f32",
-    "six": "%h = arith.constant 6.0 : f32\n"
+    "six_alone": "%h = arith.constant 6.0 : f32\n    %v = arith.minimumf %x, %h : f32",
+    "seven": "%h = arith.constant 7.0 : f32\n"
     "    %m = arith.minimumf %x, %h : f32\n    %v = arith.maximumf %m, %zero : f32",
+    "at_least_six": "%h = arith.constant 6.0 : f32\n"
+    "    %m = arith.maximumf %x, %h : f32\n    %v = arith.maximumf %m, %zero : f32",
     "leaky": "%m = arith.cmpf ogt, %x, %zero : f32\n    %h = arith.mulf %x, %x : f32\n"
     "    %v = arith.select %m, %x, %h : f32",
     "backwards": "%m = arith.cmpf ogt, %x, %zero : f32\n    %v = arith.select %m, %zero, %x : f32",
 }
+SIX = "%h = arith.constant 6.0 : f32\n    "
+RELU6S = {
+    "clamp": f"{SIX}%m = arith.minimumf %x, %h : f32\n    %v = arith.maximumf %m, %zero : f32",
+    "named": f"{SIX}%m = arith.maximumf %x, %zero : f32\n    %v = arith.minnumf %h, %m : f32",
+    "torch_clamp": f"{SIX}%l = arith.cmpf ult, %x, %zero : f32\n"
+    "    %m = arith.select %l, %zero, %x : f32\n    %g = arith.cmpf ugt, %m, %h : f32\n"
+    "    %v = arith.select %g, %h, %m : f32",
+}
+SCALAR = """
+  %six = arith.constant dense<6.0> : tensor<f32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> ()>, affine_map<(i, j) -> (i, j)>,
+      affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%six, %q : tensor<f32>, tensor<4x6xf32>) outs(%empty : tensor<4x6xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %m = arith.cmpf olt, %x, %y : f32
+    %v = arith.select %m, %x, %y : f32
+    linalg.yield %v : f32
+  } -> tensor<4x6xf32>
+"""
 BROADCAST = """
   %wide = linalg.broadcast ins({0} : {1}) outs(%empty : tensor<4x6xf32>) dimensions = [{2}]
 """
@@ -84,6 +106,12 @@ def _endings() -> dict[str, tuple[str, str]]:
     cases |= {f"no_{name}": (ended(f"no_{name}", elementwise("%p", body)), MM)
               for name, body in NO_RELUS.items()}  # fmt: skip
     cases |= {
+        f"relu6_{name}": (ended(f"relu6_{name}", elementwise("%p", body)), f"{MM},epilogue=relu6")
+        for name, body in RELU6S.items()
+    }
+    cases |= {
+        "relu6_twice": (ended("relu6_twice", elementwise("%p", RELUS["ugt"], name="q") + SCALAR),
+                        f"{MM},epilogue=relu6"),
         "bias": (ended("bias", elementwise("%p", ADD, "%bias")), f"{MM},bias"),
         "bias_relu": (ended("bias_relu", both + elementwise("%q", RELUS["maximumf"])),
                       f"{MM},bias,epilogue=relu"),

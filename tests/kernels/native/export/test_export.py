@@ -94,6 +94,7 @@ def run_alone(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     [
         "matmul:m=61,n=97,k=127,dtype=f32",
         "matmul:m=61,n=97,k=127,dtype=f32,bias,epilogue=relu",
+        "matmul:m=61,n=97,k=1270,dtype=bf16,bias,epilogue=relu6",
         "matmul:m=13,n=33,k=51,dtype=f64,init=accumulate",
         "matmul:m=13,n=33,k=51,dtype=i32,init=accumulate,bias,epilogue=relu",
         "conv2d:n=2,h=9,w=11,ci=5,co=21,kh=3,kw=2,stride=2,pad=1,dtype=f32,bias,epilogue=relu",

@@ -45,3 +45,22 @@ func.func @dense3(%a: tensor<1x64x96xf32>, %bias: tensor<128xf32>) -> tensor<1x6
   %2 = stablehlo.add %0, %1 : tensor<1x64x128xf32>
   return %2 : tensor<1x64x128xf32>
 }
+func.func @clamp(%a: tensor<64x96xf32>, %b: tensor<96x128xf32>, %bias: tensor<128xf32>) -> tensor<64x128xf32> {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<64x96xf32>, tensor<96x128xf32>) -> tensor<64x128xf32>
+  %1 = stablehlo.broadcast_in_dim %bias, dims = [1] : (tensor<128xf32>) -> tensor<64x128xf32>
+  %2 = stablehlo.add %0, %1 : tensor<64x128xf32>
+  %lo = stablehlo.constant dense<0.0> : tensor<f32>
+  %hi = stablehlo.constant dense<6.0> : tensor<f32>
+  %3 = stablehlo.clamp %lo, %2, %hi : (tensor<f32>, tensor<64x128xf32>, tensor<f32>) -> tensor<64x128xf32>
+  return %3 : tensor<64x128xf32>
+}
+func.func @relu6(%a: tensor<1x14x14x64xf32>, %b: tensor<3x3x1x64xf32>, %bias: tensor<64xf32>) -> tensor<1x14x14x64xf32> {
+  %0 = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], window = {stride = [1, 1], pad = [[1, 1], [1, 1]], lhs_dilate = [1, 1], rhs_dilate = [1, 1]} {batch_group_count = 1 : i64, feature_group_count = 64 : i64} : (tensor<1x14x14x64xf32>, tensor<3x3x1x64xf32>) -> tensor<1x14x14x64xf32>
+  %1 = stablehlo.broadcast_in_dim %bias, dims = [3] : (tensor<64xf32>) -> tensor<1x14x14x64xf32>
+  %2 = stablehlo.add %0, %1 : tensor<1x14x14x64xf32>
+  %z = stablehlo.constant dense<0.0> : tensor<1x14x14x64xf32>
+  %six = stablehlo.constant dense<6.0> : tensor<1x14x14x64xf32>
+  %3 = stablehlo.maximum %2, %z : tensor<1x14x14x64xf32>
+  %4 = stablehlo.minimum %3, %six : tensor<1x14x14x64xf32>
+  return %4 : tensor<1x14x14x64xf32>
+}
