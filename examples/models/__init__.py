@@ -10,10 +10,12 @@ from collections.abc import Callable
 from examples.models.bert import bert, bert_bf16
 from examples.models.graph import Graph
 from examples.models.mlp import mlp
+from examples.models.mobilenet import mobilenet_v2
 from examples.models.resnet import resnet50
 
 MODELS: dict[str, Callable[[bool], Graph]] = {
     "resnet50": resnet50,
+    "mobilenet_v2": mobilenet_v2,
     "bert": bert,
     "bert_bf16": bert_bf16,
     "mlp": mlp,

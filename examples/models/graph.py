@@ -71,15 +71,34 @@ class Graph:
         return as_stored(values.astype(np.float32), self.given.dtype)
 
     def conv(
-        self, x: Value, co: int, size: int, stride: int = 1, relu: bool = True, gain: float = 1.0
+        self,
+        x: Value,
+        co: int,
+        size: int,
+        stride: int = 1,
+        relu: bool = True,
+        gain: float = 1.0,
+        *,
+        ceiling: int | None = None,
+        depthwise: bool = False,
     ) -> Value:
-        """A convolution with a folded batch norm: filters, bias, perhaps relu; `same` padding."""
-        n, h, w, ci = x.shape
+        """A convolution with a folded batch norm: filters, bias, perhaps relu; `same` padding.
+
+        Relu may end at a ceiling; depthwise, each channel has a filter of its own.
+        """
+        n, h, w, channels = x.shape
+        ci = 1 if depthwise else channels
         pad = size // 2
         out = (n, (h + 2 * pad - size) // stride + 1, (w + 2 * pad - size) // stride + 1, co)
         filters = self._weight((size, size, ci, co), gain * (2 / (size * size * ci)) ** 0.5)
         bias = self._weight((co,), 0.1)
-        settings = {"stride": stride, "pad": pad, "relu": relu}
+        settings = {
+            "stride": stride,
+            "pad": pad,
+            "relu": relu,
+            "ceiling": ceiling,
+            "groups": channels if depthwise else 1,
+        }
         return self._add("conv", (x,), (filters, bias), out, settings)
 
     def linear(self, x: Value, n: int, relu: bool = False, gain: float = 1.0) -> Value:

@@ -74,7 +74,10 @@ def _compute(layer: Layer, reads: list[Tensor], weights: list[Tensor]) -> Tensor
     x, settings = reads[0], layer.settings
     match layer.kind:
         case "conv":
-            y = functional.conv2d(x, *weights, stride=settings["stride"], padding=settings["pad"])
+            geometry = {"stride": settings["stride"], "padding": settings["pad"]}
+            y = functional.conv2d(x, *weights, **geometry, groups=settings["groups"])
+            if settings["ceiling"] is not None:
+                return functional.hardtanh(y, 0, settings["ceiling"])
             return functional.relu(y) if settings["relu"] else y
         case "linear":
             y = functional.linear(x, *weights)

@@ -1,6 +1,7 @@
 """linalg on tensors, with named contractions on nhwc images, as people write it by hand."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from examples.models.graph import Layer, Shape
 from examples.models.spellings.writer import Writer, tensor
@@ -19,15 +20,20 @@ class Linalg(Writer):
 
     def conv(self, layer: Layer, x: str) -> str:
         given, out = layer.reads[0].shape, layer.gives.shape
-        filters, bias = self._weights(layer)
+        first, second = layer.weights
+        filters, bias = self.graph.weights[first], self.weight(self.graph.weights[second], second)
+        op = "linalg.conv_2d_nhwc_hwcf"
+        if layer.settings["groups"] > 1:
+            op, filters = "linalg.depthwise_conv_2d_nhwc_hwc", filters[:, :, 0]
         x, shape = self.padded(x, given, layer.settings["pad"], "0.0")
         product = self.put(
-            f"linalg.conv_2d_nhwc_hwcf {{dilations = dense<1> : tensor<2xi64>, strides = "
-            f"dense<{layer.settings['stride']}> : tensor<2xi64>}} ins({x}, {filters} : "
-            f"{tensor(shape, 'f32')}, {self._type(layer.weights[0])}) "
+            f"{op} {{dilations = dense<1> : tensor<2xi64>, strides = "
+            f"dense<{layer.settings['stride']}> : tensor<2xi64>}} ins({x}, "
+            f"{self.weight(filters, first)} : {tensor(shape, 'f32')}, "
+            f"{tensor(filters.shape, 'f32')}) "
             f"outs({self.filled(out)} : {tensor(out, 'f32')}) -> {tensor(out, 'f32')}"
         )
-        return self.finished(product, bias, out, layer.settings["relu"])
+        return self.finished(product, bias, out, layer.settings)
 
     def linear(self, layer: Layer, x: str) -> str:
         out, dtype = layer.gives.shape, layer.reads[0].dtype
@@ -37,17 +43,19 @@ class Linalg(Writer):
             f"{self._type(layer.weights[0], dtype)}) outs({self.filled(out)} : "
             f"{tensor(out, 'f32')}) -> {tensor(out, 'f32')}"
         )
-        return self.finished(product, bias, out, layer.settings["relu"])
+        return self.finished(product, bias, out, layer.settings)
 
-    def finished(self, product: str, bias: str, out: Shape, relu: bool) -> str:
-        """The product with its bias, and with relu if asked."""
+    def finished(self, product: str, bias: str, out: Shape, settings: dict[str, Any]) -> str:
+        """The product with its bias, and with relu if asked, which may have a ceiling."""
         rank = len(out)
-        body = ["%s = arith.addf %a, %b : f32"]
-        if relu:
-            body += ["%z = arith.constant 0.0 : f32", "%r = arith.maximumf %s, %z : f32"]
+        body, gives = ["%s = arith.addf %a, %b : f32"], "%s"
+        if settings["relu"]:
+            body, gives = [*body, *self.relu("%s")], "%r"
+        if (ceiling := settings.get("ceiling")) is not None:
+            body += [f"%c = arith.constant {ceiling}.0 : f32", "%l = arith.minimumf %r, %c : f32"]
+            gives = "%l"
         last = f"d{rank - 1}"
-        return self.generic([(product, all_of(rank)), (bias, last)], out, body,
-                            "%r" if relu else "%s")  # fmt: skip
+        return self.generic([(product, all_of(rank)), (bias, last)], out, body, gives)
 
     def narrow(self, layer: Layer, x: str) -> str:
         body = ["%s = arith.truncf %a : f32 to bf16"]
@@ -282,4 +290,4 @@ def all_of(rank: int) -> str:
 
 def taken(shape: Shape, at: str) -> Shape:
     """The sizes of the dimensions that a map names."""
-    return tuple(shape[int(name[1:])] for name in at.split(", "))
+    return tuple(shape[int(name[1:])] for name in at.split(", ") if name)

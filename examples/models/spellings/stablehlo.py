@@ -20,7 +20,8 @@ class StableHlo(Writer):
         product = self.put(
             f"stablehlo.convolution({x}, {filters}) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->"
             f"[b, 0, 1, f], window = {{stride = [{stride}, {stride}], pad = [[{pad}, {pad}], "
-            f"[{pad}, {pad}]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : "
+            f"[{pad}, {pad}]]}} {{batch_group_count = 1 : i64, feature_group_count = "
+            f"{layer.settings['groups']} : i64}} : "
             f"({self.type_of(layer.reads[0])}, {tensor(self.graph.weights[first].shape, 'f32')}) "
             f"-> {self.type_of(layer.gives)}"
         )
@@ -121,6 +122,13 @@ class StableHlo(Writer):
         values = self.graph.weights[bias]
         wide = self._over(self.weight(values, bias), values.shape, shape, len(shape) - 1)
         total = self._both("add", product, wide, shape)
+        if (ceiling := layer.settings.get("ceiling")) is not None:
+            limits = self._number(0.0, ()), self._number(ceiling, ())
+            kind = tensor(shape, "f32")
+            return self.put(
+                f"stablehlo.clamp {limits[0]}, {total}, {limits[1]} : "
+                f"(tensor<f32>, {kind}, tensor<f32>) -> {kind}"
+            )
         return self._relu(total, shape) if layer.settings["relu"] else total
 
     def _relu(self, x: str, shape: Shape) -> str:

@@ -19,7 +19,9 @@ class TorchMlir(Linalg):
     def conv(self, layer: Layer, x: str) -> str:
         first, second = layer.weights
         values = self.graph.weights
-        turned = values[first].transpose(3, 2, 0, 1)
+        turned, op = values[first].transpose(3, 2, 0, 1), "linalg.conv_2d_nchw_fchw"
+        if layer.settings["groups"] > 1:
+            turned, op = turned[:, 0], "linalg.depthwise_conv_2d_nchw_chw"
         filters, bias = self.weight(turned, first), self.weight(values[second], second)
         out = tensor(self.shape_of(layer.gives.shape), "f32")
         x, shape = self.padded(x, layer.reads[0].shape, layer.settings["pad"], "0.0")
@@ -29,11 +31,12 @@ class TorchMlir(Linalg):
             f"outs({empty} : {out}) dimensions = [0, 2, 3]"
         )
         product = self.put(
-            f"linalg.conv_2d_nchw_fchw {{dilations = dense<1> : vector<2xi64>, strides = "
+            f"{op} {{dilations = dense<1> : vector<2xi64>, strides = "
             f"dense<{layer.settings['stride']}> : vector<2xi64>}} ins({x}, {filters} : "
             f"{tensor(shape, 'f32')}, {tensor(turned.shape, 'f32')}) outs({start} : {out}) -> {out}"
         )
-        return self._chosen(layer, product) if layer.settings["relu"] else product
+        total = self._chosen(layer, product) if layer.settings["relu"] else product
+        return total if layer.settings["ceiling"] is None else self._least(layer, total)
 
     def linear(self, layer: Layer, x: str) -> str:
         first, second = layer.weights
@@ -66,6 +69,15 @@ class TorchMlir(Linalg):
             f"{tensor((shape[0], shape[2], shape[1]), dtype)}) "
             f"outs({self.filled(layer.gives.shape)} : {out}) -> {out}"
         )
+
+    def _least(self, layer: Layer, x: str) -> str:
+        """At most a ceiling, which is an operand."""
+        ceiling = self.put(
+            f"arith.constant dense<{layer.settings['ceiling']:.6e}> : {tensor((), 'f32')}"
+        )
+        body = ["%p = arith.cmpf olt, %a, %b : f32", "%s = arith.select %p, %a, %b : f32"]
+        shape = self.shape_of(layer.gives.shape)
+        return self.generic([(x, all_of(len(shape))), (ceiling, "")], shape, body, "%s")
 
     def _chosen(self, layer: Layer, x: str) -> str:
         zero = self.put("arith.constant 0.000000e+00 : f32")
