@@ -77,7 +77,7 @@ def _compute(layer: Layer, reads: list[Tensor], weights: list[Tensor]) -> Tensor
             geometry = {"stride": settings["stride"], "padding": settings["pad"]}
             y = functional.conv2d(x, *weights, **geometry, groups=settings["groups"])
             if settings["ceiling"] is not None:
-                return functional.hardtanh(y, 0, settings["ceiling"])
+                return functional.hardtanh(y, 0.0, float(settings["ceiling"]))
             return functional.relu(y) if settings["relu"] else y
         case "linear":
             y = functional.linear(x, *weights)
