@@ -4,7 +4,9 @@ import gc
 import logging
 import signal
 import socket
-from contextlib import ExitStack, suppress
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -67,6 +69,8 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM; the jobs that run then go back to the queue.
 
+    A server of the database that is away is waited for; what connects meanwhile is answered then.
+
     Raises:
         HostError: the host is no address of this machine; raised before anything is opened.
         AddressError: the port cannot be had; likewise.
@@ -78,7 +82,9 @@ def serve(
     configure_logs(settings.log_level, settings.log_format)
     with ExitStack() as stack:
         sockets = [stack.enter_context(one) for one in listen(host, port)]
-        schema.prepare(settings.db)
+        with _set_at_end() as stopping:
+            if not schema.prepare_once_there(settings.db, stopping):
+                return
         if _is_beyond_loopback(sockets):
             settings = settings.model_copy(update={"require_tokens": True})
         if settings.require_tokens and not _has_tokens(settings.db):
@@ -90,6 +96,17 @@ def serve(
             settings = settings.model_copy(update={"service_url": _url_of(sockets[0])})
         app = create_app(settings, workers, machine=examine(), measures_peaks=True)
         _run(app, sockets, settings)
+
+
+@contextmanager
+def _set_at_end() -> Iterator[threading.Event]:
+    """What SIGTERM sets, which the first process of a container would not be ended by."""
+    stopping = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    try:
+        yield stopping
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _url_of(listening: socket.socket) -> str:

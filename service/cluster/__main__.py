@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
-    """Drive until SIGINT or SIGTERM.
+    """Drive until SIGINT or SIGTERM; database and scheduler may come later than the driver.
 
     Args:
         settings: the database, the scheduler, and the URL of the service.
@@ -30,12 +30,13 @@ def drive(settings: Settings, arguments: tuple[str, ...] = ()) -> None:
         DatabaseError: the database cannot be used.
         WorkerError: Dask is not installed.
     """
-    schema.prepare(settings.db)
-    cluster = DaskCluster(settings.scheduler, settings.service_url, arguments)
-    engine = make_engine(settings.db)
     stopping = threading.Event()
     for asked in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked, lambda *_: stopping.set())
+    cluster = DaskCluster(settings.scheduler, settings.service_url, arguments)
+    if not schema.prepare_once_there(settings.db, stopping):
+        return
+    engine = make_engine(settings.db)
     log.info("driver of %s for %s", settings.scheduler, settings.service_url)
     try:
         unserved = timedelta(seconds=settings.unserved_seconds)

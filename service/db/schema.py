@@ -4,19 +4,22 @@ Alembic's migrations are the only source of DDL.
 """
 
 import functools
+import logging
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, make_url, text
 from sqlalchemy.orm import Session
 
 import migrations
 from service.db.driver_errors import ELSEWHERE, RAISED, UPGRADE, translate
 from service.db.session import make_engine, shown, write_connection
-from service.errors import DatabaseError, OutageError
+from service.errors import PASSING, BusyError, DatabaseError, OutageError
+from service.faults import Faults
 
 if TYPE_CHECKING:  # half as much again as all else that `tilewise show` loads
     from alembic.config import Config
@@ -25,6 +28,9 @@ HEAD = migrations.HEAD
 VERSION_TABLE = "alembic_version"
 MIB = 1024**2
 LEAST_ROOM = 16 * MIB  # for the log of a few hundred trials, and for what folds it in
+AWAY_PAUSE_S = 1.0  # between two looks at a server that is away
+
+log = logging.getLogger(__name__)
 
 
 def alembic_config(connection: Connection | None = None) -> "Config":
@@ -156,6 +162,33 @@ def prepare(url: str) -> None:
         check(engine)
     finally:
         engine.dispose()
+
+
+def prepare_once_there(url: str, stopping: threading.Event) -> bool:
+    """`prepare`, as soon as the server answers; whether it is ready, or `stopping` was set before.
+
+    The log says once what is waited for. An SQLite file that cannot be opened is at a wrong place
+    rather than away, so that nobody waits for it.
+
+    Raises:
+        DatabaseError: as `prepare`, where waiting does not help.
+    """
+    faults, has_waited = Faults(log), False
+    while not stopping.is_set():
+        try:
+            prepare(url)
+        except PASSING as error:
+            is_file = make_url(url).get_backend_name() == "sqlite"
+            if is_file and not isinstance(error, BusyError):
+                raise
+            faults.tell("waiting for the database", error)
+            has_waited = True
+        else:
+            if has_waited:
+                log.info("the database is there")
+            return True
+        stopping.wait(AWAY_PAUSE_S)
+    return False
 
 
 def _require(name: str, revision: str | None) -> None:

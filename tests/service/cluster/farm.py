@@ -104,7 +104,7 @@ class Farm:
         self.start(name)
 
     def supervise(self) -> None:
-        """Start again what has ended by itself, as a driver does that meets no database."""
+        """Start again what has ended by itself."""
         for name, one in list(self.processes.items()):
             if one.poll() is not None:
                 self.start(name)
