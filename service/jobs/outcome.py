@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from kernels.schedule import Schedule
@@ -77,29 +78,46 @@ def store(
 def _schedule_row(
     session: Session, job: models.Job, result: TuneResult, best: Best, machine: MachineInfo
 ) -> models.Schedule:
-    row = schedules.find_fresh(
-        session, job.problem.key, job.target, job.toolchain.identity, job.cache
-    )
-    spent = job.trials if result.complete else len(result.trials)
-    if row is None:
-        row = models.Schedule(
-            problem=job.problem,
-            target=job.target,
-            toolchain=job.toolchain,
-            cache=job.cache,
-            budget=0,
-        )
+    """The row, locked, so that a faster schedule that an import brings now is not overwritten."""
+    found = _locked(session, job)
+    row, is_new = (found, False) if found else _inserted(session, job, result, best, machine)
+    if not is_new and _gives_way(row, job, best):
+        row.budget = row.budget if integrity.is_whole(row) else 0
         _fill(session, row, job, result, best, machine)
-        session.add(row)
-    elif not integrity.is_whole(row):
-        row.budget = 0
-        _fill(session, row, job, result, best, machine)
-    elif best.measurement.gflops >= row.gflops or (job.peers and row.peers is None):
-        _fill(session, row, job, result, best, machine)
-    row.budget = max(row.budget, spent)
+    row.budget = max(row.budget, job.trials if result.complete else len(result.trials))
     row.digest = integrity.schedule_digest(Work.of(row), row)
     session.flush()
     return row
+
+
+def _locked(session: Session, job: models.Job) -> models.Schedule | None:
+    work = job.problem.key, job.target, job.toolchain.identity, job.cache
+    return schedules.find_fresh(session, *work, lock=True)
+
+
+def _inserted(
+    session: Session, job: models.Job, result: TuneResult, best: Best, machine: MachineInfo
+) -> tuple[models.Schedule, bool]:
+    """The row that was absent, and whether it is this job's: somebody may have been first."""
+    row = models.Schedule(
+        problem=job.problem, target=job.target, toolchain=job.toolchain, cache=job.cache, budget=0
+    )
+    _fill(session, row, job, result, best, machine)
+    try:
+        with session.begin_nested():
+            session.add(row)
+    except IntegrityError:
+        theirs = _locked(session, job)
+        assert theirs is not None, "the constraint that was met is that of the work"
+        return theirs, False
+    return row, True
+
+
+def _gives_way(row: models.Schedule, job: models.Job, best: Best) -> bool:
+    """Whether what is stored is damaged, no faster than what is new, or lacks the peers."""
+    if not integrity.is_whole(row):
+        return True
+    return best.measurement.gflops >= row.gflops or (job.peers and row.peers is None)
 
 
 def _fill(

@@ -24,6 +24,7 @@ _FRESH = _SCHEDULES.where(
     models.Toolchain.identity == bindparam("toolchain"),
     models.Schedule.cache == bindparam("cache"),
 )
+_LOCKED = _FRESH.with_for_update(of=models.Schedule).execution_options(populate_existing=True)
 
 
 def find_fresh(
@@ -32,10 +33,22 @@ def find_fresh(
     target: str,
     toolchain: str,
     cache: CacheMode = "hot",
+    *,
+    lock: bool = False,
 ) -> models.Schedule | None:
-    """The best schedule of a problem (or its key) under exactly this toolchain."""
+    """The best schedule of a problem (or its key) under exactly this toolchain.
+
+    Args:
+        session: an open session.
+        problem: the problem, or its key.
+        target: canonical.
+        toolchain: identity of the compilers.
+        cache: how it was timed.
+        lock: whether nobody else may change the row before this transaction ends; then whoever
+            changes it now is waited for, and what they make of it is found.
+    """
     given = {"key": key_of(problem), "target": target, "toolchain": toolchain, "cache": cache}
-    return session.scalar(_FRESH, given)
+    return session.scalar(_LOCKED if lock else _FRESH, given)
 
 
 def find_schedule(

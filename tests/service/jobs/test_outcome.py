@@ -1,16 +1,21 @@
 """The end of a job: what of it is kept, and which later requests it answers."""
 
+import threading
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import select, text
 
 from kernels.problem import parse_problem
 from service.api.documents import result_json
-from service.db import reading, writing
+from service.db import models, reading, writing
 from service.jobs import queue
+from service.results import integrity
 from service.results.schedules import find_schedule
+from service.results.stored import Work
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.processes import wait_until
 
 
 def slower(*given, **options):
@@ -87,3 +92,52 @@ def test_a_search_takes_no_script_of_another_flavor_away(client_factory, submit,
         )
         # A service that has just made one keeps it by itself for a while; another asks the store.
         assert client_factory().get(path).text == before.text
+
+
+def improved(session, row):
+    """As an import does that brings a faster schedule."""
+    row.gflops = 99.0
+    session.flush()
+    session.refresh(row)
+    row.digest = integrity.schedule_digest(Work.of(row), row)
+    session.flush()
+
+
+def copied(session, row, toolchain_id):
+    """As an import does that brings the first schedule of some work."""
+    names = {column.name for column in models.Schedule.__table__.columns} - {"id"}
+    made = models.Schedule(**{name: getattr(row, name) for name in names})
+    made.toolchain_id = toolchain_id
+    session.add(made)
+    improved(session, made)
+
+
+def is_kept_waiting(sessions, thread):
+    """Whether somebody waits for a lock; SQLite does not tell, and lets one write at a time."""
+    if sessions.kw["bind"].dialect.name == "sqlite":
+        thread.join(0.1)
+        return thread.is_alive()
+    with reading(sessions) as session:
+        return session.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")) > 0
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_job_that_ends_beside_an_import_keeps_the_faster_schedule(
+    sessions, machine, submit, run, is_first
+):
+    run(submit(toolchain="another" if is_first else TOOLCHAIN))
+    job_id = submit(trials=8)
+    ending = threading.Thread(target=run, args=(job_id,))
+    with writing(sessions) as session:
+        row = session.scalars(select(models.Schedule)).one()
+        if is_first:
+            copied(session, row, session.get_one(models.Job, job_id).toolchain_id)
+        else:
+            improved(session, row)
+        ending.start()
+        wait_until(lambda: is_kept_waiting(sessions, ending))
+    ending.join()
+    with reading(sessions) as session:
+        row = find_schedule(session, parse_problem(PROBLEM), machine.target, TOOLCHAIN)
+        assert (row.gflops, row.budget, integrity.is_whole(row)) == (99.0, 8, True)
+        assert queue.get(session, job_id).state == "done"
