@@ -36,6 +36,10 @@ _BROKEN = (
 )
 
 
+class LeftError(ArchiveError):
+    """The file has changed since it was checked, and something of it was taken in."""
+
+
 class Writer:
     """Writes the members of an archive one after the other, and the manifest at the end.
 
@@ -160,6 +164,8 @@ def opened(path: Path) -> Iterator[Reader]:
     try:
         with path.open("rb") as file:
             yield Reader(file)
+    except LeftError as error:
+        raise LeftError(f"archive {str(path)!r}: {error}") from error
     except ArchiveError as error:
         raise ArchiveError(f"archive {str(path)!r}: {error}; nothing was changed") from error
 

@@ -1,41 +1,44 @@
-"""An archive, taken into a store in one transaction."""
+"""An archive, taken into a store in pieces."""
 
-from collections.abc import Callable
-from functools import partial
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from sqlite3 import Error as SqliteError
 
 from pydantic import ValidationError
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from kernels.errors import KernelsError
-from kernels.quoting import quoted
-from service.archive import best, places, searches
-from service.archive.container import Reader, opened
+from service.archive.container import LeftError, Reader, opened
 from service.archive.fields import Line
-from service.archive.lines import (
-    MEMBERS,
-    JobLine,
-    MachineLine,
-    ModelLine,
-    ProblemLine,
-    ScheduleLine,
-    SuiteLine,
-    ToolchainLine,
-    TrialLine,
-)
+from service.archive.lines import MEMBERS, ScheduleLine, TrialLine
 from service.archive.manifest import said
-from service.archive.merged import Merged, Numbers
+from service.archive.merging.checks import Checks
+from service.archive.merging.merged import Merged
+from service.archive.merging.taking import Taking
 from service.db import checked
-from service.db.session import Sessions
-from service.errors import ArchiveError, BusyError
+from service.db.session import Sessions, make_engine, make_sessions
+from service.errors import ArchiveError, BusyError, OutageError
 
 # Any number; two imports of one archive at once would both find none of it there.
 ADVISORY_LOCK = 7_445_002
 
-Kind = TypeVar("Kind", bound=Line)
+PIECE = 4000
+"""What a transaction takes in, in trials: some tenths of a second."""
+
+WEIGHTS: dict[type[Line], int] = {TrialLine: 1, ScheduleLine: 20}
+OTHERS_WEIGHT = 8
+
+PAUSE_S = 0.12
+"""Between two transactions on SQLite; who waits for its lock looks every tenth of a second."""
+
+LEFT = "what was taken in before stays; import it again, which takes in the rest"
+
+Begin = Callable[[], AbstractContextManager[Session]]
 
 
 def restore(
@@ -44,7 +47,8 @@ def restore(
     """Take an archive into a store, which keeps all that it has; what was done.
 
     The same archive twice is as good as once. The whole archive is read and checked before
-    anything is written, and what is written is one transaction.
+    anything is written. It is written in pieces, each a transaction: others write in between, and
+    an import that ended early is completed by the next one.
 
     Args:
         sessions: of the database.
@@ -53,59 +57,109 @@ def restore(
         dry_run: only say what would be done.
 
     Raises:
-        ArchiveError: it is none, or not what was written; nothing is changed.
-        BusyError: somebody wrote the same rows meanwhile; nothing is changed.
+        ArchiveError: it is none, or not what was written; nothing is changed, unless the file has
+            changed meanwhile.
+        BusyError: somebody wrote the same rows meanwhile.
     """
     with opened(path) as archive:
-        archive.check()
+        checks = Checks()
+        for place, line in _lines(archive):
+            with _placed(place):
+                checks.look_at(line)
+        taking = Taking(archive.manifest.created_at)
+        with _begin(sessions, is_real=not dry_run) as begin:
+            _take(begin, archive, taking, resume=resume)
+    return taking.merged
+
+
+def _take(begin: Begin, archive: Reader, taking: Taking, *, resume: bool) -> None:
+    try:
+        for piece in _pieces(archive):
+            with begin() as session:
+                taking.take(session, piece)
+            if session.get_bind().dialect.name == "sqlite":
+                time.sleep(PAUSE_S)
+        if resume:
+            with begin() as session:
+                taking.resume(session)
+    except ArchiveError as error:
+        raise LeftError(f"{error}; {LEFT}") from error
+    except IntegrityError as error:
+        raise BusyError(
+            f"somebody wrote the same rows to the database meanwhile; {LEFT}"
+        ) from error
+
+
+def _pieces(archive: Reader) -> Iterator[list[Line]]:
+    """The lines, as many at a time as one transaction takes in."""
+    piece: list[Line] = []
+    weight = 0
+    for _, line in _lines(archive):
+        piece.append(line)
+        weight += WEIGHTS.get(type(line), OTHERS_WEIGHT)
+        if weight >= PIECE:
+            yield piece
+            piece, weight = [], 0
+    if piece:
+        yield piece
+
+
+def _lines(archive: Reader) -> Iterator[tuple[str, Line]]:
+    """Every line with its place; what is wrong with one names the member and the line."""
+    for name, kind in MEMBERS.items():
+        for number, told in archive.lines(name):
+            place = f"{name} line {number}"
+            with _placed(place):
+                line = kind.model_validate_json(told)
+            yield place, line
+
+
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        raise ArchiveError(f"{place}: {said(error)}") from error
+    except (ArchiveError, KernelsError) as error:
+        raise ArchiveError(f"{place}: {error}") from error
+
+
+@contextmanager
+def _begin(sessions: Sessions, *, is_real: bool) -> Iterator[Begin]:
+    """What begins a transaction of an import; of one that is not real nothing is left."""
+    if is_real:
+        yield lambda: _transaction(sessions)
+    elif sessions.kw["bind"].dialect.name == "sqlite":
+        with _copied(sessions.kw["bind"]) as copy:
+            yield lambda: _transaction(copy)
+    else:
+        with _transaction(sessions) as session:
+            yield lambda: nullcontext(session)
+            session.rollback()
+
+
+@contextmanager
+def _transaction(sessions: Sessions) -> Iterator[Session]:
+    with checked.writing(sessions) as session:
+        if session.get_bind().dialect.name == "postgresql":
+            session.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
+        yield session
+
+
+@contextmanager
+def _copied(engine: Engine) -> Iterator[Sessions]:
+    """A copy of an SQLite, beside it, that is not locked for others while it is written to."""
+    beside = Path(engine.url.database or "").absolute().parent
+    with ExitStack() as stack:
         try:
-            with checked.writing(sessions) as session:
-                merged = _merge(session, archive, resume=resume)
-                if dry_run:
-                    session.rollback()
-        except IntegrityError as error:
-            raise BusyError(
-                "somebody wrote the same rows to the database meanwhile; try again"
+            held = tempfile.TemporaryDirectory(prefix=".dry-run-", dir=beside)
+            file = Path(stack.enter_context(held)) / "copy.db"
+            with closing(engine.raw_connection()) as connection:
+                connection.cursor().execute("VACUUM INTO ?", (str(file),))
+        except (OSError, SqliteError) as error:
+            raise OutageError(
+                f"a dry run takes a copy of the database, which cannot be had in {beside}: {error}"
             ) from error
-    return merged
-
-
-def _merge(session: Session, archive: Reader, *, resume: bool) -> Merged:
-    if session.get_bind().dialect.name == "postgresql":
-        session.execute(text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"))
-    merged, numbers = Merged(), Numbers()
-    trials = searches.Trials(session, numbers, merged)
-
-    taking: list[tuple[type[Line], Callable[..., None]]] = [
-        (ProblemLine, partial(places.add_problem, session, numbers=numbers, merged=merged)),
-        (ToolchainLine, partial(places.add_toolchain, session, numbers=numbers, merged=merged)),
-        (MachineLine, partial(places.add_machine, session, numbers=numbers, merged=merged)),
-        (JobLine, partial(searches.add_job, session, numbers=numbers, merged=merged,
-                          written_at=archive.manifest.created_at)),
-        (TrialLine, trials.add),
-        (ScheduleLine, partial(best.add_schedule, session, numbers=numbers, merged=merged)),
-        (SuiteLine, partial(places.add_suite, session, merged=merged)),
-        (ModelLine, partial(places.add_model, session, numbers=numbers, merged=merged)),
-    ]  # fmt: skip
-    for kind, add in taking:
-        _take(archive, kind, add)
-        trials.flush()
-    if resume:
-        merged.resumed = searches.resume(session, numbers)
-    session.flush()
-    return merged
-
-
-def _take(archive: Reader, kind: type[Kind], add: Callable[[Kind], None]) -> None:
-    """Read the lines of a member; what is wrong with one names the member and the line."""
-    (name,) = (member for member, its in MEMBERS.items() if its is kind)
-    for number, line in archive.lines(name):
-        try:
-            add(kind.model_validate_json(line))
-        except ValidationError as error:
-            raise ArchiveError(f"{name} line {number}: {said(error)}") from error
-        except KeyError as error:
-            missing = f"it refers to {quoted(error.args[0])}, which is not in the archive"
-            raise ArchiveError(f"{name} line {number}: {missing}") from error
-        except (ArchiveError, KernelsError) as error:
-            raise ArchiveError(f"{name} line {number}: {error}") from error
+        copy = make_engine(f"sqlite:///{file}")
+        stack.callback(copy.dispose)
+        yield make_sessions(copy)

@@ -119,11 +119,16 @@ def without_job(row: models.Schedule) -> TamperedError:
     return refusal("schedules", row.id, "the job that found it is not there")
 
 
+def is_proof_whole(work: Work, proof: models.Proof | StoredProof) -> bool:
+    """Whether a proof of some work is what was stored, with its script."""
+    return _proof_fault(work, proof) is None
+
+
 def tampered_proofs(session: Session, schedule: models.Schedule) -> list[StoredProof]:
     """The proofs of a schedule, of every flavor, that are not what was stored."""
     work = Work.of(schedule)
     proofs = stored.all_proofs(session, schedule.id)
-    return [proof for proof in proofs if _proof_fault(work, proof) is not None]
+    return [proof for proof in proofs if not is_proof_whole(work, proof)]
 
 
 def refusal(table: str, row: int | str, fault: str) -> TamperedError:
@@ -153,7 +158,7 @@ def _schedule_fault(row: models.Schedule) -> str | None:
     return fault or _digest_fault(row.digest, lambda: schedule_digest(work, row))
 
 
-def _proof_fault(work: Work, proof: StoredProof) -> str | None:
+def _proof_fault(work: Work, proof: models.Proof | StoredProof) -> str | None:
     fault = _work_fault(work)
     if fault is None and proof.script is not None:
         fault = _script_fault(proof.script)
@@ -177,14 +182,14 @@ def _steps_fault(name: str, steps: object) -> str | None:
     return None if found == name else "its steps do not have its hash"
 
 
-def _script_fault(script: StoredScript) -> str | None:
+def _script_fault(script: models.Script | StoredScript) -> str | None:
     if _sha256(script.text) != script.sha256:
         return "the text of its script does not have the script's SHA-256"
     # A script of flavor air has no steps of a schedule; what names it is in the digest alone.
     return None if script.flavor == "air" else _steps_fault(script.hash, script.steps)
 
 
-def _proven_fault(proof: StoredProof) -> str | None:
+def _proven_fault(proof: models.Proof | StoredProof) -> str | None:
     if proof.script is None:
         return "it proves a script that is not there"
     if not (proof.applied and proof.executed):

@@ -15,7 +15,7 @@ from kernels.problem import parse_problem
 from search.records import Best, TrialRecord, TuneRequest, TuneResult
 from service.archive.export import export
 from service.archive.manifest import Manifest
-from service.archive.merged import Merged
+from service.archive.merging.merged import Merged
 from service.archive.restore import restore
 from service.archive.selection import Selection
 from service.db import Sessions, make_engine, models, reading, tokens, writing

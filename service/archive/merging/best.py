@@ -3,17 +3,14 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from kernels.problem import parse_problem
 from service.archive.lines import ProofLine, ScheduleLine
-from service.archive.merged import Merged, Numbers
-from service.archive.rows import travelling
+from service.archive.merging.checks import ELSEWHERE, proof_row
+from service.archive.merging.merged import Merged, Numbers
 from service.db import models
 from service.errors import ArchiveError
 from service.results import integrity
 from service.results.scripts import drop_proofs
 from service.results.stored import Work
-
-_ELSEWHERE = {"job", "problem", "toolchain", "host", "digest", "proofs"}
 
 
 def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged: Merged) -> None:
@@ -30,9 +27,6 @@ def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged:
     Raises:
         ArchiveError: it or one of its proofs is not what was stored.
     """
-    values = line.model_dump(exclude=_ELSEWHERE)
-    if travelling(_work(line), values, line.job) != line.digest:
-        raise ArchiveError("its values do not have its digest")
     row = _find(session, line, numbers)
     merged.count("schedules", is_new=row is None)
     if row is None:
@@ -49,11 +43,6 @@ def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged:
     if not integrity.is_whole(row):
         raise ArchiveError("it is not what was stored")
     _add_proofs(session, row, line.proofs, merged)
-
-
-def _work(line: ScheduleLine) -> Work:
-    key = parse_problem(line.problem).key
-    return Work(key, line.problem, line.target, line.toolchain, line.cache)
 
 
 def _find(session: Session, line: ScheduleLine, numbers: Numbers) -> models.Schedule | None:
@@ -73,7 +62,7 @@ def _merge(row: models.Schedule, line: ScheduleLine, numbers: Numbers) -> bool:
 
 
 def _fill(row: models.Schedule, line: ScheduleLine, numbers: Numbers) -> None:
-    for name, value in line.model_dump(exclude=_ELSEWHERE).items():
+    for name, value in line.model_dump(exclude=ELSEWHERE).items():
         setattr(row, name, value)
     row.problem_id = numbers.problems[line.problem]
     row.toolchain_id = numbers.toolchains[line.toolchain]
@@ -100,12 +89,7 @@ def _add_proofs(
         is_new = (proof.digest, proof.created_at) not in known
         merged.count("proofs", is_new=is_new)
         if is_new:
-            script = proof.script
-            spelled = (
-                None if script is None else models.Script(schedule_id=row.id, **script.model_dump())
-            )
-            values = proof.model_dump(exclude={"script"})
-            session.add(models.Proof(schedule_id=row.id, script=spelled, **values))
+            session.add(proof_row(proof, schedule_id=row.id))
     session.flush()
     if integrity.tampered_proofs(session, row):
         raise ArchiveError("a proof of it is not what was proven")

@@ -5,7 +5,7 @@ from sqlalchemy.orm import Session
 
 from kernels.problem import parse_problem
 from service.archive.lines import MachineLine, ModelLine, ProblemLine, SuiteLine, ToolchainLine
-from service.archive.merged import Merged, Numbers
+from service.archive.merging.merged import Merged, Numbers
 from service.db import models
 from service.db.rows import problem_row, toolchain_row
 from service.results import suites

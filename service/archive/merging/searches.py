@@ -1,6 +1,7 @@
 """Jobs and trials of an archive, taken into a store that may have some of them."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -10,13 +11,12 @@ from sqlalchemy.orm import Session
 from kernels.problem import parse_problem
 from search.records import TuneRequest
 from service.archive.lines import JobLine, TrialLine
-from service.archive.merged import LocalJob, Merged, Numbers
+from service.archive.merging.merged import LocalJob, Merged, Numbers
 from service.db import models
-from service.errors import ArchiveError
 from service.jobs import queue
+from service.results.stored import in_parts
 
 ACTIVE = ("queued", "running")
-ROWS_AT_ONCE = 500
 UNFINISHED = (
     "the archive was written while it was {}; ask for the problem again, and the search goes on "
     "from its trials"
@@ -38,8 +38,6 @@ def add_job(
         merged: counts it.
         written_at: the moment of the archive.
     """
-    if line.job in numbers.jobs:
-        raise ArchiveError("the job is in the archive twice")
     row = _find(session, line, numbers)
     is_new, is_active = row is None, row is not None and row.state in ACTIVE
     ended = _ended(line, written_at)
@@ -54,7 +52,7 @@ def add_job(
         merged.unfinished += 1
         numbers.unfinished.append(line)
     merged.count("jobs", is_new=is_new)
-    numbers.jobs[line.job] = LocalJob(row.id, len(numbers.jobs), is_new, is_active)
+    numbers.jobs[line.job] = LocalJob(row.id, is_active)
 
 
 def _find(session: Session, line: JobLine, numbers: Numbers) -> models.Job | None:
@@ -74,8 +72,10 @@ def _ended(line: JobLine, written_at: datetime) -> dict[str, Any]:
     return values
 
 
-class Trials:
-    """Takes in the trials of jobs, which come job by job.
+def add_trials(
+    session: Session, lines: Sequence[TrialLine], numbers: Numbers, merged: Merged
+) -> None:
+    """Take in trials.
 
     A trial is known where the job has one of its schedule that ended at the same moment. One
     whose number another trial has gets the next number that is free: the job was continued in
@@ -83,67 +83,52 @@ class Trials:
 
     Args:
         session: a transaction that writes.
+        lines: the trials, job by job.
         numbers: of the jobs.
         merged: counts them.
     """
+    stored = _stored(session, {numbers.jobs[line.job].id for line in lines})
+    waiting: list[dict[str, Any]] = []
+    for line in lines:
+        job = numbers.jobs[line.job]
+        has = stored[job.id]
+        is_new = (line.created_at, line.hash) not in has.trials
+        if is_new and job.is_active:
+            merged.postponed += 1
+            continue
+        merged.count("trials", is_new=is_new)
+        if is_new:
+            number = has.take(line)
+            values = line.model_dump(exclude={"job", "number"})
+            waiting.append({**values, "job_id": job.id, "number": number})
+    if waiting:
+        session.execute(insert(models.Trial), waiting)
 
-    def __init__(self, session: Session, numbers: Numbers, merged: Merged) -> None:
-        self._session, self._numbers, self._merged = session, numbers, merged
-        self._last: tuple[int, int] = (-1, -1)
-        self._job: LocalJob | None = None
-        self._known: set[tuple[datetime, str]] = set()
-        self._taken: set[int] = set()
-        self._waiting: list[dict[str, Any]] = []
 
-    def add(self, line: TrialLine) -> None:
-        """Take in one trial.
+@dataclass
+class _Stored:
+    """The trials that a job has here: each by its moment and its schedule, and their numbers."""
 
-        Raises:
-            ArchiveError: it does not follow the one before.
-        """
-        job = self._numbers.jobs.get(line.job)
-        place = (-1, -1) if job is None else (job.order, line.number)
-        if job is None or place <= self._last:
-            raise ArchiveError("its job is not in the archive, or it is not in the jobs' order")
-        self._last = place
-        if job is not self._job:
-            self._begin(job)
-        if (line.created_at, line.hash) in self._known:
-            self._merged.count("trials", is_new=False)
-        elif job.is_active:
-            self._merged.postponed += 1
-        else:
-            self._merged.count("trials", is_new=True)
-            self._keep(job, line)
+    trials: set[tuple[datetime, str]] = field(default_factory=set)
+    numbers: set[int] = field(default_factory=set)
 
-    def flush(self) -> None:
-        """Write what waits."""
-        if self._waiting:
-            self._session.execute(insert(models.Trial), self._waiting)
-            self._waiting = []
+    def take(self, line: TrialLine) -> int:
+        """Add a trial; its number."""
+        number = line.number if line.number not in self.numbers else max(self.numbers) + 1
+        self.trials.add((line.created_at, line.hash))
+        self.numbers.add(number)
+        return number
 
-    def _begin(self, job: LocalJob) -> None:
-        self._job, self._known, self._taken = job, set(), set()
-        if not job.is_new:
-            for number, moment, name in self._stored(job):
-                self._known.add((moment, name))
-                self._taken.add(number)
 
-    def _stored(self, job: LocalJob) -> Iterator[Any]:
-        trial = models.Trial
-        query = select(trial.number, trial.created_at, trial.hash).where(trial.job_id == job.id)
-        yield from self._session.execute(query)
-
-    def _keep(self, job: LocalJob, line: TrialLine) -> None:
-        number = line.number
-        if number in self._taken:
-            number = max(self._taken) + 1
-        self._known.add((line.created_at, line.hash))
-        self._taken.add(number)
-        values = line.model_dump(exclude={"job", "number"})
-        self._waiting.append({**values, "job_id": job.id, "number": number})
-        if len(self._waiting) >= ROWS_AT_ONCE:
-            self.flush()
+def _stored(session: Session, jobs: set[int]) -> dict[int, _Stored]:
+    found: dict[int, _Stored] = {job: _Stored() for job in jobs}
+    trial = models.Trial
+    for some in in_parts(jobs):
+        query = select(trial.job_id, trial.number, trial.created_at, trial.hash)
+        for job, number, moment, name in session.execute(query.where(trial.job_id.in_(some))):
+            found[job].trials.add((moment, name))
+            found[job].numbers.add(number)
+    return found
 
 
 def resume(session: Session, numbers: Numbers) -> int:

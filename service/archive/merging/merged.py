@@ -37,14 +37,10 @@ class LocalJob:
 
     Attributes:
         id: its number here.
-        order: its place in the archive, from 0.
-        is_new: whether this import has made it.
         is_active: whether it waits or runs here.
     """
 
     id: int
-    order: int
-    is_new: bool
     is_active: bool
 
 

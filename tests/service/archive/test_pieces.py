@@ -1,0 +1,132 @@
+"""A large archive is taken in by pieces: others write in between, and nothing is doubled."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from service.archive import restore as module
+from service.archive.restore import restore
+from service.db import make_engine, schema
+from service.errors import ArchiveError, OutageError
+from tests.service.archive.forging import edited
+from tests.service.archive.stores import Search, cut_off, exported, rows_of, trials_of
+
+KINDS = ("sqlite", "postgresql")
+
+
+class EndedError(Exception):
+    """The process of an import ends, as by kill -9."""
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """A piece is a line, or three trials."""
+    monkeypatch.setattr(module, "PIECE", 3)
+    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+
+
+@pytest.fixture
+def between(monkeypatch):
+    """Has something done before each piece, which is told how many came before."""
+    pieces = module._pieces
+
+    def make(do):
+        def interrupted(archive):
+            for number, piece in enumerate(pieces(archive)):
+                do(number)
+                yield piece
+
+        monkeypatch.setattr(module, "_pieces", interrupted)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_import_that_ends_early_is_completed_by_the_next(
+    filled, new_store, tmp_path, between, kind
+):
+    """Wherever it ends, again and again; nothing is left that tells."""
+    cut_off(filled, Search("matmul:m=11,n=9,k=9,dtype=f32"), 2)
+    exported(filled, tmp_path / "a.zip")
+    at_once, into = new_store(), new_store(kind)
+    restore(at_once, tmp_path / "a.zip")
+    for end in count():
+        begun = []
+
+        def end_there(number, end=end, begun=begun):
+            begun.append(number)
+            if number == end:
+                raise EndedError
+
+        between(end_there)
+        before = len(trials_of(into))
+        with suppress(EndedError):
+            restore(into, tmp_path / "a.zip")
+        assert len(trials_of(into)) >= before, "what was taken in stays"
+        if len(begun) == end:
+            break
+    assert end > 15
+    assert trials_of(into) == trials_of(filled)
+    whole = exported(at_once, tmp_path / "b.zip").members
+    assert exported(into, tmp_path / "c.zip").members == whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_imports_that_meet_in_the_middle_double_nothing(filled, new_store, tmp_path, kind):
+    into = new_store(kind)
+    exported(filled, tmp_path / "a.zip")
+    with ThreadPoolExecutor(2) as threads:
+        done = [threads.submit(restore, into, tmp_path / "a.zip") for _ in range(2)]
+        added = [one.result().added for one in done]
+    for table in ("trials", "jobs", "schedules", "proofs"):
+        assert added[0][table] + added[1][table] == len(rows_of(filled)[row_of(table)])
+    assert trials_of(into) == trials_of(filled)
+
+
+def row_of(table):
+    return {"proofs": "script_proofs"}.get(table, table)
+
+
+@pytest.mark.parametrize("how", [{}, {"dry_run": True}])
+def test_nobody_waits_for_an_import_between_its_pieces(filled, new_store, tmp_path, between, how):
+    into, written = new_store(), []
+    exported(filled, tmp_path / "a.zip")
+    impatient = make_engine(str(into.kw["bind"].url), patience_s=0.0)
+
+    def write(number):
+        schema.check_writable(impatient)
+        written.append(number)
+
+    between(write)
+    restore(into, tmp_path / "a.zip", **how)
+    assert len(written) > 15
+    assert not list(tmp_path.glob(".dry-run-*")), "the copy is gone"
+    impatient.dispose()
+
+
+def test_a_dry_run_says_where_its_copy_cannot_be(filled, new_store, tmp_path, monkeypatch):
+    exported(filled, tmp_path / "a.zip")
+
+    def full(**_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.tempfile, "TemporaryDirectory", full)
+    with pytest.raises(OutageError, match=f"cannot be had in {tmp_path}: .* No space left"):
+        restore(new_store(), tmp_path / "a.zip", dry_run=True)
+
+
+def test_a_file_that_changes_after_it_was_checked_says_what_is_left(
+    filled, new_store, tmp_path, monkeypatch
+):
+    into = new_store()
+    exported(filled, tmp_path / "a.zip")
+    edited(
+        tmp_path / "a.zip", "schedules.jsonl", lambda lines: lines[0]["proofs"][0].update(ok=False)
+    )
+    monkeypatch.setattr(module.Checks, "look_at", lambda *_: None)  # it was another file then
+    with pytest.raises(ArchiveError) as raised:
+        restore(into, tmp_path / "a.zip")
+    assert "import it again" in str(raised.value) and "nothing was changed" not in str(raised.value)
+    assert len(trials_of(into)) == 9 and not rows_of(into)["schedules"]
