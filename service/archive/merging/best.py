@@ -36,13 +36,19 @@ def add_schedule(session: Session, line: ScheduleLine, numbers: Numbers, merged:
     else:
         drop_proofs(session, integrity.tampered_proofs(session, row))
         merged.replaced += _merge(row, line, numbers)
+    if session.is_modified(row):
+        _seal(session, row)
+    _add_proofs(session, row, line.proofs, merged)
+
+
+def _seal(session: Session, row: models.Schedule) -> None:
+    """Write a row with its digest, as the database gives its values back."""
     session.flush()
     session.refresh(row)
     row.digest = integrity.schedule_digest(Work.of(row), row)
     session.flush()
     if not integrity.is_whole(row):
         raise ArchiveError("it is not what was stored")
-    _add_proofs(session, row, line.proofs, merged)
 
 
 def _find(session: Session, line: ScheduleLine, numbers: Numbers) -> models.Schedule | None:
@@ -85,11 +91,14 @@ def _add_proofs(
     known = {
         tuple(found) for found in session.execute(query.where(models.Proof.schedule_id == row.id))
     }
+    new = []
     for proof in proofs:
         is_new = (proof.digest, proof.created_at) not in known
         merged.count("proofs", is_new=is_new)
         if is_new:
-            session.add(proof_row(proof, schedule_id=row.id))
-    session.flush()
-    if integrity.tampered_proofs(session, row):
-        raise ArchiveError("a proof of it is not what was proven")
+            new.append(proof_row(proof, schedule_id=row.id))
+    if new:
+        session.add_all(new)
+        session.flush()
+        if integrity.tampered_proofs(session, row):
+            raise ArchiveError("a proof of it is not what was proven")
