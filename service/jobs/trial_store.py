@@ -51,15 +51,33 @@ class SqlTrialStore:
 
     def trials(self) -> list[TrialRecord]:
         """Every finished trial, by number; a row that is none is left out, and logged."""
+        self._unreadable = set()
+        return self._readable(self._rows(0, None))
+
+    def page(self, start: int, most: int) -> tuple[list[TrialRecord], int | None]:
+        """The finished trials from a number on, and where the next page starts.
+
+        Args:
+            start: the least number.
+            most: rows that are looked at; one that is no trial is left out.
+        """
+        rows = self._rows(start, most + 1)
+        more = rows[most].number if len(rows) > most else None
+        return self._readable(rows[:most]), more
+
+    def _rows(self, start: int, most: int | None) -> Sequence[models.Trial]:
         query = (
             select(models.Trial)
-            .where(models.Trial.job_id == self._job_id)
+            .where(models.Trial.job_id == self._job_id, models.Trial.number >= start)
             .order_by(models.Trial.number)
+            .limit(most)
         )
         with reading(self._sessions) as session:
-            rows = list(session.scalars(query))
+            return session.scalars(query).all()
+
+    def _readable(self, rows: Sequence[models.Trial]) -> list[TrialRecord]:
         found = {row.number: readable(row) for row in rows}
-        self._unreadable = {number for number, trial in found.items() if trial is None}
+        self._unreadable |= {number for number, trial in found.items() if trial is None}
         return [trial for trial in found.values() if trial is not None]
 
     def known_failures(self) -> set[str]:
@@ -142,7 +160,8 @@ class SqlTrialStore:
         try:
             self.add(trial)
         except ValueError as error:
-            known = {one.number: one for one in self.trials()}.get(trial.number)
+            found, _ = self.page(trial.number, 1)
+            known = next((one for one in found if one.number == trial.number), None)
             if known is None:  # its row could not be read, and `add` replaces it now
                 self.add(trial)
             elif (known.schedule, known.state, known.samples) != (

@@ -101,10 +101,8 @@ def get_trials(
 ) -> TrialsWire:
     """The job's finished trials, by number."""
     store = SqlTrialStore(services.sessions, shown.job_id, _held(services, shown))
-    rest = [trial for trial in store.trials() if trial.number >= start]
-    page, more = rest[:TRIALS_A_PAGE], rest[TRIALS_A_PAGE:]
-    said = [TrialWire.of(trial) for trial in page]
-    return TrialsWire(trials=said, next=more[0].number if more else None)
+    page, more = store.page(start, TRIALS_A_PAGE)
+    return TrialsWire(trials=[TrialWire.of(trial) for trial in page], next=more)
 
 
 @router.post("/trials")

@@ -36,6 +36,11 @@ def here() -> MachineInfo:
     return examine_here()
 
 
+def page_of_trials(store: SqlTrialStore) -> object:
+    return store.page(3, 2)
+
+
+OF_STORE = (SqlTrialStore.known_failures, SqlTrialStore.trials, page_of_trials)
 ASKED = {
     "a page of trials": (
         lambda s: trials.find_trials(s, after=3, limit=2), "jobs_1 USING INDEX ix_jobs_work"),
@@ -94,6 +99,8 @@ ASKED = {
     "the jobs of that work": (
         SqlTrialStore.known_failures, "jobs USING COVERING INDEX ix_jobs_work"),
     "the trials of a job": (SqlTrialStore.trials, "trials USING INDEX sqlite_autoindex_trials"),
+    "a page of them": (
+        page_of_trials, "trials USING INDEX sqlite_autoindex_trials_1 (job_id=? AND number>?)"),
 }  # fmt: skip
 
 
@@ -115,7 +122,7 @@ def asked_of(url, ask):
     """The statements of a question; what it writes is undone."""
     sessions = make_sessions(make_engine(url))
     with statements.noted() as asked:
-        if ask in (SqlTrialStore.known_failures, SqlTrialStore.trials):
+        if ask in OF_STORE:
             ask(SqlTrialStore(sessions, JOB))
         else:
             with sessions(execution_options={"tilewise_writes": True}) as session:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from kernels.problem import parse_problem
 from search.records import MOST_EARLY, MOST_SOLVED, Solved
@@ -42,6 +43,19 @@ def test_a_trial_is_committed_before_add_returns(sessions, submit):
     job_id = submit()
     SqlTrialStore(sessions, job_id).add(fakes.trial(0))
     assert SqlTrialStore(sessions, job_id).trials() == [fakes.trial(0)]
+
+
+def test_a_page_skips_what_is_no_trial_and_goes_on_behind_it(sessions, submit):
+    store = SqlTrialStore(sessions, submit(trials=10))
+    for number in (0, 2, 3, 7):
+        store.add(fakes.trial(number))
+    with writing(sessions) as session:
+        session.execute(update(models.Trial).where(models.Trial.number == 2).values(time_us=-1.0))
+    assert store.page(0, 2) == ([fakes.trial(0)], 3)
+    assert store.page(3, 2) == ([fakes.trial(3), fakes.trial(7)], None)
+    assert store.page(8, 2) == ([], None)
+    store.ensure(fakes.trial(2))
+    assert [trial.number for trial in store.trials()] == [0, 2, 3, 7]
 
 
 def test_jobs_do_not_see_each_others_trials(sessions, submit):

@@ -18,7 +18,7 @@ from service.runs import offers
 from service.runs.calls import RunCalls
 from service.runs.http import HttpKeeper
 from service.workers.job_run import run_job
-from tests.service import fakes
+from tests.service import fakes, statements
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.runs import simulated
 
@@ -114,7 +114,11 @@ def test_many_trials_come_in_pages(submit, offer, begin, sessions, monkeypatch):
     for number in range(10):
         SqlTrialStore(sessions, job_id).add(fakes.trial(number))
     monkeypatch.setattr("service.api.routes.runs.TRIALS_A_PAGE", 4)
-    assert [trial.number for trial in begin(offer()).trials.trials()] == list(range(10))
+    begun = begin(offer())
+    with statements.noted() as asked:
+        assert [trial.number for trial in begun.trials.trials()] == list(range(10))
+    pages = [one for one, _ in asked if "trials.number >=" in one]
+    assert len(pages) == 3 and all("LIMIT" in one for one in pages), "no page reads the others"
 
 
 def test_other_jobs_are_told_of_as_the_database_does(submit, run, offer, begin, sessions):
