@@ -16,6 +16,7 @@ from tilewise.client.connection import (
     headers_of,
 )
 from tilewise.client.events import Event, Follower
+from tilewise.client.exchange import PATIENCE_S
 from tilewise.client.found import Found, ObjectFiles, Targets, Text
 from tilewise.client.modules import AsyncModules
 from tilewise.client.pages import first_page
@@ -38,6 +39,8 @@ class AsyncClient(AsyncModules):
         url: where the service is, such as `http://localhost:8000`.
         transport: for tests; how requests travel.
         token: what to show; None shows `TILEWISE_TOKEN`, if it is set.
+        patience_s: seconds for which a service that cannot serve now, as while its database is
+            away, is asked again when it says so; 0 for never.
         sleep: for tests; waits for some seconds.
 
     Every method raises `BadInputError` when the service refuses a value, `MissingError`
@@ -50,13 +53,14 @@ class AsyncClient(AsyncModules):
         url: str,
         transport: httpx.AsyncBaseTransport | None = None,
         token: str | None = None,
+        patience_s: float = PATIENCE_S,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._calls = Calls(checked_url(url))
         http = httpx.AsyncClient(
             base_url=url, headers=headers_of(token), timeout=TIMEOUT_S, transport=transport
         )
-        self._carrier = AsyncCarrier(self._calls, http, sleep)
+        self._carrier = AsyncCarrier(self._calls, http, sleep, patience_s)
 
     async def __aenter__(self) -> "AsyncClient":
         return self

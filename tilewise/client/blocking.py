@@ -15,6 +15,7 @@ from tilewise.client.connection import (
     headers_of,
 )
 from tilewise.client.events import Event, Follower
+from tilewise.client.exchange import PATIENCE_S
 from tilewise.client.found import Found, ObjectFiles, Targets, Text
 from tilewise.client.modules import Modules
 from tilewise.client.pages import first_page
@@ -37,6 +38,8 @@ class Client(Modules):
         url: where the service is, such as `http://localhost:8000`.
         transport: for tests; how requests travel.
         token: what to show; None shows `TILEWISE_TOKEN`, if it is set.
+        patience_s: seconds for which a service that cannot serve now, as while its database is
+            away, is asked again when it says so; 0 for never.
         sleep: for tests; waits for some seconds.
 
     Every method raises `BadInputError` when the service refuses a value, `MissingError`
@@ -49,13 +52,14 @@ class Client(Modules):
         url: str,
         transport: httpx.BaseTransport | None = None,
         token: str | None = None,
+        patience_s: float = PATIENCE_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._calls = Calls(checked_url(url))
         http = httpx.Client(
             base_url=url, headers=headers_of(token), timeout=TIMEOUT_S, transport=transport
         )
-        self._carrier = Carrier(self._calls, http, sleep)
+        self._carrier = Carrier(self._calls, http, sleep, patience_s)
 
     def __enter__(self) -> "Client":
         return self

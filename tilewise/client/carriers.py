@@ -13,7 +13,7 @@ from tilewise.client.exchange import (
     Ask,
     Exchange,
     Follow,
-    Pause,
+    PutOff,
     Step,
     accepted,
     backoff_s,
@@ -32,10 +32,18 @@ class Carrier:
         calls: of the service.
         http: sends requests.
         sleep: waits for some seconds.
+        patience_s: for which a service that cannot serve now is asked again.
     """
 
-    def __init__(self, calls: Calls, http: httpx.Client, sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        http: httpx.Client,
+        sleep: Callable[[float], None],
+        patience_s: float,
+    ) -> None:
         self._calls, self._http, self._sleep = calls, http, sleep
+        self._patience_s = patience_s
 
     def close(self) -> None:
         """Close the connections."""
@@ -77,10 +85,12 @@ class Carrier:
     def _step(self, step: Step) -> object:
         if isinstance(step, Ask):
             return self._send(step)
-        if isinstance(step, Pause):
-            self._sleep(step.seconds)
-            return None
-        return self.follow(step)
+        if isinstance(step, Follow):
+            return self.follow(step)
+        if isinstance(step, PutOff) and not step.is_within(self._patience_s):
+            return False
+        self._sleep(step.seconds)
+        return True
 
     def _send(self, asked: Ask) -> httpx.Response:
         with sendable(self._calls.url):
@@ -125,12 +135,18 @@ class AsyncCarrier:
         calls: of the service.
         http: sends requests.
         sleep: waits for some seconds.
+        patience_s: for which a service that cannot serve now is asked again.
     """
 
     def __init__(
-        self, calls: Calls, http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]]
+        self,
+        calls: Calls,
+        http: httpx.AsyncClient,
+        sleep: Callable[[float], Awaitable[None]],
+        patience_s: float,
     ) -> None:
         self._calls, self._http, self._sleep = calls, http, sleep
+        self._patience_s = patience_s
 
     async def close(self) -> None:
         """Close the connections."""
@@ -175,10 +191,12 @@ class AsyncCarrier:
     async def _step(self, step: Step) -> object:
         if isinstance(step, Ask):
             return await self._send(step)
-        if isinstance(step, Pause):
-            await self._sleep(step.seconds)
-            return None
-        return await self.follow(step)
+        if isinstance(step, Follow):
+            return await self.follow(step)
+        if isinstance(step, PutOff) and not step.is_within(self._patience_s):
+            return False
+        await self._sleep(step.seconds)
+        return True
 
     async def _send(self, asked: Ask) -> httpx.Response:
         with sendable(self._calls.url):

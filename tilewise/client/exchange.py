@@ -5,6 +5,7 @@ the loss of the connection as an exception; it yields `Pause`, and goes on when 
 `carriers` has what carries the steps out, with and without `async` (sans-io.readthedocs.io).
 """
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -21,7 +22,8 @@ from tilewise.errors import BadInputError, MissingError, TilewiseError
 Json = dict[str, Any]
 Value = TypeVar("Value")
 
-MOST_TRIES = 5
+MOST_TRIES = 5  # where an answer was lost, or somebody asks too often
+PATIENCE_S = 120.0  # with a service that cannot serve now, and says when to ask again
 MADE_WITHIN_S = 180.0  # a text that the service makes when it is first asked for
 RETRY_S = 1.0  # until an answer is asked for again, where the service does not say
 LONGEST_RETRY_S = 10.0
@@ -71,34 +73,62 @@ class Follow:
     on_event: Callable[[Event], None] | None
 
 
-Step = Ask | Pause | Follow
+@dataclass(frozen=True)
+class PutOff:
+    """Wait for so many seconds and give True; or give False at once, if patience ends before.
+
+    Attributes:
+        since_s: the moment from which patience counts, as `now_s` has it.
+    """
+
+    seconds: float
+    since_s: float
+
+    def is_within(self, patience_s: float) -> bool:
+        """Whether somebody of this patience waits for it."""
+        return now_s() + self.seconds <= self.since_s + patience_s
+
+
+Step = Ask | Pause | PutOff | Follow
 Exchange = Generator[Step, Any, Value]
 
 
 def ask(request: Ask, url: str) -> Exchange[httpx.Response]:
     """A successful answer.
 
-    A request that is safe to send again is, with growing pauses, when its answer was lost or a
-    service that is busy put it off.
+    A request that is safe to send again is: with growing pauses where its answer was lost, and
+    for as long as the client has patience where the service says that it cannot serve now.
 
     Raises:
         BadInputError, MissingError, TilewiseError: the service refused it, or is not there.
     """
     if not is_path(request.path):  # whatever lies elsewhere is not to see the token
         raise TilewiseError(f"{quoted(request.path)} is no path of {url}")
-    for number in range(MOST_TRIES):
-        is_last = number == MOST_TRIES - 1 or not request.is_safe
+    begun_s, losses = now_s(), 0
+    for number in itertools.count():
+        is_last = losses == MOST_TRIES - 1 or not request.is_safe
         try:
             response: httpx.Response = yield request
         except httpx.TransportError as error:
             if is_last:
                 raise TilewiseError(f"no answer from {url}: {one_line(error)}") from error
-            yield Pause(backoff_s(number))
-            continue
-        pause = pause_s(response, number)
-        if pause is None or is_last:
-            return accepted(response)
+            pause = backoff_s(losses)
+        else:
+            said = pause_s(response, losses)
+            is_put_off = response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+            if said is None or not request.is_safe or (is_last and not is_put_off):
+                return accepted(response)
+            pause = said
+            if is_put_off:
+                # One that says 0 again and again is not asked without a pause.
+                is_patient = yield PutOff(
+                    pause if number < MOST_TRIES else max(pause, RETRY_S), begun_s
+                )
+                if not is_patient:
+                    return accepted(response)
+                continue
         yield Pause(pause)
+        losses += 1
     raise AssertionError("the last try returns or raises")
 
 

@@ -1,7 +1,9 @@
 """What the client does when a service is busy, slow, or gone: when it asks again, and when not."""
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tests.tilewise.client import documents
 from tests.tilewise.client.documents import PROBLEM, Json
 from tests.tilewise.conftest import Cli
-from tilewise import BadInputError, Client, TilewiseError
+from tilewise import AsyncClient, BadInputError, Client, TilewiseError
 from tilewise.backends import remote as remote_module
 from tilewise.client import exchange
 
@@ -151,12 +153,56 @@ def test_a_question_that_was_put_off_is_asked_again_when_it_should_be(clock: Clo
     assert clock.pauses == [2.0, 0.0]
 
 
-def test_a_service_that_stays_busy_is_given_up(clock: Clock) -> None:
-    service = Service(busy("1"))
+@pytest.mark.parametrize("said", ["1", "0", "10"])
+def test_a_service_that_stays_busy_is_given_up_when_patience_ends(clock: Clock, said: str) -> None:
+    service = Service(busy(said))
     with service.client as client, pytest.raises(TilewiseError, match="too many requests"):
         client.job(1)
-    assert len(service.asked) == exchange.MOST_TRIES
-    assert len(clock.pauses) == exchange.MOST_TRIES - 1
+    assert exchange.PATIENCE_S - 10 < sum(clock.pauses) <= exchange.PATIENCE_S
+    assert len(service.asked) == len(clock.pauses) + 1 < 130, "not without a pause"
+
+
+def outage() -> list[httpx.Response]:
+    """What a service says whose database is away for a minute."""
+    told = {"detail": "database postgresql://db/tilewise cannot be reached"}
+    return [httpx.Response(503, headers={"Retry-After": "10"}, json=told) for _ in range(6)]
+
+
+@pytest.mark.parametrize(("call", "sent", "answer"), SAFE, ids=lambda one: str(one)[:20])
+def test_a_request_outlives_a_minute_without_a_database(
+    call: Callable[[Client], object], sent: str, answer: Json, clock: Clock
+) -> None:
+    service = Service(*outage(), httpx.ReadError("reset"), httpx.Response(200, json=answer))
+    with service.client as client:
+        call(client)
+    assert service.asked == [sent] * 8 and clock.now_s() > 60
+    assert len(set(service.keys)) == 1, "again under the same key"
+
+
+def test_it_does_so_without_blocking_others(clock: Clock) -> None:
+    async def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+
+    async def ask(**patience: float) -> int:
+        service = Service(*outage(), httpx.Response(202, json=documents.job()))
+        transport = httpx.MockTransport(service)
+        async with AsyncClient("http://fake", transport, sleep=sleep, **patience) as client:
+            with suppress(TilewiseError):
+                await client.submit(PROBLEM)
+        assert len(set(service.keys)) == 1
+        return len(service.asked)
+
+    assert [asyncio.run(ask(**given)) for given in ({}, {"patience_s": 25.0})] == [7, 3]
+
+
+@pytest.mark.parametrize(("patience_s", "tries"), [(0.0, 1), (25.0, 3), (60.0, 7)])
+def test_patience_is_the_callers(clock: Clock, patience_s: float, tries: int) -> None:
+    service = Service(*outage(), httpx.Response(200, json=documents.job()))
+    transport = httpx.MockTransport(service)
+    client = Client("http://fake", transport, patience_s=patience_s, sleep=clock.sleep)
+    with client, suppress(TilewiseError):
+        client.job(1)
+    assert len(service.asked) == tries
 
 
 def test_a_fault_that_does_not_pass_is_told_at_once(clock: Clock) -> None:

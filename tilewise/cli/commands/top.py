@@ -26,7 +26,7 @@ def top(options: argparse.Namespace) -> None:
     interval_s = _interval(options.interval)
     from tilewise.client import Client
 
-    with Client(server) as client:
+    with Client(server, patience_s=0) as client:  # which looks again by itself
         if options.once:
             _print(take(client), as_json=options.json)
         elif options.json or not sys.stdout.isatty():
