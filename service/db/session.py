@@ -1,11 +1,14 @@
 """Engines and sessions: how the database is opened, and what reading and writing mean."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from sqlite3 import Connection as SqliteConnection
 from typing import Any
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError
@@ -14,7 +17,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from kernels.quoting import quoted, without_password
 from service.db.driver_errors import RAISED, is_busy, is_read_only, translate
-from service.errors import DatabaseError
+from service.errors import BusyError, DatabaseError
 
 Sessions = sessionmaker[Session]
 
@@ -27,6 +30,21 @@ STATEMENT_S = 60.0
 """For how long a statement of the service or of a worker may take on a server."""
 
 CONNECTIONS = 15
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """Who may write to an SQLite now, of the threads of this process.
+
+    SQLite itself has who waits look again after pauses of up to a tenth of a second, in which the
+    lock lies idle (sqlite3_busy_timeout).
+    """
+
+    patience_s: float
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_TURNS: WeakKeyDictionary[Engine, _Turns] = WeakKeyDictionary()
 _WAL_POLL_S = 0.02
 _WRITES = "tilewise_writes"
 _FORMS = "write sqlite:///FILE or postgresql+psycopg://HOST/NAME"
@@ -136,15 +154,34 @@ def writing(sessions: Sessions) -> Iterator[Session]:
     """A transaction that commits at the end and rolls back on any exception.
 
     On SQLite it holds the write lock from its start, so that what it reads is still
-    true when it writes.
+    true when it writes. The threads of one engine take turns at it.
 
     Raises:
         DatabaseError: the database failed; the message says how to mend it.
     """
-    with sessions(execution_options={_WRITES: True}) as session, _translated(session):
+    with (
+        _turn(sessions.kw["bind"]),
+        sessions(execution_options={_WRITES: True}) as session,
+        _translated(session),
+    ):
         session.connection()
         yield session
         session.commit()
+
+
+@contextmanager
+def _turn(engine: Engine) -> Iterator[None]:
+    """The turn of this thread to write, where threads take turns."""
+    turns = _TURNS.get(engine)
+    if turns is None:
+        yield
+        return
+    if not turns.lock.acquire(timeout=turns.patience_s):
+        raise BusyError(f"database {shown(engine.url)}: others write for long; try again")
+    try:
+        yield
+    finally:
+        turns.lock.release()
 
 
 @contextmanager
@@ -251,3 +288,4 @@ def _configure_sqlite(engine: Engine, *, foreign_keys: bool, patience_s: float) 
 
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", on_begin)
+    _TURNS[engine] = _Turns(patience_s)

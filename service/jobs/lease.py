@@ -84,13 +84,8 @@ def beat(session: Session, held: Lease, *, has_trial: bool = False) -> None:
 
 def holds(session: Session, held: Lease) -> bool:
     """Whether the job is running, and this is its run."""
-    query = select(Job.id).where(
-        Job.id == held.job_id,
-        Job.owner == held.owner,
-        Job.epoch == held.epoch,
-        Job.state == "running",
-    )
-    return session.scalar(query) is not None
+    values = {"job_is": held.job_id, "owner_is": held.owner, "epoch_is": held.epoch}
+    return session.scalar(_RUNNING, values) is not None
 
 
 def release(session: Session, held: Lease) -> bool:
@@ -269,6 +264,12 @@ _BEAT = _of_run(bindparam("job_is"), bindparam("owner_is"), bindparam("epoch_is"
     heartbeat_at=bindparam("moment")
 )
 _TRIAL = _BEAT.values(crashes=0)
+_RUNNING = select(Job.id).where(
+    Job.id == bindparam("job_is"),
+    Job.owner == bindparam("owner_is"),
+    Job.epoch == bindparam("epoch_is"),
+    Job.state == "running",
+)
 
 
 def _changed(session: Session, statement: Update) -> bool:

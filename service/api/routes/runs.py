@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query
+from sqlalchemy.orm import Session
 
 from service.api.access.gate import bearer
 from service.api.lanes import in_lane
@@ -108,11 +109,15 @@ def get_trials(
 @router.post("/trials")
 @in_lane("writes")
 def add_trial(body: AddWire, shown: ShownDep, services: ServicesDep) -> WordWire:
-    """Store a finished trial, which counts from the answer on; then say whether to go on."""
-    held = _held(services, shown, body.epoch)
-    SqlTrialStore(services.sessions, shown.job_id, held).ensure(body.trial.record())
+    """Store a finished trial, which counts from the answer on; then say whether to go on.
+
+    A cancellation of the moment in which the trial is stored is told by `alive`.
+    """
     with services.reading() as session:
-        return GO if lease.holds(session, held) else STOP
+        held = _held_by(session, shown, body.epoch)
+        goes_on = lease.holds(session, held)
+    SqlTrialStore(services.sessions, shown.job_id, held).ensure(body.trial.record())
+    return GO if goes_on else STOP
 
 
 @router.get("/history")
@@ -193,14 +198,19 @@ def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWir
 
 
 def _held(services: Services, shown: Shown, epoch: int | None = None) -> Lease:
+    """What `_held_by` finds, in a session of its own."""
+    with services.reading() as session:
+        return _held_by(session, shown, epoch)
+
+
+def _held_by(session: Session, shown: Shown, epoch: int | None) -> Lease:
     """The lease of the run that has begun with a token; its number may be asked for too.
 
     Raises:
         UnknownTokenError: the token is worth nothing, or belongs to another job.
         LeaseLostError: no run has begun, or one of another number.
     """
-    with services.reading() as session:
-        held = offers.held_by(offers.find(session, shown.job_id, shown.token))
+    held = offers.held_by(offers.find(session, shown.job_id, shown.token))
     if epoch not in (None, held.epoch):
         raise LeaseLostError(f"run {epoch} of job {shown.job_id} is over")
     return held

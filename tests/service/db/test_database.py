@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import make_url
+from sqlalchemy import event, make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from service.app import create_app
@@ -169,6 +169,37 @@ def test_a_writer_waits_for_another_process(url, sessions):
         session.add(models.Toolchain(identity=str(before)))
     with reading(make_sessions(other)) as session:
         assert session.query(models.Toolchain).one().identity == "0"
+
+
+def test_threads_take_turns_to_write_and_do_not_ask_sqlite(sessions):
+    """SQLite lets who waits for its lock sleep, also once the lock is free."""
+    begun = []
+    event.listen(
+        sessions.kw["bind"],
+        "before_cursor_execute",
+        lambda _connection, _cursor, statement, *_: begun.append(statement),
+    )
+    waiting = threading.Thread(target=write, args=(sessions,))
+    with writing(sessions):
+        waiting.start()
+        waiting.join(0.1)
+        assert waiting.is_alive() and begun.count("BEGIN IMMEDIATE") == 1
+    waiting.join()
+    assert begun.count("BEGIN IMMEDIATE") == 2
+
+
+def write(sessions):
+    with writing(sessions) as session:
+        session.add(models.Toolchain(identity="waited"))
+
+
+def test_the_wait_for_a_turn_ends(url):
+    engine = make_engine(url, patience_s=0.05)
+    impatient = make_sessions(engine)
+    with writing(impatient), pytest.raises(BusyError, match="others write for long"):
+        write(impatient)
+    write(impatient)
+    engine.dispose()
 
 
 def test_the_default_database_is_in_the_users_data_folder(monkeypatch, tmp_path):
