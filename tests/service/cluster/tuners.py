@@ -4,10 +4,8 @@ import os
 import time
 from pathlib import Path
 
-from search.engine.tune import tune as real
 from search.records import TuneResult
 from tests.service import fakes
-from tests.service.runs import simulated
 
 STEADY, HANGING, CRASHING, REAL, SIMULATED, INJECTED = range(6)
 
@@ -19,7 +17,7 @@ TRIAL_S = "TEST_CLUSTER_TRIAL_S"
 
 def tune(problem, target, request, store, **hooks) -> TuneResult:
     search = {STEADY: steady, HANGING: hanging, CRASHING: crashing, REAL: real,
-              SIMULATED: simulated.tune, INJECTED: injected}[request.seed]  # fmt: skip
+              SIMULATED: simulated, INJECTED: injected}[request.seed]  # fmt: skip
     return search(problem, target, request, store, **hooks)
 
 
@@ -45,6 +43,19 @@ def hanging(problem, target, request, store, **_hooks):
 
 def crashing(problem, target, request, store, **_hooks):
     os.abort()
+
+
+def real(problem, target, request, store, **hooks) -> TuneResult:
+    """The search itself; it takes a second to load, which the others are spared."""
+    from search.engine.tune import tune as search
+
+    return search(problem, target, request, store, **hooks)
+
+
+def simulated(problem, target, request, store, **hooks) -> TuneResult:
+    from tests.service.runs import simulated as searches
+
+    return searches.tune(problem, target, request, store, **hooks)
 
 
 def injected(problem, target, request, store, **hooks) -> TuneResult:
