@@ -66,14 +66,8 @@ class SqlTrialStore:
         return self._readable(rows[:most]), more
 
     def _rows(self, start: int, most: int | None) -> Sequence[models.Trial]:
-        query = (
-            select(models.Trial)
-            .where(models.Trial.job_id == self._job_id, models.Trial.number >= start)
-            .order_by(models.Trial.number)
-            .limit(most)
-        )
         with reading(self._sessions) as session:
-            return session.scalars(query).all()
+            return session.scalars(_by_number(self._job_id, start).limit(most)).all()
 
     def _readable(self, rows: Sequence[models.Trial]) -> list[TrialRecord]:
         found = {row.number: readable(row) for row in rows}
@@ -235,6 +229,13 @@ class SqlTrialStore:
                 is_fast = row.state == "timed" and row.place <= MOST_SOLVED
                 (points if is_fast else slower).append((row.params, row.time_us))
         return found
+
+
+def _by_number(job_id: int, start: int) -> Select[models.Trial]:
+    """The trials of a job from a number on."""
+    own = models.Trial.job_id == job_id
+    query = select(models.Trial).where(own, models.Trial.number >= start)
+    return query.order_by(models.Trial.number)
 
 
 def _told(jobs: list[int]) -> Select[Any]:
