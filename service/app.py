@@ -30,6 +30,7 @@ from service.api.routes import (
     networks,
     runs,
     schedules,
+    spread,
     status,
     suites,
     tokens,
@@ -151,6 +152,7 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     for part in (
         *(jobs, events, trials, schedules, lookup, modules, networks, suites, tokens, status),
         runs,
+        spread,
         metrics_route,
     ):
         app.include_router(part.router)

@@ -12,7 +12,9 @@ from kernels.target.model import Target
 from search.budget import Budget
 from search.engine.beginning import beginning
 from search.engine.exploration import Exploration
+from search.engine.together import Together
 from search.finals.finals import Finals
+from search.helpers import Helpers
 from search.progress import OnPhase
 from search.records import TrialRecord, TuneRequest, TuneResult
 from search.runner.interface import CandidateRunner
@@ -45,6 +47,7 @@ def tune(
     on_phase: OnPhase | None = None,
     make_runner: RunnerFactory = local_runner,
     sampler: BaseSampler | None = None,
+    helpers: Helpers | None = None,
 ) -> TuneResult:
     """Search for the fastest schedule of `problem` on `target`.
 
@@ -63,6 +66,8 @@ def tune(
         on_phase: told when the finals begin, and how far they are.
         make_runner: starts the process that runs candidates.
         sampler: of Optuna's or of one's own, instead of the one that `request` names.
+        helpers: other machines of the same target, which try candidates too; the finals and
+            `before_finals` stay here.
 
     Raises:
         CacheError: compiled code cannot be kept.
@@ -75,7 +80,8 @@ def tune(
     begins = beginning(problem, target, store)
     search = Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
     with make_runner(problem, target.canonical, request) as runner:
-        complete = _explore(search, runner, budget, on_trial, should_stop)
+        together = Together(search, runner, helpers, on_trial) if helpers else None
+        complete = _explore(search, runner, budget, on_trial, should_stop, together)
         runner.settle()
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
@@ -101,20 +107,34 @@ def _explore(
     budget: Budget,
     on_trial: OnTrial | None,
     should_stop: Callable[[], bool] | None,
+    together: Together | None,
 ) -> bool:
     """Try candidates until the budget is spent; False where seconds or a caller ended it early.
 
     While one is timed the next ones are compiled, so that the sampler is asked a few trials ahead
     of what it has been told.
     """
-    for proposal in search.ahead(runner):
+
+    def is_over() -> bool:
         # However short the time, one candidate is tried, so that there is a result.
-        if (should_stop and should_stop()) or (search.trials and budget.search_is_over()):
+        return bool(should_stop and should_stop()) or (
+            bool(search.trials) and budget.search_is_over()
+        )
+
+    while True:
+        for proposal in search.ahead(runner):
+            if is_over():
+                return False
+            begun = time.monotonic()
+            trial = search.run(runner, proposal)
+            took_s = time.monotonic() - begun
+            budget.took(took_s)
+            budget.start_s = runner.start_s
+            if on_trial:
+                on_trial(trial, search.best)
+            if together:
+                together.after(took_s)
+        if not (together and together.is_under_way()):
+            return True
+        if is_over():
             return False
-        begun = time.monotonic()
-        trial = search.run(runner, proposal)
-        budget.took(time.monotonic() - begun)
-        budget.start_s = runner.start_s
-        if on_trial:
-            on_trial(trial, search.best)
-    return True

@@ -1,0 +1,82 @@
+"""`/v1/runs`: what the leader of a job and its helpers say, where a job is spread.
+
+A helper's token allows `join` and `help`, a leader's `candidates`. Every call may be sent twice.
+"""
+
+from datetime import timedelta
+from http import HTTPStatus
+
+from fastapi import APIRouter
+
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.routes.runs import PREFIX, ShownDep
+from service.api.services import ServicesDep
+from service.errors import ConflictError, LeaseLostError, TamperedError
+from service.jobs import lease, queue
+from service.jobs.lease import Lease
+from service.runs import candidates, helping, offers
+from service.runs.sql import SqlKeeper
+from service.runs.wire.candidates import (
+    CandidateWire,
+    ExchangedWire,
+    ExchangeWire,
+    GivenWire,
+    HelpWire,
+)
+from service.runs.wire.orders import BeginWire, OrderWire
+
+router = APIRouter(
+    prefix=f"{PREFIX}/{{job_id}}", tags=["runs"], responses=responses(HTTPStatus.CONFLICT)
+)
+
+
+@router.post("/candidates")
+@in_lane("writes")
+def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> ExchangedWire:
+    """Put candidates out for helpers, and store what came of others; the leader learns of it."""
+    offered = [one.candidate() for one in body.offered]
+    late = timedelta(seconds=body.late_s)
+    with services.writing() as session:
+        held = offers.held_by(offers.find(session, shown.job_id, shown.token))
+        if body.epoch != held.epoch:
+            raise LeaseLostError(f"run {body.epoch} of job {shown.job_id} is over")
+        found = candidates.exchange(session, held, body.start, offered, body.back, late)
+        return ExchangedWire.of(found, "go" if lease.holds(session, held) else "stop")
+
+
+@router.post("/join")
+@in_lane("writes")
+def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
+    """Join the run of a job as a helper: what is searched for, and the number of the run."""
+    with services.writing() as session:
+        row = offers.find(session, shown.job_id, shown.token, lock=True, role="helper")
+        wanted = queue.get(session, shown.job_id).toolchain.identity
+        if body.toolchain != wanted:
+            raise ConflictError(
+                f"job {shown.job_id} is for {wanted}, and this worker has {body.toolchain}"
+            )
+        job = helping.join(session, row, body.owner)
+        joined = Lease(job.id, job.owner or "", job.epoch)
+    keeper = SqlKeeper(services.sessions, joined)
+    try:
+        return OrderWire.of(keeper.order, joined.epoch, keeper.request_id)
+    except TamperedError as error:
+        raise LeaseLostError(f"job {shown.job_id} cannot be helped: {error}") from error
+
+
+@router.post("/help")
+@in_lane("writes")
+def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
+    """Say what came of a candidate, and take others."""
+    answer = None if body.answer is None else body.answer.record()
+    with services.writing() as session:
+        row = offers.find(session, shown.job_id, shown.token, role="helper")
+        if body.epoch != row.epoch:
+            raise LeaseLostError(f"run {body.epoch} of job {shown.job_id} was not joined")
+        if answer is not None:
+            candidates.answer(session, row, answer)
+        if not helping.is_needed(queue.get(session, shown.job_id), row):
+            return GivenWire(candidates=[], word="stop")
+        given = candidates.take(session, row, body.wants)
+        return GivenWire(candidates=[CandidateWire.of(one) for one in given], word="go")
