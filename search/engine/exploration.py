@@ -1,8 +1,8 @@
 """The trials of one search: proposed ahead, compiled while others are timed, kept, learnt from."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from optuna.samplers import BaseSampler
@@ -109,14 +109,28 @@ class Exploration:
         """The search as Optuna sees it."""
         return self._study.study
 
-    def run(self, runner: TrialRunner, proposal: Proposal) -> TrialRecord:
-        """Try one point and keep the trial, whatever came of it."""
+    def run(
+        self,
+        runner: TrialRunner,
+        proposal: Proposal,
+        before_kept: Callable[[], None] | None = None,
+    ) -> TrialRecord:
+        """Try one point and keep the trial, whatever came of it.
+
+        Args:
+            runner: tries it.
+            proposal: the point.
+            before_kept: called when it was tried and has no number yet.
+        """
         tried = self._candidate(self.next_number, proposal)
         trial = attempt(
             lambda: runner.trial(tried.steps, tried.best_s, tried.control),
             tried,
             self.model.space.problem.flops,
         )
+        if before_kept:
+            before_kept()
+            trial = replace(trial, number=self.next_number)
         self.store.add(trial)
         self._take_in(trial)
         if tried.control is not None and trial.pace is None and trial.state == "timed":

@@ -5,12 +5,13 @@ is done. None is out before this machine has timed one, since that is the first 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
 
 from search.engine.exploration import Exploration
-from search.helpers import Helpers
+from search.helpers import Candidate, Exchanged, Helpers
 from search.records import TrialRecord
 from search.runner.interface import TrialRunner
 
@@ -22,7 +23,7 @@ LATE_S, LATE_TIMES = 15.0, 10  # as long as so many trials, a candidate is late
 
 @dataclass
 class Together:
-    """What the leader of a search does about its helpers.
+    """What the leader of a search does about its helpers; a context manager.
 
     Attributes:
         search: what they share.
@@ -39,35 +40,64 @@ class Together:
     _looked_s: float = field(default=float("-inf"), init=False)
     _took_s: list[float] = field(default_factory=list, init=False)
 
-    def after(self, took_s: float) -> None:
-        """Once this machine has tried a candidate, in so many seconds: see to the others."""
-        self._took_s.append(took_s)
+    def __enter__(self) -> "Together":
+        self._thread = ThreadPoolExecutor(1, "helpers")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def took(self, seconds: float) -> None:
+        """Know how long a trial of this machine took."""
+        self._took_s.append(seconds)
+
+    def meanwhile(self) -> Callable[[], None] | None:
+        """Begin an exchange with the helpers, while this machine tries a candidate.
+
+        Returns:
+            What takes in its outcome, to be called before that trial is numbered; None where no
+            exchange is due.
+        """
+        search = self.search
         is_due = time.monotonic() >= self._looked_s + LOOK_S
-        if self.search.best is not None and (self._count or self.search.out or is_due):
-            self._exchange(back=False)
+        if search.best is None or not (self._count or search.out or is_due):
+            return None
+        begun = self._thread.submit(self._exchange, search.next_number, self._offered(), [])
+
+        def take_in() -> None:
+            self._take_in(begun)
+
+        return take_in
 
     def is_under_way(self) -> bool:
         """Whether helpers try candidates still, though this machine has none left to try.
 
         It takes back one that no helper has begun, the last that one would begin.
         """
-        if not self.search.out:
+        out = self.search.out
+        if not out:
             return False
-        if not self._exchange(back=True):
+        begun = self._thread.submit(self._exchange, self.search.next_number, [], [max(out)])
+        if not self._take_in(begun):
             time.sleep(WAIT_S)
         return True
 
-    def _exchange(self, *, back: bool) -> bool:
-        """One exchange with the helpers; whether anything came of it."""
-        search = self.search
-        taken_back = [max(search.out)] if back else []
-        offered = []
-        while not back and len(search.out) < EACH * self._count:
-            candidate = search.offer()
+    def _offered(self) -> list[Candidate]:
+        offered: list[Candidate] = []
+        while len(self.search.out) < EACH * self._count:
+            candidate = self.search.offer()
             if candidate is None:
                 break
             offered.append(candidate)
-        found = self.helpers.exchange(search.next_number, offered, taken_back, self._late_s)
+        return offered
+
+    def _exchange(self, start: int, offered: Sequence[Candidate], back: Sequence[int]) -> Exchanged:
+        late_s = max(LATE_S, LATE_TIMES * median(self._took_s or [0.0]))
+        return self.helpers.exchange(start, offered, back, late_s)
+
+    def _take_in(self, begun: "Future[Exchanged]") -> bool:
+        """Learn from an exchange once it has ended; whether anything came of it."""
+        search, found = self.search, begun.result()
         self._count, self._looked_s = found.helpers, time.monotonic()
         for helped in found.helped:
             trial = search.take_in(helped)
@@ -77,7 +107,3 @@ class Together:
         for number in mine:
             search.take_back(number, self.runner)
         return bool(found.helped or mine)
-
-    @property
-    def _late_s(self) -> float:
-        return max(LATE_S, LATE_TIMES * median(self._took_s or [0.0]))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from optuna.samplers import BaseSampler
 
@@ -81,7 +81,8 @@ def tune(
     search = Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
     with make_runner(problem, target.canonical, request) as runner:
         together = Together(search, runner, helpers, on_trial) if helpers else None
-        complete = _explore(search, runner, budget, on_trial, should_stop, together)
+        with together or nullcontext():
+            complete = _explore(search, runner, budget, on_trial, should_stop, together)
         runner.settle()
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
@@ -126,14 +127,14 @@ def _explore(
             if is_over():
                 return False
             begun = time.monotonic()
-            trial = search.run(runner, proposal)
+            trial = search.run(runner, proposal, together.meanwhile() if together else None)
             took_s = time.monotonic() - begun
             budget.took(took_s)
             budget.start_s = runner.start_s
             if on_trial:
                 on_trial(trial, search.best)
             if together:
-                together.after(took_s)
+                together.took(took_s)
         if not (together and together.is_under_way()):
             return True
         if is_over():

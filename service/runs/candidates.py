@@ -13,7 +13,6 @@ from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from search.helpers import Candidate, Exchanged, Helped
-from search.records import TrialRecord
 from service.db import models
 from service.db.base import now
 from service.db.trials import readable
@@ -36,17 +35,15 @@ _IS_OUT = and_(Of.trial.is_(None), or_(Of.taken_by.is_(None), Of.taken_by != LEA
 def exchange(
     session: Session,
     held: Lease,
-    start: int,
     offered: Sequence[Candidate],
     back: Collection[int],
     late: timedelta,
-) -> Exchanged:
-    """One exchange of the leader with its helpers, as `search.helpers.Helpers` has it.
+) -> None:
+    """The first half of an exchange of the leader with its helpers: what it says is done.
 
     Args:
         session: a transaction that writes.
         held: the leader's run.
-        start: number of the first trial that the leader does not know.
         offered: new candidates.
         back: numbers of those that it takes back, unless a helper has them.
         late: after which a helper has lost a candidate.
@@ -54,17 +51,31 @@ def exchange(
     Raises:
         LeaseLostError: another run has the job.
     """
-    of_run = and_(Of.job_id == held.job_id, Of.epoch == held.epoch)
+    of_run = _of_run(held)
     query = select(Of).where(of_run, Of.answer.is_not(None), Of.trial.is_(None))
     answered = list(session.scalars(query.order_by(Of.number)))
     lease.beat(session, held, has_trial=bool(answered))
     _put_out(session, held, offered)
     _take_back(session, held, of_run, back, late)
     _store(session, held, answered)
-    session.flush()
+
+
+def outcome(session: Session, held: Lease, start: int) -> Exchanged:
+    """The other half: what has come of all exchanges of the run.
+
+    Args:
+        session: one that reads, so that no writer waits meanwhile.
+        held: the leader's run.
+        start: number of the first trial that the leader does not know.
+    """
+    of_run = _of_run(held)
     out = session.scalars(select(Of.number).where(of_run, _IS_OUT))
     helpers = helping.count(session, held.job_id, held.epoch)
     return Exchanged(_helped(session, held, of_run, start), set(out), helpers)
+
+
+def _of_run(held: Lease) -> ColumnElement[bool]:
+    return and_(Of.job_id == held.job_id, Of.epoch == held.epoch)
 
 
 def _put_out(session: Session, held: Lease, offered: Sequence[Candidate]) -> None:
@@ -111,15 +122,17 @@ def _take_back(
 
 def _store(session: Session, held: Lease, answered: Sequence[models.Candidate]) -> None:
     """Make trials of answers, under the next numbers."""
+    if not answered:
+        return
     query = select(func.max(models.Trial.number)).where(models.Trial.job_id == held.job_id)
-    last = session.scalar(query) if answered else None
-    number = -1 if last is None else last
-    for candidate in answered:
-        number += 1
-        said = TrialWire.model_validate_json(candidate.answer or "")
-        record = replace(said.record(), number=number)
-        session.execute(insert(models.Trial), trial_row(held.job_id, record))
-        candidate.trial, candidate.asked, candidate.answer = number, "", None
+    last = session.scalar(query)
+    trials, stored = [], []
+    for number, row in enumerate(answered, start=0 if last is None else last + 1):
+        said = TrialWire.model_validate_json(row.answer or "")
+        trials.append(trial_row(held.job_id, replace(said.record(), number=number)))
+        stored.append({"id": row.id, "trial": number, "asked": "", "answer": None})
+    session.execute(insert(models.Trial), trials)
+    session.execute(update(Of), stored)
 
 
 def _helped(session: Session, held: Lease, of_run: ColumnElement[bool], start: int) -> list[Helped]:
@@ -141,13 +154,20 @@ def _helped(session: Session, held: Lease, of_run: ColumnElement[bool], start: i
     ]
 
 
-def answer(session: Session, offer: models.Offer, trial: TrialRecord) -> None:
+def has_any(session: Session, offer: models.Offer) -> bool:
+    """Whether `take` may find a candidate; asked before a transaction that writes."""
+    is_its = or_(Of.taken_by.is_(None), Of.taken_by == offer.digest)
+    query = select(Of.id).where(Of.job_id == offer.job_id, Of.epoch == offer.epoch, _OPEN, is_its)
+    return session.scalar(query.limit(1)) is not None
+
+
+def answer(session: Session, offer: models.Offer, said: TrialWire) -> None:
     """Keep what came of a candidate that a helper has; that of any other is dropped.
 
     Args:
         session: a transaction that writes.
         offer: the helper's, which has joined a run.
-        trial: under the candidate's number.
+        said: the trial, under the candidate's number.
 
     Raises:
         ConflictError: the candidate is another schedule than was tried.
@@ -155,22 +175,22 @@ def answer(session: Session, offer: models.Offer, trial: TrialRecord) -> None:
     query = select(Of).where(
         Of.job_id == offer.job_id,
         Of.epoch == offer.epoch,
-        Of.number == trial.number,
+        Of.number == said.number,
         Of.taken_by == offer.digest,
         _OPEN,
     )
     row = session.scalar(query.with_for_update())
     if row is None:
         return
-    asked = CandidateWire.model_validate_json(row.asked).candidate()
-    if (asked.schedule, asked.params, asked.origin) != (trial.schedule, trial.params, trial.origin):
+    asked = CandidateWire.model_validate_json(row.asked)
+    if (asked.steps, asked.params, asked.origin) != (said.steps, said.params, said.origin):
         raise ConflictError(
-            f"candidate {trial.number} of job {offer.job_id} is not what was tried under its number"
+            f"candidate {said.number} of job {offer.job_id} is not what was tried under its number"
         )
-    row.answer, row.answered_by = TrialWire.of(trial).model_dump_json(), offer.digest
+    row.answer, row.answered_by = said.model_dump_json(), offer.digest
 
 
-def take(session: Session, offer: models.Offer, wants: int) -> list[Candidate]:
+def take(session: Session, offer: models.Offer, wants: int) -> list[CandidateWire]:
     """The candidates that a helper has, after it was given others that wait.
 
     Args:
@@ -190,4 +210,4 @@ def take(session: Session, offer: models.Offer, wants: int) -> list[Candidate]:
             row.taken_by, row.taken_at = offer.digest, now()
             mine.append(row)
     mine.sort(key=lambda row: row.number)
-    return [CandidateWire.model_validate_json(row.asked).candidate() for row in mine]
+    return [CandidateWire.model_validate_json(row.asked) for row in mine]

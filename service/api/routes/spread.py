@@ -7,18 +7,19 @@ from datetime import timedelta
 from http import HTTPStatus
 
 from fastapi import APIRouter
+from sqlalchemy.orm import Session
 
 from service.api.lanes import in_lane
 from service.api.problem_details import responses
-from service.api.routes.runs import PREFIX, ShownDep
+from service.api.routes.runs import PREFIX, Shown, ShownDep
 from service.api.services import ServicesDep
+from service.db.models import Offer
 from service.errors import ConflictError, LeaseLostError, TamperedError
 from service.jobs import lease, queue
 from service.jobs.lease import Lease
 from service.runs import candidates, helping, offers
 from service.runs.sql import SqlKeeper
 from service.runs.wire.candidates import (
-    CandidateWire,
     ExchangedWire,
     ExchangeWire,
     GivenWire,
@@ -41,7 +42,9 @@ def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> Exch
         held = offers.held_by(offers.find(session, shown.job_id, shown.token))
         if body.epoch != held.epoch:
             raise LeaseLostError(f"run {body.epoch} of job {shown.job_id} is over")
-        found = candidates.exchange(session, held, body.start, offered, body.back, late)
+        candidates.exchange(session, held, offered, body.back, late)
+    with services.reading() as session:
+        found = candidates.outcome(session, held, body.start)
         return ExchangedWire.of(found, "go" if lease.holds(session, held) else "stop")
 
 
@@ -69,14 +72,29 @@ def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
 @in_lane("writes")
 def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
     """Say what came of a candidate, and take others."""
-    answer = None if body.answer is None else body.answer.record()
+    if body.answer is None:  # it asks again and again, and a writer would keep others waiting
+        with services.reading() as session:
+            row = _joined(session, shown, body.epoch)
+            is_needed = helping.is_needed(queue.get(session, shown.job_id), row)
+            if not (is_needed and candidates.has_any(session, row)):
+                return GivenWire(candidates=[], word="go" if is_needed else "stop")
     with services.writing() as session:
-        row = offers.find(session, shown.job_id, shown.token, role="helper")
-        if body.epoch != row.epoch:
-            raise LeaseLostError(f"run {body.epoch} of job {shown.job_id} was not joined")
-        if answer is not None:
-            candidates.answer(session, row, answer)
+        row = _joined(session, shown, body.epoch)
+        if body.answer is not None:
+            candidates.answer(session, row, body.answer)
         if not helping.is_needed(queue.get(session, shown.job_id), row):
             return GivenWire(candidates=[], word="stop")
-        given = candidates.take(session, row, body.wants)
-        return GivenWire(candidates=[CandidateWire.of(one) for one in given], word="go")
+        return GivenWire(candidates=candidates.take(session, row, body.wants), word="go")
+
+
+def _joined(session: Session, shown: Shown, epoch: int) -> Offer:
+    """The offer of a helper that has joined a run.
+
+    Raises:
+        UnknownTokenError: the token is worth nothing, or is no helper's of this job.
+        LeaseLostError: it has joined no run, or one of another number.
+    """
+    row = offers.find(session, shown.job_id, shown.token, role="helper")
+    if epoch != row.epoch:
+        raise LeaseLostError(f"run {epoch} of job {shown.job_id} was not joined")
+    return row
