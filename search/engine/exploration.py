@@ -52,6 +52,7 @@ class Exploration:
     sampler: BaseSampler | None = None
     out: dict[int, Proposal] = field(default_factory=dict)
     _asked: deque[Proposal] = field(default_factory=deque)
+    _trying: int = 0
     _paces_of: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _places: dict[int, str] = field(default_factory=dict)
 
@@ -98,11 +99,13 @@ class Exploration:
                 runner.prepare(list(self.model.space.schedule(proposal.point).to_json()))
             if not self._asked:
                 return
+            self._trying = 1
             yield self._asked.popleft()
+            self._trying = 0
 
     def _has_budget(self) -> bool:
-        spent = len(self.trials) + len(self._asked) + len(self.out)
-        return spent < self.request.trials
+        open_ = len(self._asked) + self._trying + len(self.out)
+        return len(self.trials) + open_ < self.request.trials
 
     @property
     def study(self) -> Study:

@@ -115,8 +115,8 @@ def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
 
 def taken(session: Session) -> dict[str, OfferRole]:
     """What the workers that were given a job are to do for it, by their addresses."""
-    query = select(models.Offer.worker, models.Offer.role)
-    return dict(session.execute(query).tuples().all())
+    rows = session.execute(select(models.Offer.worker, models.Offer.role))
+    return {row.worker: row.role for row in rows}
 
 
 def find(
