@@ -231,21 +231,28 @@ def test_the_leader_of_an_old_run_puts_nothing_out(spread):
         assert not list(session.scalars(select(models.Candidate)))
 
 
-@pytest.mark.parametrize("path", ["trials", "candidates", "phase", "done", "release", "begin"])
-def test_a_helpers_token_allows_nothing_of_the_leaders(spread, path):
+def test_a_helpers_token_allows_nothing_of_the_leaders(spread):
     headers = {"Authorization": f"Bearer {spread.join().offer.token}"}
+    failed = {"number": 0, "steps": [], "params": {}, "state": "failed", "origin": "tpe",
+              "failure": "crash", "samples": []}  # fmt: skip
     bodies = {
-        "trials": {"epoch": 1, "trial": {
-            "number": 0, "steps": [], "params": {}, "state": "failed", "origin": "tpe",
-            "failure": "crash", "samples": []}},
+        "begin": {"owner": "x", "toolchain": TOOLCHAIN},
+        "trials": {"epoch": 1, "trial": failed},
         "candidates": {"epoch": 1, "start": 0, "offered": [], "back": [], "late_s": 1.0},
         "phase": {"epoch": 1, "name": "finals", "done": 0, "total": 0},
+        "failed": {"epoch": 1, "message": ""},
         "release": {"epoch": 1},
-        "begin": {"owner": "x", "toolchain": TOOLCHAIN},
-    }  # fmt: skip
-    path, body = ("failed", {"epoch": 1, "message": ""}) if path == "done" else (path, bodies[path])
-    answer = spread.client.post(f"/v1/runs/{spread.job_id}/{path}", json=body, headers=headers)
-    assert answer.status_code == 401, answer.text
+    }
+    for path, body in bodies.items():
+        answer = spread.client.post(f"/v1/runs/{spread.job_id}/{path}", json=body, headers=headers)
+        assert answer.status_code == 401, (path, answer.text)
+    leaders = {"Authorization": f"Bearer {spread.offer.token}"}
+    for path, body in (
+        ("join", bodies["begin"]),
+        ("help", {"epoch": 1, "answer": None, "wants": 1}),
+    ):
+        answer = spread.client.post(f"/v1/runs/{spread.job_id}/{path}", json=body, headers=leaders)
+        assert answer.status_code == 401, (path, answer.text)
 
 
 def test_a_helper_that_crashes_costs_the_job_nothing(spread):
