@@ -30,13 +30,13 @@ from service.api.routes import (
     networks,
     runs,
     schedules,
-    spread,
     status,
     suites,
     tokens,
     trials,
 )
 from service.api.routes import metrics as metrics_route
+from service.api.routes.spread import exchange, helping
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
 from service.cluster.driver_process import DriverProcess
 from service.dashboard import live
@@ -151,8 +151,7 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (
         *(jobs, events, trials, schedules, lookup, modules, networks, suites, tokens, status),
-        runs,
-        spread,
+        *(runs, exchange, helping),
         metrics_route,
     ):
         app.include_router(part.router)

@@ -10,7 +10,7 @@ from kernels.problem import Problem
 from kernels.system.cache_folder import require_cache_dir
 from kernels.target.model import Target
 from search.budget import Budget
-from search.engine.beginning import beginning
+from search.engine.beginning import Beginning, beginning
 from search.engine.exploration import Exploration
 from search.engine.together import Together
 from search.finals.finals import Finals
@@ -24,6 +24,8 @@ from search.timing.cold import evicting_s
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
+"""Called with the trials that ran, the fastest first, and the moment of `time.monotonic` by which
+it should have ended, if any."""
 
 RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[CandidateRunner]]
 
@@ -61,13 +63,11 @@ def tune(
         store: where trials are kept.
         on_trial: called with each new trial and the best so far.
         should_stop: asked between trials; True ends the search early.
-        before_finals: called with the trials that ran, the fastest first, and the moment of
-            `time.monotonic` by which it should have ended, if any.
+        before_finals: see `BeforeFinals`.
         on_phase: told when the finals begin, and how far they are.
         make_runner: starts the process that runs candidates.
         sampler: of Optuna's or of one's own, instead of the one that `request` names.
-        helpers: other machines of the same target, which try candidates too; the finals and
-            `before_finals` stay here.
+        helpers: other machines of the same target, which try candidates too.
 
     Raises:
         CacheError: compiled code cannot be kept.
@@ -77,12 +77,10 @@ def tune(
     require_cache_dir()
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
     budget = Budget(request, time.monotonic(), evicting_s=cold_s)
-    begins = beginning(problem, target, store)
-    search = Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
+    search = _begun(beginning(problem, target, store), request, store, sampler)
     with make_runner(problem, target.canonical, request) as runner:
-        together = Together(search, runner, helpers, on_trial) if helpers else None
-        with together or nullcontext():
-            complete = _explore(search, runner, budget, on_trial, should_stop, together)
+        with Together(search, runner, helpers, on_trial) if helpers else nullcontext() as others:
+            complete = _explore(search, runner, budget, on_trial, should_stop, others)
         runner.settle()
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
@@ -100,6 +98,12 @@ def tune(
         )
         best, peers = finals.run([t for t in search.ranking() if t.state == "timed"])
     return TuneResult(best, tuple(search.trials), budget.spent_s, complete, peers)
+
+
+def _begun(
+    begins: Beginning, request: TuneRequest, store: TrialStore, sampler: BaseSampler | None
+) -> Exploration:
+    return Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
 
 
 def _explore(

@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from service.cluster.connection import Cluster, Task
 from service.cluster.facts import Facts
+from service.cluster.recalling import Kind, kind_of, recall_for_waiting
 from service.db.session import Sessions, reading, writing
 from service.db.tokens import digest
 from service.errors import PASSING
@@ -33,10 +34,6 @@ PAUSE_S = 5.0  # for a worker that could not even begin
 REST_S = 2.0  # for one that has helped, which may just have learnt that the search is over
 
 log = logging.getLogger(__name__)
-
-
-Kind = tuple[tuple[str, ...], str]
-"""What a worker can time: its targets and its toolchain."""
 
 
 @dataclass
@@ -60,10 +57,6 @@ class _Due:
             return False
         self.at_s = time.monotonic() + self.period_s
         return True
-
-
-def _kind(facts: Facts) -> Kind:
-    return facts.targets, facts.toolchain
 
 
 class Driver:
@@ -201,7 +194,7 @@ class Driver:
         for address, facts in workers.items():
             if address in taken or self._is_resting(address, self._paused):
                 continue
-            kind = _kind(facts)
+            kind = kind_of(facts)
             if kind not in idle:
                 with reading(self._sessions) as session:
                     if not offers.has_job(session, *kind):
@@ -214,14 +207,15 @@ class Driver:
             if offer is not None:
                 self._submit(offer, facts.toolchain)
         helpers = {address for address, role in taken.items() if role == "helper"}
-        self._recall({one: workers[one] for one in helpers & workers.keys()}, idle)
+        spread = {one: workers[one] for one in helpers & workers.keys()}
+        recall_for_waiting(self._sessions, spread, idle)
         self._give_help(spare)
 
     def _give_help(self, spare: dict[str, Facts]) -> None:
         """Have workers that no job waits for help those that want help."""
         unwanted: set[Kind] = set()
         for address, facts in spare.items():
-            kind = _kind(facts)
+            kind = kind_of(facts)
             if kind in unwanted or self._is_resting(address, self._rests):
                 continue
             with reading(self._sessions) as session:
@@ -232,23 +226,6 @@ class Driver:
                 offer = helping.make(session, address, *kind, self._me)
             if offer is not None:
                 self._submit(offer, facts.toolchain)
-
-    def _recall(self, helpers: dict[str, Facts], idle: set[Kind]) -> None:
-        """Recall as many helpers as jobs wait that could run on their workers."""
-        kinds: dict[Kind, set[str]] = {}
-        for address, facts in helpers.items():
-            kinds.setdefault(_kind(facts), set()).add(address)
-        for kind, addresses in kinds.items():
-            if kind in idle:
-                continue
-            with reading(self._sessions) as session:
-                waiting = offers.waiting(session, *kind)
-            if not waiting:
-                continue
-            with writing(self._sessions) as session:
-                recalled = helping.recall(session, addresses, waiting)
-            for address in recalled:
-                log.info("the helper on %s is recalled, for a job that waits", address)
 
     @staticmethod
     def _is_resting(address: str, until: dict[str, float]) -> bool:

@@ -1,9 +1,8 @@
-"""`/v1/runs`: what the leader of a job and its helpers say, where a job is spread.
+"""What the helpers of a job say: they join its run, take candidates, and answer them.
 
-A helper's token allows `join` and `help`, a leader's `candidates`. Every call may be sent twice.
+A helper's token allows nothing else. Every call may be sent twice.
 """
 
-from datetime import timedelta
 from http import HTTPStatus
 
 from fastapi import APIRouter
@@ -15,13 +14,11 @@ from service.api.routes.runs import PREFIX, Shown, ShownDep
 from service.api.services import ServicesDep
 from service.db.models import Offer
 from service.errors import ConflictError, LeaseLostError, TamperedError
-from service.jobs import lease, queue
+from service.jobs import queue
 from service.jobs.lease import Lease
 from service.runs import candidates, helping, offers
 from service.runs.sql import SqlKeeper
 from service.runs.wire.candidates import (
-    ExchangedWire,
-    ExchangeWire,
     GivenWire,
     HelpWire,
 )
@@ -30,22 +27,6 @@ from service.runs.wire.orders import BeginWire, OrderWire
 router = APIRouter(
     prefix=f"{PREFIX}/{{job_id}}", tags=["runs"], responses=responses(HTTPStatus.CONFLICT)
 )
-
-
-@router.post("/candidates")
-@in_lane("writes")
-def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> ExchangedWire:
-    """Put candidates out for helpers, and store what came of others; the leader learns of it."""
-    offered = [one.candidate() for one in body.offered]
-    late = timedelta(seconds=body.late_s)
-    with services.writing() as session:
-        held = offers.held_by(offers.find(session, shown.job_id, shown.token))
-        if body.epoch != held.epoch:
-            raise LeaseLostError(f"run {body.epoch} of job {shown.job_id} is over")
-        candidates.exchange(session, held, offered, body.back, late)
-    with services.reading() as session:
-        found = candidates.outcome(session, held, body.start)
-        return ExchangedWire.of(found, "go" if lease.holds(session, held) else "stop")
 
 
 @router.post("/join")
