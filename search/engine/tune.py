@@ -70,9 +70,8 @@ def tune(
         helpers: other machines of the same target, which try candidates too.
 
     Raises:
-        CacheError: compiled code cannot be kept.
+        CacheError, RunnerError: compiled code cannot be kept; no child process could be started.
         BudgetError, UnsupportedError: the sampler cannot be had; no tuning spec covers `problem`.
-        RunnerError: no child process could be started.
     """
     require_cache_dir()
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
