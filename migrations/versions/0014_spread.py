@@ -48,7 +48,9 @@ def upgrade() -> None:
             ["job_id"], ["jobs.id"], name=op.f("fk_candidates_job_id_jobs"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_candidates")),
-        sa.UniqueConstraint("job_id", "epoch", "number", name=op.f("uq_candidates_job_id")),
+        sa.UniqueConstraint(
+            "job_id", "epoch", "number", name=op.f("uq_candidates_job_id_epoch_number")
+        ),
     )
 
 
