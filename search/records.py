@@ -26,6 +26,7 @@ TrialState = Literal["timed", "pruned", "failed"]
 TRIAL_STATES: tuple[TrialState, ...] = get_args(TrialState)
 CacheMode = Literal["hot", "cold"]
 CACHE_MODES: tuple[CacheMode, ...] = ("hot", "cold")
+MOST_SPREAD = 64  # machines that one search is spread over
 FailureClass = Literal["constraint", "compile", "timeout", "crash", "memory", "wrong", "runtime"]
 
 OWN = ("iree+tilewise",)
@@ -43,6 +44,7 @@ class TuneRequest:
         sampler: one of `SAMPLERS`, or `module:Class`, a sampler of Optuna's protocol.
         peers: whether to time other libraries beside the best schedule.
         cache: hot, or cold: with the operands evicted before every sample.
+        spread: machines of a cluster that may share the search, at most.
     """
 
     trials: int = 64
@@ -51,6 +53,7 @@ class TuneRequest:
     sampler: str = DEFAULT_SAMPLER
     peers: bool = False
     cache: CacheMode = "hot"
+    spread: int = 1
 
     def __post_init__(self) -> None:
         if self.cache not in CACHE_MODES:
@@ -66,6 +69,10 @@ class TuneRequest:
         if not 0 <= self.seed < 2**32:
             raise BudgetError(
                 f"seed={quoted(self.seed)} is out of range; give 0 to 2**32-1", "seed"
+            )
+        if not 1 <= self.spread <= MOST_SPREAD:
+            raise BudgetError(
+                f"spread={quoted(self.spread)} is out of range; give 1 to {MOST_SPREAD}", "spread"
             )
         check_sampler(self.sampler)
 

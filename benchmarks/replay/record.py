@@ -32,6 +32,7 @@ from search.engine.attempt import attempt
 from search.engine.exploration import takes_over
 from search.errors import SearchError
 from search.finals.rounds import rounds_of
+from search.helpers import Candidate
 from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.records import TrialRecord
@@ -208,9 +209,10 @@ class Recorder:
             control_s = self.recording.time_us(self.control) / 1e6
             limit_s = control_s * SLOW / PRUNED_AT
             control = {"steps": list(self.control.schedule.to_json()), "seconds": control_s}
-        number, steps = len(self.recording.trials), list(self.space.schedule(point).to_json())
+        number, schedule = len(self.recording.trials), self.space.schedule(point)
+        tried = Candidate(number, schedule, point, origin, limit_s, control)
         trial = attempt(
-            lambda: _ask(runner, steps, limit_s, control), self.space, number, point, origin
+            lambda: _ask(runner, tried.steps, limit_s, control), tried, self.space.problem.flops
         )
         paces = [t.pace for t in self.recording.trials if t.pace and t.state == "timed"]
         is_next = takes_over(trial, paces)

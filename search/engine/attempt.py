@@ -2,27 +2,23 @@
 
 from collections.abc import Callable
 
+from search.helpers import Candidate
 from search.records import TrialRecord
 from search.runner.failures import CandidateFailureError
 from search.runner.protocol import TrialReply
-from search.space.points import Point
-from search.space.space import Space
 from search.timing.summary import summarise
 
 
-def attempt(
-    ask: Callable[[], TrialReply], space: Space, number: int, point: Point, origin: str
-) -> TrialRecord:
+def attempt(ask: Callable[[], TrialReply], candidate: Candidate, flops: int) -> TrialRecord:
     """The trial that comes of asking a runner, whatever comes of it.
 
     Args:
-        ask: asks the runner to compile, check and time the point's schedule.
-        space: what the point is of.
-        number: of the trial.
-        point: what is tried.
-        origin: who proposed it.
+        ask: asks the runner to compile, check and time the candidate's schedule.
+        candidate: what is tried.
+        flops: of the problem.
     """
-    schedule, flops = space.schedule(point), space.problem.flops
+    number, origin = candidate.number, candidate.origin
+    schedule, point = candidate.schedule, candidate.params
     try:
         reply = ask()
     except CandidateFailureError as failure:

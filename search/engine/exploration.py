@@ -1,8 +1,8 @@
 """The trials of one search: proposed ahead, compiled while others are timed, kept, learnt from."""
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from optuna.samplers import BaseSampler
@@ -10,6 +10,7 @@ from optuna.study import Study
 
 from search.engine.attempt import attempt
 from search.engine.study import Proposal, SearchStudy
+from search.helpers import Candidate, Helped
 from search.model.analytical import Model
 from search.records import TrialRecord, TuneRequest, time_us
 from search.runner.interface import TrialRunner
@@ -35,7 +36,8 @@ class Exploration:
         trials: all so far, those that the store held included, by number.
         best: the fastest that was timed to the end.
         control: what is timed beside each trial, to tell the machine's pace.
-        paces: of the trials that were timed to the end.
+        paces: of the trials that were timed to the end, here or in an earlier run.
+        out: what other machines try, by the number of the candidate.
     """
 
     model: Model
@@ -48,7 +50,11 @@ class Exploration:
     control: TrialRecord | None = None
     paces: list[float] = field(default_factory=list)
     sampler: BaseSampler | None = None
+    out: dict[int, Proposal] = field(default_factory=dict)
     _asked: deque[Proposal] = field(default_factory=deque)
+    _trying: int = 0
+    _paces_of: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _places: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         stored = self.store.trials()
@@ -68,11 +74,13 @@ class Exploration:
             timed = (trial for trial in self.trials if trial.state == "timed")
             self.control = next(trial for trial in timed if time_us(trial) <= near)
 
-    def _take_in(self, trial: TrialRecord) -> None:
+    def _take_in(self, trial: TrialRecord, place: str | None = None) -> None:
         self.trials.append(trial)
         is_next = takes_over(trial, self.paces)
+        if place is not None:
+            self._places[trial.number] = place
         if trial.pace is not None and trial.state == "timed":  # others took few samples
-            self.paces.append(trial.pace)
+            (self.paces if place is None else self._paces_of[place]).append(trial.pace)
         if trial.state == "timed" and time_us(trial) < (
             time_us(self.best) if self.best else float("inf")
         ):
@@ -91,40 +99,88 @@ class Exploration:
                 runner.prepare(list(self.model.space.schedule(proposal.point).to_json()))
             if not self._asked:
                 return
+            self._trying = 1
             yield self._asked.popleft()
+            self._trying = 0
 
     def _has_budget(self) -> bool:
-        return len(self.trials) + len(self._asked) < self.request.trials
+        open_ = len(self._asked) + self._trying + len(self.out)
+        return len(self.trials) + open_ < self.request.trials
 
     @property
     def study(self) -> Study:
         """The search as Optuna sees it."""
         return self._study.study
 
-    def run(self, runner: TrialRunner, proposal: Proposal) -> TrialRecord:
-        """Try one point and keep the trial, whatever came of it."""
-        number = self.trials[-1].number + 1 if self.trials else 0
-        best_s = self._to_beat_s()
-        steps = list(self.model.space.schedule(proposal.point).to_json())
+    def run(
+        self,
+        runner: TrialRunner,
+        proposal: Proposal,
+        before_kept: Callable[[], None] | None = None,
+    ) -> TrialRecord:
+        """Try one point and keep the trial, whatever came of it.
+
+        Args:
+            runner: tries it.
+            proposal: the point.
+            before_kept: called when it was tried and has no number yet.
+        """
+        tried = self._candidate(self.next_number, proposal)
+        trial = attempt(
+            lambda: runner.trial(tried.steps, tried.best_s, tried.control),
+            tried,
+            self.model.space.problem.flops,
+        )
+        if before_kept:
+            before_kept()
+            trial = replace(trial, number=self.next_number)
+        self.store.add(trial)
+        self._take_in(trial)
+        if tried.control is not None and trial.pace is None and trial.state == "timed":
+            self.control = None  # it does not run any more; the next to be the best replaces it
+        self._study.tell(proposal, trial)
+        return trial
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next trial."""
+        return self.trials[-1].number + 1 if self.trials else 0
+
+    def offer(self) -> Candidate | None:
+        """A candidate for another machine; None where nothing is left to be tried."""
+        proposal = self._study.ask() if self._has_budget() else None
+        if proposal is None:
+            return None
+        number = proposal.trial.number
+        self.out[number] = proposal
+        return self._candidate(number, proposal)
+
+    def take_in(self, helped: Helped) -> TrialRecord:
+        """Learn from a trial of another machine, which is stored.
+
+        It never becomes the control: that is a schedule whose time this machine knows.
+        """
+        trial = helped.trial
+        self._take_in(trial, helped.place)
+        self._study.tell(self.out.pop(helped.number), trial)
+        return trial
+
+    def take_back(self, number: int, runner: TrialRunner) -> None:
+        """Have this machine try a candidate that was for another."""
+        proposal = self.out.pop(number)
+        self._asked.append(proposal)
+        runner.prepare(list(self.model.space.schedule(proposal.point).to_json()))
+
+    def _candidate(self, number: int, proposal: Proposal) -> Candidate:
         control = None
         if self.control is not None:
             control = {
                 "steps": list(self.control.schedule.to_json()),
                 "seconds": time_us(self.control) / 1e6,
             }
-        trial = attempt(
-            lambda: runner.trial(steps, best_s, control),
-            self.model.space,
-            number,
-            proposal.point,
-            proposal.origin,
-        )
-        self.store.add(trial)
-        self._take_in(trial)
-        if control is not None and trial.pace is None and trial.state == "timed":
-            self.control = None  # it does not run any more; the next to be the best replaces it
-        self._study.tell(proposal, trial)
-        return trial
+        schedule = self.model.space.schedule(proposal.point)
+        best_s = self._to_beat_s()
+        return Candidate(number, schedule, proposal.point, proposal.origin, best_s, control)
 
     def _to_beat_s(self) -> float | None:
         """Seconds of the fastest that was timed at a usual pace of the machine.
@@ -134,9 +190,14 @@ class Exploration:
         """
         if self.best is None:
             return None
-        usual = median(self.paces or [1.0])
-        timed = (trial for trial in self.trials if trial.state == "timed")
-        steady = (time_us(t) for t in timed if is_near(t.pace or usual, usual))
+        here = median(self.paces or [1.0])
+        usual = {place: median(paces) for place, paces in self._paces_of.items()}
+        timed = (
+            (trial, usual.get(self._places.get(trial.number, ""), here))
+            for trial in self.trials
+            if trial.state == "timed"
+        )
+        steady = (time_us(t) for t, pace in timed if is_near(t.pace or pace, pace))
         return min(steady, default=time_us(self.best)) / 1e6
 
     def ranking(self) -> list[TrialRecord]:

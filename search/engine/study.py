@@ -93,7 +93,14 @@ class SearchStudy:
         # A resumed sampler must not repeat the numbers that it drew before.
         seed = (request.seed + len(stored)) % 2**32
         if sampler is None:
-            chosen = make_sampler(request.sampler, model, seed, request.trials, self._taken)
+            chosen = make_sampler(
+                request.sampler,
+                model,
+                seed,
+                request.trials,
+                self._taken,
+                is_shared=request.spread > 1,
+            )
         else:
             chosen = over_space(sampler, space, seed, self._taken)
         self.study = rebuilt(space, stored, chosen)

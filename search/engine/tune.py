@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from optuna.samplers import BaseSampler
 
@@ -10,9 +10,11 @@ from kernels.problem import Problem
 from kernels.system.cache_folder import require_cache_dir
 from kernels.target.model import Target
 from search.budget import Budget
-from search.engine.beginning import beginning
+from search.engine.beginning import Beginning, beginning
 from search.engine.exploration import Exploration
+from search.engine.together import Together
 from search.finals.finals import Finals
+from search.helpers import Helpers
 from search.progress import OnPhase
 from search.records import TrialRecord, TuneRequest, TuneResult
 from search.runner.interface import CandidateRunner
@@ -22,6 +24,8 @@ from search.timing.cold import evicting_s
 
 OnTrial = Callable[[TrialRecord, TrialRecord | None], None]
 BeforeFinals = Callable[[list[TrialRecord], float | None], None]
+"""Called with the trials that ran, the fastest first, and the moment of `time.monotonic` by which
+it should have ended, if any."""
 
 RunnerFactory = Callable[[Problem, str, TuneRequest], AbstractContextManager[CandidateRunner]]
 
@@ -45,6 +49,7 @@ def tune(
     on_phase: OnPhase | None = None,
     make_runner: RunnerFactory = local_runner,
     sampler: BaseSampler | None = None,
+    helpers: Helpers | None = None,
 ) -> TuneResult:
     """Search for the fastest schedule of `problem` on `target`.
 
@@ -58,24 +63,23 @@ def tune(
         store: where trials are kept.
         on_trial: called with each new trial and the best so far.
         should_stop: asked between trials; True ends the search early.
-        before_finals: called with the trials that ran, the fastest first, and the moment of
-            `time.monotonic` by which it should have ended, if any.
+        before_finals: see `BeforeFinals`.
         on_phase: told when the finals begin, and how far they are.
         make_runner: starts the process that runs candidates.
         sampler: of Optuna's or of one's own, instead of the one that `request` names.
+        helpers: other machines of the same target, which try candidates too.
 
     Raises:
-        CacheError: compiled code cannot be kept.
+        CacheError, RunnerError: compiled code cannot be kept; no child process could be started.
         BudgetError, UnsupportedError: the sampler cannot be had; no tuning spec covers `problem`.
-        RunnerError: no child process could be started.
     """
     require_cache_dir()
     cold_s = evicting_s(target) if request.cache == "cold" else 0.0
     budget = Budget(request, time.monotonic(), evicting_s=cold_s)
-    begins = beginning(problem, target, store)
-    search = Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
+    search = _begun(beginning(problem, target, store), request, store, sampler)
     with make_runner(problem, target.canonical, request) as runner:
-        complete = _explore(search, runner, budget, on_trial, should_stop)
+        with Together(search, runner, helpers, on_trial) if helpers else nullcontext() as others:
+            complete = _explore(search, runner, budget, on_trial, should_stop, others)
         runner.settle()
         if before_finals and search.best:
             before_finals(search.ranking(), budget.finals_begin)
@@ -95,26 +99,46 @@ def tune(
     return TuneResult(best, tuple(search.trials), budget.spent_s, complete, peers)
 
 
+def _begun(
+    begins: Beginning, request: TuneRequest, store: TrialStore, sampler: BaseSampler | None
+) -> Exploration:
+    return Exploration(begins.model, request, store, begins.starts, begins.prior, sampler=sampler)
+
+
 def _explore(
     search: Exploration,
     runner: CandidateRunner,
     budget: Budget,
     on_trial: OnTrial | None,
     should_stop: Callable[[], bool] | None,
+    together: Together | None,
 ) -> bool:
     """Try candidates until the budget is spent; False where seconds or a caller ended it early.
 
     While one is timed the next ones are compiled, so that the sampler is asked a few trials ahead
     of what it has been told.
     """
-    for proposal in search.ahead(runner):
+
+    def is_over() -> bool:
         # However short the time, one candidate is tried, so that there is a result.
-        if (should_stop and should_stop()) or (search.trials and budget.search_is_over()):
+        return bool(should_stop and should_stop()) or (
+            bool(search.trials) and budget.search_is_over()
+        )
+
+    while True:
+        for proposal in search.ahead(runner):
+            if is_over():
+                return False
+            begun = time.monotonic()
+            trial = search.run(runner, proposal, together.meanwhile() if together else None)
+            took_s = time.monotonic() - begun
+            budget.took(took_s)
+            budget.start_s = runner.start_s
+            if on_trial:
+                on_trial(trial, search.best)
+            if together:
+                together.took(took_s)
+        if not (together and together.is_under_way()):
+            return True
+        if is_over():
             return False
-        begun = time.monotonic()
-        trial = search.run(runner, proposal)
-        budget.took(time.monotonic() - begun)
-        budget.start_s = runner.start_s
-        if on_trial:
-            on_trial(trial, search.best)
-    return True

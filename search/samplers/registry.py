@@ -25,7 +25,13 @@ STARTUP = 8  # trials that TPE wants before it models
 
 
 def make_sampler(
-    name: str, model: Model, seed: int, trials: int, refused: Iterable[str] = ()
+    name: str,
+    model: Model,
+    seed: int,
+    trials: int,
+    refused: Iterable[str] = (),
+    *,
+    is_shared: bool = False,
 ) -> BaseSampler:
     """The sampler called `name`, over the space of `model`; what it proposes is legal and new.
 
@@ -36,6 +42,8 @@ def make_sampler(
         seed: of its random numbers.
         trials: the budget, which decides how long it explores.
         refused: hashes of schedules that are not to be tried.
+        is_shared: whether several machines try points at once. TPE then takes those that are under
+            way for bad ones; ours does what comes to that anyway, and the others look at none.
 
     Raises:
         BudgetError: a package is absent, or there is no such class, or it is no sampler.
@@ -47,6 +55,8 @@ def make_sampler(
         return LocalSampler(space, seed, refused)
     if name == "grid":
         return GridSampler(space, seed, refused)
+    if name == "tpe":
+        return over_space(_tpe(seed, is_shared=is_shared), space, seed, refused)
     made = _BUILT_IN[name](seed) if name in _BUILT_IN else _loaded(name, model, seed, trials)
     return over_space(made, space, seed, refused)
 
@@ -58,9 +68,11 @@ def over_space(
     return sampler if isinstance(sampler, FreeSampler) else Distinct(sampler, space, seed, refused)
 
 
-def _tpe(seed: int) -> BaseSampler:
+def _tpe(seed: int, *, is_shared: bool) -> BaseSampler:
     return _quietly(
-        lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=STARTUP)
+        lambda: optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, n_startup_trials=STARTUP, constant_liar=is_shared
+        )
     )
 
 
@@ -79,7 +91,6 @@ def _random(seed: int) -> BaseSampler:
 
 
 _BUILT_IN: dict[str, Callable[[int], BaseSampler]] = {
-    "tpe": _tpe,
     "gp": _gp,
     "cmaes": _cmaes,
     "random": _random,

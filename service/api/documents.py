@@ -21,6 +21,7 @@ from service.results import integrity, nearest, schedules
 from service.results.nearest import Asked
 from service.results.stored import StoredProof, Work, shown_proofs
 from service.results.trials import trial_counts
+from service.runs import helping
 
 Json = dict[str, Any]
 
@@ -160,12 +161,20 @@ def job_json(session: Session, job: models.Job) -> Json:
         "best": _best_so_far(session, job),
         "error": job.error,
         "complete": job.complete,
+        "spread": job.spread,
+        "helpers": _helpers(session, job),
         "unserved_since": moment(job.unserved_since) if job.unserved_since else None,
         "created": moment(job.created_at),
         "started": moment(job.started_at) if job.started_at else None,
         "finished": moment(job.finished_at) if job.finished_at else None,
         "links": {name: f"/v1/jobs/{job.id}{path}" for name, path in LINKS.items()},
     }
+
+
+def _helpers(session: Session, job: models.Job) -> int:
+    """How many machines help the one that runs a job."""
+    is_shared = job.spread > 1 and job.state == "running"
+    return helping.count(session, job.id, job.epoch) if is_shared else 0
 
 
 def phase_json(session: Session, job: models.Job) -> Json | None:

@@ -14,7 +14,7 @@ from pydantic import (
     field_validator,
 )
 
-from search.records import DEFAULT_SAMPLER, SAMPLERS, CacheMode
+from search.records import DEFAULT_SAMPLER, MOST_SPREAD, SAMPLERS, CacheMode
 from service.db.models import Scope
 from service.results.nearest import Match
 
@@ -56,6 +56,7 @@ class JobRequest(BaseModel):
     sampler: str = DEFAULT_SAMPLER
     peers: StrictBool = False
     cache: CacheMode = "hot"
+    spread: Annotated[StrictInt, Field(ge=1, le=MOST_SPREAD)] = 1
     wait: StrictBool = False
 
     @field_validator("sampler")

@@ -107,7 +107,7 @@ class DaskCluster:
             offer.token,
             self._service,
             toolchain,
-            self._arguments,
+            (*self._arguments, "--helps") if offer.role == "helper" else self._arguments,
             key=f"job-{offer.job_id}-{time.time_ns()}",
             workers=[offer.worker],
             resources={TIMING: 1.0, offer.target: 1.0},

@@ -1,7 +1,8 @@
 """The driver: gives jobs that wait in the database to workers of a cluster that are free.
 
 The queue stays in the database, and a worker has one job at once: what Dask was given early would
-wait behind a long search. Several drivers may share a database and a scheduler. Each shows itself
+wait behind a long search. Workers that no job waits for help those that are spread; once one waits,
+a helper is recalled for it. Several drivers may share a database and a scheduler. Each shows itself
 in its offers; those of a driver that has died, or not shown itself for long, are taken back by
 another, and what the first does with them later changes nothing.
 """
@@ -14,20 +15,23 @@ from datetime import timedelta
 
 from service.cluster.connection import Cluster, Task
 from service.cluster.facts import Facts
+from service.cluster.recalling import Kind, kind_of, recall_for_waiting
 from service.db.session import Sessions, reading, writing
 from service.db.tokens import digest
 from service.errors import PASSING
 from service.faults import Faults
 from service.host.process_identity import me
 from service.jobs import lease, registry
-from service.runs import offers
+from service.runs import helping, offers
 from service.runs.offers import Offer
+from service.runs.unserved import note_unserved
 
 POLL_S = 0.25
 BEAT_S = 3.0
 UNSERVED_S = 5.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
 PAUSE_S = 5.0  # for a worker that could not even begin
+REST_S = 2.0  # for one that has helped, which may just have learnt that the search is over
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +78,7 @@ class Driver:
         self._given: dict[str, _Given] = {}
         self._shown: dict[str, str] = {}
         self._paused: dict[str, float] = {}
+        self._rests: dict[str, float] = {}
         self._spares_until_s = 0.0
         self._faults = Faults(log)
         self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
@@ -121,6 +126,8 @@ class Driver:
         is_killed = ending == "killed"
         if is_killed:
             self._paused[given.offer.worker] = time.monotonic() + PAUSE_S
+        if given.offer.role == "helper":
+            self._rests[given.offer.worker] = time.monotonic() + REST_S
         self._settle(given, f"the worker {given.offer.worker} was lost" if is_killed else None)
         log.info("job %d: its task on %s is over", given.offer.job_id, given.offer.worker)
 
@@ -179,23 +186,50 @@ class Driver:
         self._shown = {address: facts.owner for address, facts in workers.items()}
 
     def _give(self, workers: dict[str, Facts]) -> None:
-        """Give each free worker the oldest job that it can run."""
+        """Give each free worker the oldest job that it can run, else one that it can help."""
         with reading(self._sessions) as session:
             taken = offers.taken(session)
-        idle: set[tuple[tuple[str, ...], str]] = set()  # kinds of workers that nothing waits for
+        idle: set[Kind] = set()  # that nothing waits for
+        spare: dict[str, Facts] = {}
         for address, facts in workers.items():
-            kind = facts.targets, facts.toolchain
-            is_paused = time.monotonic() < self._paused.get(address, 0.0)
-            if address in taken or is_paused or kind in idle:
+            if address in taken or self._is_resting(address, self._paused):
                 continue
-            with reading(self._sessions) as session:
-                if not offers.has_job(session, *kind):
-                    idle.add(kind)
-                    continue
+            kind = kind_of(facts)
+            if kind not in idle:
+                with reading(self._sessions) as session:
+                    if not offers.has_job(session, *kind):
+                        idle.add(kind)
+            if kind in idle:
+                spare[address] = facts
+                continue
             with writing(self._sessions) as session:
                 offer = offers.make(session, address, *kind, self._me)
             if offer is not None:
                 self._submit(offer, facts.toolchain)
+        helpers = {address for address, role in taken.items() if role == "helper"}
+        spread = {one: workers[one] for one in helpers & workers.keys()}
+        recall_for_waiting(self._sessions, spread, idle)
+        self._give_help(spare)
+
+    def _give_help(self, spare: dict[str, Facts]) -> None:
+        """Have workers that no job waits for help those that want help."""
+        unwanted: set[Kind] = set()
+        for address, facts in spare.items():
+            kind = kind_of(facts)
+            if kind in unwanted or self._is_resting(address, self._rests):
+                continue
+            with reading(self._sessions) as session:
+                if not helping.is_wanted(session, *kind):
+                    unwanted.add(kind)
+                    continue
+            with writing(self._sessions) as session:
+                offer = helping.make(session, address, *kind, self._me)
+            if offer is not None:
+                self._submit(offer, facts.toolchain)
+
+    @staticmethod
+    def _is_resting(address: str, until: dict[str, float]) -> bool:
+        return time.monotonic() < until.get(address, 0.0)
 
     def _submit(self, offer: Offer, toolchain: str) -> None:
         key = digest(offer.token)
@@ -205,7 +239,8 @@ class Driver:
             with writing(self._sessions) as session:
                 offers.settle(session, key, None)
             raise
-        log.info("job %d on %s: %s", offer.job_id, offer.worker, offer.problem)
+        does = "helped by" if offer.role == "helper" else "on"
+        log.info("job %d %s %s: %s", offer.job_id, does, offer.worker, offer.problem)
 
     def _note_unserved(self) -> None:
         if not self._looks.is_now():
@@ -213,6 +248,6 @@ class Driver:
         with writing(self._sessions) as session:
             live = registry.live(session)
             served = {(target, worker.toolchain) for worker in live for target in worker.targets}
-            failed = offers.note_unserved(session, served, self._unserved)
+            failed = note_unserved(session, served, self._unserved)
         if failed:
             log.warning("%d jobs failed, since nobody has served their targets", failed)

@@ -38,7 +38,10 @@ class RequestKey:
 
 def digest_of(problem: Problem, target: str, request: TuneRequest) -> str:
     """SHA-256 of a search that is asked for, however it was spelled, hex."""
-    asked = [problem.canonical, target, asdict(request)]
+    said = asdict(request)
+    if request.spread == 1:  # as a service said it that knew of no other
+        del said["spread"]
+    asked = [problem.canonical, target, said]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 

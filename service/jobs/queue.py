@@ -128,6 +128,7 @@ def _queued(
         sampler=request.sampler,
         peers=request.peers,
         cache=request.cache,
+        spread=request.spread,
         state="queued",
         token_id=by.token_id,
         request_id=by.request_id,
@@ -165,6 +166,7 @@ def _widen(job: models.Job, request: TuneRequest) -> None:
     if job.state == "queued":
         job.trials = max(job.trials, request.trials)
         job.peers = job.peers or request.peers
+        job.spread = max(job.spread, request.spread)
         if job.seconds is not None:
             job.seconds = None if request.seconds is None else max(job.seconds, request.seconds)
 

@@ -1,8 +1,9 @@
 """A run that says everything to the service, and needs no database."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
+from search.helpers import Candidate, Exchanged
 from search.progress import Phase
 from search.records import Best, Earlier, Solved, TrialRecord, TuneResult
 from service.errors import LeaseLostError, UnreachableError
@@ -11,6 +12,7 @@ from service.jobs.outcome import Attempt
 from service.runs.calls import RunCalls
 from service.runs.keeper import Order
 from service.runs.wire.base import MeasurementWire
+from service.runs.wire.candidates import CandidateWire, ExchangedWire, ExchangeWire
 from service.runs.wire.ends import (
     AttemptWire,
     BestWire,
@@ -91,6 +93,39 @@ class HttpTrialStore:
         return self._calls.get("/history", HistoryWire)
 
 
+class HttpHelpers:
+    """The `search.helpers.Helpers` of one run, at the service.
+
+    Args:
+        calls: to the service.
+        trials: of the run, which learn of its end.
+        epoch: number of the run.
+    """
+
+    def __init__(self, calls: RunCalls, trials: HttpTrialStore, epoch: int) -> None:
+        self._calls, self._trials, self._epoch = calls, trials, epoch
+
+    def exchange(
+        self, start: int, offered: Sequence[Candidate], back: Collection[int], late_s: float
+    ) -> Exchanged:
+        """Put candidates out, take others back, and have what was timed stored.
+
+        Raises:
+            LeaseLostError: another run has the job now.
+            UnreachableError: the service does not answer.
+        """
+        said = ExchangeWire(
+            epoch=self._epoch,
+            start=start,
+            offered=[CandidateWire.of(one) for one in offered],
+            back=sorted(back),
+            late_s=late_s,
+        )
+        answer = self._calls.post("/candidates", said, ExchangedWire)
+        self._trials.is_stopped = answer.word == "stop"
+        return answer.exchanged()
+
+
 class HttpKeeper:
     """A `Keeper` at the service.
 
@@ -111,6 +146,8 @@ class HttpKeeper:
         self.epoch, self.request_id = begun.epoch, begun.request_id
         self.order: Order = begun.order(job_id)
         self.trials = HttpTrialStore(calls, begun.epoch)
+        is_spread = self.order.request.spread > 1
+        self.helpers = HttpHelpers(calls, self.trials, begun.epoch) if is_spread else None
 
     @contextmanager
     def beating(self) -> Iterator[Callable[[], bool]]:

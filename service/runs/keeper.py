@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from search.helpers import Helpers
 from search.progress import Phase
 from search.records import Best, TuneRequest, TuneResult
 from search.store import TrialStore
@@ -52,6 +53,11 @@ class Keeper(Protocol):
     @property
     def trials(self) -> TrialStore:
         """The job's trials; one counts once it is kept."""
+        ...
+
+    @property
+    def helpers(self) -> Helpers | None:
+        """Other machines that may share the search; None where there can be none."""
         ...
 
     def beating(self) -> AbstractContextManager[Callable[[], bool]]:

@@ -3,6 +3,7 @@
 A driver makes an offer and gives its token to the worker. Whoever shows the token may begin a run
 of this one job and write what that run does. A new offer makes the token before it worth nothing,
 so a worker that was given up, and a driver that was stopped, write nothing when they wake.
+Offers of helpers are `service.runs.helping`'s; what all offers share stands here.
 """
 
 import secrets
@@ -11,13 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Delete, Select, delete, or_, select, update
+from sqlalchemy import Delete, Select, and_, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from service.db import models
 from service.db.base import damage, is_sound, now
-from service.db.models import Job, Toolchain
+from service.db.models import Candidate, Job, OfferRole, Toolchain
 from service.db.tokens import RANDOM_BYTES, digest
 from service.errors import LeaseLostError, UnknownTokenError
 from service.host.process_identity import is_dead
@@ -39,6 +40,7 @@ class Offer:
         token: what the worker shows; the database has its digest alone.
         problem: canonical, for the log.
         target: of the job, canonical.
+        role: whether the worker runs the job, or helps the one that does.
     """
 
     job_id: int
@@ -46,6 +48,7 @@ class Offer:
     token: str
     problem: str
     target: str
+    role: OfferRole = "leader"
 
 
 def make(
@@ -64,16 +67,21 @@ def make(
         None where there is nothing to do, or the worker has an offer already.
     """
     job = _next_job(session, targets, toolchain)
-    if job is None:
-        return None
+    return None if job is None else give(session, job, worker, driver, "leader")
+
+
+def give(session: Session, job: Job, worker: str, driver: str, role: OfferRole) -> Offer | None:
+    """Offer a job to a worker; None where another driver was first, with either."""
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
-    made = models.Offer(job_id=job.id, digest=digest(token), driver=driver, worker=worker)
+    made = models.Offer(
+        job_id=job.id, digest=digest(token), driver=driver, worker=worker, role=role
+    )
     try:
         with session.begin_nested():
             session.add(made)
-    except IntegrityError:  # another driver was first
+    except IntegrityError:
         return None
-    return Offer(job.id, worker, token, job.problem.canonical, job.target)
+    return Offer(job.id, worker, token, job.problem.canonical, job.target, role)
 
 
 def _next_job(session: Session, targets: Sequence[str], toolchain: str) -> Job | None:
@@ -85,35 +93,55 @@ def _next_job(session: Session, targets: Sequence[str], toolchain: str) -> Job |
 
 def has_job(session: Session, targets: Sequence[str], toolchain: str) -> bool:
     """Whether `make` may find a job; asked before a transaction that writes."""
+    return waiting(session, targets, toolchain) > 0
+
+
+def waiting(session: Session, targets: Sequence[str], toolchain: str) -> int:
+    """How many jobs `make` may find."""
     jobs = session.scalars(_open_jobs(targets, toolchain))
-    return any(damage(job) is not None or lease.is_free(job) for job in jobs)
+    return sum(damage(job) is not None or lease.is_free(job) for job in jobs)
 
 
 def _open_jobs(targets: Sequence[str], toolchain: str) -> Select[Job]:
     return (
         select(Job)
         .join(Job.toolchain)
-        .outerjoin(models.Offer, models.Offer.job_id == Job.id)
+        .outerjoin(models.Offer, and_(models.Offer.job_id == Job.id, models.Offer.role == "leader"))
         .where(Job.target.in_(targets), Toolchain.identity == toolchain)
         .where(Job.state.in_(("queued", "running")), models.Offer.id.is_(None))
         .order_by(Job.id)
     )
 
 
-def taken(session: Session) -> set[str]:
-    """Addresses of the workers that were given a job."""
-    return set(session.scalars(select(models.Offer.worker)))
+def taken(session: Session) -> dict[str, OfferRole]:
+    """What the workers that were given a job are to do for it, by their addresses."""
+    rows = session.execute(select(models.Offer.worker, models.Offer.role))
+    return {row.worker: row.role for row in rows}
 
 
-def find(session: Session, job_id: int, token: str, *, lock: bool = False) -> models.Offer:
+def find(
+    session: Session,
+    job_id: int,
+    token: str,
+    *,
+    lock: bool = False,
+    role: OfferRole | None = "leader",
+) -> models.Offer:
     """The offer of a job whose token is shown.
 
+    Args:
+        session: also one that reads.
+        job_id: the job.
+        token: what is shown.
+        lock: whether others wait until the transaction has ended.
+        role: what the offer is to be for; None for either.
+
     Raises:
-        UnknownTokenError: the token is worth nothing, or belongs to another job.
+        UnknownTokenError: the token is worth nothing, or belongs to another job or role.
     """
     query = select(models.Offer).where(models.Offer.digest == digest(token))
     row = session.scalar(query.with_for_update() if lock else query)
-    if row is None or not is_sound(row) or row.job_id != job_id:
+    if row is None or not is_sound(row) or row.job_id != job_id or role not in (None, row.role):
         raise _unknown(job_id)
     return row
 
@@ -148,6 +176,7 @@ def begin(session: Session, row: models.Offer, owner: str) -> Lease:
     if begun is None:
         raise LeaseLostError(f"job {row.job_id} has ended, or another process runs it")
     row.owner, row.epoch = owner, begun.epoch
+    session.execute(delete(Candidate).where(Candidate.job_id == row.job_id))
     return begun
 
 
@@ -182,15 +211,27 @@ def pulse(session: Session, job_id: int, token: str) -> Pulse:
         UnknownTokenError: the token is worth nothing, or belongs to another job.
     """
     offer = models.Offer
+    helps = and_(offer.role == "helper", Job.phase == "search", offer.is_recalled.is_(False))
     query = (
-        select(offer.owner, offer.epoch, Job.state, Job.owner, Job.epoch, Job.heartbeat_at)
+        select(
+            or_(offer.role == "leader", helps),
+            offer.role,
+            offer.owner,
+            offer.epoch,
+            Job.state,
+            Job.owner,
+            Job.epoch,
+            Job.heartbeat_at,
+        )
         .join(Job, Job.id == offer.job_id)
         .where(offer.digest == digest(token), offer.job_id == job_id)
     )
     found = session.execute(query).first()
     if found is None:
         raise _unknown(job_id)
-    owner, epoch, state, *run, seen_at = found
+    may, role, owner, epoch, state, *run, seen_at = found
+    if not may or role == "helper":
+        return Pulse(bool(may) and state == "running" and epoch in (None, run[1]), None)
     if epoch is None or owner is None:
         return Pulse(state in ("queued", "running"), None)
     if state != "running" or run != [owner, epoch]:
@@ -226,7 +267,9 @@ def settle(session: Session, digest_: str, why: str | None) -> None:
     row = session.scalar(query)
     if row is None:
         return
-    if row.epoch is not None:
+    if row.role == "leader":
+        session.execute(delete(Candidate).where(Candidate.job_id == row.job_id))
+    if row.role == "leader" and row.epoch is not None:
         held = held_by(row)
         if why is None:
             lease.release(session, held)
@@ -246,35 +289,3 @@ def abandoned(session: Session, driver: str) -> list[str]:
 
 def _of(digest_: str) -> Delete:
     return delete(models.Offer).where(models.Offer.digest == digest_)
-
-
-def note_unserved(session: Session, served: Collection[tuple[str, str]], most: timedelta) -> int:
-    """Note since when jobs wait for a worker that could run them; those that did for long fail.
-
-    Args:
-        session: a transaction that writes.
-        served: each target that a live worker serves, with the toolchain of that worker.
-        most: for which a job waits so.
-
-    Returns:
-        How many failed.
-    """
-    waiting = or_(Job.state == "queued", Job.unserved_since.is_not(None))
-    query = select(Job).join(Job.toolchain).where(waiting, Job.state.in_(("queued", "running")))
-    failed = 0
-    for job in filter(is_sound, session.scalars(query)):
-        if job.state != "queued" or (job.target, job.toolchain.identity) in served:
-            job.unserved_since = None
-        elif job.unserved_since is None:
-            job.unserved_since = now()
-        elif job.unserved_since < now() - most:
-            failed += 1
-            lease.fail(job, _unserved(job, most))
-    return failed
-
-
-def _unserved(job: Job, most: timedelta) -> str:
-    return (
-        f"no live worker has served {job.target} with {job.toolchain.identity} for "
-        f"{most.total_seconds():.0f} s; start one, or ask for a target of GET /v1/targets"
-    )

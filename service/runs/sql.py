@@ -39,6 +39,7 @@ class SqlKeeper:
         self._job = patiently(lambda _: self._read(), f"job {held.job_id}")
         self.trials = PatientTrials(SqlTrialStore(sessions, held.job_id, held), held.job_id)
         self.epoch = held.epoch
+        self.helpers = None  # a driver alone finds some, and gives jobs to workers of a cluster
         self.request_id = self._job.request_id or ""
 
     @property
@@ -105,6 +106,7 @@ def _order(job: models.Job) -> Order:
         sampler=job.sampler,
         peers=job.peers,
         cache=job.cache,
+        spread=job.spread,
     )
     problem, spent = job.problem.canonical, job.elapsed_s
     return Order(job.id, problem, job.target, request, spent)

@@ -9,18 +9,29 @@ import logging
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 
+from kernels.errors import KernelsError
+from kernels.problem import parse_problem
 from kernels.system.children import die_with_parent
 from kernels.system.toolchain import identity
+from kernels.target import resolve
+from search.errors import SearchError
 from service.db import schema
 from service.db.session import STATEMENT_S, make_engine, make_sessions
-from service.errors import PASSING, LeaseLostError, ServiceError, UnreachableError
+from service.errors import (
+    PASSING,
+    LeaseLostError,
+    ServiceError,
+    UnreachableError,
+    WorkerError,
+)
 from service.host.process_identity import me
 from service.jobs.lease import Lease
 from service.runs.calls import RunCalls
 from service.runs.http import HttpKeeper
+from service.runs.http_leader import HttpLeader
 from service.runs.keeper import Keeper
 from service.runs.patience import patiently
 from service.runs.sql import SqlKeeper
@@ -28,7 +39,7 @@ from service.settings import Settings
 from service.telemetry.logs import bind, configure_logs
 from service.telemetry.traces import start_tracing
 from service.workers.endings import UNREACHABLE
-from service.workers.entry_points import PROVER, TUNER, load
+from service.workers.entry_points import HELPER, PROVER, TUNER, Helper, load
 from service.workers.job_run import run_job
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
@@ -50,10 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _exit)
     if options.parent is not None:
         die_with_parent(options.parent)
-    kept = _at_service(options) if options.service else _in_database(options, settings.db)
     try:
-        with kept as keeper, _traced(options.job, keeper):
-            outcome = run_job(keeper, tuner=load(options.tuner), prover=load(options.prover))
+        return _help(options) if options.helps else _run(options, settings)
     except LeaseLostError as error:
         log.info("%s", error)
         return 0
@@ -63,7 +72,29 @@ def main(arguments: list[str] | None = None) -> int:
     except ServiceError as error:
         log.error("%s", error)
         return 1
+
+
+def _run(options: argparse.Namespace, settings: Settings) -> int:
+    kept = _at_service(options) if options.service else _in_database(options, settings.db)
+    with kept as keeper, _traced(options.job, keeper):
+        outcome = run_job(keeper, tuner=load(options.tuner), prover=load(options.prover))
     log.info("%s %s", outcome.state, outcome.message)
+    return 0
+
+
+def _help(options: argparse.Namespace) -> int:
+    """Try candidates of a job whose leader runs elsewhere."""
+    with closing(_calls(options)) as calls:
+        leader = HttpLeader(calls, me(), options.toolchain or identity(), options.job)
+        bind(epoch=leader.epoch, request_id=leader.request_id)
+        help_out: Helper = load(options.helper)
+        order = leader.order
+        try:
+            problem, target = parse_problem(order.problem), resolve(order.target)
+            count = help_out(problem, target, order.request, leader)
+        except (KernelsError, SearchError) as error:
+            raise WorkerError(f"this machine cannot help: {error}") from error
+    log.info("helped with %d candidates", count)
     return 0
 
 
@@ -82,13 +113,18 @@ def _in_database(options: argparse.Namespace, url: str) -> Iterator[Keeper]:
 @contextmanager
 def _at_service(options: argparse.Namespace) -> Iterator[Keeper]:
     """The job at a service, begun with the token of its offer."""
-    calls = RunCalls(options.service, options.job, sys.stdin.readline().strip())
+    calls = _calls(options)
     try:
         keeper = HttpKeeper(calls, me(), options.toolchain or identity(), options.job)
         bind(epoch=keeper.epoch)
         yield keeper
     finally:
         calls.close()
+
+
+def _calls(options: argparse.Namespace) -> RunCalls:
+    """To the service, with the token that stands on stdin."""
+    return RunCalls(options.service, options.job, sys.stdin.readline().strip())
 
 
 @contextmanager
@@ -116,6 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--parent", type=int, help="pid of the process to end with")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")
     parser.add_argument("--prover", default=PROVER, help="module:function that proves a script")
+    parser.add_argument("--helps", action="store_true", help="help a run at the service")
+    parser.add_argument("--helper", default=HELPER, help="module:function that helps")
     return parser
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target import Target
+from search.helpers import Helpers, Leader
 from search.progress import OnPhase
 from search.records import TrialRecord, TuneRequest, TuneResult
 from search.store import TrialStore
@@ -18,6 +19,7 @@ DIRECT = "search.model.prior:direct_schedules"
 EMITTER = "kernels.mlir.cpu.script:emit_script"
 TUNER = "search.engine.tune:tune"
 PROVER = "service.workers.prover:prove"
+HELPER = "search.engine.helping:help_out"
 
 
 class Tuner(Protocol):
@@ -34,8 +36,19 @@ class Tuner(Protocol):
         should_stop: Callable[[], bool] | None = None,
         before_finals: Callable[[list[TrialRecord], float | None], None] | None = None,
         on_phase: OnPhase | None = None,
+        helpers: Helpers | None = None,
     ) -> TuneResult:
-        """Search for the best schedule within a budget."""
+        """Search for the best schedule within a budget; `helpers` are given where there may be."""
+        ...
+
+
+class Helper(Protocol):
+    """`search.engine.helping.help_out`."""
+
+    def __call__(
+        self, problem: Problem, target: Target, request: TuneRequest, leader: Leader
+    ) -> int:
+        """Try candidates for another machine; how many."""
         ...
 
 

@@ -156,6 +156,7 @@ class _Run:
         if request.seconds is not None:
             left = request.seconds - self._order.elapsed_s - (time.monotonic() - began)
             request = replace(request, seconds=max(left, _LEAST_SECONDS))
+        helpers = {"helpers": self._keeper.helpers} if self._keeper.helpers else {}
         self._keeper.note(Phase("search", 0, trials))
         return tune(
             self.problem,
@@ -166,6 +167,7 @@ class _Run:
             should_stop=should_stop,
             before_finals=before_finals,
             on_phase=self.on_phase,
+            **helpers,
         )
 
     def on_phase(self, phase: Phase) -> None:

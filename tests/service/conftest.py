@@ -50,6 +50,7 @@ def machine() -> MachineInfo:
 ON_BOTH_DATABASES = (
     "tests.service.jobs.",
     "tests.service.cluster.test_several_drivers",
+    "tests.service.runs.test_candidates",
     "tests.service.db.test_sql_trials",
     "tests.service.results.test_nearest",
     "tests.service.api.access.test_tokens",

@@ -55,6 +55,11 @@ class LocalBackend(Backend):
         """Answer from the store, wait for a running job, or run one."""
         from tilewise.backends.local_search import LocalSearch
 
+        if request.spread > 1:
+            raise BadInputError(
+                f"--spread {request.spread} needs a service with a cluster, and this machine runs "
+                "the search alone; give --server URL, or leave --spread out"
+            )
         wanted = parse_problem(problem)
         check_memory(wanted)
         canonical = self._machine.require_served(target)

@@ -127,7 +127,10 @@ def _require_sense(problem: str, target: str) -> None:
 
 
 def _options(target: str, request: TuneRequest) -> JobOptions:
-    return cast("JobOptions", {"target": target, **asdict(request)})
+    said = asdict(request)
+    if request.spread == 1:  # which services of any version do
+        del said["spread"]
+    return cast("JobOptions", {"target": target, **said})
 
 
 class _Watched:

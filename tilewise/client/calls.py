@@ -55,6 +55,7 @@ class JobOptions(TypedDict, total=False):
     sampler: str
     peers: bool
     cache: str
+    spread: int
 
 
 class ModelOptions(TypedDict, total=False):

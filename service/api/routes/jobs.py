@@ -156,6 +156,7 @@ def submit(services: Services, body: JobRequest, sender: Sender) -> tuple[int | 
         sampler=body.sampler,
         peers=body.peers,
         cache=body.cache,
+        spread=body.spread,
     )
     services.check_memory(problem)
     with services.writing() as session:

@@ -189,10 +189,14 @@ def release(body: EpochWire, shown: ShownDep, services: ServicesDep) -> EndedWir
 @router.post("/crashed")
 @in_lane("writes")
 def crashed(body: CrashWire, shown: ShownDep, services: ServicesDep) -> EndedWire:
-    """Count that the process of the run has died: the job waits again, or fails in the end."""
+    """Count that the process of the run has died: the job waits again, or fails in the end.
+
+    The death of a helper costs a job nothing.
+    """
     with services.writing() as session:
-        row = offers.find(session, shown.job_id, shown.token, lock=True)
-        if row.epoch is not None and lease.holds(session, offers.held_by(row)):
+        row = offers.find(session, shown.job_id, shown.token, lock=True, role=None)
+        is_run = row.role == "leader" and row.epoch is not None
+        if is_run and lease.holds(session, offers.held_by(row)):
             lease.crash(session, offers.held_by(row), body.why)
     return EndedWire(ended=True)
 

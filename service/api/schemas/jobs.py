@@ -22,7 +22,8 @@ class JobView(FiniteView):
     """A job, and its best so far; `phase` is null before its first run.
 
     `unserved_since` says since when it waits and no live worker of the cluster serves its target,
-    null where one does, and where there is no cluster.
+    null where one does, and where there is no cluster. `spread` is how many machines may share the
+    search, `helpers` how many help the one that runs it now.
     """
 
     id: int
@@ -38,6 +39,8 @@ class JobView(FiniteView):
     best: BestView | None
     error: str | None
     complete: bool | None
+    spread: int = 1
+    helpers: int = 0
     unserved_since: datetime | None = None
     created: datetime
     started: datetime | None

@@ -1,17 +1,18 @@
 """The tables: what was asked for, where it was timed, what came of it, and who may ask.
 
-Face: every model, `JobState`, `Scope`.
+Face: every model, `JobState`, `OfferRole`, `Scope`.
 """
 
 from service.db.models.access import Scope, Token
 from service.db.models.asked import ACTIVE, IdempotencyKey, Job, JobState, Problem
 from service.db.models.networks import Network
-from service.db.models.offers import Offer
+from service.db.models.offers import Candidate, Offer, OfferRole
 from service.db.models.places import Machine, Toolchain, Worker
 from service.db.models.results import Proof, Schedule, Script, Trial
 from service.db.models.suites import SuiteReport
 
 __all__ = [
-    "ACTIVE", "IdempotencyKey", "Job", "JobState", "Machine", "Network", "Offer", "Problem",
-    "Proof", "Schedule", "Scope", "Script", "SuiteReport", "Token", "Toolchain", "Trial", "Worker",
+    "ACTIVE", "Candidate", "IdempotencyKey", "Job", "JobState", "Machine", "Network", "Offer",
+    "OfferRole", "Problem", "Proof", "Schedule", "Scope", "Script", "SuiteReport", "Token",
+    "Toolchain", "Trial", "Worker",
 ]  # fmt: skip

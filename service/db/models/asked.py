@@ -39,7 +39,7 @@ class Job(Base):
     """A search that somebody asked for, with the lease of the process that runs it.
 
     Attributes:
-        trials, seconds, seed, sampler, peers, cache: the request.
+        trials, seconds, seed, sampler, peers, cache, spread: the request.
         owner: process that holds the lease (`service.host.process_identity`), None unless running.
         host: machine of the last run, None before the first one.
         heartbeat_at: when the owner last showed itself.
@@ -89,6 +89,7 @@ class Job(Base):
     sampler: Mapped[str] = mapped_column(String(LONGEST_SAMPLER))
     peers: Mapped[bool]
     cache: Mapped[CacheMode] = mapped_column(String(8), default="hot")
+    spread: Mapped[int] = mapped_column(default=1, server_default="1")
     state: Mapped[JobState] = mapped_column(String(16), default="queued")
     owner: Mapped[str | None] = mapped_column(String(300))
     host: Mapped[str | None] = mapped_column(String(255))

@@ -29,6 +29,7 @@ class OrderWire(Wire):
     sampler: str
     peers: bool
     cache: CacheMode
+    spread: int
     elapsed_s: float
     request_id: str
 
@@ -47,7 +48,13 @@ class OrderWire(Wire):
     def order(self, job_id: int) -> Order:
         """The order that was said."""
         request = TuneRequest(
-            self.trials, self.seconds, self.seed, self.sampler, self.peers, self.cache
+            self.trials,
+            self.seconds,
+            self.seed,
+            self.sampler,
+            self.peers,
+            self.cache,
+            self.spread,
         )
         return Order(job_id, self.problem, self.target, request, self.elapsed_s)
 

@@ -30,6 +30,15 @@ def test_the_same_work_is_joined_however_it_is_spelled(client, machine):
     assert post(client, problem=PROBLEM + ",bias").json()["id"] != first
 
 
+def test_a_job_that_waits_takes_the_larger_spread_and_runs_alone_without_a_driver(client, run):
+    job = post(client, spread=3).json()
+    assert (job["spread"], job["helpers"]) == (3, 0)
+    assert post(client, spread=8).json()["spread"] == 8
+    assert post(client).json()["spread"] == 8
+    assert run(job["id"]).state == "done"
+    assert client.get(f"/v1/jobs/{job['id']}").json()["helpers"] == 0
+
+
 def test_a_job_shows_its_progress_and_its_result(client, run):
     job_id = post(client).json()["id"]
     seen = []

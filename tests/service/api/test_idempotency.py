@@ -1,10 +1,14 @@
 """A POST that is sent again is the same request."""
 
+import hashlib
+import json
 import threading
 from datetime import timedelta
 
 import pytest
 
+from kernels.problem import parse_problem
+from search.records import TuneRequest
 from service.db import models, writing
 from service.db.base import now
 from service.jobs import idempotency
@@ -43,7 +47,17 @@ def test_a_request_is_the_same_however_it_is_spelled(client):
     assert (again.status_code, again.json()["id"]) == (202, first)
 
 
-@pytest.mark.parametrize("change", [{"trials": 5}, {"problem": OTHER}, {"seed": 1}])
+def test_a_request_that_is_not_spread_has_the_digest_that_it_always_had():
+    problem, target = parse_problem(PROBLEM), "cpu:znver5,threads=1"
+    told = [problem.canonical, target, {
+        "trials": 4, "seconds": None, "seed": 0, "sampler": "surrogate", "peers": False,
+        "cache": "hot"}]  # fmt: skip
+    always = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    assert idempotency.digest_of(problem, target, TuneRequest(trials=4)) == always
+    assert idempotency.digest_of(problem, target, TuneRequest(trials=4, spread=2)) != always
+
+
+@pytest.mark.parametrize("change", [{"trials": 5}, {"problem": OTHER}, {"seed": 1}, {"spread": 2}])
 def test_a_key_with_another_request_is_refused(client, change):
     post(client, "k")
     jobs = client.get("/v1/jobs").json()["jobs"]

@@ -163,6 +163,8 @@ def fill_whole(sessions: Sessions) -> None:
         for row in session.scalars(select(models.Job).where(models.Job.host.is_not(None))):
             row.host = HOST
         session.add(models.Offer(job_id=running, owner=job.owner, epoch=job.epoch, **offered))
+        put_out = {"epoch": job.epoch, "number": 2, "asked": "{}", "taken_by": "1" * 64}
+        session.add(models.Candidate(job_id=running, **put_out))
 
 
 SECRETS = ("alice", "request-of-alice", "key-of-alice", "process-of-alice")

@@ -62,10 +62,11 @@ def test_an_export_of_what_was_imported_is_the_same(new_store, tmp_path, source,
     assert trials_of(into) == trials_of(of)
 
 
-# What belongs to one database: its numbers, its leases, and who asked.
+# What belongs to one database: its numbers, its leases, its machines, and who asked.
 OF_ONE_STORE = {
     "id", "problem_id", "toolchain_id", "machine_id", "job_id", "schedule_id", "script_id",
     "token_id", "request_id", "owner", "claimed_at", "heartbeat_at", "epoch", "unserved_since",
+    "spread",
 }  # fmt: skip
 INSTEAD = {"job", "problem", "toolchain", "host", "proofs", "script"}
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.surviving.server import Server
 
 TUNER = "tests.service.cluster.tuners:tune"
+HELPER = "tests.service.cluster.tuners:help_out"
 EMBEDDED = "embedded"
 STARTUP_S = 120
 
@@ -71,7 +72,12 @@ class Farm:
             "service": ["tests.service.cluster.farm", str(self.ports["service"])],
             EMBEDDED: ["tests.service.cluster.farm", str(self.ports["service"]), "1"],
             "scheduler": ["tilewise", "scheduler", "--port", str(self.ports["scheduler"])],
-            "driver": ["service.cluster", f"--tuner={TUNER}", f"--prover={FAKE_PROVER}"],
+            "driver": [
+                "service.cluster",
+                f"--tuner={TUNER}",
+                f"--prover={FAKE_PROVER}",
+                f"--helper={HELPER}",
+            ],
             "worker": ["tilewise", "worker", "--no-peaks"],
         }
         if uses_tls:
@@ -130,9 +136,17 @@ class Farm:
         except httpx.TransportError:
             return False
 
-    def ask(self, problem: str, *, seed: int, trials: int = 4, target: str = "host") -> int:
+    def ask(
+        self,
+        problem: str,
+        *,
+        seed: int,
+        trials: int = 4,
+        target: str = "host",
+        **options: object,
+    ) -> int:
         """Ask for a search, again where nobody answers or nobody can; the number of its job."""
-        body = {"problem": problem, "seed": seed, "trials": trials, "target": target}
+        body = {"problem": problem, "seed": seed, "trials": trials, "target": target, **options}
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         while True:
             try:

@@ -12,9 +12,9 @@ from service.cluster.connection import DaskCluster
 from service.errors import UnreachableError
 from tests.service.cluster import certificates, chaos, kept, mixed_targets
 from tests.service.cluster.chaos import Plan
-from tests.service.cluster.farm import Farm
+from tests.service.cluster.farm import Farm, arguments
 from tests.service.cluster.injected import faults
-from tests.service.cluster.tuners import HANGING, INJECTED, REAL, SIMULATED, STEADY
+from tests.service.cluster.tuners import HANGING, INJECTED, REAL, SIMULATED, SPREAD, STEADY
 from tests.service.conftest import PROBLEM
 from tests.service.processes import wait_until
 
@@ -170,3 +170,71 @@ def test_one_seed_tries_the_same_wherever_a_job_runs_and_is_kept(
     job = farm.ask(kept.PROBLEM, seed=SIMULATED, trials=kept.TRIALS)
     wait_until(lambda: is_done(farm, job), 200)
     assert kept.of_job(farm.url, job) == found
+
+
+@pytest.fixture(scope="module")
+def four(farm):
+    """The farm with two more workers, which stay to its end."""
+    for name in ("worker-3", "worker-4"):
+        farm.start(name)
+    farm.wait_for_workers(4)
+    return farm
+
+
+def timed(farm, name):
+    """Which schedules were timed for a problem, each with the process that has timed it."""
+    return [line.split()[1:] for line in farm.noted() if line.startswith(f"{name} ")]
+
+
+def helping(farm):
+    return [run for run in farm.runs() if "--helps" in arguments(run)]
+
+
+def leading(farm):
+    return [run for run in farm.runs() if "--helps" not in arguments(run)]
+
+
+def test_one_job_is_spread_over_three_of_four_workers_and_times_nothing_twice(four):
+    name = problem(50)
+    job = four.ask(name, seed=SPREAD, trials=60, spread=3, sampler="random")
+    wait_until(lambda: len(helping(four)) == 2)
+    most = 0
+
+    def is_over():
+        nonlocal most
+        most = max(most, len(four.runs()))
+        return is_done(four, job)
+
+    wait_until(is_over)
+    tried = timed(four, name)
+    assert len(tried) == len({schedule for schedule, _ in tried}) == 60
+    assert len({process for _, process in tried}) == 3 and most == 3
+    assert sum(four.job(job)["trials"][state] for state in ("timed", "pruned", "failed")) == 60
+    wait_until(lambda: not four.runs())
+
+
+def test_a_spread_job_outlives_its_helpers_and_its_leader(four):
+    """One helper is killed, another frozen for longer than its candidate may be late."""
+    name = problem(51)
+    job = four.ask(name, seed=SPREAD, trials=100, spread=3, sampler="random")
+    wait_until(lambda: len({process for _, process in timed(four, name)}) == 3)
+    killed, frozen = helping(four)
+    frozen.send_signal(signal.SIGSTOP)
+    killed.kill()
+    before = len(timed(four, name))
+    wait_until(lambda: len(timed(four, name)) > before + 5)
+    (leader,) = leading(four)
+    leader.kill()
+    wait_until(lambda: is_done(four, job), 120)
+    trials = kept.of_job(four.url, job)
+    assert [trial.number for trial in trials] == list(range(100))
+    assert len({trial.schedule.hash for trial in trials}) == 100
+    wait_until(lambda: not four.runs())
+
+
+def test_a_cancelled_job_ends_on_all_its_workers(four):
+    job = four.ask(problem(52), seed=SPREAD, trials=2000, spread=3, sampler="random")
+    wait_until(lambda: len(helping(four)) == 2)
+    four.client.delete(f"/v1/jobs/{job}")
+    wait_until(lambda: not four.runs(), 20)
+    assert four.job(job)["state"] == "cancelled" and four.job(job)["helpers"] == 0

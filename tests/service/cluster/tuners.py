@@ -7,7 +7,7 @@ from pathlib import Path
 from search.records import TuneResult
 from tests.service import fakes
 
-STEADY, HANGING, CRASHING, REAL, SIMULATED, INJECTED = range(6)
+STEADY, HANGING, CRASHING, REAL, SIMULATED, INJECTED, SPREAD = range(7)
 
 LOG = "TEST_CLUSTER_LOG"
 """The file that has a line for each trial that the service has acknowledged."""
@@ -16,7 +16,7 @@ TRIAL_S = "TEST_CLUSTER_TRIAL_S"
 
 
 def tune(problem, target, request, store, **hooks) -> TuneResult:
-    search = {STEADY: steady, HANGING: hanging, CRASHING: crashing, REAL: real,
+    search = {STEADY: steady, HANGING: hanging, CRASHING: crashing, REAL: real, SPREAD: spread,
               SIMULATED: simulated, INJECTED: injected}[request.seed]  # fmt: skip
     return search(problem, target, request, store, **hooks)
 
@@ -62,6 +62,19 @@ def injected(problem, target, request, store, **hooks) -> TuneResult:
     from tests.service.cluster.injected import search  # which notes what it does here
 
     return search.tune(problem, target, request, store, **hooks)
+
+
+def spread(problem, target, request, store, **hooks) -> TuneResult:
+    """The real search on timings that depend on the schedule alone, and take some time."""
+    from tests.service.cluster import sharing
+
+    return sharing.lead(problem, target, request, store, **hooks)
+
+
+def help_out(problem, target, request, leader) -> int:
+    from tests.service.cluster import sharing
+
+    return sharing.help_out(problem, target, request, leader)
 
 
 def note(line: str) -> None:

@@ -20,8 +20,9 @@ from tests.service import fakes
 from tests.service.db.test_database import file_of
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
-# Tables that revisions 0008, 0010, 0012 and 0013 brought.
-LATER = {"tokens", "workers", "idempotency_keys", "suite_reports", "networks", "offers"}
+# Tables that revisions 0008, 0010, 0012, 0013 and 0014 brought.
+LATER = {"tokens", "workers", "idempotency_keys", "suite_reports", "networks", "offers",
+         "candidates"}  # fmt: skip
 TABLES = sorted(set(Base.metadata.tables) - LATER)
 WORK = ("jobs", "schedules")
 SAME = object()
@@ -46,6 +47,7 @@ COLUMNS = {
     "0009": {("jobs", "host"): SAME},
     "0010": {("machines", "bandwidth_gbs"): None},
     "0013": {("jobs", "unserved_since"): None},
+    "0014": {("jobs", "spread"): 1},
 }
 
 

@@ -24,6 +24,8 @@ class MemoryKeeper:
         self.result, self.error, self.attempts, self.phases = None, None, (), []
         self._stops = stops
 
+    helpers = None
+
     @contextmanager
     def beating(self):
         yield self._stops

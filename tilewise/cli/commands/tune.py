@@ -20,6 +20,7 @@ def tune(options: argparse.Namespace) -> None:
         options.sampler,
         options.peers,
         options.cache,
+        options.spread,
     )
     if ":" in request.sampler and "" not in sys.path:
         sys.path.insert(0, "")  # where a user's own module lies
@@ -61,6 +62,13 @@ def add_tune_options(parser: argparse.ArgumentParser) -> None:
         choices=CACHE_MODES,
         default="hot",
         help="cold: operands are evicted before every sample; default: hot",
+    )
+    parser.add_argument(
+        "--spread",
+        type=int,
+        default=1,
+        metavar="N",
+        help="machines of a cluster that may share the search; with --server; default: 1",
     )
     parser.add_argument("--peers", action="store_true", help="time OpenBLAS in the same rounds")
 

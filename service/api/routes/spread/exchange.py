@@ -1,0 +1,35 @@
+"""What the leader of a job that is spread says: one call, which may be sent twice."""
+
+from datetime import timedelta
+from http import HTTPStatus
+
+from fastapi import APIRouter
+
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.routes.runs import PREFIX, ShownDep
+from service.api.services import ServicesDep
+from service.errors import LeaseLostError
+from service.jobs import lease
+from service.runs import candidates, offers
+from service.runs.wire.candidates import ExchangedWire, ExchangeWire
+
+router = APIRouter(
+    prefix=f"{PREFIX}/{{job_id}}", tags=["runs"], responses=responses(HTTPStatus.CONFLICT)
+)
+
+
+@router.post("/candidates")
+@in_lane("writes")
+def exchange(body: ExchangeWire, shown: ShownDep, services: ServicesDep) -> ExchangedWire:
+    """Put candidates out for helpers, and store what came of others; the leader learns of it."""
+    offered = [one.candidate() for one in body.offered]
+    late = timedelta(seconds=body.late_s)
+    with services.writing() as session:
+        held = offers.held_by(offers.find(session, shown.job_id, shown.token))
+        if body.epoch != held.epoch:
+            raise LeaseLostError(f"run {body.epoch} of job {shown.job_id} is over")
+        candidates.exchange(session, held, offered, body.back, late)
+    with services.reading() as session:
+        found = candidates.outcome(session, held, body.start)
+        return ExchangedWire.of(found, "go" if lease.holds(session, held) else "stop")

@@ -1,0 +1,81 @@
+"""What the helpers of a job say: they join its run, take candidates, and answer them.
+
+A helper's token allows nothing else. Every call may be sent twice.
+"""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+from sqlalchemy.orm import Session
+
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.routes.runs import PREFIX, Shown, ShownDep
+from service.api.services import ServicesDep
+from service.db.models import Offer
+from service.errors import ConflictError, LeaseLostError, TamperedError
+from service.jobs import queue
+from service.jobs.lease import Lease
+from service.runs import candidates, helping, offers
+from service.runs.sql import SqlKeeper
+from service.runs.wire.candidates import (
+    GivenWire,
+    HelpWire,
+)
+from service.runs.wire.orders import BeginWire, OrderWire
+
+router = APIRouter(
+    prefix=f"{PREFIX}/{{job_id}}", tags=["runs"], responses=responses(HTTPStatus.CONFLICT)
+)
+
+
+@router.post("/join")
+@in_lane("writes")
+def join(body: BeginWire, shown: ShownDep, services: ServicesDep) -> OrderWire:
+    """Join the run of a job as a helper: what is searched for, and the number of the run."""
+    with services.writing() as session:
+        row = offers.find(session, shown.job_id, shown.token, lock=True, role="helper")
+        wanted = queue.get(session, shown.job_id).toolchain.identity
+        if body.toolchain != wanted:
+            raise ConflictError(
+                f"job {shown.job_id} is for {wanted}, and this worker has {body.toolchain}"
+            )
+        job = helping.join(session, row, body.owner)
+        joined = Lease(job.id, job.owner or "", job.epoch)
+    keeper = SqlKeeper(services.sessions, joined)
+    try:
+        return OrderWire.of(keeper.order, joined.epoch, keeper.request_id)
+    except TamperedError as error:
+        raise LeaseLostError(f"job {shown.job_id} cannot be helped: {error}") from error
+
+
+@router.post("/help")
+@in_lane("writes")
+def help_out(body: HelpWire, shown: ShownDep, services: ServicesDep) -> GivenWire:
+    """Say what came of a candidate, and take others."""
+    if body.answer is None:  # it asks again and again, and a writer would keep others waiting
+        with services.reading() as session:
+            row = _joined(session, shown, body.epoch)
+            is_needed = helping.is_needed(queue.get(session, shown.job_id), row)
+            if not (is_needed and candidates.has_any(session, row)):
+                return GivenWire(candidates=[], word="go" if is_needed else "stop")
+    with services.writing() as session:
+        row = _joined(session, shown, body.epoch)
+        if body.answer is not None:
+            candidates.answer(session, row, body.answer)
+        if not helping.is_needed(queue.get(session, shown.job_id), row):
+            return GivenWire(candidates=[], word="stop")
+        return GivenWire(candidates=candidates.take(session, row, body.wants), word="go")
+
+
+def _joined(session: Session, shown: Shown, epoch: int) -> Offer:
+    """The offer of a helper that has joined a run.
+
+    Raises:
+        UnknownTokenError: the token is worth nothing, or is no helper's of this job.
+        LeaseLostError: it has joined no run, or one of another number.
+    """
+    row = offers.find(session, shown.job_id, shown.token, role="helper")
+    if epoch != row.epoch:
+        raise LeaseLostError(f"run {epoch} of job {shown.job_id} was not joined")
+    return row

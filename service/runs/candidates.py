@@ -1,0 +1,213 @@
+"""Candidates on their way: the leader of a job puts them out, its helpers take and answer them.
+
+Only a call of the leader, which carries the epoch of its run, makes a trial of an answer. A
+candidate is a helper's or the leader's: one that its helper has lost goes back to the leader, and
+an answer that comes after that is dropped. So each counts once. Every call may be sent twice.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from search.helpers import Candidate, Exchanged, Helped
+from service.db import models
+from service.db.base import now
+from service.db.trials import readable
+from service.db.trials import row as trial_row
+from service.errors import ConflictError
+from service.jobs import lease
+from service.jobs.lease import Lease
+from service.runs import helping
+from service.runs.wire.candidates import CandidateWire
+from service.runs.wire.trials import TrialWire
+
+LEADER = "leader"
+SHOWN = 12  # digits of an offer's digest that name a machine
+
+Of = models.Candidate
+_OPEN = and_(Of.answer.is_(None), Of.trial.is_(None))
+_IS_OUT = and_(Of.trial.is_(None), or_(Of.taken_by.is_(None), Of.taken_by != LEADER))
+
+
+def exchange(
+    session: Session,
+    held: Lease,
+    offered: Sequence[Candidate],
+    back: Collection[int],
+    late: timedelta,
+) -> None:
+    """The first half of an exchange of the leader with its helpers: what it says is done.
+
+    Args:
+        session: a transaction that writes.
+        held: the leader's run.
+        offered: new candidates.
+        back: numbers of those that it takes back, unless a helper has them.
+        late: after which a helper has lost a candidate.
+
+    Raises:
+        LeaseLostError: another run has the job.
+    """
+    of_run = _of_run(held)
+    query = select(Of).where(of_run, Of.answer.is_not(None), Of.trial.is_(None))
+    answered = list(session.scalars(query.order_by(Of.number)))
+    lease.beat(session, held, has_trial=bool(answered))
+    _put_out(session, held, offered)
+    _take_back(session, held, of_run, back, late)
+    _store(session, held, answered)
+
+
+def outcome(session: Session, held: Lease, start: int) -> Exchanged:
+    """The other half: what has come of all exchanges of the run.
+
+    Args:
+        session: one that reads, so that no writer waits meanwhile.
+        held: the leader's run.
+        start: number of the first trial that the leader does not know.
+    """
+    of_run = _of_run(held)
+    out = session.scalars(select(Of.number).where(of_run, _IS_OUT))
+    helpers = helping.count(session, held.job_id, held.epoch)
+    return Exchanged(_helped(session, held, of_run, start), set(out), helpers)
+
+
+def _of_run(held: Lease) -> ColumnElement[bool]:
+    return and_(Of.job_id == held.job_id, Of.epoch == held.epoch)
+
+
+def _put_out(session: Session, held: Lease, offered: Sequence[Candidate]) -> None:
+    numbers = [candidate.number for candidate in offered]
+    query = select(Of.number).where(
+        Of.job_id == held.job_id, Of.epoch == held.epoch, Of.number.in_(numbers)
+    )
+    known = set(session.scalars(query))
+    rows = [
+        {
+            "job_id": held.job_id,
+            "epoch": held.epoch,
+            "number": candidate.number,
+            "asked": CandidateWire.of(candidate).model_dump_json(),
+        }
+        for candidate in offered
+        if candidate.number not in known
+    ]
+    if rows:
+        session.execute(insert(Of), rows)
+
+
+def _take_back(
+    session: Session,
+    held: Lease,
+    of_run: ColumnElement[bool],
+    back: Collection[int],
+    late: timedelta,
+) -> None:
+    """Give the leader what it asks for and nobody has begun, and what helpers have lost."""
+    helpers = select(models.Offer.digest).where(
+        models.Offer.job_id == held.job_id, models.Offer.role == "helper"
+    )
+    is_lost = or_(Of.taken_at < now() - late, Of.taken_by.not_in(helpers))
+    is_asked_for = and_(Of.taken_by.is_(None), Of.number.in_(back))
+    statement = (
+        update(Of)
+        .where(of_run, _OPEN, or_(is_asked_for, and_(Of.taken_by.is_not(None), is_lost)))
+        .values(taken_by=LEADER)
+        .execution_options(synchronize_session=False)
+    )
+    session.execute(statement)
+
+
+def _store(session: Session, held: Lease, answered: Sequence[models.Candidate]) -> None:
+    """Make trials of answers, under the next numbers."""
+    if not answered:
+        return
+    query = select(func.max(models.Trial.number)).where(models.Trial.job_id == held.job_id)
+    last = session.scalar(query)
+    trials, stored = [], []
+    for number, row in enumerate(answered, start=0 if last is None else last + 1):
+        said = TrialWire.model_validate_json(row.answer or "")
+        trials.append(trial_row(held.job_id, replace(said.record(), number=number)))
+        stored.append({"id": row.id, "trial": number, "asked": "", "answer": None})
+    session.execute(insert(models.Trial), trials)
+    session.execute(update(Of), stored)
+
+
+def _helped(session: Session, held: Lease, of_run: ColumnElement[bool], start: int) -> list[Helped]:
+    """The trials from a number on that came of candidates, whichever call has stored them."""
+    is_its = and_(models.Trial.job_id == held.job_id, models.Trial.number == Of.trial)
+    query = (
+        select(Of.number, Of.answered_by, models.Trial)
+        .join(models.Trial, is_its)
+        .where(of_run, Of.trial >= start)
+        .order_by(Of.trial)
+    )
+    found = [
+        (number, place, readable(trial)) for number, place, trial in session.execute(query).all()
+    ]
+    return [
+        Helped(number, trial, (place or "")[:SHOWN])
+        for number, place, trial in found
+        if trial is not None
+    ]
+
+
+def has_any(session: Session, offer: models.Offer) -> bool:
+    """Whether `take` may find a candidate; asked before a transaction that writes."""
+    is_its = or_(Of.taken_by.is_(None), Of.taken_by == offer.digest)
+    query = select(Of.id).where(Of.job_id == offer.job_id, Of.epoch == offer.epoch, _OPEN, is_its)
+    return session.scalar(query.limit(1)) is not None
+
+
+def answer(session: Session, offer: models.Offer, said: TrialWire) -> None:
+    """Keep what came of a candidate that a helper has; that of any other is dropped.
+
+    Args:
+        session: a transaction that writes.
+        offer: the helper's, which has joined a run.
+        said: the trial, under the candidate's number.
+
+    Raises:
+        ConflictError: the candidate is another schedule than was tried.
+    """
+    query = select(Of).where(
+        Of.job_id == offer.job_id,
+        Of.epoch == offer.epoch,
+        Of.number == said.number,
+        Of.taken_by == offer.digest,
+        _OPEN,
+    )
+    row = session.scalar(query.with_for_update())
+    if row is None:
+        return
+    asked = CandidateWire.model_validate_json(row.asked)
+    if (asked.steps, asked.params, asked.origin) != (said.steps, said.params, said.origin):
+        raise ConflictError(
+            f"candidate {said.number} of job {offer.job_id} is not what was tried under its number"
+        )
+    row.answer, row.answered_by = said.model_dump_json(), offer.digest
+
+
+def take(session: Session, offer: models.Offer, wants: int) -> list[CandidateWire]:
+    """The candidates that a helper has, after it was given others that wait.
+
+    Args:
+        session: a transaction that writes.
+        offer: the helper's, which has joined a run.
+        wants: so many it is to have at most.
+
+    Returns:
+        In the order in which they were put out.
+    """
+    of_run = and_(Of.job_id == offer.job_id, Of.epoch == offer.epoch, _OPEN)
+    mine = list(session.scalars(select(Of).where(of_run, Of.taken_by == offer.digest)))
+    if len(mine) < wants:
+        waiting = select(Of).where(of_run, Of.taken_by.is_(None)).order_by(Of.number)
+        free = waiting.limit(wants - len(mine)).with_for_update(skip_locked=True)
+        for row in session.scalars(free):
+            row.taken_by, row.taken_at = offer.digest, now()
+            mine.append(row)
+    mine.sort(key=lambda row: row.number)
+    return [CandidateWire.model_validate_json(row.asked) for row in mine]

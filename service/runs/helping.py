@@ -1,0 +1,123 @@
+"""Helpers: workers that try candidates of a job which another worker, its leader, runs.
+
+A helper's token allows to join the run of the leader, to take candidates, and to say what came of
+them. It is worth something in the search of that run alone.
+"""
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Select, exists, func, select
+from sqlalchemy.orm import Session, aliased
+
+from service.db import models
+from service.db.base import is_sound
+from service.db.models import Job, Toolchain
+from service.errors import LeaseLostError
+from service.jobs import queue
+from service.runs import offers
+from service.runs.offers import Offer
+
+Of = models.Offer
+
+
+def make(
+    session: Session, worker: str, targets: Sequence[str], toolchain: str, driver: str
+) -> Offer | None:
+    """Have a worker help the job that is searched for, may spread further, and has least help.
+
+    Args:
+        session: a transaction that writes.
+        worker: its address.
+        targets: canonical targets that it serves.
+        toolchain: identity of its compilers.
+        driver: who makes the offer, from `service.host.process_identity.me`.
+
+    Returns:
+        None where no job wants help, or the worker has an offer already.
+    """
+    query = _wanting(targets, toolchain).limit(1).with_for_update(of=Job, skip_locked=True)
+    job = session.scalar(query)
+    if job is None or not is_sound(job):
+        return None
+    return offers.give(session, job, worker, driver, "helper")
+
+
+def is_wanted(session: Session, targets: Sequence[str], toolchain: str) -> bool:
+    """Whether `make` may find a job; asked before a transaction that writes."""
+    return session.scalar(_wanting(targets, toolchain).limit(1)) is not None
+
+
+def _wanting(targets: Sequence[str], toolchain: str) -> Select[Job]:
+    of_helper, of_leader = aliased(Of), aliased(Of)
+    helpers = (
+        select(func.count())
+        .where(of_helper.job_id == Job.id, of_helper.role == "helper")
+        .scalar_subquery()
+    )
+    has_begun = exists().where(
+        of_leader.job_id == Job.id, of_leader.role == "leader", of_leader.epoch == Job.epoch
+    )
+    return (
+        select(Job)
+        .join(Job.toolchain)
+        .where(Job.target.in_(targets), Toolchain.identity == toolchain)
+        .where(Job.state == "running", Job.phase == "search", Job.spread > 1, has_begun)
+        .where(helpers < Job.spread - 1)
+        .order_by(helpers, Job.id)
+    )
+
+
+def recall(session: Session, workers: Collection[str], count: int) -> list[str]:
+    """Have helpers leave their workers to jobs that wait.
+
+    Args:
+        session: a transaction that writes.
+        workers: addresses of those that the jobs could run on.
+        count: how many of them are to be free soon, those that were recalled before included.
+
+    Returns:
+        The addresses of those that are recalled now.
+    """
+    query = select(Of).where(Of.role == "helper", Of.worker.in_(workers)).order_by(Of.id.desc())
+    rows = list(session.scalars(query.with_for_update()))
+    missing = count - sum(row.is_recalled for row in rows)
+    chosen = [row for row in rows if not row.is_recalled][: max(0, missing)]
+    for row in chosen:
+        row.is_recalled = True
+    return [row.worker for row in chosen]
+
+
+def join(session: Session, row: models.Offer, owner: str) -> Job:
+    """Join the run of a job as a helper, which twice is as good as once.
+
+    Args:
+        session: a transaction that writes.
+        row: the helper's offer.
+        owner: the process that helps, from `service.host.process_identity.me`.
+
+    Returns:
+        The job, with the run that was joined.
+
+    Raises:
+        LeaseLostError: the search is over, or wants no help, or another process has joined with
+            this token.
+    """
+    job = queue.get(session, row.job_id)
+    if not is_needed(job, row) or row.owner not in (None, owner):
+        raise LeaseLostError(f"job {row.job_id} needs no help, or not that of this process")
+    row.owner, row.epoch = owner, job.epoch
+    return job
+
+
+def is_needed(job: Job, row: models.Offer) -> bool:
+    """Whether a helper is of use: in the search of the run that it has joined or may join."""
+    is_searching = job.state == "running" and job.phase == "search"
+    return is_searching and not row.is_recalled and row.epoch in (None, job.epoch)
+
+
+def count(session: Session, job_id: int, epoch: int) -> int:
+    """How many helpers have joined a run and stay."""
+    query = select(func.count()).where(
+        Of.job_id == job_id, Of.role == "helper", Of.epoch == epoch, Of.is_recalled.is_(False)
+    )
+    return session.scalar(query) or 0

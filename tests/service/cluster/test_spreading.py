@@ -1,0 +1,148 @@
+"""Which workers a driver has help a job that is spread, and when it recalls them."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from search.progress import Phase
+from service.db import models, reading, writing
+from service.db.base import now
+from service.jobs.events import note_phase
+from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND, problems
+
+THIRD, FOURTH = "tcp://10.0.0.4:4000", "tcp://10.0.0.5:4000"
+
+
+@pytest.fixture
+def helped(driver, cluster, submit, begin, sessions):
+    """A job that one worker searches for, and the driver; of others, those that join help it."""
+
+    def make(spread=3, others=(SECOND, THIRD, FOURTH), phase="search"):
+        made, job_id = driver(), submit(trials=50, spread=spread)
+        cluster.join(FIRST)
+        made.tick()
+        held = begin(cluster.tasks[0])
+        note_phase(sessions, held, Phase(phase, 0, 50))
+        for address in others:
+            cluster.join(address)
+        made.tick()
+        return made, job_id, held
+
+    return make
+
+
+def helpers(cluster):
+    return [task.offer.worker for task in cluster.tasks if task.offer.role == "helper"]
+
+
+def rows(sessions, role):
+    with reading(sessions) as session:
+        return list(session.scalars(select(models.Offer).where(models.Offer.role == role)))
+
+
+def test_as_many_workers_help_as_the_job_may_spread_over(helped, cluster):
+    made, job_id, _ = helped(spread=3)
+    made.tick()
+    assert helpers(cluster) == [SECOND, THIRD]
+    assert {task.offer.job_id for task in cluster.tasks} == {job_id}
+
+
+def test_a_job_that_is_not_spread_has_no_help(helped, cluster):
+    helped(spread=1)
+    assert len(cluster.tasks) == 1
+
+
+@pytest.mark.parametrize("phase", ["proof", "finals"])
+def test_nobody_helps_once_the_search_is_over(helped, cluster, phase):
+    helped(phase=phase)
+    assert not helpers(cluster)
+
+
+def test_a_worker_of_another_target_or_other_compilers_does_not_help(helped, cluster):
+    made, *_ = helped(others=())
+    cluster.join(SECOND, targets=(FOREIGN,))
+    cluster.join(THIRD, toolchain="another")
+    made.tick()
+    assert not helpers(cluster)
+
+
+def test_a_job_that_waits_comes_before_help_for_another(helped, cluster, submit):
+    made, *_ = helped(others=())
+    waits = submit(problems(1)[0])
+    cluster.join(SECOND)
+    cluster.join(THIRD)
+    made.tick()
+    made.tick()
+    assert [task.offer.job_id for task in cluster.tasks if task.offer.worker == SECOND] == [waits]
+    assert helpers(cluster) == [THIRD]
+
+
+def test_a_helper_is_recalled_for_each_job_that_waits(helped, cluster, submit, sessions):
+    made, *_ = helped(spread=3, others=(SECOND, THIRD))
+    waits = submit(problems(1)[0])
+    made.tick()
+    made.tick()
+    recalled = [row.worker for row in rows(sessions, "helper") if row.is_recalled]
+    assert recalled == [THIRD], "one job waits, so one worker is needed"
+    cluster.tasks[-1].end = "ended"  # its worker was told
+    made.tick()
+    assert [task.offer.job_id for task in cluster.tasks if task.offer.worker == THIRD][-1] == waits
+    assert [row.worker for row in rows(sessions, "helper")] == [SECOND]
+
+
+def test_a_helper_that_dies_costs_the_job_nothing_and_is_replaced(
+    helped, cluster, begin, job, sessions
+):
+    made, job_id, held = helped(spread=2, others=(SECOND, THIRD))
+    assert helpers(cluster) == [SECOND]
+    cluster.tasks[-1].end = "killed"
+    made.tick()
+    assert (job(job_id).state, job(job_id).crashes, job(job_id).epoch) == ("running", 0, held.epoch)
+    assert helpers(cluster) == [SECOND, THIRD]
+
+
+def test_a_helper_that_has_ended_is_not_given_the_same_job_at_once(helped, cluster):
+    made, *_ = helped(spread=2, others=(SECOND,))
+    cluster.tasks[-1].end = "ended"
+    made.tick()
+    assert helpers(cluster) == [SECOND]
+    made._rests.clear()
+    made.tick()
+    assert helpers(cluster) == [SECOND, SECOND]
+
+
+def test_a_leader_that_dies_has_its_job_led_by_another_before_it_is_helped(
+    helped, cluster, job, begin
+):
+    made, job_id, held = helped(spread=3, others=(SECOND,))
+    cluster.tasks[0].end = "killed"
+    cluster.join(THIRD)
+    cluster.join(FOURTH)
+    made.tick()
+    leaders = [task for task in cluster.tasks if task.offer.role == "leader"]
+    assert len(leaders) == 2 and job(job_id).crashes == 1
+    assert helpers(cluster) == [SECOND], "the new run has not begun to search"
+    begin(leaders[-1])
+    made.tick()
+    assert len(helpers(cluster)) == 2 and job(job_id).epoch == held.epoch + 1
+
+
+def test_two_drivers_give_a_job_no_more_help_than_it_wants(helped, cluster, driver):
+    made, *_ = helped(spread=3, others=(SECOND,))
+    other = driver("other:1:1")
+    cluster.join(THIRD)
+    cluster.join(FOURTH)
+    other.tick()
+    made.tick()
+    assert len(helpers(cluster)) == 2
+
+
+def test_the_offers_of_a_dead_drivers_helpers_are_taken_back(helped, driver, sessions, job):
+    _, job_id, _ = helped(spread=2, others=(SECOND,))
+    with writing(sessions) as session:
+        for row in session.scalars(select(models.Offer).where(models.Offer.role == "helper")):
+            row.seen_at = now() - timedelta(seconds=16)
+    other = driver("other:1:1")
+    other._take_over()
+    assert not rows(sessions, "helper") and job(job_id).state == "running"

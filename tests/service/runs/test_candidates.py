@@ -1,0 +1,318 @@
+"""Candidates go to helpers and come back as trials, each once, whatever is lost on the way."""
+
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from kernels.problem import parse_problem
+from kernels.target import resolve
+from search.engine import helping, together
+from search.engine.tune import tune
+from search.helpers import Candidate
+from search.progress import Phase
+from service.db import models, reading, writing
+from service.db.base import now
+from service.errors import LeaseLostError
+from service.jobs import lease, queue
+from service.jobs.trial_store import SqlTrialStore
+from service.runs import helping as helper_offers
+from service.runs import offers
+from service.runs.calls import RunCalls
+from service.runs.http import HttpKeeper
+from service.runs.http_leader import HttpLeader
+from tests.search.engine.test_tune import FakeRunner
+from tests.service import fakes
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.runs.test_http_keeper import Flaky
+
+DRIVER = "driver-host:1:1"
+LATE_S = 60.0
+
+
+def candidate(number):
+    trial = fakes.trial(number)
+    control = {"steps": fakes.schedule().to_json(), "seconds": 1e-4}
+    return Candidate(number, trial.schedule, trial.params, "tpe", 1e-3, control)
+
+
+def tried(asked, gflops=50.0):
+    """What a helper makes of a candidate."""
+    return replace(
+        fakes.trial(asked.number, gflops=gflops),
+        schedule=asked.schedule, params=asked.params, origin=asked.origin,
+    )  # fmt: skip
+
+
+class Spread:
+    """A job that is spread: its leader, and helpers that join it."""
+
+    def __init__(self, sessions, machine, client, submit, **request):
+        self.sessions, self.machine, self.client = sessions, machine, client
+        self.job_id = submit(**{"spread": 8, "trials": 40, **request})
+        self.leader = self.lead()
+
+    def calls(self, offer, transport=None):
+        transport = transport or self.client._transport
+        return RunCalls(
+            "http://testserver", offer.job_id, offer.token, transport=transport, patience_s=60.0
+        )
+
+    def lead(self, worker="tcp://10.0.0.1:1", transport=None):
+        with writing(self.sessions) as session:
+            self.offer = offers.make(session, worker, self.machine.targets, TOOLCHAIN, DRIVER)
+        made = HttpKeeper(self.calls(self.offer, transport), worker, TOOLCHAIN, self.job_id)
+        made.note(Phase("search", 0, 40))
+        return made
+
+    def offered(self, worker):
+        with writing(self.sessions) as session:
+            made = helper_offers.make(session, worker, self.machine.targets, TOOLCHAIN, DRIVER)
+        assert made is not None and made.role == "helper"
+        return made
+
+    def join(self, worker="tcp://10.0.0.2:1", transport=None):
+        offer = self.offered(worker)
+        joined = HttpLeader(self.calls(offer, transport), worker, TOOLCHAIN, self.job_id)
+        joined.offer = offer
+        return joined
+
+    def exchange(self, start=0, offered=(), back=(), late_s=LATE_S):
+        return self.leader.helpers.exchange(start, offered, back, late_s)
+
+    def stored(self):
+        return SqlTrialStore(self.sessions, self.job_id).trials()
+
+
+@pytest.fixture
+def spread(sessions, machine, client, submit):
+    return Spread(sessions, machine, client, submit)
+
+
+def numbers(candidates):
+    return [one.number for one in candidates]
+
+
+def test_what_a_helper_has_tried_is_stored_by_the_leader_and_counts_once(spread):
+    helper = spread.join()
+    spread.leader.trials.add(fakes.trial(0))
+    assert spread.exchange(1).helpers == 1
+    asked = [candidate(3), candidate(5)]
+    assert set(spread.exchange(1, asked).out) == {3, 5}
+    assert helper.help(None, 1) == asked[:1]
+    assert helper.help(None, 1) == asked[:1], "the first answer may have been lost"
+    assert helper.help(tried(asked[0]), 1) == asked[1:]
+    assert len(spread.stored()) == 1, "the leader alone makes trials"
+    found = spread.exchange(1)
+    again = spread.exchange(1)
+    for one in (found, again):
+        assert [(helped.number, helped.trial.number) for helped in one.helped] == [(3, 1)]
+        assert set(one.out) == {5}
+    assert found.helped[0].trial == replace(tried(asked[0]), number=1) == spread.stored()[1]
+    spread.leader.trials.add(fakes.trial(2))
+    helper.help(tried(asked[1]), 0)
+    assert [one.trial.number for one in spread.exchange(2).helped] == [3]
+    assert [trial.number for trial in spread.stored()] == [0, 1, 2, 3]
+
+
+def test_each_candidate_goes_to_one_helper(spread):
+    first, second = spread.join("tcp://10.0.0.2:1"), spread.join("tcp://10.0.0.3:1")
+    spread.exchange(0, [candidate(number) for number in range(3)])
+    assert numbers(first.help(None, 2)) == [0, 1]
+    assert numbers(second.help(None, 2)) == [2]
+    assert spread.exchange().helpers == 2
+    places = set()
+    for helper in (first, second):
+        (asked, *_) = helper.help(None, 1)
+        helper.help(tried(asked), 0)
+    places = {helped.place for helped in spread.exchange().helped}
+    assert len(places) == 2
+
+
+def test_the_leader_takes_back_what_nobody_has_begun(spread):
+    helper = spread.join()
+    spread.exchange(0, [candidate(number) for number in range(3)])
+    helper.help(None, 1)
+    assert set(spread.exchange(0, [], [0, 2]).out) == {0, 1}
+    assert set(spread.exchange(0, [], [0, 2]).out) == {0, 1}
+    assert numbers(helper.help(None, 3)) == [0, 1]
+
+
+def test_a_candidate_of_a_helper_that_is_gone_comes_back_and_its_answer_is_too_late(spread):
+    helper = spread.join()
+    spread.exchange(0, [candidate(0)])
+    (asked,) = helper.help(None, 1)
+    with writing(spread.sessions) as session:
+        offers.settle(session, offers.digest(helper.offer.token), "the worker was lost")
+    assert not spread.exchange(0).out
+    with pytest.raises(LeaseLostError):
+        helper.help(tried(asked), 1)
+    assert not spread.stored()
+    with reading(spread.sessions) as session:
+        job = queue.get(session, spread.job_id)
+        assert (job.state, job.crashes) == ("running", 0)
+
+
+def test_a_candidate_that_is_late_comes_back_and_counts_once(spread):
+    helper = spread.join()
+    spread.exchange(0, [candidate(0), candidate(1)])
+    (asked, _) = helper.help(None, 2)
+    with writing(spread.sessions) as session:
+        moved = update(models.Candidate).where(models.Candidate.number == 0)
+        session.execute(moved.values(taken_at=now() - timedelta(seconds=61)))
+    assert set(spread.exchange(0).out) == {1}
+    assert numbers(helper.help(tried(asked), 2)) == [1]
+    assert not spread.exchange(0).helped and not spread.stored()
+
+
+def test_a_helper_stops_with_the_search(spread):
+    helper = spread.join()
+    asks = spread.calls(helper.offer)
+    assert helper.help(None, 1) == [] and asks.goes_on()
+    spread.leader.note(Phase("finals", 0, 2))
+    assert helper.help(None, 1) is None and not asks.goes_on()
+    with pytest.raises(LeaseLostError, match="needs no help"):
+        HttpLeader(asks, "tcp://10.0.0.2:1", TOOLCHAIN, spread.job_id)
+
+
+def test_a_helper_that_is_recalled_gives_its_answer_and_leaves(spread):
+    helper = spread.join()
+    asks = spread.calls(helper.offer)
+    spread.exchange(0, [candidate(0)])
+    (asked,) = helper.help(None, 1)
+    with writing(spread.sessions) as session:
+        assert helper_offers.recall(session, [helper.offer.worker], 1)
+        assert not helper_offers.recall(session, [helper.offer.worker], 1)
+    assert not asks.goes_on() and helper.help(tried(asked), 1) is None
+    found = spread.exchange(0)
+    assert numbers(found.helped) == [0] and found.helpers == 0
+
+
+def test_a_new_run_has_nothing_of_the_helpers_of_the_one_before(spread):
+    helper = spread.join()
+    spread.exchange(0, [candidate(0)])
+    (asked,) = helper.help(None, 1)
+    with writing(spread.sessions) as session:
+        offers.settle(session, offers.digest(spread.offer.token), "the worker was lost")
+    spread.leader = spread.lead("tcp://10.0.0.9:1")
+    assert helper.help(tried(asked), 1) is None
+    found = spread.exchange(0)
+    assert (found.helped, set(found.out), found.helpers) == ([], set(), 0)
+    assert not spread.stored()
+
+
+def test_a_cancelled_job_stops_its_leader_and_its_helpers(spread):
+    helper = spread.join()
+    with writing(spread.sessions) as session:
+        queue.cancel(session, spread.job_id)
+    assert helper.help(None, 1) is None
+    spread.exchange(0)
+    assert spread.leader.trials.is_stopped
+
+
+def test_an_answer_for_another_schedule_is_refused(spread):
+    helper = spread.join()
+    spread.exchange(0, [candidate(0)])
+    (asked,) = helper.help(None, 1)
+    with pytest.raises(LeaseLostError, match="candidate 0 of job"):
+        helper.help(replace(tried(asked), schedule=fakes.schedule(7)), 1)
+
+
+def test_the_leader_of_an_old_run_puts_nothing_out(spread):
+    old = spread.leader
+    with writing(spread.sessions) as session:
+        offers.settle(session, offers.digest(spread.offer.token), None)
+    spread.lead("tcp://10.0.0.9:1")
+    with pytest.raises(LeaseLostError):
+        old.helpers.exchange(0, [candidate(0)], [], LATE_S)
+    with reading(spread.sessions) as session:
+        assert not list(session.scalars(select(models.Candidate)))
+
+
+def test_a_helpers_token_allows_nothing_of_the_leaders(spread):
+    headers = {"Authorization": f"Bearer {spread.join().offer.token}"}
+    failed = {"number": 0, "steps": [], "params": {}, "state": "failed", "origin": "tpe",
+              "failure": "crash", "samples": []}  # fmt: skip
+    bodies = {
+        "begin": {"owner": "x", "toolchain": TOOLCHAIN},
+        "trials": {"epoch": 1, "trial": failed},
+        "candidates": {"epoch": 1, "start": 0, "offered": [], "back": [], "late_s": 1.0},
+        "phase": {"epoch": 1, "name": "finals", "done": 0, "total": 0},
+        "failed": {"epoch": 1, "message": ""},
+        "release": {"epoch": 1},
+    }
+    for path, body in bodies.items():
+        answer = spread.client.post(f"/v1/runs/{spread.job_id}/{path}", json=body, headers=headers)
+        assert answer.status_code == 401, (path, answer.text)
+    leaders = {"Authorization": f"Bearer {spread.offer.token}"}
+    for path, body in (
+        ("join", bodies["begin"]),
+        ("help", {"epoch": 1, "answer": None, "wants": 1}),
+    ):
+        answer = spread.client.post(f"/v1/runs/{spread.job_id}/{path}", json=body, headers=leaders)
+        assert answer.status_code == 401, (path, answer.text)
+
+
+def test_a_helper_that_crashes_costs_the_job_nothing(spread):
+    helper = spread.join()
+    headers = {"Authorization": f"Bearer {helper.offer.token}"}
+    url = f"/v1/runs/{spread.job_id}/crashed"
+    assert spread.client.post(url, json={"why": "SIGSEGV"}, headers=headers).status_code == 200
+    with reading(spread.sessions) as session:
+        job = queue.get(session, spread.job_id)
+        assert (job.state, job.crashes) == ("running", 0) and lease.holds(
+            session, lease.Lease(job.id, job.owner, job.epoch)
+        )
+
+
+def test_other_compilers_join_nothing_and_a_token_joins_one_process(spread):
+    offer = spread.offered("tcp://10.0.0.2:1")
+    calls = spread.calls(offer)
+    with pytest.raises(LeaseLostError, match="and this worker has another"):
+        HttpLeader(calls, "a:1:1", "another", spread.job_id)
+    assert HttpLeader(calls, "a:1:1", TOOLCHAIN, spread.job_id).epoch == 1
+    assert HttpLeader(calls, "a:1:1", TOOLCHAIN, spread.job_id).epoch == 1
+    with pytest.raises(LeaseLostError, match="or not that of this process"):
+        HttpLeader(calls, "b:2:2", TOOLCHAIN, spread.job_id)
+
+
+def test_a_shared_search_spends_its_budget_exactly_though_answers_are_lost(
+    sessions, machine, client, submit, monkeypatch
+):
+    """A leader and two helpers, each behind a connection that loses two answers of three."""
+    monkeypatch.setattr(together, "LOOK_S", 0.0)
+    spread = Spread(sessions, machine, client, submit, seed=3)
+    with writing(sessions) as session:
+        offers.settle(session, offers.digest(spread.offer.token), None)
+    keeper = spread.lead("tcp://10.0.0.9:1", Flaky(client._transport))
+    problem, target = parse_problem(PROBLEM), resolve(machine.target)
+    request = keeper.order.request
+    runners, counts = [FakeRunner() for _ in "abc"], []
+
+    def help_out(leader, runner):
+        counts.append(
+            helping.help_out(problem, target, request, leader, make_runner=lambda *_: runner)
+        )
+
+    joined = [spread.join(f"tcp://10.0.1.{n}:1", Flaky(client._transport)) for n in (1, 2)]
+    threads = [
+        threading.Thread(target=help_out, args=given)
+        for given in zip(joined, runners[1:], strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    result = tune(
+        problem, target, request, keeper.trials,
+        make_runner=lambda *_: runners[0], helpers=keeper.helpers,
+        on_phase=keeper.note, before_finals=lambda *_: keeper.note(Phase("proof", 0, 1)),
+    )  # fmt: skip
+    for thread in threads:
+        thread.join(60)
+    stored = spread.stored()
+    assert result.complete and len(stored) == len(result.trials) == 40
+    assert sorted(trial.number for trial in stored) == list(range(40))
+    timed = [found for runner in runners for found in runner.hashes]
+    assert len(timed) == len(set(timed)) == 40 and all(runner.hashes for runner in runners)
+    assert sum(counts) == len(runners[1].hashes) + len(runners[2].hashes)
