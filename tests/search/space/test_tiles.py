@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from kernels.native.plan import plan
@@ -122,7 +124,34 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
         point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}
         schedule = space.schedule(point)
         assert schedule.sweeps and schedule.depth == shape.swept
+        assert schedule.streams == shape.streams
         plan(problem, schedule, target)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("matmul:m=1,n=4096,k=11008,dtype=bf16", (4, 4)),  # rows a multiple of a page apart
+        ("matmul:m=1,n=11008,k=4096,dtype=i8", (32, 1)),
+        ("matmul:m=2,n=4096,k=4096,dtype=f32", (4, 4)),
+    ],
+)
+def test_the_first_sweep_is_of_streams_where_rows_meet_in_a_cache(
+    text: str, first: tuple[int, int]
+) -> None:
+    space = Space(parse_problem(text), WIDE)
+    shapes = [tile_shape(p["tile"]) for p in prior_points(Model.shipped(space), 8)]
+    swept = [(shape.swept, shape.streams) for shape in shapes if shape.swept]
+    assert swept[0] == first
+    assert {1, 8} <= {streams for _, streams in swept}
+
+
+def test_streams_are_offered_beyond_the_second_cache_for_words_that_are_held() -> None:
+    pairs = replace(WIDE, features=frozenset({"avx512bf16"}))
+    for text in ("m=1,n=256,k=1024,dtype=f32", "m=8,n=4096,k=4096,dtype=bf16"):
+        space = Space(parse_problem(f"matmul:{text}"), pairs)
+        assert swept_tiles(space.workload)
+        assert all(tile_shape(tile).streams == 1 for tile in swept_tiles(space.workload))
 
 
 @pytest.mark.parametrize(
