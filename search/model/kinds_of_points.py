@@ -7,7 +7,7 @@ model.
 from collections.abc import Iterator, Sequence
 
 from kernels.problem import Matmul
-from search.model.traffic import PAGE_BYTES
+from search.model.traffic import OWN_SHARE, PAGE_BYTES
 from search.space.parameters import Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
@@ -119,17 +119,19 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best.
 
     Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
-    few rows come first, in streams that run on from row to row.
+    few rows come first, in streams that run on from row to row, and where the last cache has B.
     """
     rows = space.workload.dims.extent(space.workload.dims.row)
     if rows > SWEPT_AT_ONCE:
         return []
-    meets = space.workload.stored["B"].stride % PAGE_BYTES == 0
+    stored = space.workload.stored["B"]
+    is_near = stored.total <= OWN_SHARE * space.target.l3_bytes
+    prefers_runs = is_near or stored.stride % PAGE_BYTES == 0
 
     def rank(point: Point) -> tuple[bool, int]:
         shape = tile_shape(point["tile"])
         runs_on = shape.swept == shape.streams
-        return meets and not runs_on, shape.swept if meets and runs_on else -shape.swept
+        return prefers_runs != runs_on, -shape.swept
 
     whole = [point for point in swept if tile_shape(point["tile"]).rows == rows]
     return sorted(whole, key=rank)[:MAX_SWEPT_POINTS]

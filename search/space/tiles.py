@@ -30,7 +30,7 @@ SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
 SPLIT_MARK = "s"
 SWEPT_MARK, STREAMS_MARK = "w", "i"
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
-INTERLEAVED = ((4, 4), (8, 8), (32, 8))  # rows side by side, and the streams that they are of
+INTERLEAVED = (4, 8)  # streams, each of which has one of the rows side by side
 SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if registers hold them
 MAX_SWEPT_ROWS = 32  # of the result
 MAX_SWEPT_AHEAD = 8  # of one whose B could be packed ahead
@@ -198,22 +198,25 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
         for depth in SWEPT_DEPTHS
         if depth % deep == 0 and depth <= problem.k
     )
-    return swept + _interleaved_tiles(workload, problem, [w for w in fewest if fewest[w] == 1])
+    return swept + _interleaved_tiles(workload, problem, list(fewest))
 
 
 def _interleaved_tiles(
     workload: Workload, problem: Matmul, widths: Sequence[int]
 ) -> tuple[str, ...]:
-    """The swept tiles of all rows that read parts of a B beyond L2, for words that are held."""
-    if workload.stored["B"].total <= workload.target.l2_bytes:
+    """The swept tiles of a single row that read parts of B, for words that registers hold.
+
+    Of more rows, joined words of more rows of B at once are worth more than longer streams.
+    """
+    if problem.m > 1 or not workload.has_far_b:
         return ()
     deep, registers = workload.arithmetic.depth, workload.target.vector_registers
     return tuple(
-        f"{problem.m}x{width}{SWEPT_MARK}{depth}{STREAMS_MARK}{streams}"
+        f"1x{width}{SWEPT_MARK}{streams}{STREAMS_MARK}{streams}"
         for width in widths
-        for depth, streams in INTERLEAVED
-        if depth % deep == 0 and depth <= problem.k
-        if deep == 1 or problem.m * (depth // deep + width) + deep + 1 <= registers
+        for streams in INTERLEAVED
+        if streams % deep == 0 and streams <= problem.k
+        if deep == 1 or streams // deep + width + deep + 1 <= registers
     )
 
 
