@@ -1,11 +1,13 @@
 """Products that read a matrix once, beside plain reads of that matrix in the same rounds.
 
-    python -m benchmarks.kernels.streaming [PROBLEM ...] [--trials 48] [--db URL] [--out FILE.json]
+    python -m benchmarks.kernels.streaming [PROBLEM ...] [--trials 48] [--peers] [--db URL]
+        [--out FILE.json]
 
 The best schedule (searched for where the database has none) is timed in one process with loops
 that load every vector of the same matrix once and do nothing else, on 1 to 16 streams; the fastest
 of these is `read`. Speeds are bytes of the matrix over the median time, in GB/s, so that `share` is
-100% for a product that costs nothing beside its reads.
+100% for a product that costs nothing beside its reads. `peer`, where asked for, is the fastest of
+OpenBLAS and oneDNN (through PyTorch) in these rounds.
 """
 
 import argparse
@@ -18,9 +20,14 @@ from typing import Any
 
 from benchmarks.kernels.threads import best_steps
 from kernels.native.microbench import reader
+from kernels.oracle.operands import Operands
+from kernels.oracle.tolerance import Expected
+from kernels.problem import Problem
 from kernels.problem.model import Matmul
 from kernels.schedule import Schedule
 from kernels.target import Target, resolve
+from search.peers.screen import Bench, screen
+from search.peers.variant import PeerAbsentError
 from search.runner.child.session import Session
 from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
@@ -48,6 +55,7 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", default=DECODING + COLUMNS + CACHED)
     parser.add_argument("--target", default="cpu:host")
     parser.add_argument("--trials", type=int, default=48)
+    parser.add_argument("--peers", action="store_true", help="beside OpenBLAS and oneDNN")
     parser.add_argument("--db", help="default: an empty one")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -58,14 +66,14 @@ def main() -> None:
         url = options.db or f"sqlite:///{folder}/results.db"
         for text in options.problems:
             steps = best_steps(text, target.canonical, options.trials, url)
-            rows.append(measured(text, target, steps))
+            rows.append(measured(text, target, steps, options.peers))
             print(line(rows[-1]), flush=True)
     if options.out:
         found = {"processor": processor(), "target": target.canonical, "rows": rows}
         options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def measured(text: str, target: Target, steps: Any) -> Row:
+def measured(text: str, target: Target, steps: Any, with_peers: bool = False) -> Row:
     """GB/s of the schedule and of the reads, each a median over the same rounds."""
     session = Session(text, target.canonical, seed=0)
     problem = session.problem
@@ -74,8 +82,10 @@ def measured(text: str, target: Target, steps: Any) -> Row:
     session.check(call, steps)
     matrix = session.operands["A" if problem.n == 1 else "B"]
     reads = [reading(target, matrix, streams) for streams in STREAMS]
-    timed = interleave([call, *reads], ROUNDS, target.threads)
-    ours, *others = (matrix.nbytes / median(samples.times) / 1e9 for samples in timed)
+    peers = fastest_peers(problem, session.operands, session.expected) if with_peers else []
+    timed = interleave([call, *reads, *peers], ROUNDS, target.threads)
+    ours, *rest = (matrix.nbytes / median(samples.times) / 1e9 for samples in timed)
+    others, theirs = rest[: len(reads)], rest[len(reads) :]
     return {
         "problem": problem.canonical,
         "schedule": "; ".join(map(str, Schedule.from_json(steps).steps)),
@@ -83,6 +93,7 @@ def measured(text: str, target: Target, steps: Any) -> Row:
         "ours": ours,
         "read": max(others),
         "streams": STREAMS[others.index(max(others))],
+        "peer": max(theirs, default=None),
     }
 
 
@@ -98,13 +109,29 @@ def reading(target: Target, matrix: Any, streams: int) -> Callable[[int], None]:
     return run
 
 
-HEADER = f"{'problem':<52} {'MB':>6} {'ours':>6} {'read':>6} {'streams':>7} {'share':>6}"
+def fastest_peers(problem: Problem, operands: Operands, expected: Expected) -> list[Any]:
+    """Runs of the ways of oneDNN and OpenBLAS that are right and not clearly slower."""
+    bench, runs = Bench(problem, operands, expected, operands["C"].copy(), 1), []
+    for name in ("onednn", "openblas"):
+        try:
+            runs += [timed.variant.run for timed in screen(name, bench)]
+        except PeerAbsentError:
+            continue
+    return runs
+
+
+HEADER = (
+    f"{'problem':<52} {'MB':>6} {'ours':>6} {'read':>6} {'streams':>7} {'share':>6} {'peer':>6} "
+    f"{'/peer':>5} {'peer/read':>9}"
+)
 
 
 def line(row: Row) -> str:
+    peer = row["peer"]
+    theirs = f" {peer:>6.1f} {row['ours'] / peer:>5.2f} {peer / row['read']:>9.0%}" if peer else ""
     return (
         f"{row['problem']:<52} {row['megabytes']:>6.1f} {row['ours']:>6.1f} {row['read']:>6.1f} "
-        f"{row['streams']:>7} {row['ours'] / row['read']:>6.0%}"
+        f"{row['streams']:>7} {row['ours'] / row['read']:>6.0%}{theirs}"
     )
 
 

@@ -11,20 +11,17 @@ that is less. For a filter that is transformed neither is a limit: products are 
 import argparse
 from typing import Any
 
-from benchmarks.kernels.streaming import STREAMS, reading
+from benchmarks.kernels.streaming import STREAMS, fastest_peers, reading
 from benchmarks.reductions.read_in_place import check
 from kernels.native import lower
 from kernels.native.microbench import peak_gflops
-from kernels.oracle.operands import Operands, make_operands
+from kernels.oracle.operands import make_operands
 from kernels.oracle.reference import reference
-from kernels.oracle.tolerance import Expected
 from kernels.problem import Problem, parse_problem
 from kernels.schedule import Prefetch, Schedule
 from kernels.target import resolve
 from search.model.analytical import Model
 from search.model.prior import prior_points
-from search.peers.screen import Bench, screen
-from search.peers.variant import PeerAbsentError
 from search.space.space import Space
 from search.timing.interleave import interleave
 from search.timing.summary import summarise
@@ -80,17 +77,6 @@ def row(problem: Problem, rounds: int) -> str:
         f"{problem.canonical:<74} {without:>8.1f} {ahead:>7.1f} {ahead / without:>6.2f} "
         f"{limit:>7.1f} {peer}  {' / '.join(map(str, found.steps))}"
     )
-
-
-def fastest_peers(problem: Problem, operands: Operands, expected: Expected) -> list[Any]:
-    """Runs of the ways of oneDNN and OpenBLAS that are right and not clearly slower."""
-    bench, runs = Bench(problem, operands, expected, operands["C"].copy(), 1), []
-    for name in ("onednn", "openblas"):
-        try:
-            runs += [timed.variant.run for timed in screen(name, bench)]
-        except PeerAbsentError:
-            continue
-    return runs
 
 
 if __name__ == "__main__":

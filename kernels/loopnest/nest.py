@@ -55,7 +55,7 @@ class Kernel:
 
     `lanes` is the partial sums that each element of C is summed in, side by side; `lines` the
     iterations of an outer loop that are jammed, each with the rows. One that `walks` has the
-    loops over micro-tiles itself.
+    loops over micro-tiles itself; `streams` is how many parts of the reduction `depth` comes from.
     """
 
     rows: int
@@ -66,6 +66,7 @@ class Kernel:
     lanes: int = 1
     lines: int = 1
     walks: bool = False
+    streams: int = 1
 
 
 Entry = Loop | Copy | Kernel
@@ -125,9 +126,10 @@ def _line(entry: Entry) -> str:
         return f"{'transform' if entry.transforms else 'pack'} {entry.operand} to {shape}"
     taps = f" x {entry.taps} taps" if entry.taps > 1 else ""
     split = f" in {entry.lanes} partial sums" if entry.lanes > 1 else ""
+    streams = f" of {entry.streams} streams" if entry.streams > 1 else ""
     jammed = f"{entry.lines}x" if entry.lines > 1 else ""
     return (
-        f"micro-kernel {jammed}{entry.rows}x{entry.cols} over {entry.depth}{taps}{split}, "
+        f"micro-kernel {jammed}{entry.rows}x{entry.cols} over {entry.depth}{streams}{taps}{split}, "
         f"unrolled {entry.unroll}"
     )
 
@@ -161,7 +163,8 @@ def build(problem: Problem, schedule: Schedule) -> Nest:
     depth = blocks[space.stream]
     kernel = Kernel(register.rows, register.cols, depth, space.taps, schedule.unroll)
     walks = space.spans_groups or schedule.sweeps
-    entries.append(replace(kernel, lanes=schedule.lanes, lines=schedule.jam, walks=walks))
+    kernel = replace(kernel, lanes=schedule.lanes, lines=schedule.jam, walks=walks)
+    entries.append(replace(kernel, streams=schedule.streams))
     return Nest(space, tuple(entries))
 
 

@@ -6,10 +6,11 @@ from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
+from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 __all__ = [
+    "Interleave",
     "Jam",
     "Nontemporal",
     "Pack",

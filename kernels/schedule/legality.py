@@ -11,13 +11,14 @@ from kernels.schedule.steps.algorithms import Winograd
 from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
+from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
-from kernels.schedule.sweeping import check_sweep
+from kernels.schedule.sweeping import check_interleave, check_sweep
 from kernels.schedule.winograd import POINT, check_order, scheduled_space
 
 _ENDINGS: list[list[type[Step]]] = [
     [], [Split], [Unroll], [Split, Unroll], [Jam], [Nontemporal], [Jam, Nontemporal], [Sweep],
+    [Sweep, Interleave],
 ]  # fmt: skip
 LARGEST_UNROLL = 16
 LARGEST_SPLIT = 256
@@ -69,6 +70,8 @@ def _check_steps(problem: Problem, space: IterationSpace, schedule: Schedule) ->
             _check_split(problem, space, step)
         elif isinstance(step, Sweep):
             check_sweep(problem, space, schedule, step)
+        elif isinstance(step, Interleave):
+            check_interleave(problem, space, schedule, step)
     return packed
 
 
@@ -132,7 +135,7 @@ def _check_ending(problem: Problem, schedule: Schedule) -> None:
     if tail not in _ENDINGS or set().union(*_ENDINGS) & set(kinds[: kinds.index(Register)]):
         raise ScheduleError(
             f"{problem}: behind the register step come split and unroll, jam and nontemporal, or "
-            "sweep, each at most once, and in this order"
+            "sweep and interleave, each at most once, and in this order"
         )
     if schedule.unroll > LARGEST_UNROLL:
         raise ScheduleError(f"{problem}: unroll factor={schedule.unroll} is above {LARGEST_UNROLL}")

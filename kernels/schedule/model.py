@@ -13,7 +13,7 @@ from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.from_json import step_from_json
 from kernels.schedule.steps.levels import Pipeline
 from kernels.schedule.steps.loops import Parallel, Stream
-from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
+from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 _compact = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -76,6 +76,11 @@ class Schedule:
     def sweeps(self) -> bool:
         """Whether the micro-kernel walks the columns of a chunk, with sums in the first cache."""
         return any(isinstance(s, Sweep) for s in self.steps)
+
+    @property
+    def streams(self) -> int:
+        """Parts of the reduction that a sweep's chunk has its rows from, 1 for neighbours."""
+        return next((s.streams for s in self.steps if isinstance(s, Interleave)), 1)
 
     @property
     def threads(self) -> int:

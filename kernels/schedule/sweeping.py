@@ -6,7 +6,7 @@ from kernels.problem.model import Conv2d
 from kernels.schedule.model import Schedule
 from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.copies import Pack, Prefetch
-from kernels.schedule.steps.register import Sweep
+from kernels.schedule.steps.register import Interleave, Sweep
 
 LARGEST_SWEEP = 32  # rows of B side by side; the code has all of them
 
@@ -37,3 +37,18 @@ def check_sweep(problem: Problem, space: IterationSpace, schedule: Schedule, ste
             raise refuse(problem, other, "a sweep reads both factors in place; drop the step")
         if isinstance(other, Prefetch) and other.operand != "B":
             raise refuse(problem, other, "a sweep has rows of B to prefetch")
+
+
+def check_interleave(
+    problem: Problem, space: IterationSpace, schedule: Schedule, step: Interleave
+) -> None:
+    """Raise unless each of several streams has the same number of rows in a chunk.
+
+    Raises:
+        ScheduleError: names the step, the problem and the way out.
+    """
+    if step.dim != space.stream:
+        raise refuse(problem, step, f"interleave takes the reduction {space.stream}")
+    if step.streams < 2 or (schedule.depth or 0) % step.streams:
+        why = f"streams divide the {schedule.depth} rows of a chunk; give 2 or more that do"
+        raise refuse(problem, step, why)

@@ -32,6 +32,7 @@ from search.space.tiles import TileShape, tile_shape
 from search.space.workload import Workload
 
 SHUFFLES_PER_CYCLE = 2
+MISSED_AT_BEGIN = 2  # lines of a row that no prefetcher foresees
 JOINS_ALONE = 3  # instructions that join another row to a single vector of words
 
 _unhidden = itemgetter(*map(AMOUNTS.index, UNHIDDEN))
@@ -104,7 +105,7 @@ def amounts(space: Space, point: Point) -> dict[str, float]:
 
 def _split_amounts(workload: Workload, shape: TileShape, unroll: int) -> dict[str, float]:
     """The amounts of a split tile, which reads both factors along the reduction."""
-    rows, cols, vectors, _ = shape
+    rows, cols, vectors, *_ = shape
     dims, extents = workload.dims, workload.extents
     calls = ceil(extents[dims.row] / rows) * ceil(extents[dims.col] / cols)
     steps = calls * ceil(extents[dims.stream] / (vectors * workload.lanes))
@@ -121,7 +122,8 @@ def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
     """The amounts of a swept tile: for every chunk C is visited once, and B for each tile of rows.
 
     A visit of B loads its rows and joins them to words, and loads A's words for every vector of the
-    tile's width.
+    tile's width. Prefetchers follow a row to its end, and miss where the next begins; of streams
+    that a chunk has one row each of, the next begins where the last one ended.
     """
     dims, extents, out = workload.dims, workload.extents, dict.fromkeys(AMOUNTS, 0.0)
     vectors, chunks = (
@@ -135,4 +137,6 @@ def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
     visit = rows * (words / FMA_UNITS + 1) + loads / LOADS_PER_CYCLE + joins / SHUFFLES_PER_CYCLE
     out["multiply_adds"] = chunks * vectors * visit
     out["calls"] = float(chunks)
+    if shape.swept > shape.streams and workload.has_far_b:
+        out["b_rows_from_l3"] = float(tiles * extents[dims.stream] * MISSED_AT_BEGIN)
     return out

@@ -7,6 +7,7 @@ model.
 from collections.abc import Iterator, Sequence
 
 from kernels.problem import Matmul
+from search.model.traffic import OWN_SHARE, PAGE_BYTES
 from search.space.parameters import Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
@@ -115,14 +116,25 @@ def swept_points(space: Space) -> list[Point]:
 
 
 def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
-    """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best."""
+    """Those that hold few rows, all at once: the deep ones first, which prefetchers follow best.
+
+    Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
+    few rows come first, in streams that run on from row to row, and where the last cache has B.
+    """
     rows = space.workload.dims.extent(space.workload.dims.row)
     if rows > SWEPT_AT_ONCE:
         return []
-    shapes = [(tile_shape(point["tile"]), point) for point in swept]
-    whole = [(shape.swept, point) for shape, point in shapes if shape.rows == rows]
-    ordered = sorted(whole, key=lambda pair: -pair[0])
-    return [point for _, point in ordered[:MAX_SWEPT_POINTS]]
+    stored = space.workload.stored["B"]
+    is_near = stored.total <= OWN_SHARE * space.target.l3_bytes
+    prefers_runs = is_near or stored.stride % PAGE_BYTES == 0
+
+    def rank(point: Point) -> tuple[bool, int]:
+        shape = tile_shape(point["tile"])
+        runs_on = shape.swept == shape.streams
+        return prefers_runs != runs_on, -shape.swept
+
+    whole = [point for point in swept if tile_shape(point["tile"]).rows == rows]
+    return sorted(whole, key=rank)[:MAX_SWEPT_POINTS]
 
 
 def _nearest(space: Space, name: str, wanted: int) -> Value:

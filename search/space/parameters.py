@@ -120,13 +120,17 @@ class RegisterTile(Parameter):
         return min(product(swept, others), key=apart)
 
     def encode(self, value: Value) -> tuple[float, ...]:
-        """Logarithms of rows and columns (or vectors), and of the partial sums of a split."""
+        """Logarithms of rows and columns (or vectors), and what makes the kind of a tile.
+
+        That are the partial sums of a split, or the rows of a sweep and the streams that it has.
+        """
         return self.encode_shape(self._shapes[value])
 
     @staticmethod
     def encode_shape(shape: TileShape) -> tuple[float, ...]:
         """The encoding of a tile's shape, also of one that is no value here."""
-        kind = log2(1 + shape.split) - log2(1 + shape.swept) / SIZE_SPAN
+        swept = log2(1 + shape.swept) + log2(shape.streams) / 2
+        kind = log2(1 + shape.split) - swept / SIZE_SPAN
         return (log2(shape.rows) / ROWS_SPAN, log2(shape.width) / WIDTH_SPAN, kind)
 
 

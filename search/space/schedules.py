@@ -4,6 +4,7 @@ from typing import Literal
 
 from kernels.arithmetic import arithmetic, must_pack
 from kernels.schedule import (
+    Interleave,
     Pack,
     Prefetch,
     Register,
@@ -57,7 +58,9 @@ def _swept(workload: Workload, point: Point, shape: TileShape) -> Schedule:
     steps += block_steps(dims.col, extents, int(point["cols"]), register.cols)
     steps.append(Stream(dims.stream, shape.swept))
     steps += [Prefetch("B")] if point.get("prefetch") else []
-    return Schedule((*steps, register, Sweep(dims.col)))
+    steps += [register, Sweep(dims.col)]
+    steps += [Interleave(dims.stream, shape.streams)] if shape.streams > 1 else []
+    return Schedule(tuple(steps))
 
 
 def _packed_for_split(workload: Workload, point: Point) -> Point:

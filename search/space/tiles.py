@@ -6,9 +6,10 @@ step sums each element of C in that many vectors along the reduction. A workload
 tiles beside the ordinary ones where it streams one operand and hardly uses it twice, and, instead
 of packing it, where B lies along the reduction and has few rows to serve.
 `ROWSxVECTORSwDEPTH` sweeps: it reads DEPTH rows of B side by side, whole, once for each ROWS of a
-result that has few.
+result that has few; `ROWSxVECTORSwDEPTHiSTREAMS` takes them from so many parts of the reduction.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -27,8 +28,9 @@ SPLIT_TILE_SIZES = (1, 2, 4, 8, 16)  # rows or columns of C
 SPLIT_TILE_VECTORS = (1, 2, 4, 8)  # accumulators of each element of C
 SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
 SPLIT_MARK = "s"
-SWEPT_MARK = "w"
+SWEPT_MARK, STREAMS_MARK = "w", "i"
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
+INTERLEAVED = (4, 8)  # streams, each of which has one of the rows side by side
 SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if registers hold them
 MAX_SWEPT_ROWS = 32  # of the result
 MAX_SWEPT_AHEAD = 8  # of one whose B could be packed ahead
@@ -48,12 +50,14 @@ class TileShape(NamedTuple):
         width: vectors of a row, or single columns of a split tile.
         split: vectors that a split tile sums each element in; 0 for any other.
         swept: rows of B that a swept tile reads side by side; 0 for any other.
+        streams: parts of the reduction that they are of.
     """
 
     rows: int
     width: int
     split: int
     swept: int = 0
+    streams: int = 1
 
     @property
     def is_plain(self) -> bool:
@@ -76,9 +80,10 @@ def tile_shape(value: Value) -> TileShape:
     split = SplitTile.parse(str(value))
     if split is not None:
         return TileShape(split.rows, split.cols, split.vectors)
-    value, _, swept = str(value).partition(SWEPT_MARK)
-    rows, vectors = (int(x) for x in value.split("x"))
-    return TileShape(rows, vectors, 0, int(swept or 0))
+    size, _, swept = str(value).partition(SWEPT_MARK)
+    rows, vectors = (int(x) for x in size.split("x"))
+    depth, _, streams = swept.partition(STREAMS_MARK)
+    return TileShape(rows, vectors, 0, int(depth or 0), int(streams or 1))
 
 
 def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
@@ -187,11 +192,31 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
     widths = sorted({min(width, line * max(SWEPT_GROUPS)) for width in wanted})
     fewest = {w: -(-problem.m // min(problem.m, free // w)) for w in widths if w <= free}
     shapes = ((-(-problem.m // (fewest[w] + more)), w) for more in (0, 1) for w in fewest)
-    return tuple(
+    swept = tuple(
         f"{rows}x{width}{SWEPT_MARK}{depth}"
         for rows, width in dict.fromkeys(shapes)
         for depth in SWEPT_DEPTHS
         if depth % deep == 0 and depth <= problem.k
+    )
+    return swept + _interleaved_tiles(workload, problem, list(fewest))
+
+
+def _interleaved_tiles(
+    workload: Workload, problem: Matmul, widths: Sequence[int]
+) -> tuple[str, ...]:
+    """The swept tiles of a single row that read parts of B, for words that registers hold.
+
+    Of more rows, joined words of more rows of B at once are worth more than longer streams.
+    """
+    if problem.m > 1 or not workload.has_far_b:
+        return ()
+    deep, registers = workload.arithmetic.depth, workload.target.vector_registers
+    return tuple(
+        f"1x{width}{SWEPT_MARK}{streams}{STREAMS_MARK}{streams}"
+        for width in widths
+        for streams in INTERLEAVED
+        if streams % deep == 0 and streams <= problem.k
+        if deep == 1 or streams // deep + width + deep + 1 <= registers
     )
 
 

@@ -7,6 +7,7 @@ from kernels.errors import ScheduleError
 from kernels.problem import DTYPES, Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
 from kernels.schedule import (
+    Interleave,
     Jam,
     Nontemporal,
     Pack,
@@ -176,7 +177,13 @@ def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     if rows < problem.m and draw(st.booleans()):
         steps.insert(len(steps), Tile("m", rows * draw(st.integers(1, 3))))
     tile = Register(rows, cols, "cols" if rows == problem.m else "rows")
-    return draw(divided(problem, Schedule((*steps, tile, Sweep("n")))))
+    tail: list[Step] = [Sweep("n")]
+    apart = [parts for parts in (2, 3, 4, 8) if depth % parts == 0]
+    held = rows * (depth // deep + cols // target.lanes(problem.element.name)) + deep + 1
+    is_gathered = deep == 1 or held <= target.vector_registers
+    if apart and is_gathered and draw(st.booleans()):
+        tail.append(Interleave("k", draw(st.sampled_from(apart))))
+    return draw(divided(problem, Schedule((*steps, tile, *tail))))
 
 
 @st.composite

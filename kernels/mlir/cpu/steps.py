@@ -7,6 +7,7 @@ from kernels.mlir.cpu.pieces import Extents, Piece, check_uniform, cut
 from kernels.mlir.payload.form import Form
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.schedule import (
+    Interleave,
     Jam,
     Nontemporal,
     Pack,
@@ -30,6 +31,7 @@ SAID: dict[type[Step], str] = {
     Prefetch: "left to the hardware here",
     Nontemporal: "left to the hardware here",
     Sweep: "the loops are those above",
+    Interleave: "the loops above take neighbouring rows here",
     Jam: "with the register tile above",
 }
 """Steps that write no operations of their own, and what a script says of them."""

@@ -214,6 +214,10 @@ class TransformSizes:
     turned_at: int
 
 
+STREAMS = "streams"
+"""Parts of the reduction that a sweep's chunk has its rows from; a parameter where it is asked for.
+"""
+
 TRANSFORMED = "transformed"
 """Where blocks of C that were transformed are counted, with the other counts."""
 

@@ -121,11 +121,12 @@ class Scope:
             terms.append(f"{distance} * {self.ensure(stride(operand, dim))}")
         return " + ".join(terms) or "0"
 
-    def b_in_place(self) -> str:
-        """Where the first row and column of B's present block lie."""
+    def b_in_place(self, row: str | None = None) -> str:
+        """Where the first row and column of B's present block lie; or another row, if given."""
         space = self.structure.space
+        row = row or self.start[space.stream]
         source = self.offset("b", (*self.structure.lead("B"), space.col))
-        return f"b + ({self.start[space.stream]} * b_stream + {source}) * size"
+        return f"b + ({row} * b_stream + {source}) * size"
 
     def count(self, what: str) -> None:
         """Add to the counter of calls and packs, where somebody counts."""

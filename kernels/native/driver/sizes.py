@@ -7,6 +7,7 @@ from typing import Literal
 from kernels.arithmetic import Arithmetic, size_of
 from kernels.loopnest import Copy, Nest
 from kernels.native.driver.parameters import (
+    STREAMS,
     TRANSFORMED,
     Calls,
     Control,
@@ -60,6 +61,7 @@ def driver_sizes(
     if isinstance(problem, Conv2d) and POINT in nest.space.dims:
         sizes |= values_of(_transform_sizes(problem, nest, strides)) | {TRANSFORMED: 0}
     sizes |= {extent(dim): length for dim, length in nest.space.extents}
+    sizes[STREAMS] = nest.kernel.streams
     return sizes | _steps(nest) | _strides(strides)
 
 

@@ -20,6 +20,7 @@ class Structure:
         is_ahead: whether B is packed before the driver runs.
         fills: whether the micro-kernel packs panels of B in passing.
         prefetches: whether it fetches rows of B's next block, which is to be packed.
+        interleaves: whether a sweep's chunk has rows of several parts of the reduction.
         writes_past_caches: whether the result goes past the caches where it lies aligned.
         a_transposed, b_transposed: whether the reduction is not the contiguous dim of A, or is
             that of B.
@@ -34,6 +35,7 @@ class Structure:
     is_ahead: bool
     fills: bool
     prefetches: bool
+    interleaves: bool
     writes_past_caches: bool
     a_transposed: bool
     b_transposed: bool
@@ -54,6 +56,7 @@ class Structure:
             is_ahead=is_ahead,
             fills=strides.words.filled_row > 0,
             prefetches=schedule.prefetches and not is_ahead,
+            interleaves=schedule.streams > 1,
             writes_past_caches=schedule.writes_past_caches,
             a_transposed=strides.a.is_transposed,
             b_transposed=strides.b.is_transposed,

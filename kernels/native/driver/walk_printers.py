@@ -3,10 +3,16 @@
 from abc import ABC, abstractmethod
 
 from kernels.loopnest import Loop
-from kernels.native.driver.parameters import step, stride
+from kernels.native.driver.parameters import STREAMS, step, stride
 from kernels.native.driver.scope import Scope
 from kernels.native.ir.vectors import LINE_BYTES
-from kernels.native.microkernels.abi import PAST_CACHES, SweepArguments, WindowArguments
+from kernels.native.microkernels.abi import (
+    FROM_WORDS,
+    PAST_CACHES,
+    TO_WORDS,
+    SweepArguments,
+    WindowArguments,
+)
 
 
 class WalkPrinter(ABC):
@@ -63,17 +69,23 @@ class SweepPrinter(WalkPrinter):
         """Of a sweeping micro-kernel; the last chunk may be short, and takes another."""
         scope, space = self.scope, self.structure.space
         stream, col = space.stream, space.col
-        chunk = step(stream, 0)
+        chunk, start = step(stream, 0), scope.start[stream]
         scope.put(f"depth = {scope.length(stream)}")
         scope.put(f"cols = {scope.length(col)}")
-        scope.put(f"flags = flags_first if {scope.start[stream]} == 0 else flags_later")
+        scope.put(f"flags = flags_first if {start} == 0 else flags_later | {FROM_WORDS}")
+        scope.put(f"if {start} + 2 * {chunk} <= {stream}_extent: flags |= {TO_WORDS}")
         scope.put(f"if {scope.end[stream]} == {stream}_extent: flags |= flags_last")
         scope.put(f"kernel = full if depth == {chunk} else edge")
+        row, rows = start, chunk
+        if self.structure.interleaves:
+            streams = scope.ensure(STREAMS)
+            scope.put(f"row = {start} // {streams} if depth == {chunk} else {start}")
+            row, rows = "row", f"{chunk} // {streams}"
         a = scope.offset("a", (*self.structure.lead("A"), space.row))
         scope.ensure(stride("b", col))
         return "kernel", SweepArguments(
-            a=f"a + ({scope.start[stream]} * a_stream + {a}) * size",
-            b=scope.b_in_place(),
+            a=f"a + ({row} * a_stream + {a}) * size",
+            b=scope.b_in_place(row),
             c=f"c + ({scope.offset('c', (*space.lead, space.row, col))}) * out_size",
             bias=f"bias + ({scope.offset('bias', (col,))}) * out_size",
             c_row="c_row",
@@ -81,5 +93,5 @@ class SweepPrinter(WalkPrinter):
             flags="flags",
             rows=scope.length(space.row),
             cols="cols",
-            wrap=f"({chunk} * b_stream - cols) * size",
+            wrap=f"({rows} * b_stream - cols) * size",
         )

@@ -37,6 +37,9 @@ LOAD_C, ADD_BIAS, RELU = 1, 2, 4
 CEILING = 8
 """Not a flag of a call, but of all that a micro-kernel may do: its relu ends at 6, too."""
 
+FROM_WORDS, TO_WORDS = 16, 32
+"""Flags of a sweep's call: sums of joined words lie in the order of the words, and shall."""
+
 T = TypeVar("T")
 
 
@@ -117,7 +120,7 @@ class SweepArguments(Generic[T]):
         c, bias: addresses of the block's first row and column.
         c_row: elements between rows of C.
         depth: rows of B in the chunk.
-        flags: of `LOAD_C`, `ADD_BIAS` and `RELU`.
+        flags: of `LOAD_C`, `ADD_BIAS`, `RELU`, `FROM_WORDS` and `TO_WORDS`.
         rows, cols: of the block.
         wrap: bytes from a row of the block's end to where the next chunk's row begins.
     """

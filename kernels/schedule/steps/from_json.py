@@ -8,14 +8,14 @@ from kernels.schedule.steps.base import Step
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.levels import LEVELS, PIPELINES, REMAINDERS, Level, Pipeline
 from kernels.schedule.steps.loops import Parallel, Stream, Tile
-from kernels.schedule.steps.register import Jam, Register, Split, Sweep, Unroll
+from kernels.schedule.steps.register import Interleave, Jam, Register, Split, Sweep, Unroll
 from kernels.schedule.steps.stores import Nontemporal
 
 STEPS: dict[str, type[Step]] = {
     cls.name: cls
     for cls in (
         *(Winograd, Parallel, Tile, Stream, Pack, Prefetch),
-        *(Register, Jam, Sweep, Split, Unroll, Nontemporal),
+        *(Register, Jam, Sweep, Interleave, Split, Unroll, Nontemporal),
         *(Level, Pipeline),
     )
 }

@@ -74,6 +74,31 @@ class Sweep(Step):
 
 
 @dataclass(frozen=True)
+class Interleave(Step):
+    """Take the rows of a sweep's chunk from `streams` equal parts of the reduction in turn.
+
+    Halide and TVM split of the reduction in parts, reordered inwards and unrolled.
+
+        stream dim=k depth=8; register rows=1 cols=32; sweep dim=n; interleave dim=k streams=4
+    before                          after
+        for k0 in K step 8:             for k0 in K/4 step 2:
+            sweep n:                        sweep n:
+                C[n] += A[k0..k0+8]             for s in 4:
+                        * B[k0..k0+8, n]            C[n] += A[s*K/4 + k0..k0+2]
+                                                            * B[s*K/4 + k0..k0+2, n]
+
+    A part of B is read from its first byte to its last, as prefetchers follow best; neighbouring
+    rows side by side are left at the end of each, all at once. What is left of the reduction lies
+    at its end. The native lowering alone: the loops and their trips are the same, and a script
+    says it in a comment.
+    """
+
+    name: ClassVar[str] = "interleave"
+    dim: str
+    streams: int
+
+
+@dataclass(frozen=True)
 class Split(Step):
     """Sum the reduction in `lanes` partial sums, added up at the end: vectors along k.
 

@@ -11,7 +11,16 @@ from kernels.native import lower
 from kernels.native.plan import plan
 from kernels.oracle.operands import make_operands, to_bf16
 from kernels.problem import DTYPES, Matmul, parse_problem
-from kernels.schedule import Parallel, Prefetch, Register, Schedule, Stream, Sweep, Tile
+from kernels.schedule import (
+    Interleave,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Stream,
+    Sweep,
+    Tile,
+)
 from kernels.target import Target
 from tests.kernels.native_case import TARGETS, check
 
@@ -61,6 +70,31 @@ def test_register_tiles_of_rows_one_after_the_other(
                                  Sweep("n"))), target, rows)  # fmt: skip
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.vector_bytes}B{len(t.features)}")
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize(("streams", "depth", "k"), [(4, 8, 103), (2, 4, 43), (8, 8, 23)])
+def test_streams_from_parts_of_the_reduction(
+    streams: int, depth: int, k: int, dtype: str, target: Target
+) -> None:
+    """Whole chunks and what is left; the first, the last and those between; one chunk alone."""
+    problem = Matmul(m=1, n=211, k=k, dtype=dtype, bias=True, init="accumulate", epilogue="relu")
+    register = Register(1, 4 * target.lanes(dtype))
+    steps = (Stream("k", depth), register, Sweep("n"), Interleave("k", streams))
+    for before in ((), (Tile("n", 2 * register.cols), Prefetch("B"))):
+        check(problem, Schedule((*before[:1], steps[0], *before[1:], *steps[1:])), target, k)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_streams_of_several_rows_batches_and_threads(dtype: str, host: Target) -> None:
+    problem = Matmul(batch=2, m=7, n=331, k=70, dtype=dtype)
+    cols = 4 * host.lanes(dtype)
+    tail = (Stream("k", 8), Prefetch("B"), Register(3, cols, "rows"), Sweep("n"),
+            Interleave("k", 4))  # fmt: skip
+    check(problem, Schedule((Tile("batch", 1), *tail)), host, 1)
+    divided = (Parallel("n", 2), Tile("batch", 1), Tile("n", cols), *tail)
+    check(problem, Schedule(divided), host.with_threads(2), 2)
+
+
 def test_blocks_of_rows_and_threads_along_them(host: Target) -> None:
     problem = Matmul(m=19, n=70, k=33, dtype="bf16")
     tail = (Stream("k", 4), Prefetch("B"), Tile("m", 8), Register(4, 32, "rows"), Sweep("n"))
@@ -75,21 +109,29 @@ def test_one_row_of_a_transposed_factor_is_contiguous(host: Target) -> None:
 
 def test_i8_extremes_are_exact(host: Target) -> None:
     problem = Matmul(m=2, n=130, k=1001, dtype="i8")
-    for a, b in ((-128, -128), (127, -128), (-128, 127)):
+    between = swept(problem, host, 4, 4)
+    apart = Schedule((*between.steps, Interleave("k", 4)))
+    for a, b, schedule in ((-128, -128, between), (127, -128, apart), (-128, 127, apart)):
         operands = make_operands(problem, 0)
         operands["A"][...], operands["B"][...] = a, b
-        lower(problem, swept(problem, host, 4, 4), host).run(operands)
+        lower(problem, schedule, host).run(operands)
         assert (operands["C"] == a * b * 1001).all()
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_stays_in_its_column(value: float, dtype: str, host: Target) -> None:
+@pytest.mark.parametrize("streams", [1, 2])
+def test_what_is_not_finite_stays_in_its_column(
+    streams: int, value: float, dtype: str, host: Target
+) -> None:
     problem = Matmul(m=3, n=75, k=21, dtype=dtype)
     operands = make_operands(problem, 0)
     bad = np.array([value], np.float32)
     operands["B"][20, 40] = to_bf16(bad)[0] if dtype == "bf16" else bad[0]
-    lower(problem, swept(problem, host, 2, 2), host).run(operands)
+    schedule = swept(problem, host, 2, 2)
+    if streams > 1:
+        schedule = Schedule((*schedule.steps, Interleave("k", streams)))
+    lower(problem, schedule, host).run(operands)
     assert np.array_equal(~np.isfinite(operands["C"]).any(0), np.arange(75) == 40)
 
 
@@ -102,3 +144,6 @@ def test_refusals(host: Target) -> None:
     with pytest.raises(LoweringError, match="no multiple of the 2"):
         narrow = parse_problem(str(problem).replace("f32", "bf16"))
         plan(narrow, Schedule((Stream("k", 3), Register(1, 16), Sweep("n"))), pairs)
+    many = (Stream("k", 32), Register(4, 32, "rows"), Sweep("n"), Interleave("k", 8))
+    with pytest.raises(LoweringError, match="16 words of 4 rows of A, gathered from 8 streams"):
+        plan(replace(narrow, m=8), Schedule(many), pairs)

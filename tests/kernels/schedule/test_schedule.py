@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kernels.errors import ScheduleError
 from kernels.problem import parse_problem
 from kernels.schedule import (
+    Interleave,
     Jam,
     Nontemporal,
     Pack,
@@ -42,6 +43,7 @@ PAIRED_PLANES = parse_problem(
     "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,groups=8,layout=nchw_fchw,dtype=f32"
 )
 REGISTER = Register(4, 16)
+SWEPT = (Stream("k", 8), Register(100, 16), Sweep("n"))
 PATCHED = (Tile("n", 1), Tile("p", 16), Pack("B"))
 GOTO = Schedule(
     (
@@ -174,6 +176,10 @@ def test_legal_schedules() -> None:
         (MATMUL, (Stream("k", 33), Register(100, 16), Sweep("n")), "by at most 32"),
         (MATMUL, (Register(100, 16), Sweep("n")), "by at most 32"),
         (MATMUL, (Stream("k", 8), Pack("B"), Register(100, 16), Sweep("n")), "in place"),
+        (MATMUL, (Stream("k", 8), Register(100, 16), Interleave("k", 2)), "behind the register"),
+        (MATMUL, (*SWEPT, Interleave("n", 2)), "interleave takes the reduction k"),
+        (MATMUL, (*SWEPT, Interleave("k", 3)), "streams divide the 8 rows of a chunk"),
+        (MATMUL, (*SWEPT, Interleave("k", 1)), "streams divide the 8 rows of a chunk"),
         (MATMUL, (Stream("k", 8), Prefetch("A"), Register(100, 16), Sweep("n")), "rows of B"),
         (ACROSS, (Stream("k", 8), Register(100, 16), Sweep("n")), "that lie along n"),
         (DOWN, (Stream("k", 8), Register(100, 16), Sweep("n")), "a transposed A"),

@@ -7,7 +7,14 @@ from kernels.target import Target
 from search.model.analytical import Model
 from search.model.prior import prior_points
 from search.space.space import Space
-from search.space.tiles import SplitTile, register_tiles, split_tiles, swept_tiles, tile_shape
+from search.space.tiles import (
+    INTERLEAVED,
+    SplitTile,
+    register_tiles,
+    split_tiles,
+    swept_tiles,
+    tile_shape,
+)
 from tests.search.targets import NARROW, SQUARE, WIDE
 
 
@@ -122,7 +129,40 @@ def test_results_of_few_rows_are_offered_sweeps(text: str, target: Target) -> No
         point = {p.name: p.values[0] for p in space.parameters} | {"tile": tile}
         schedule = space.schedule(point)
         assert schedule.sweeps and schedule.depth == shape.swept
+        assert schedule.streams == shape.streams
         plan(problem, schedule, target)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("matmul:m=1,n=4096,k=11008,dtype=bf16", (8, 8)),  # rows a multiple of a page apart
+        ("matmul:m=1,n=11008,k=4096,dtype=i8", (32, 1)),
+        ("matmul:m=1,n=1000,k=1000,dtype=f32", (8, 8)),  # in the last cache
+    ],
+)
+def test_the_first_sweep_is_of_streams_where_rows_meet_in_a_cache(
+    text: str, first: tuple[int, int]
+) -> None:
+    space = Space(parse_problem(text), WIDE)
+    shapes = [tile_shape(p["tile"]) for p in prior_points(Model.shipped(space), 16)]
+    swept = [(shape.swept, shape.streams) for shape in shapes if shape.swept]
+    assert swept[0] == first
+    assert {1} < {streams for _, streams in swept}  # the model may err: both kinds have trials
+
+
+@pytest.mark.parametrize(
+    ("text", "streams"),
+    [
+        ("m=1,n=4096,k=4096,dtype=bf16", {1, *INTERLEAVED}),
+        ("m=1,n=16384,k=6,dtype=f64", {1, 4}),
+        ("m=1,n=128,k=512,dtype=f32", {1}),  # in the second cache
+        ("m=2,n=4096,k=4096,dtype=f32", {1}),
+    ],
+)
+def test_streams_are_offered_to_one_row_of_a_far_b(text: str, streams: set[int]) -> None:
+    workload = Space(parse_problem(f"matmul:{text}"), WIDE).workload
+    assert {tile_shape(tile).streams for tile in swept_tiles(workload)} == streams
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The chunk of A that a sweep multiplies rows of B with: its words, in every lane of a vector."""
 
+from collections.abc import Iterable
+from functools import reduce
+
 from llvmlite import ir
 
 from kernels.native.ir.builder import Builder
@@ -9,6 +12,7 @@ from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
 from kernels.native.microkernels.sweep.spec import SweepSpec
 
 _ONES = 0x01010101  # four bytes
+_CHAINS = 4  # sums that are added to side by side
 
 
 class ChunkOfA:
@@ -38,35 +42,63 @@ class ChunkOfA:
         held = self._held.get((row, word))
         if held is not None:
             return held
-        how, at = self.spec.how, self._at(row, const(word * self.spec.how.depth))
+        how = self.spec.how
+        if how.depth > 1 and self.spec.streams > 1:
+            return self._gathered(row, word)
+        at = self._at(row, const(self.spec.step(word * how.depth)))
         if how.depth > 1:
             return self.words.load_splat(at)
         return widen(self.builder, self.stored.load_splat(at), how.stored, how.word)
 
+    def _gathered(self, row: int, word: int) -> Value:
+        """A word whose elements come from several streams."""
+        deep, joined = self.spec.how.depth, None
+        for place in range(deep):
+            element = self._zero_extended(row, const(self.spec.step(word * deep + place)))
+            shift = ir.Constant(element.type, place * element.type.width // deep)
+            placed = self.builder.shl(element, shift)
+            joined = placed if joined is None else self.builder.or_(joined, placed)
+        return self.words.splat(joined)
+
+    def _zero_extended(self, row: int, step: Value) -> Value:
+        """An element as the lowest bits of a word."""
+        stored = ELEMENTS[self.spec.how.stored]
+        pointer = self.builder.inttoptr(self._at(row, step), stored.type.as_pointer())
+        element = self.builder.load(pointer, align=stored.bytes)
+        return self.builder.zext(element, ELEMENTS[self.spec.how.word].type)
+
     def alone(self, row: int, step: Value) -> Value:
         """The word of a single element; its others are zero."""
-        how, at = self.spec.how, self._at(row, step)
+        how = self.spec.how
         if how.depth == 1:
-            return widen(self.builder, self.stored.load_splat(at), how.stored, how.word)
-        stored = ELEMENTS[how.stored]
-        pointer = self.builder.inttoptr(at, stored.type.as_pointer())
-        element = self.builder.load(pointer, align=stored.bytes)
-        return self.words.splat(self.builder.zext(element, ELEMENTS[how.word].type))
+            stored = self.stored.load_splat(self._at(row, step))
+            return widen(self.builder, stored, how.stored, how.word)
+        return self.words.splat(self._zero_extended(row, step))
 
-    def corrections(self, is_whole: bool) -> list[Value]:
-        """For each row, -128 times the sum of its chunk: what makes up for B made unsigned."""
+    def corrections_of_all(self) -> list[Value]:
+        """For each row, -128 times the sum of what all whole chunks multiply.
+
+        It makes up for B made unsigned. The first chunk begins where the row does.
+        """
+        return self._offset(map(self._sum_of_all, range(self.spec.rows)))
+
+    def corrections_of_what_is_left(self) -> list[Value]:
+        """The same of the last chunk, which is a short one."""
+        return self._offset(map(self._sum_of_what_is_left, range(self.spec.rows)))
+
+    def _offset(self, totals: Iterable[Value]) -> list[Value]:
         factor = ir.Constant(self.sums.type, [-OFFSET] * self.spec.lanes)
-        totals = [
-            self._sum(row) if is_whole else self._sum_of_what_is_left(row)
-            for row in range(self.spec.rows)
-        ]
         return [self.builder.mul(total, factor) for total in totals]
 
-    def _sum(self, row: int) -> Value:
-        total = self.sums.zero
-        for word in range(self.spec.words):
-            total = self._with_sum_of(self.word(row, word), total)
-        return total
+    def _sum_of_all(self, row: int) -> Value:
+        spec = self.spec
+        loop = Loop(self.builder, [self.sums.zero] * min(spec.words, _CHAINS), "sum")
+        sums = loop.carried
+        for word in range(spec.words):
+            at = self.stored.at(self._at(row, loop.index), word * spec.how.depth)
+            chain = word % len(sums)
+            sums[chain] = self._with_sum_of(self.words.load_splat(at), sums[chain])
+        return reduce(self.sums.add, loop.close(sums, const(spec.whole), spec.depth))
 
     def _sum_of_what_is_left(self, row: int) -> Value:
         loop = Loop(self.builder, [self.sums.zero], "sum")

@@ -22,6 +22,8 @@ class SweepSpec:
         vectors: columns that are computed at once, in vectors.
         lanes: elements of an accumulator vector.
         depth: rows of B that are read side by side.
+        streams: parts of the reduction that a chunk has its rows from.
+        whole: elements of the reduction that all whole chunks have; 0 where no code asks.
         a_row, b_row: elements between rows of A and of B.
         registers: vector registers of the target.
         fma: whether the target fuses multiply and add.
@@ -35,6 +37,8 @@ class SweepSpec:
     vectors: int
     lanes: int
     depth: int
+    streams: int
+    whole: int
     a_row: int
     b_row: int
     registers: int
@@ -58,6 +62,10 @@ class SweepSpec:
         sums = self.rows * self.vectors
         return self.rows * self.words + sums + self.how.depth + 1 <= self.registers
 
+    def step(self, place: int) -> int:
+        """How far from the chunk's first row the row at a place of it is, in rows of B."""
+        return place % self.streams * (self.whole // self.streams) + place // self.streams
+
     def steps(self, multiply_adds: int) -> int:
         """Steps of the reduction that so many vector multiply-adds take."""
         return multiply_adds // (self.rows * self.vectors)
@@ -68,7 +76,8 @@ def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: St
 
     Raises:
         LoweringError: columns that are no whole vectors of the target, or a depth that is no
-            whole number of the words that are multiplied at once.
+            whole number of the words that are multiplied at once; several streams of joined words
+            whose factors of A do not fit the registers.
     """
     register, lanes = schedule.register, target.lanes(problem.element.name)
     how, depth = sweep_arithmetic(problem.element.name, target), schedule.depth or 0
@@ -82,13 +91,16 @@ def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: St
             f"{problem}: sweeping {depth} rows of B is no multiple of the {how.depth} elements "
             "that are multiplied at once"
         )
-    return SweepSpec(
+    whole = problem.operand_shapes["B"][-2] // depth * depth
+    spec = SweepSpec(
         how=how,
         all_rows=problem.operand_shapes["C"][-2],
         rows=register.rows,
         vectors=register.cols // lanes,
         lanes=lanes,
         depth=depth,
+        streams=schedule.streams,
+        whole=whole if schedule.streams > 1 or how.offset else 0,
         a_row=strides.a.dims["m"],
         b_row=strides.b.stream,
         registers=target.vector_registers,
@@ -96,3 +108,10 @@ def sweep_spec(problem: Problem, schedule: Schedule, target: Target, strides: St
         epilogue=epilogue_flags(problem),
         fetches_ahead=schedule.prefetches,
     )
+    if spec.streams > 1 and how.depth > 1 and not spec.holds_a:
+        raise LoweringError(
+            f"{problem}: {spec.words} words of {spec.rows} rows of A, gathered from "
+            f"{spec.streams} streams, do not fit the {spec.registers} registers of {target.cpu} "
+            "beside the sums; stream fewer rows at once, or drop the step interleave"
+        )
+    return spec

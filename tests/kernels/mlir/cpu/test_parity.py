@@ -21,6 +21,7 @@ from kernels.native import lower
 from kernels.oracle.operands import make_operands
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.schedule import (
+    Interleave,
     Jam,
     Pack,
     Parallel,
@@ -177,6 +178,8 @@ def test_a_sweep_has_the_loops_of_its_steps_in_both_lowerings(
     problem = Matmul(m=rows * tiles, n=n, k=k, dtype="f32")
     register = Register(rows, cols, "cols" if tiles == 1 else "rows")
     schedule = Schedule((Stream("k", depth), register, Sweep("n")))
+    if data.draw(st.booleans()):
+        schedule = Schedule((*schedule.steps, Interleave("k", 2)))
     nest = build(problem, schedule)
     counted = lower(problem, schedule, host).counted_run(make_operands(problem, 0))
     assert counted["micro_kernels"] == count(problem, nest).micro_kernels

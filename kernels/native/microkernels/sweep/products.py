@@ -1,0 +1,136 @@
+"""The products of a chunk of B's rows with its words of A, added to the sums of some columns."""
+
+from collections.abc import Callable
+
+from kernels.native.ir.builder import Builder
+from kernels.native.ir.control import Loop
+from kernels.native.ir.dot_products import add_offset, join, multiply_add, widen
+from kernels.native.ir.interleave import (
+    in_order_of_columns,
+    in_order_of_words,
+    interleaved,
+)
+from kernels.native.ir.vectors import ELEMENTS, LINE_BYTES, Value, Vectors, const
+from kernels.native.microkernels.abi import SweepArguments
+from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
+from kernels.native.microkernels.sweep.spec import SweepSpec
+
+AHEAD_BYTES = 256  # of a row, from where a prefetch has its lines
+
+
+class Products:
+    """Emits the products of a register tile of rows."""
+
+    def __init__(
+        self, builder: Builder, spec: SweepSpec, arg: SweepArguments[Value], a: ChunkOfA
+    ) -> None:
+        self.builder, self.spec, self.arg, self.a = builder, spec, arg, a
+        how, lanes = spec.how, spec.lanes
+        self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
+        self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
+
+    def joins(self, vectors: int) -> bool:
+        """Whether whole vectors of rows are joined to words, which gives them an order."""
+        deep = self.spec.how.depth
+        return deep > 1 and vectors % deep == 0
+
+    def in_order_of_words(self, sums: list[Value]) -> list[Value]:
+        """The sums in the order of the words that are joined."""
+        return self._ordered(in_order_of_words, sums)
+
+    def in_order_of_columns(self, sums: list[Value]) -> list[Value]:
+        """The reverse."""
+        return self._ordered(in_order_of_columns, sums)
+
+    def _ordered(
+        self, order: Callable[[Builder, list[Value]], list[Value]], sums: list[Value]
+    ) -> list[Value]:
+        deep = self.spec.how.depth
+        groups = [sums[at : at + deep] for at in range(0, len(sums), deep)]
+        return [x for group in groups for x in order(self.builder, group)]
+
+    def of_chunk(
+        self, sums: list[Value], col: Value, vectors: int, mask: Value | None
+    ) -> list[Value]:
+        """The sums plus the products of a whole chunk; where words are joined, in their order."""
+        b_at = self.stored.offset(self.arg.b, col)
+        if mask is None and self.spec.fetches_ahead:
+            self._fetch_ahead(b_at, col, vectors)
+        for word in range(self.spec.words):
+            if mask is None and self.joins(vectors):
+                sums = self._joined_word(sums, b_at, word, vectors)
+            else:
+                sums = self._word(sums, b_at, word, vectors, mask)
+        return sums
+
+    def _joined_word(self, sums: list[Value], b_at: Value, word: int, vectors: int) -> list[Value]:
+        """The same as `_word` for sums in the order of words."""
+        spec, out = self.spec, list(sums)
+        deep = spec.how.depth
+        wide = Vectors(self.builder, self.stored.element, deep * spec.lanes, fma=False)
+        first = word * deep
+        for group in range(0, vectors, deep):
+            places = [self._row(first + d) + group * spec.lanes for d in range(deep)]
+            rows = [wide.load(wide.at(b_at, place)) for place in places]
+            if spec.how.offset:
+                rows = [add_offset(self.builder, row) for row in rows]
+            for j, joined in enumerate(interleaved(self.builder, rows)):
+                for i in range(spec.rows):
+                    at, a = i * vectors + group + j, self.a.word(i, word)
+                    out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
+        return out
+
+    def _word(
+        self, sums: list[Value], b_at: Value, word: int, vectors: int, mask: Value | None
+    ) -> list[Value]:
+        """The sums plus the products of one word of each row of A."""
+        spec, out = self.spec, list(sums)
+        first = word * spec.how.depth
+        for j in range(vectors):
+            places = [self._row(first + d) + j * spec.lanes for d in range(spec.how.depth)]
+            rows = [self.stored.load(self.stored.at(b_at, place), mask) for place in places]
+            joined = self._joined(rows)
+            for i in range(spec.rows):
+                at, a = i * vectors + j, self.a.word(i, word)
+                out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
+        return out
+
+    def _row(self, place: int) -> int:
+        """Elements of B from the chunk's first row to the one at a place of it."""
+        return self.spec.step(place) * self.spec.b_row
+
+    def of_what_is_left(
+        self, sums: list[Value], col: Value, vectors: int, mask: Value | None
+    ) -> list[Value]:
+        """The sums plus the products of the rows of B that are left, one by one."""
+        b, spec, b_at = self.builder, self.spec, self.stored.offset(self.arg.b, col)
+        loop = Loop(b, sums, "left")
+        row = self.stored.offset(b_at, b.mul(loop.index, const(spec.b_row)))
+        out = list(loop.carried)
+        for j in range(vectors):
+            joined = self._joined([self.stored.load(self.stored.at(row, j * spec.lanes), mask)])
+            for i in range(spec.rows):
+                at, a = i * vectors + j, self.a.alone(i, loop.index)
+                out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
+        return loop.close(out, self.arg.depth, 1)
+
+    def _joined(self, rows: list[Value]) -> Value:
+        """Vectors of neighbouring rows of B as one vector of words."""
+        how = self.spec.how
+        if how.depth == 1:
+            return widen(self.builder, rows[0], how.stored, how.word)
+        word = join(self.builder, rows, how.stored)
+        return add_offset(self.builder, word) if how.offset else word
+
+    def _fetch_ahead(self, b_at: Value, col: Value, vectors: int) -> None:
+        """Prefetch each row further on, or where the next chunk's row begins."""
+        b, spec, size = self.builder, self.spec, self.stored.element.bytes
+        ahead = AHEAD_BYTES // size
+        inside = b.icmp_signed("<", b.add(col, const(ahead)), self.arg.cols)
+        beyond = b.add(const(AHEAD_BYTES), self.arg.wrap)
+        at = b.add(b_at, b.select(inside, const(AHEAD_BYTES), beyond))
+        lines = max(1, vectors * spec.lanes * size // LINE_BYTES)
+        for row in range(spec.depth):
+            first = self.stored.at(at, self._row(row))
+            for line in range(lines):
+                self.v.prefetch(b.add(first, const(line * LINE_BYTES)))
