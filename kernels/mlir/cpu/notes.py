@@ -1,6 +1,7 @@
 """What a script of a problem cannot do, or does otherwise than the native kernel."""
 
 from kernels.mlir.payload.contraction import gathers_patches
+from kernels.mlir.payload.split_lines import splits_lines
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 
@@ -47,6 +48,10 @@ def _across_groups(problem: Conv2d, space: IterationSpace) -> list[str]:
         found.append(
             f"the pixels that a column of taps reads of a line are gathered {where}: no transform "
             "loads pixels that lie apart into a vector"
+        )
+    elif splits_lines(problem):
+        found.append(
+            "lines are copied plane by plane, parted by what the stride leaves of an index"
         )
     elif problem.pad and many_inputs:
         found.append("the image is padded ahead, in a pass of its own")
