@@ -7,9 +7,8 @@ again from where it stays.
 
 from math import ceil, prod
 
-from kernels.minimal_filtering import tile_filtering
 from kernels.schedule import Register
-from kernels.schedule.winograd import POINT, taps_of
+from kernels.schedule.winograd import POINT, winograd_space
 from search.model.computing import Calls, add_computing
 from search.model.traffic import LINE_BYTES, OWN_SHARE, slowed_stream
 from search.model.weights import AMOUNTS
@@ -46,7 +45,7 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     weights_of_part = points * depth * part * size
     held = points * block * (depth + min(cols, channels)) * size
     out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
-    pixels = prod(tile_filtering(output, taps_of(space.problem)).output)
+    pixels = prod(winograd_space(space.problem, output).tile)
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     stays = weights_of_part + held <= near
