@@ -189,8 +189,8 @@ class WindowEmitter:
             return self._gathered(pane)
         if self.form.splits_lines:
             return self._split(pane)
-        if not pane.starts:
-            return pane
+        if "ow" not in pane.starts:
+            return pane  # lines beside the image are left out tap by tap
         (copied,) = self._apart(pane, [pane.result], [pane])
         self._copy_lines(copied.product, self.form.image_operand)
         return replace(copied, starts={})
