@@ -57,8 +57,8 @@ def _across_groups(problem: Conv2d, space: IterationSpace) -> list[str]:
         found.append("the image is padded ahead, in a pass of its own")
     elif problem.pad and problem.has_channels_first:
         found.append(
-            "planes are copied with their padding: no transform shifts a vector along a line, "
-            "so scripts copy what the native kernel reads in place"
+            "planes are copied with their padding where vectors reach beside a line: no transform "
+            "shifts a vector along a line, so scripts copy what the native kernel reads in place"
         )
     if not problem.has_channels_first and has_several:
         found.append("vectors end with a group: no transform spreads a group's channels over lanes")
