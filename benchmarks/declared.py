@@ -89,6 +89,19 @@ TABLES = (
         ("torch",),
     ),
     Table(
+        "winograd_strided",
+        (
+            "benchmarks.kernels.winograd",
+            "--filters",
+            "strided",
+            "--out",
+            "{results}/winograd_strided.json",
+        ),
+        ("winograd_strided.txt", "winograd_strided.json"),
+        10,
+        ("torch",),
+    ),
+    Table(
         "scripts",
         ("benchmarks.kernels.scripts", "--out", "{results}"),
         ("scripts.txt", "scripts.json"),

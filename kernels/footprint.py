@@ -58,9 +58,11 @@ def working_bytes(problem: Problem) -> int:
 
 def _transformed_share(problem: Problem) -> int:
     """How often minimal filtering has a value of the filter: transformed along a side, and both."""
-    if not isinstance(problem, Conv2d) or not (outputs := outputs_for((problem.kh, problem.kw))):
+    if not isinstance(problem, Conv2d) or not (
+        outputs := outputs_for((problem.kh, problem.kw), problem.stride)
+    ):
         return 0
-    filtering = tile_filtering(max(outputs), (problem.kh, problem.kw))
+    filtering = tile_filtering(max(outputs), (problem.kh, problem.kw), problem.stride)
     height, width = filtering.input
     half = max(height * problem.kw, problem.kh * width)
     return ceil((filtering.products + half) / (problem.kh * problem.kw))

@@ -8,6 +8,10 @@ convolutional networks by Lavin and Gray (Fast Algorithms for Convolutional Neur
 2016). The transforms evaluate polynomials at m + r - 2 points and at infinity, and interpolate
 there: Toom's and Cook's algorithm, transposed.
 
+A filter of stride 2 reads the even pixels with its even taps and the odd pixels with its odd ones:
+two filters of stride 1, whose results are added (`strided_filtering`). A tile of m outputs has
+2 m + r - 2 inputs then, and as many products.
+
 Any points give the exact result; rounding depends on them. Barabasz, Anderson, Soodhalter and Gregg
 (Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks, ACM
 TOMS 46(4), 2020) bound the error by the norms of the transforms, and choose points by measuring
@@ -19,7 +23,7 @@ of fractions whose transforms of image and result f32 holds exactly.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 
@@ -44,8 +48,17 @@ POINTS: dict[tuple[int, int], tuple[Fraction, ...]] = {
 }
 """The finite points of F(m, r), by m and r."""
 
+PART_POINTS: dict[tuple[int, int], tuple[Fraction, ...]] = {
+    (2, 2): _pairs("1"),
+    (3, 2): (ZERO, *_pairs("1")),
+}
+"""The same of filters that are a part of one of stride 2 alone."""
+
 SIDES = tuple(sorted({taps for _, taps in POINTS}))
 """The taps, along an axis, of the filters that there are points for."""
+
+STRIDES = (1, 2)
+"""Of filters that there are tiles for."""
 
 MOST_PRODUCTS = 49
 """Of a tile. F(4x4,5x5) and F(2x2,7x7) have 64, and round five times as much as direct sums."""
@@ -59,11 +72,13 @@ class Filtering:
         image: B^T, of as many rows and columns as a tile has inputs.
         filter: G, with a row for each of those and a column for each tap.
         result: A^T, with a row for each output.
+        stride: pixels from what an output reads to what the next one does.
     """
 
     image: Matrix
     filter: Matrix
     result: Matrix
+    stride: int = 1
 
     @property
     def output(self) -> int:
@@ -79,6 +94,11 @@ class Filtering:
     def input(self) -> int:
         """Inputs of a tile, which are also the products."""
         return len(self.image)
+
+    @property
+    def step(self) -> int:
+        """Pixels of the image from a tile's first one to that of the next tile."""
+        return self.output * self.stride
 
 
 @dataclass(frozen=True)
@@ -103,45 +123,96 @@ class TileFiltering:
         return self.down.input, self.across.input
 
     @property
+    def step(self) -> tuple[int, int]:
+        """Pixels of the image from a tile to the next, down and across."""
+        return self.down.step, self.across.step
+
+    @property
     def products(self) -> int:
         """One for each pair of points, as many as the tile has inputs."""
         return self.down.input * self.across.input
 
 
 @functools.cache
-def tile_filtering(output: int, taps: tuple[int, int]) -> TileFiltering:
+def tile_filtering(output: int, taps: tuple[int, int], stride: int = 1) -> TileFiltering:
     """F(output x output, taps), with one pixel along an axis with a single tap.
 
     Raises:
         KeyError: `outputs_for` does not have the output.
     """
-    if output not in outputs_for(taps):
-        raise KeyError((output, taps))
-    return TileFiltering(*(minimal_filtering(output, count) for count in taps))
+    if output not in outputs_for(taps, stride):
+        raise KeyError((output, taps, stride))
+    return TileFiltering(*(minimal_filtering(output, count, stride) for count in taps))
 
 
 @functools.cache
-def outputs_for(taps: tuple[int, int]) -> tuple[int, ...]:
+def outputs_for(taps: tuple[int, int], stride: int = 1) -> tuple[int, ...]:
     """The outputs along each axis that a filter of so many taps, down and across, has tiles of."""
-    if set(taps) == {1}:
+    if set(taps) == {1} or stride not in STRIDES:
         return ()
     return tuple(
         output
         for output in sorted({output for output, _ in POINTS})
-        if all(count == 1 or (output, count) in POINTS for count in taps)
-        and prod(output + count - 1 for count in taps if count > 1) <= MOST_PRODUCTS
+        if all(count == 1 or _has_points(output, count, stride) for count in taps)
+        and prod(stride * (output - 1) + count for count in taps if count > 1) <= MOST_PRODUCTS
+    )
+
+
+def _has_points(output: int, taps: int, stride: int) -> bool:
+    if stride == 1:
+        return (output, taps) in POINTS
+    parts = (output, taps - taps // 2), (output, taps // 2)
+    return (output, taps) in POINTS and all(
+        count == 1 or (size, count) in POINTS | PART_POINTS for size, count in parts
     )
 
 
 @functools.cache
-def minimal_filtering(output: int, taps: int) -> Filtering:
+def minimal_filtering(output: int, taps: int, stride: int = 1) -> Filtering:
     """F(output, taps) at the points of `POINTS`, KeyError where there are none; F(1, 1) for a tap.
 
     Args:
         output: outputs of a tile; for a single tap it does not count.
         taps: of the filter.
+        stride: of the filter, 1 or 2.
     """
-    return filtering_at((), 1) if taps == 1 else filtering_at(POINTS[output, taps], taps)
+    if taps == 1:
+        return replace(filtering_at((), 1), stride=stride)
+    if stride == 1:
+        return filtering_at(POINTS[output, taps], taps)
+    return strided_filtering(*(_part(output, count) for count in (taps - taps // 2, taps // 2)))
+
+
+def _part(output: int, taps: int) -> Filtering:
+    """F(output, taps) of every second pixel; a single tap multiplies each of them."""
+    if taps > 1:
+        return filtering_at((POINTS | PART_POINTS)[output, taps], taps)
+    one = tuple(tuple(Fraction(int(i == j)) for j in range(output)) for i in range(output))
+    return Filtering(one, ((Fraction(1),),) * output, one)
+
+
+def strided_filtering(even: Filtering, odd: Filtering) -> Filtering:
+    """A filter of stride 2: `even` of the pixels 0, 2, 4 and so on, `odd` of those between.
+
+    The products of the even pixels come first.
+    """
+    sides = ((even, 0), (odd, 1))
+    inputs, taps = even.input + odd.input, even.taps + odd.taps
+    return Filtering(
+        image=tuple(_spread(row, at, inputs) for part, at in sides for row in part.image),
+        filter=tuple(_spread(row, at, taps) for part, at in sides for row in part.filter),
+        result=tuple(
+            (*first, *second) for first, second in zip(even.result, odd.result, strict=True)
+        ),
+        stride=2,
+    )
+
+
+def _spread(row: Sequence[Fraction], first: int, count: int) -> tuple[Fraction, ...]:
+    """`count` values of which every second one, from `first` on, is the row's."""
+    found = [Fraction(0)] * count
+    found[first::2] = row
+    return tuple(found)
 
 
 def filtering_at(points: Sequence[Fraction], taps: int) -> Filtering:

@@ -1,9 +1,10 @@
 """Convolutions by minimal filtering: beside the direct method and oneDNN, and how accurate.
 
-    python -m benchmarks.kernels.winograd [PROBLEM ...] [--filters square3|others] [--trials 64]
-        [--db URL] [--out FILE.json]
+    python -m benchmarks.kernels.winograd [PROBLEM ...] [--filters square3|others|strided]
+        [--trials 64] [--db URL] [--out FILE.json]
 
-`square3` are 3x3 filters, `others` those of 5x5, of one dimension, and of unequal sides.
+`square3` are 3x3 filters, `others` those of 5x5, of one dimension, and of unequal sides; `strided`
+are those of stride 2.
 Each problem is searched for twice, with accuracy=standard and strict, and the winners and every way
 of oneDNN are timed in the same interleaved rounds of one process. `limit` is what its products take
 at the peak of multiply-adds, and its transforms at the speed at which this core copies lines within
@@ -42,7 +43,7 @@ from search.peers.screen import Bench, screen
 from search.peers.variant import PeerAbsentError
 from search.runner.child.accuracy import direct_errors, errors_of
 from search.runner.child.session import Session
-from search.space.methods.winograd import LEAST_CHANNELS
+from search.space.methods.winograd import LEAST_CHANNELS, LEAST_CHANNELS_OF_STRIDED
 from search.timing.interleave import interleave
 from tilewise.bench.machine import processor
 
@@ -68,6 +69,12 @@ OTHER_SIZES = (
     "n=1,h=32,w=34,ci=128,co=128,kh=5,kw=7",
 )
 """Pad is that of both axes; what one-dimensional filters have along theirs lies in the image."""
+STRIDED_SIZES = (
+    "n=1,h=56,w=56,ci=128,co=128,kh=3,kw=3,stride=2,pad=1",
+    "n=1,h=28,w=28,ci=256,co=256,kh=3,kw=3,stride=2,pad=1",
+    "n=1,h=35,w=35,ci=288,co=384,kh=3,kw=3,stride=2",
+    "n=1,h=56,w=56,ci=64,co=128,kh=5,kw=5,stride=2,pad=2",
+)
 
 
 def _problems(sizes: tuple[str, ...]) -> tuple[str, ...]:
@@ -78,6 +85,7 @@ def _problems(sizes: tuple[str, ...]) -> tuple[str, ...]:
 PROBLEMS = {
     "square3": _problems(tuple(f"{size},kh=3,kw=3,pad=1" for size in SIZES)),
     "others": _problems(OTHER_SIZES),
+    "strided": _problems(STRIDED_SIZES),
 }
 ROUNDS = 25
 COPIED_BYTES = 256 << 10  # read and as many written: together half of a second cache
@@ -86,7 +94,9 @@ SQUARE3 = (3, 3)
 FORMS = {
     "square3": {SQUARE3: tuple(LEAST_CHANNELS[SQUARE3])},
     "others": {taps: outputs_for(taps) for taps in LEAST_CHANNELS if taps != SQUARE3},
+    "strided": {taps: tuple(offered) for taps, offered in LEAST_CHANNELS_OF_STRIDED.items()},
 }
+STRIDES = {"strided": 2}  # others have a stride of 1
 """The filters whose errors are measured, and with which outputs: of others every one there is."""
 
 Row = dict[str, Any]
@@ -112,7 +122,8 @@ def main() -> None:
     for said in means(rows):
         print(said)
     forms = FORMS[options.filters].items()
-    errors = [accuracy(depth, *form, target) for form in forms for depth in DEPTHS]
+    stride = STRIDES.get(options.filters, 1)
+    errors = [accuracy(depth, *form, target, stride) for form in forms for depth in DEPTHS]
     print()
     for said in error_table(errors) if options.filters == "square3" else worst_table(errors):
         print(said)
@@ -198,13 +209,16 @@ def copied_gbs(target: Target) -> float:
     return 2 * COPIED_BYTES / best / 1e9
 
 
-def accuracy(depth: int, taps: tuple[int, int], outputs: tuple[int, ...], target: Target) -> Row:
+def accuracy(
+    depth: int, taps: tuple[int, int], outputs: tuple[int, ...], target: Target, stride: int = 1
+) -> Row:
     """The direct method's rms errors relative to the result's, and in them those of each tile."""
-    size = "n=1,h=18,w=18,co=64,kh={},kw={}".format(*taps)
+    size = "n=1,h=18,w=18,co=64,kh={},kw={},stride={}".format(*taps, stride)
     problem = parse_problem(f"conv2d:{size},ci={depth},dtype=f32")
     assert isinstance(problem, Conv2d)
     cols = 2 * target.lanes("f32")
-    found: Row = {"depth": depth, "taps": list(taps), "direct": direct_errors(problem, target)}
+    found: Row = {"depth": depth, "taps": list(taps), "stride": stride}
+    found["direct"] = direct_errors(problem, target)
     for output in outputs:
         steps = Schedule((Winograd(output), Pack("B"), Pack("A"), Register(6, cols)))
         found[f"F{output}"] = errors_of(problem, steps, target)
@@ -253,7 +267,7 @@ def worst_table(rows: list[Row]) -> list[str]:
     for taps in dict.fromkeys(tuple(row["taps"]) for row in rows):
         of_filter = [row for row in rows if tuple(row["taps"]) == taps]
         for name in (name for name in of_filter[0] if name.startswith("F")):
-            tile = tile_filtering(int(name[1:]), taps)
+            tile = tile_filtering(int(name[1:]), taps, of_filter[0].get("stride", 1))
             saves = prod(tile.output) * prod(taps) / tile.products
             worst = "".join(f"{max(row[name].values()):>7.2f}" for row in of_filter)
             said.append(f"{taps[0]}x{taps[1]:<5}{name[1:]:>6}{saves:>7.2f}{worst}")

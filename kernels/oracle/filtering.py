@@ -25,7 +25,7 @@ def loosened(problem: Problem, operands: Operands, expected: Expected, output: i
         output: pixels of a tile along the filter.
     """
     assert isinstance(problem, Conv2d) and expected.tolerance is not None
-    filtering = tile_filtering(output, (problem.kh, problem.kw))
+    filtering = tile_filtering(output, (problem.kh, problem.kw), problem.stride)
     size = _magnitudes(problem, operands, filtering)
     unit = error_bound(problem.ci + _roundings(filtering), problem.element.accumulator)
     return Expected(expected.value, expected.tolerance + unit * size + TINY)
@@ -54,7 +54,7 @@ def _magnitudes(problem: Conv2d, operands: Operands, filtering: TileFiltering) -
     found = np.empty((problem.n, problem.oh, problem.ow, problem.co))
     for n in range(problem.n):
         for first in range(0, problem.oh, down.output):
-            shape = (down.input, tiles * across.output + across.taps - 1)
+            shape = (down.input, (tiles - 1) * across.step + across.input)
             inputs = _tiles(_band(problem, image[n], first, shape), across, tiles)
             products = np.einsum(
                 "ijxc,ijcf->ijxf",
@@ -72,7 +72,7 @@ def _magnitudes(problem: Conv2d, operands: Operands, filtering: TileFiltering) -
 def _band(problem: Conv2d, image: Array, first: int, shape: tuple[int, int]) -> Array:
     """The lines under a line of tiles from output `first` on, zero beyond the image."""
     band = np.zeros((*shape, problem.ci))
-    top, pad = first - problem.pad, problem.pad
+    top, pad = first * problem.stride - problem.pad, problem.pad
     begin, end = max(top, 0), min(top + shape[0], problem.h)
     width = min(problem.w, shape[1] - pad)
     if begin < end and width > 0:
@@ -82,7 +82,7 @@ def _band(problem: Conv2d, image: Array, first: int, shape: tuple[int, int]) -> 
 
 def _tiles(band: Array, across: Filtering, tiles: int) -> Array:
     """The inputs of each tile of a band: [inputs down, inputs across, tiles, ci]."""
-    cols = np.arange(tiles) * across.output
+    cols = np.arange(tiles) * across.step
     return np.stack([band[:, cols + j] for j in range(across.input)], axis=1)
 
 

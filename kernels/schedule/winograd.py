@@ -1,7 +1,13 @@
 """What the step `winograd` makes of a convolution, and where it can stand."""
 
 from kernels.errors import ScheduleError
-from kernels.minimal_filtering import SIDES, outputs_for, tile_filtering
+from kernels.minimal_filtering import (
+    SIDES,
+    STRIDES,
+    TileFiltering,
+    outputs_for,
+    tile_filtering,
+)
 from kernels.problem.base import Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 from kernels.problem.model import Conv2d
@@ -35,13 +41,13 @@ def winograd_space(problem: Problem, output: int) -> IterationSpace:
         ScheduleError: the problem has no tiles of `output` pixels along its filter.
     """
     why = why_not_winograd(problem)
-    if why is None and output not in (outputs := outputs_for(taps_of(problem))):
+    if why is None and output not in (outputs := outputs_of(problem)):
         of_filter = "of a {}x{} filter".format(*taps_of(problem))
         why = f"output {of_filter} is one of {', '.join(map(str, outputs))}"
     if why is not None:
         raise ScheduleError(f"step '{Winograd(output)}' cannot be applied to {problem}: {why}")
     assert isinstance(problem, Conv2d)
-    filtering = tile_filtering(output, taps_of(problem))
+    filtering = filtering_of(problem, output)
     down, across = tiles_of(problem, filtering.output)
     return IterationSpace(
         extents=(
@@ -71,6 +77,16 @@ def taps_of(problem: Problem) -> tuple[int, int]:
     return (problem.kh, problem.kw) if isinstance(problem, Conv2d) else (1, 1)
 
 
+def outputs_of(problem: Problem) -> tuple[int, ...]:
+    """The outputs, along the filter, that a convolution's filter and stride have tiles of."""
+    return outputs_for(taps_of(problem), problem.stride if isinstance(problem, Conv2d) else 1)
+
+
+def filtering_of(problem: Conv2d, output: int) -> TileFiltering:
+    """The transforms of tiles of so many outputs; KeyError where `outputs_of` has them not."""
+    return tile_filtering(output, taps_of(problem), problem.stride)
+
+
 def why_not_winograd(problem: Problem) -> str | None:
     """Why no tile of a problem can be computed by minimal filtering; None where it can."""
     if not isinstance(problem, Conv2d):
@@ -83,9 +99,14 @@ def why_not_winograd(problem: Problem) -> str | None:
             f"the filter is {problem.kh}x{problem.kw}; tiles are for sides of {sides}, "
             "one of which may be 1, and not for 7x7"
         )
-    for name in ("stride", "dilation", "groups"):
+    for name in ("dilation", "groups"):
         if getattr(problem, name) != 1:
             return f"{name}={getattr(problem, name)} is not 1"
+    if problem.stride not in STRIDES:
+        return f"stride={problem.stride} is not one of {', '.join(map(str, STRIDES))}"
+    if not outputs_of(problem):
+        sides = f"{problem.kh}x{problem.kw}"
+        return f"a {sides} filter with stride={problem.stride} has no tiles; a 3x3 filter has"
     if problem.element.name not in ELEMENTS:
         return f"dtype={problem.element.name} is not one of {', '.join(ELEMENTS)}"
     return None

@@ -2,16 +2,16 @@
 
 A matrix product for each point, at the register tile's efficiency; the transforms before and behind
 them, counted as lines that are copied; and the transformed filter, which every block of tiles reads
-again from where it stays.
+again from where it stays. Its panels are read for each register tile of a block, from the second
+cache if the first does not hold one.
 """
 
 from math import ceil, prod
 
-from kernels.minimal_filtering import tile_filtering
 from kernels.schedule import Register
-from kernels.schedule.winograd import POINT, taps_of
+from kernels.schedule.winograd import POINT, winograd_space
 from search.model.computing import Calls, add_computing
-from search.model.traffic import LINE_BYTES, OWN_SHARE, slowed_stream
+from search.model.traffic import LINE_BYTES, OWN_SHARE
 from search.model.weights import AMOUNTS
 from search.space.block_sizes import equal_block
 from search.space.methods.winograd import WANTED, channels_of, filtered_part, streams_filter
@@ -21,6 +21,11 @@ from search.space.tiles import tile_shape
 
 # Copied lines that a transformed line takes as long as: it is computed, too.
 COPIES_NEAR, COPIES_FAR = 1.5, 2.5  # where a block and its products stay in L2, and beyond
+
+# Times as long as from L3 a line of a filter takes that is not fetched ahead: 7x7x512 on Zen 5 has
+# 317, 275 and 157 GFLOP/s in tiles of 4, 8 and 16 rows, and 317, 370 and 372 with `prefetch`.
+UNFETCHED_PER_ROW = 0.45
+FROM_MEMORY = 3.0  # times as long as a line from L3: 46 GB/s, and 120
 
 
 def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float]:
@@ -46,14 +51,18 @@ def filtered_amounts(space: Space, point: Point, output: int) -> dict[str, float
     weights_of_part = points * depth * part * size
     held = points * block * (depth + min(cols, channels)) * size
     out["packed_a"] = (COPIES_NEAR if held <= near else COPIES_FAR) * (image + products)
-    pixels = prod(tile_filtering(output, taps_of(space.problem)).output)
+    pixels = prod(winograd_space(space.problem, output).tile)
     out["c_lines"] = products * pixels / points
     out["a_from_l2" if held <= near else "a_from_l3"] = ceil(part / cols) * image
     stays = weights_of_part + held <= near
     slowed = 1.0
     if streams_filter(workload) and not stays:
-        slowed = slowed_stream(rows, bool(point.get("prefetch")))
+        slowed = 1.0 if point.get("prefetch") else max(1.0, UNFETCHED_PER_ROW * rows)
+        if weights * LINE_BYTES > OWN_SHARE * space.target.l3_bytes > 0:
+            slowed *= FROM_MEMORY
     out["b_from_l2" if stays else "b_from_l3"] = blocks * weights * slowed
+    if depth * cols * size > OWN_SHARE * space.target.l1_bytes:
+        out["b_from_l2"] += (calls / (points * panels) - blocks) * weights
     if not space.problem.has_constant_weights:
         out["packed_b" if weights_of_part <= near else "packed_b_far"] = weights
     return out

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from kernels.problem import Matmul
 from kernels.problem.iteration import is_packed_by_rows
+from kernels.schedule.winograd import TILES, outputs_of, why_not_winograd, winograd_space
 from search.space.points import Value
 from search.space.workload import Workload
 
@@ -90,11 +91,12 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     """(rows, vectors) of the tiles of whole vectors that fit the registers, narrow ones first.
 
     A step of the reduction needs the tile's accumulators, one row of B, a splat of A, and where
-    products are added apart one register more. No tile is wider than the problem. None has
+    products are added apart one register more. No tile is wider than the problem, or than what
+    minimal filtering makes of it: 7x7 pixels are 16 tiles of its rows. None has
     fewer accumulators than hide a multiply-add's latency, unless the problem is that small.
     """
     registers = workload.target.vector_registers - (2 if workload.adds_apart else 1)
-    rows = workload.extents[workload.dims.row]
+    rows = _rows(workload)
     vectors = -(-workload.extents[workload.dims.col] // workload.lanes)
     max_rows, max_vectors = min(MAX_TILE_ROWS, rows), min(MAX_TILE_VECTORS, vectors)
     least = min(MIN_ACCUMULATORS, max_rows * max_vectors)
@@ -104,6 +106,15 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
         for tall in range(1, max_rows + 1)
         if tall * wide >= least and tall * wide + wide <= registers
     )
+
+
+def _rows(workload: Workload) -> int:
+    """Rows of the result by the direct method or by minimal filtering, whichever are more."""
+    rows = workload.extents[workload.dims.row]
+    if why_not_winograd(workload.problem) is not None:
+        return rows
+    smallest = min(outputs_of(workload.problem))
+    return max(rows, winograd_space(workload.problem, smallest).extent(TILES))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 
 from kernels.minimal_filtering import (
     MOST_PRODUCTS,
+    PART_POINTS,
     POINTS,
     Filtering,
     filtering_at,
@@ -50,15 +51,40 @@ def test_any_points_give_the_filter(points: tuple[Fraction, ...], taps: int) -> 
         assert filtered(given, inputs, weights) == expected
 
 
+STRIDED = [
+    (output, taps)
+    for taps in (3, 5, 7)
+    for output in range(1, 8)
+    if output in outputs_for((1, taps), stride=2)
+]
+
+
+@pytest.mark.parametrize(("output", "taps"), STRIDED)
+def test_a_filter_of_stride_two_takes_every_second_pixel(output: int, taps: int) -> None:
+    random = Random(0)
+    given = minimal_filtering(output, taps, stride=2)
+    assert (given.output, given.taps, given.step) == (output, taps, 2 * output)
+    assert given.input == len(given.image[0]) == 2 * (output - 1) + taps
+    for _ in range(20):
+        inputs = [Fraction(random.randint(-99, 99), 7) for _ in range(given.input)]
+        weights = [Fraction(random.randint(-99, 99), 5) for _ in range(taps)]
+        expected = [
+            sum((inputs[2 * i + j] * weights[j] for j in range(taps)), Fraction(0))
+            for i in range(output)
+        ]
+        assert filtered(given, inputs, weights) == expected
+
+
 def test_points_are_those_of_their_form() -> None:
-    for (output, taps), points in POINTS.items():
+    assert not POINTS.keys() & PART_POINTS.keys()
+    for (output, taps), points in (POINTS | PART_POINTS).items():
         assert len(set(points)) == len(points) == output + taps - 2
-        assert minimal_filtering(output, taps).output == output
+        assert filtering_at(points, taps).output == output
 
 
 def test_f32_holds_the_transforms_of_image_and_result() -> None:
-    for output, taps in POINTS:
-        given = minimal_filtering(output, taps)
+    whole = [minimal_filtering(output, taps) for output, taps in POINTS]
+    for given in (*whole, *(minimal_filtering(*form, stride=2) for form in STRIDED)):
         for row in (*given.image, *given.result):
             for value in row:
                 assert value.denominator & (value.denominator - 1) == 0
@@ -79,6 +105,10 @@ def test_outputs_are_those_of_both_axes() -> None:
         assert outputs_for(taps) == ()
         with pytest.raises(KeyError):
             tile_filtering(2, taps)
+    assert outputs_for((3, 3), stride=2) == (2, 3)
+    assert outputs_for((5, 5), stride=2) == (2,)
+    assert outputs_for((3, 3), stride=3) == outputs_for((7, 7), stride=2) == ()
+    assert tile_filtering(2, (3, 3), stride=2).products == 25
     sides = sorted({taps for _, taps in POINTS})
     for down in (1, *sides):
         for across in (1, *sides):

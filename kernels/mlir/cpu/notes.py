@@ -1,6 +1,7 @@
 """What a script of a problem cannot do, or does otherwise than the native kernel."""
 
 from kernels.mlir.payload.contraction import gathers_patches
+from kernels.mlir.payload.split_lines import splits_lines
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 
@@ -48,12 +49,16 @@ def _across_groups(problem: Conv2d, space: IterationSpace) -> list[str]:
             f"the pixels that a column of taps reads of a line are gathered {where}: no transform "
             "loads pixels that lie apart into a vector"
         )
+    elif splits_lines(problem):
+        found.append(
+            "lines are copied plane by plane, parted by what the stride leaves of an index"
+        )
     elif problem.pad and many_inputs:
         found.append("the image is padded ahead, in a pass of its own")
     elif problem.pad and problem.has_channels_first:
         found.append(
-            "planes are copied with their padding: no transform shifts a vector along a line, "
-            "so scripts copy what the native kernel reads in place"
+            "planes are copied with their padding where vectors reach beside a line: no transform "
+            "shifts a vector along a line, so scripts copy what the native kernel reads in place"
         )
     if not problem.has_channels_first and has_several:
         found.append("vectors end with a group: no transform spreads a group's channels over lanes")

@@ -7,6 +7,7 @@ leaves out the taps that are not there.
 
 from dataclasses import dataclass, replace
 
+from kernels.mlir.payload.split_lines import SplitLines, splits_lines
 from kernels.problem import Conv2d
 
 
@@ -29,9 +30,12 @@ class Axis:
 
 def axes(problem: Conv2d) -> dict[str, Axis]:
     """By the dim of the result, where its outputs find their taps."""
+    down, across = (problem.dilation * (taps - 1) for taps in (problem.kh, problem.kw))
+    if splits_lines(problem):
+        across = SplitLines.of(problem).reach
     return {
-        f"o{axis}": Axis(extent, problem.stride, problem.dilation * (taps - 1), problem.pad)
-        for axis, extent, taps in (("h", problem.h, problem.kh), ("w", problem.w, problem.kw))
+        f"o{axis}": Axis(extent, problem.stride, reach, problem.pad)
+        for axis, extent, reach in (("h", problem.h, down), ("w", problem.w, across))
     }
 
 

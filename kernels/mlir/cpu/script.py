@@ -21,6 +21,7 @@ from kernels.mlir.transform.sequences import (
     fuse_products,
     hoist_accumulators,
     lower_vectors,
+    named_sequence,
 )
 from kernels.mlir.transform.writer import ANY, Writer
 from kernels.problem import Conv2d, Problem
@@ -170,6 +171,7 @@ def _windows(problem: Conv2d, schedule: Schedule, shape: Form) -> tuple[str, lis
         *steps.tiles.matchers(),
         hoist_accumulators(shape.widens),
         bufferize("C in place, what is padded in scratch.", folds_aliases=True),
+        *([named_sequence("split_lines")] if shape.splits_lines else []),
         lower_vectors(),
         *([fuse_products()] if apart else []),
     ]
@@ -199,6 +201,7 @@ def _header(problem: Problem, schedule: Schedule, nest: str) -> str:
     )
 
 
+_SPLIT = f"  transform.include @split_lines failures(propagate) (%buffers) : ({ANY}) -> ()"
 _FUSE = f"  transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
 _RESULT = f"  %result = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
 _EPILOGUE = f"  %epilogue = transform.get_consumers_of_result %contraction[0] : ({ANY}) -> {ANY}"
@@ -213,6 +216,7 @@ def _main(form: Form, lines: list[str], multiplies_apart: bool) -> str:
         *(f"  {line}" for line in lines),
         "  // buffers, and vectors that the machine has",
         f"  %buffers = transform.include @bufferize failures(propagate) (%root) : ({ANY}) -> {ANY}",
+        *([_SPLIT] if form.splits_lines else []),
         f"  transform.include @lower_vectors failures(propagate) (%buffers) : ({ANY}) -> ()",
         *([_FUSE] if multiplies_apart else []),
         "  transform.yield",

@@ -29,7 +29,9 @@ class WindowTiles:
         w.merge_slices([loops[0] for _, _, loops in vectors])
         tiled = [self._taps(product, loops) for _, product, loops in vectors]
         beside = [
-            loops[0] for pane, (_, loops) in zip(self.panes, tiled, strict=True) if pane.starts
+            loops[0]
+            for pane, (_, loops) in zip(self.panes, tiled, strict=True)
+            if pane.starts or form.pads_taps
         ]
         if beside:
             w.merge_slices(beside)
@@ -37,6 +39,8 @@ class WindowTiles:
             (result, _, loops), (op, inner) = vector, taps
             if pane.starts:
                 w.fuse(w.sliced(op, form.image_operand), inner[-1], "seen")
+            if form.pads_taps:
+                self._fuse_tap(op, inner[-1])
             if not form.has_epilogue:
                 w.generalize(result, "stored")
             for loop in reversed([*loops, *inner]):
@@ -62,6 +66,16 @@ class WindowTiles:
         marks = [int(extents.get(dim, 1) > 1) for dim in form.dims]
         return w.tile_for(op, marks) if any(marks) else (op, [])
 
+    def _fuse_tap(self, op: str, loop: str) -> None:
+        """Let an op see whether its tap is one of the filter, or a zero behind its line."""
+        w = self.writer
+        w.apply_patterns(loop, "tensor.bubble_up_extract_slice")
+        w.merge_slices([loop])
+        seen = w.name("seen")
+        operand = 1 - self.form.image_operand
+        w.line(f"{seen} = transform.get_producer_of_operand {op}[{operand}] : ({ANY}) -> {ANY}")
+        w.fuse(w.sliced(seen, 0), loop, "tap")
+
     def vectorize(self) -> None:
         """Vectors for all that is left of the register tiles, and for lines that are copied."""
         w = self.writer
@@ -70,14 +84,19 @@ class WindowTiles:
         w.include("drop_unit_dims")
         for rank in self._ranks():
             w.line(f"transform.structured.vectorize {w.collect(f'of_rank_{rank}')} : {ANY}")
-        copies = w.match("linalg.copy", "copies")
-        w.line(f"transform.structured.vectorize {copies} : {ANY}")
+        for op in ("linalg.copy", *(["linalg.transpose"] if self.form.splits_lines else [])):
+            w.line(f"transform.structured.vectorize {w.match(op, 'copies')} : {ANY}")
         w.apply_patterns("%func", "tensor.fold_tensor_empty")
         w.include("hoist_accumulators")
 
     @property
     def _skips_padding(self) -> bool:
-        return any(pane.starts for pane in self.panes)
+        return self.form.pads_taps or any(pane.starts for pane in self.panes)
+
+    @property
+    def _skip(self) -> str:
+        """The sequence that takes the zeros out: lines that are split are copied with theirs."""
+        return "skip_taps" if self.form.pads_taps else "skip_products"
 
     def _skip_padding(self) -> None:
         """Leave out products of taps that find nothing but padding."""
@@ -86,7 +105,7 @@ class WindowTiles:
         beside = w.match("tensor.generate", "beside")
         w.line(f"transform.foreach {beside} : {ANY} {{")
         w.line(f"^bb0(%op: {ANY}):")
-        w.line(f"  transform.include @skip_products failures(propagate) (%op) : ({ANY}) -> ()")
+        w.line(f"  transform.include @{self._skip} failures(propagate) (%op) : ({ANY}) -> ()")
         w.line("}")
         w.line(
             f"{w.name('nothing')} = transform.structured.rewrite_in_destination_passing_style "
@@ -98,12 +117,13 @@ class WindowTiles:
         return [
             contraction_matcher("contraction", None, self.form.body),
             *(elementwise_matcher(f"of_rank_{rank}", rank) for rank in self._ranks()),
-            *([named_sequence("skip_products")] if self._skips_padding else []),
+            *([named_sequence(self._skip)] if self._skips_padding else []),
         ]
 
     def _ranks(self) -> list[int]:
         """How many dims the vectors' ops have, in one pane or another."""
-        return sorted({sum(size > 1 for size in self._sizes(pane)) for pane in self.panes})
+        taps = {0} if self.form.pads_taps else set[int]()
+        return sorted(taps | {sum(size > 1 for size in self._sizes(pane)) for pane in self.panes})
 
     def _sizes(self, pane: Pane) -> list[int]:
         """The extents of a vector's op."""

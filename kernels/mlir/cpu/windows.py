@@ -58,7 +58,7 @@ class WindowEmitter:
         self.copies_padding = copies_padding
         self.writer = Writer()
         extents = {**dict(form.space.extents), **form.group_extents}
-        starts = dict.fromkeys(axes, 0) if form.pads_image else {}
+        starts = dict.fromkeys(axes, 0) if form.pads_image or form.pads_parts else {}
         self.panes = [Pane("%result", "%contraction", extents, starts)]
 
     @classmethod
@@ -141,12 +141,7 @@ class WindowEmitter:
         """
         w, boxes, out = self.writer, list[str](), list[tuple[Pane, str]]()
         for index, handle in enumerate(handles):
-            held, box = w.name("part"), w.name("box")
-            w.line(
-                f"{held}, {box} = transform.structured.tile_using_forall {handle} "
-                f"num_threads [1] : ({ANY}) -> ({ANY}, {ANY})"
-            )
-            handles[index] = held
+            handles[index], box = w.boxed(handle)
             boxes.append(box)
         w.merge_slices(boxes)
         operand = int(bool(self.form.bias_dims))
@@ -192,32 +187,23 @@ class WindowEmitter:
         """A pane whose part of the image is copied with its padding, line by line."""
         if self.form.gathers_lines:
             return self._gathered(pane)
-        if not pane.starts:
-            return pane
+        if self.form.splits_lines:
+            return self._split(pane)
+        if "ow" not in pane.starts:
+            return pane  # lines beside the image are left out tap by tap
         (copied,) = self._apart(pane, [pane.result], [pane])
         self._copy_lines(copied.product, self.form.image_operand)
         return replace(copied, starts={})
 
-    def _copy_lines(self, user: str, operand: int) -> None:
-        """What an op reads of the padded image, copied line by line."""
-        w = self.writer
-        pad, pixels, lines = w.name("pad"), w.name("pixels"), w.name("lines")
-        for found, op in (
-            (pad, f"get_producer_of_operand {user}[{operand}]"),
-            (pixels, f"structured.rewrite_in_destination_passing_style {pad}"),
-            (lines, f"structured.insert_slice_to_copy {pixels}"),
-        ):
-            w.line(f"{found} = transform.{op} : ({ANY}) -> {ANY}")
-        w.tile_for(lines, self.form.line_sizes)
+    def _copy_lines(self, user: str, operand: int) -> tuple[str, list[str]]:
+        """What an op reads of the padded image, copied line by line: the copy and its loops."""
+        lines = self.writer.copied(user, operand)
+        return self.writer.tile_for(lines, self.form.line_sizes)
 
     def _gathered(self, pane: Pane) -> Pane:
         """A pane that gathers the lines of its part of the image."""
         w, form = self.writer, self.form
-        result, box = w.name("part"), w.name("box")
-        w.line(
-            f"{result}, {box} = transform.structured.tile_using_forall {pane.result} "
-            f"num_threads [1] : ({ANY}) -> ({ANY}, {ANY})"
-        )
+        result, box = w.boxed(pane.result)
         product, box = w.fuse(pane.product, box, "product")
         w.merge_slices([box])
         lines, box = w.fuse(w.sliced(product, form.image_operand), box, "lines")
@@ -227,4 +213,21 @@ class WindowEmitter:
         w.include("cleanup")
         if form.pads_lines:
             self._copy_lines(lines, 0)
+        return replace(pane, result=result, product=product)
+
+    def _split(self, pane: Pane) -> Pane:
+        """A pane that parts the lines of its part of the image, plane by plane."""
+        w, image = self.writer, self.form.image_operand
+        if pane.starts:
+            (copied,) = self._apart(pane, [pane.result], [pane])
+            line, loops = self._copy_lines(copied.product, image)
+            w.merge_slices(loops[:1])
+            w.fuse(w.sliced(line, 0), loops[-1], "parted")
+            return replace(copied, starts={})
+        result, box = w.boxed(pane.result)
+        product, box = w.fuse(pane.product, box, "product")
+        w.merge_slices([box])
+        parted, _ = w.fuse(w.sliced(product, image), box, "parted")
+        w.include("cleanup")
+        w.tile_for(parted, [1, 1, 1])
         return replace(pane, result=result, product=product)

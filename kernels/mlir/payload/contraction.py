@@ -7,6 +7,7 @@ over views of the operands in which every dim of the schedule is a dim.
 from dataclasses import dataclass
 
 from kernels.mlir.payload.reshape import Shape
+from kernels.mlir.payload.split_lines import TAPS, SplitLines, splits_lines
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
 
@@ -56,7 +57,7 @@ def gathers_patches(problem: Conv2d) -> bool:
     """Whether pixels are gathered first, of patches or of lines: vectors want neighbours."""
     space = iteration_space(problem)
     strides = space.spans_groups and problem.has_channels_first and problem.stride > 1
-    return space.patches or strides
+    return space.patches or (strides and not splits_lines(problem))
 
 
 def padded_image(problem: Conv2d) -> Shape:
@@ -137,20 +138,26 @@ def _across_groups(problem: Conv2d) -> Contraction:
     """Groups of few channels: `co` counts groups, and `f` the channels of the result in one."""
     inputs, outputs = problem.ci // problem.groups, problem.co // problem.groups
     f, ci = ("f",) if outputs > 1 else (), ("ci",) if inputs > 1 else ()
-    group = (problem.groups,)
+    group: Shape = (problem.groups,)
     many = {"f": (outputs,) * len(f), "ci": (inputs,) * len(ci)}
-    image, taps = read_image(problem), (problem.kh, problem.kw)
+    image: Shape = read_image(problem)
+    taps: Shape = (problem.kh, problem.kw)
     if problem.has_channels_first:
         seen: tuple[str, ...] = (pixels(problem),)
+        across: tuple[str, ...] = ("kw",)
         extents = image[2:]
+        line, _ = pixels(problem).split(", ")
         if gathers_patches(problem):
-            line, _ = pixels(problem).split(", ")
             seen, extents = (line, "kw", "ow"), (image[2], problem.kw, problem.ow)
+        if splits_lines(problem):
+            split, across = SplitLines.of(problem), TAPS
+            seen, extents = (line, "tap", "ow + turn"), split.read[2:]
+            taps = (problem.kh, split.turns, split.stride)
         return Contraction(
             "linalg.generic",
-            ("n", "co", *f, "oh", "ow", "kh", "kw", *ci),
+            ("n", "co", *f, "oh", "ow", "kh", *across, *ci),
             (
-                _list(("co", *f, *ci, "kh", "kw")),
+                _list(("co", *f, *ci, "kh", *across)),
                 _list(("n", "co", *ci, *seen)),
                 _list(("n", "co", *f, "oh", "ow")),
             ),

@@ -4,6 +4,13 @@ from dataclasses import dataclass, replace
 
 from kernels.mlir.payload.contraction import Contraction, contraction, gathers_patches
 from kernels.mlir.payload.epilogue import bias_dims, has_epilogue
+from kernels.mlir.payload.split_lines import (
+    TAPS,
+    SplitLines,
+    pads_split_lines,
+    pads_taps,
+    splits_lines,
+)
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, iteration_space
 
@@ -29,6 +36,9 @@ class Form:
         gathers_lines: whether the op reads an image whose lines are gathered first, for each column
             of taps the pixels that its outputs read.
         pads_lines: whether those lines are of an image that is padded first.
+        splits_lines: whether the op reads an image whose lines are parted first.
+        pads_parts: whether zeros lie around those parts.
+        pads_taps: whether zeros lie around the taps of a line of the filter.
         pads_image: whether the op reads an image that is padded with zeros first.
         image_operand: the op's operand that is the image; 0 for a matmul.
         group_extents: the dim `f` of the channels of a group's result, which no schedule speaks of.
@@ -60,6 +70,9 @@ class Form:
     pads_image: bool
     gathers_lines: bool
     pads_lines: bool
+    splits_lines: bool
+    pads_parts: bool
+    pads_taps: bool
     image_operand: int
     group_extents: dict[str, int]
     starts_from_fill: bool
@@ -103,6 +116,7 @@ def form(problem: Problem) -> Form:
     space, element, op = _script_space(problem), problem.element, contraction(problem)
     kind = "f" if element.is_float else "i"
     image = problem if isinstance(problem, Conv2d) and space.image == "A" else None
+    split = problem if isinstance(problem, Conv2d) and splits_lines(problem) else None
     return Form(
         space=space,
         op=op.op,
@@ -123,6 +137,9 @@ def form(problem: Problem) -> Form:
         pads_image=_pads_image(problem, op, space),
         gathers_lines=_gathers_lines(problem, space),
         pads_lines=_gathers_lines(problem, space) and _has_padding(problem),
+        splits_lines=split is not None,
+        pads_parts=split is not None and pads_split_lines(split),
+        pads_taps=split is not None and pads_taps(split),
         image_operand=int(space.image == "B"),
         group_extents={"f": iteration_space(problem).group or 1},
         starts_from_fill=not problem.accumulates,
@@ -143,6 +160,9 @@ def _tap_extents(problem: Problem, space: IterationSpace) -> dict[str, int]:
     has_taps = space.image == "A" or space.spans_groups
     if not isinstance(problem, Conv2d) or not has_taps:
         return {}
+    if splits_lines(problem):
+        split = SplitLines.of(problem)
+        return {"kh": problem.kh, **dict(zip(TAPS, (split.turns, split.stride), strict=True))}
     return {"kh": problem.kh, "kw": problem.kw}
 
 

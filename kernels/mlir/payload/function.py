@@ -18,6 +18,13 @@ from kernels.mlir.payload.contraction import (
 )
 from kernels.mlir.payload.epilogue import epilogue, writes_apart
 from kernels.mlir.payload.reshape import Shape, reshape, tensor
+from kernels.mlir.payload.split_lines import (
+    TAPS,
+    cropped,
+    split_filter,
+    split_image,
+    splits_lines,
+)
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import iteration_space
 
@@ -96,24 +103,36 @@ def _initial(problem: Problem, seen: Shape) -> tuple[str, list[str]]:
 
 def _inputs(problem: Problem, op: Contraction) -> tuple[tuple[str, str], list[str]]:
     """The values of the roles A and B in the shapes that the op sees, and their lines."""
-    space, lines, values = iteration_space(problem), [], []
+    space, lines, values = iteration_space(problem), list[str](), list[str]()
     for role, seen in zip(("A", "B"), op.shapes[:2], strict=True):
         operand = space.operand(role)
         value, shape = f"%{operand}", problem.operand_shapes[operand]
-        if isinstance(problem, Conv2d) and operand == "A" and problem.pad:
-            lines += _padded(problem)
-            value, shape = "%padded", padded_image(problem)
-        if isinstance(problem, Conv2d) and operand == "A" and shape != read_image(problem):
-            lines += _cropped(problem, value, shape)
-            value, shape = "%cropped", read_image(problem)
-        if isinstance(problem, Conv2d) and operand == "A" and gathers_patches(problem):
-            gathered, shape = _gathered(problem, value, shape)
-            lines += gathered
-            value = "%patches"
+        if isinstance(problem, Conv2d) and splits_lines(problem):
+            split = split_image(problem) if operand == "A" else split_filter(problem, seen)
+            made, value, shape = split
+            lines += made
+        elif isinstance(problem, Conv2d) and operand == "A":
+            made, value, shape = _image(problem)
+            lines += made
         view = reshape(value, f"%{role}_view", shape, seen, problem.element.name)
         lines += view
         values.append(f"%{role}_view" if view else value)
     return (values[0], values[1]), lines
+
+
+def _image(problem: Conv2d) -> tuple[list[str], str, Shape]:
+    """Lines that pad, crop and gather the image; the value and its shape."""
+    lines, value, shape = list[str](), "%A", problem.operand_shapes["A"]
+    if problem.pad:
+        lines += _padded(problem)
+        value, shape = "%padded", padded_image(problem)
+    if shape != read_image(problem):  # where oh or ow is 1, MLIR wants it as large as the taps
+        lines += cropped(value, shape, read_image(problem), problem.dtype)
+        value, shape = "%cropped", read_image(problem)
+    if gathers_patches(problem):
+        gathered, shape = _gathered(problem, value, shape)
+        return [*lines, *gathered], "%patches", shape
+    return lines, value, shape
 
 
 def _padded(problem: Conv2d) -> list[str]:
@@ -128,18 +147,6 @@ def _padded(problem: Conv2d) -> list[str]:
         "^bb0(%i: index, %y: index, %x: index, %c: index):",
         f"  tensor.yield {'%blank' if widens else '%zero'} : {problem.dtype}",
         f"}} : {_tensor(problem, 'A')} to {tensor(padded_image(problem), problem.dtype)}",
-    ]
-
-
-def _cropped(problem: Conv2d, image: str, shape: Shape) -> list[str]:
-    """The image without what a stride leaves unread at its end.
-
-    Where oh or ow is 1, MLIR drops that dim, and then wants the image as large as the taps.
-    """
-    read, rank = read_image(problem), len(shape)
-    return [
-        f"%cropped = tensor.extract_slice {image}{[0] * rank} {list(read)} {[1] * rank} : "
-        f"{tensor(shape, problem.dtype)} to {tensor(read, problem.dtype)}"
     ]
 
 
@@ -182,7 +189,7 @@ def _contract(
     operands = f"ins({values[0]}, {values[1]} : {a}, {b}) outs({values[2]} : {result})"
     if not op.is_generic:
         return [f"{name} = {op.op}{op.options} {operands} -> {result}"]
-    reductions = iteration_space(problem).stream, "kh", "kw"
+    reductions = iteration_space(problem).stream, "kh", "kw", *TAPS
     kinds = ["reduction" if dim in reductions else "parallel" for dim in op.dims]
     maps = ", ".join(affine_map(op.dims, results) for results in op.maps)
     return [

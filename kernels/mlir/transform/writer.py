@@ -107,6 +107,26 @@ class Writer:
         )
         return tiled, loops
 
+    def boxed(self, handle: str) -> tuple[str, str]:
+        """The op in a loop of one trip, into which others can be fused; the op and the loop."""
+        held, box = self.name("part"), self.name("box")
+        self.line(
+            f"{held}, {box} = transform.structured.tile_using_forall {handle} "
+            f"num_threads [1] : ({ANY}) -> ({ANY}, {ANY})"
+        )
+        return held, box
+
+    def copied(self, user: str, operand: int) -> str:
+        """What an op reads of a padded tensor, as a copy to where the zeros are already."""
+        pad, pixels, lines = self.name("pad"), self.name("pixels"), self.name("lines")
+        for found, op in (
+            (pad, f"get_producer_of_operand {user}[{operand}]"),
+            (pixels, f"structured.rewrite_in_destination_passing_style {pad}"),
+            (lines, f"structured.insert_slice_to_copy {pixels}"),
+        ):
+            self.line(f"{found} = transform.{op} : ({ANY}) -> {ANY}")
+        return lines
+
     def fuse(self, producer: str, loop: str, hint: str) -> tuple[str, str]:
         """Compute what an op does inside of the loop that uses it; the op and the loop anew."""
         moved, around = self.name(hint), self.name("around")

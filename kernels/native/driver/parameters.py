@@ -180,6 +180,7 @@ class TransformSizes:
 
     Attributes:
         tile_height, tile_width: pixels of a tile of the output.
+        lines_down, pixels_across: pixels of the image from a tile to the next.
         tiles_down, tiles_across: tiles of an image.
         out_height, out_width: of the output.
         image_size, image_line, image_pixel, image_channel: elements from an image to the next, and
@@ -194,6 +195,8 @@ class TransformSizes:
 
     tile_height: int
     tile_width: int
+    lines_down: int
+    pixels_across: int
     tiles_down: int
     tiles_across: int
     out_height: int

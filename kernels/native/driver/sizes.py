@@ -90,6 +90,8 @@ def _transform_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> Transform
     return TransformSizes(
         tile_height=height,
         tile_width=width,
+        lines_down=height * problem.stride,
+        pixels_across=width * problem.stride,
         tiles_down=down,
         tiles_across=across,
         out_height=problem.oh,

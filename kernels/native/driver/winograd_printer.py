@@ -55,7 +55,8 @@ class WinogradPrinter:
         self.scope.put(
             f"transform_tiles(transform_image, a_panels, {stride('ap', TILES)}, image_point,"
             f" {self._tiles()}, a, image_size, image_line, image_pixel, image_channel,"
-            f" {_TILES_OF_AN_IMAGE}, height, width, channels, pad, size)"
+            " lines_down, pixels_across, tiles_down, tiles_across, height, width, channels, pad,"
+            " size)"
         )
         self.scope.count(PACKED["A"])
 

@@ -22,8 +22,8 @@ def transform_tiles(
     line: int,
     pixel: int,
     channel: int,
-    tile_height: int,
-    tile_width: int,
+    lines_down: int,
+    pixels_across: int,
     tiles_down: int,
     tiles_across: int,
     height: int,
@@ -34,12 +34,13 @@ def transform_tiles(
 ) -> None:
     """to[point][tile][channels] = the transformed image under each tile from `first` to `end`.
 
-    `of_image`, `line`, `pixel` and `channel` are what one of each moves the image by.
+    `of_image`, `line`, `pixel` and `channel` are what one of each moves the image by. A tile begins
+    `lines_down` below the one above it, and `pixels_across` behind the one before it.
     """
     for tile in range(first, end):
         row = tile // tiles_across
-        y = row % tiles_down * tile_height - pad
-        x = tile % tiles_across * tile_width - pad
+        y = row % tiles_down * lines_down - pad
+        x = tile % tiles_across * pixels_across - pad
         source = image + (row // tiles_down * of_image + y * line + x * pixel) * size
         call_address(transform_image, to, to_point, source, line, pixel, channel, channels,
                      -y, height - y, -x, width - x)  # fmt: skip

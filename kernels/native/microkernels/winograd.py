@@ -62,6 +62,7 @@ class WinogradProduct:
             fma=spec.fma,
             output=schedule.winograd,
             taps=(problem.kh, problem.kw),
+            stride=problem.stride,
             planes=problem.has_channels_first,
             depth=problem.ci % spec.lanes > 0,
             cols=problem.co % spec.lanes > 0,

@@ -38,6 +38,7 @@ class TransformSpec:
         fma: whether the target fuses multiply and add.
         output: pixels of a tile of the result along the filter.
         taps: of the filter, down and across.
+        stride: of the filter.
         planes: whether each channel is a plane of its own, and does not lie beside the others.
         depth, cols: whether the last vector of input or output channels has idle lanes.
         adds, bias, relu: what the result's transform ends with: what the result holds is added,
@@ -50,6 +51,7 @@ class TransformSpec:
     fma: bool
     output: int
     taps: tuple[int, int]
+    stride: int
     planes: bool
     depth: bool
     cols: bool
@@ -61,7 +63,7 @@ class TransformSpec:
     @property
     def filtering(self) -> TileFiltering:
         """The transforms' matrices."""
-        return tile_filtering(self.output, self.taps)
+        return tile_filtering(self.output, self.taps, self.stride)
 
 
 @dataclass(frozen=True)

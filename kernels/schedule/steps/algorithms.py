@@ -12,7 +12,8 @@ class Winograd(Step):
 
     A 3x3 filter with `output` 4 takes 36 products in place of 144 for each pair of channels. The
     taps are the problem's. Along an axis where the filter has one tap a tile is one pixel wide: of
-    a 1x7 filter it has 1 x `output` pixels. `kernels.minimal_filtering.outputs_for` says which
+    a 1x7 filter it has 1 x `output` pixels. A filter of stride 2 is two, one of the even pixels and
+    one of the odd ones, along each axis. `kernels.minimal_filtering.outputs_for` says which
     outputs a filter has.
     Halide and TVM write it as stages of their own (TVM: topi.nn.conv2d_winograd); transform
     structured.winograd_conv2d and structured.decompose_winograd_op. The native lowering alone:
@@ -33,7 +34,8 @@ class Winograd(Step):
                                                 C = A' M A, bias and relu, for each t, co
 
     The schedule speaks of other dims from here on: `t` are the tiles of all images, row by row,
-    and `point` the (output+kh-1)*(output+kw-1) products of a tile, a matrix product each; `co` and
+    and `point` the (output+kh-1)*(output+kw-1) products of a tile, as many as the pixels that it
+    reads with any stride, a matrix product each; `co` and
     `ci` stay. Packing B transforms the filter, packing A the image; both are needed. A filter that
     is constant may have `prefetch operand=B` behind its pack. Tiles
     past the image's end read zeros and are cut when they are written.

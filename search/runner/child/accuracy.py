@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.minimal_filtering import outputs_for
 from kernels.native import lower
 from kernels.oracle.accuracy import KINDS, MOST_TIMES, Kind, operands_of_kind, rms_error
 from kernels.oracle.operands import Array, Operands, empty_aligned
 from kernels.oracle.reference import reference
 from kernels.problem import Conv2d, Problem
 from kernels.schedule import Pack, Register, Schedule, Step, Tile, Unroll, Winograd
-from kernels.schedule.winograd import taps_of, winograd_space
+from kernels.schedule.winograd import outputs_of, winograd_space
 from kernels.target.model import Target
 from search.runner.failures import CandidateFailureError
 
@@ -84,7 +83,7 @@ class _Strip:
 
 def _longest(problem: Conv2d) -> Conv2d:
     """The strip that every other one is a part of."""
-    highest = max((LINES, *outputs_for(taps_of(problem))))
+    highest = max((LINES, *outputs_of(problem)))
     return _strip(problem, (highest, MOST_TILES * TILE), COLS)
 
 
@@ -98,12 +97,13 @@ def _strip(problem: Conv2d, shape: tuple[int, int], co: int) -> Conv2d:
     lines, pixels = shape
     return Conv2d(
         n=1,
-        h=lines + problem.kh - 1,
-        w=pixels + problem.kw - 1,
+        h=(lines - 1) * problem.stride + problem.kh,
+        w=(pixels - 1) * problem.stride + problem.kw,
         ci=problem.ci,
         co=co,
         kh=problem.kh,
         kw=problem.kw,
+        stride=problem.stride,
         dtype=problem.dtype,
     )
 

@@ -36,6 +36,9 @@ and that of the direct method grows with it: F(4x4,3x3) is beyond what `accuracy
 from 4 channels down, and F(3x3,5x5) from 8 down where nothing fuses multiply and add. F(4) of three
 taps costs more than it saves from 8 channels down.
 """
+LEAST_CHANNELS_OF_STRIDED = {(3, 3): {2: 16, 3: 16}, (5, 5): {2: 16}}
+"""The same of filters of stride 2, whose transforms round less than direct sums at any depth."""
+
 EFFECTIVE = ("tile", "unroll", "cols", "rows", "prefetch", WANTED)
 """The parameters, beside the division among threads, that a tile's schedule depends on."""
 
@@ -50,7 +53,8 @@ def outputs_of(workload: Workload) -> tuple[int, ...]:
     if why_not_winograd(problem) is not None:
         return ()
     assert isinstance(problem, Conv2d)
-    offered = LEAST_CHANNELS.get((min(taps_of(problem)), max(taps_of(problem))), {})
+    least_channels = LEAST_CHANNELS if problem.stride == 1 else LEAST_CHANNELS_OF_STRIDED
+    offered = least_channels.get((min(taps_of(problem)), max(taps_of(problem))), {})
     return tuple(output for output, least in offered.items() if problem.ci >= least)
 
 

@@ -1,6 +1,7 @@
 """Convolutions by minimal filtering: any size and cut, rounding, what NaN spreads to, refusals."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernels.errors import ScheduleError
 from kernels.loopnest import build, count
-from kernels.minimal_filtering import SIDES, outputs_for
+from kernels.minimal_filtering import SIDES, STRIDES, outputs_for
 from kernels.native import lower
 from kernels.oracle.filtering import loosened
 from kernels.oracle.operands import make_operands
@@ -27,20 +28,23 @@ from kernels.schedule import (
     Unroll,
     Winograd,
 )
-from kernels.schedule.winograd import winograd_space
+from kernels.schedule.winograd import outputs_of, winograd_space
 from kernels.target import Target
 from tests.kernels.native_case import TARGETS, check
 from tests.kernels.strategies import is_legal
 
 sides = st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 13, 14])
 FILTERS = [(kh, kw) for kh in (1, *SIDES) for kw in (1, *SIDES) if outputs_for((kh, kw))]
+FORMS = [
+    (*taps, stride) for stride in STRIDES for taps in FILTERS if outputs_for(taps, stride=stride)
+]
 
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> Conv2d:
     """Convolutions of every filter with tiles, and every size and pad that leave an output."""
     pad = draw(st.integers(0, 3))
-    kh, kw = draw(st.sampled_from([(3, 3), *FILTERS]))
+    kh, kw, stride = draw(st.sampled_from([(3, 3, 1), (3, 3, 2), *FORMS]))
     return Conv2d(
         layout=draw(st.sampled_from(["nhwc_hwcf", "nchw_fchw"])),
         n=draw(st.integers(1, 3)),
@@ -51,6 +55,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
         kh=kh,
         kw=kw,
         pad=pad,
+        stride=stride,
         dtype=draw(st.sampled_from(["f32", "f64"])),
         init=draw(st.sampled_from(["zero", "accumulate"])),
         bias=draw(st.booleans()),
@@ -62,7 +67,7 @@ def convolutions(draw: st.DrawFn) -> Conv2d:
 @st.composite
 def schedules(draw: st.DrawFn, problem: Conv2d, target: Target) -> Schedule:
     """A legal schedule with the step, of every structure."""
-    output = draw(st.sampled_from(outputs_for((problem.kh, problem.kw))))
+    output = draw(st.sampled_from(outputs_of(problem)))
     rows = draw(st.integers(1, 8))
     cols = target.lanes(problem.element.name) * draw(st.integers(1, 3))
     steps: list[Step] = [Winograd(output)]
@@ -100,39 +105,41 @@ def tiled(output: int) -> Schedule:
     return Schedule((Winograd(output), *STEPS))
 
 
-@pytest.mark.parametrize(("kh", "kw"), FILTERS)
+@pytest.mark.parametrize(("kh", "kw", "stride"), FORMS)
 @pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
-def test_one_pixel(kh: int, kw: int, layout: str, host: Target) -> None:
-    problem = Conv2d(n=1, h=kh, w=kw, ci=1, co=1, kh=kh, kw=kw, layout=layout, dtype="f32")
-    for output in outputs_for((kh, kw)):
+def test_one_pixel(kh: int, kw: int, stride: int, layout: str, host: Target) -> None:
+    text = f"conv2d:n=1,h={kh},w={kw},ci=1,co=1,kh={kh},kw={kw},stride={stride},dtype=f32"
+    problem = parse_problem(f"{text},layout={layout}")
+    for output in outputs_of(problem):
         check(problem, tiled(output), host, output)
 
 
-@pytest.mark.parametrize(("kh", "kw"), FILTERS)
-def test_padding_is_seen_along_both_axes(kh: int, kw: int, host: Target) -> None:
+@pytest.mark.parametrize(("kh", "kw", "stride"), FORMS)
+def test_padding_is_seen_along_both_axes(kh: int, kw: int, stride: int, host: Target) -> None:
     """Also along one without taps, where whole outputs see nothing but zeros."""
-    problem = replace(SMALL, kh=kh, kw=kw, pad=3, bias=True)
-    for output in outputs_for((kh, kw)):
+    problem = replace(SMALL, kh=kh, kw=kw, stride=stride, pad=3, bias=True)
+    for output in outputs_of(problem):
         check(problem, tiled(output), host, output)
 
 
-@pytest.mark.parametrize(("kh", "kw"), FILTERS)
-def test_the_products_of_a_tile_are_the_pixels_that_it_reads(kh: int, kw: int) -> None:
-    problem = replace(SMALL, kh=kh, kw=kw, h=40, w=50, pad=0)
-    for output in outputs_for((kh, kw)):
+@pytest.mark.parametrize(("kh", "kw", "stride"), FORMS)
+def test_the_products_of_a_tile_are_the_pixels_that_it_reads(kh: int, kw: int, stride: int) -> None:
+    problem = replace(SMALL, kh=kh, kw=kw, stride=stride, h=40, w=50, pad=0)
+    for output in outputs_of(problem):
         space = winograd_space(problem, output)
         height, width = (1 if taps == 1 else output for taps in (kh, kw))
         assert space.tile == (height, width)
-        assert space.extent("point") == (height + kh - 1) * (width + kw - 1)
+        reads = (stride * (pixels - 1) + taps for pixels, taps in ((height, kh), (width, kw)))
+        assert space.extent("point") == prod(reads)
         down, across = -(-problem.oh // height), -(-problem.ow // width)
         assert space.extent("t") == problem.n * down * across
 
 
-@pytest.mark.parametrize(("kh", "kw"), FILTERS)
-def test_the_bound_finds_a_wrong_pixel(kh: int, kw: int, host: Target) -> None:
+@pytest.mark.parametrize(("kh", "kw", "stride"), FORMS)
+def test_the_bound_finds_a_wrong_pixel(kh: int, kw: int, stride: int, host: Target) -> None:
     """The bound is wider than the direct method's, and still narrower than any mistake."""
-    problem = replace(SMALL, kh=kh, kw=kw)
-    for output in outputs_for((kh, kw)):
+    problem = replace(SMALL, kh=kh, kw=kw, stride=stride)
+    for output in outputs_of(problem):
         operands = make_operands(problem, 3)
         expected = loosened(problem, operands, reference(problem, operands), output)
         lower(problem, tiled(output), host).run(operands)
@@ -146,15 +153,18 @@ def test_the_bound_finds_a_wrong_pixel(kh: int, kw: int, host: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kh", "kw", "output"),
-    [(3, 3, 2), (3, 3, 4), (5, 5, 3), (1, 7, 2), (5, 1, 4), (1, 3, 6), (5, 3, 3)],
+    ("kh", "kw", "output", "stride"),
+    [
+        *((3, 3, 2, 1), (3, 3, 4, 1), (5, 5, 3, 1), (1, 7, 2, 1), (5, 1, 4, 1), (1, 3, 6, 1)),
+        *((5, 3, 3, 1), (3, 3, 2, 2), (3, 3, 3, 2), (5, 5, 2, 2), (1, 3, 3, 2)),
+    ],
 )
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("layout", ["nhwc_hwcf", "nchw_fchw"])
 def test_nan_and_infinity_spread_over_their_tile_alone(
-    kh: int, kw: int, output: int, value: float, layout: str, host: Target
+    kh: int, kw: int, output: int, stride: int, value: float, layout: str, host: Target
 ) -> None:
-    problem = replace(SMALL, kh=kh, kw=kw, layout=layout)
+    problem = replace(SMALL, kh=kh, kw=kw, stride=stride, layout=layout)
     operands = make_operands(problem, 0)
     clean = make_operands(problem, 0)
     bad, results = operands["A"], [operands["C"], clean["C"]]
@@ -169,9 +179,11 @@ def test_nan_and_infinity_spread_over_their_tile_alone(
     height, width = winograd_space(problem, output).tile
     for y in range(0, problem.oh, height):
         for x in range(0, problem.ow, width):
-            inside = y <= 4 + 1 < y + height + kh - 1 and x <= 5 + 1 < x + width + kw - 1
+            lines, pixels = stride * (height - 1) + kh, stride * (width - 1) + kw
+            inside = 0 <= 5 - stride * y < lines and 0 <= 6 - stride * x < pixels
             touched[1, y : y + height, x : x + width] = inside
-    reads = np.s_[1, max(0, 6 - kh) : 6, max(0, 7 - kw) : 7]
+    first = [-(-max(0, at - taps + 1) // stride) for at, taps in ((5, kh), (6, kw))]
+    reads = np.s_[1, first[0] : 5 // stride + 1, first[1] : 6 // stride + 1]
     assert not np.isfinite(results[0][reads]).any() and touched[reads].all()
     assert np.array_equal(results[0][~touched], results[1][~touched])
 
@@ -225,7 +237,9 @@ PLAIN = "conv2d:n=1,h=9,w=9,ci=8,co=32,{}dtype=f32"
         (PLAIN.format("kh=1,kw=1,"), "the filter is 1x1; tiles are for sides of 3, 5, 7, one"),
         (PLAIN.format("kh=3,kw=2,"), "the filter is 3x2; tiles are for"),
         (PLAIN.format("kh=7,kw=7,"), "and not for 7x7"),
-        (PLAIN.format("kh=3,kw=3,stride=2,"), "stride=2 is not 1"),
+        (PLAIN.format("kh=3,kw=3,stride=3,"), "stride=3 is not one of 1, 2"),
+        (PLAIN.format("kh=3,kw=7,stride=2,"), "3x7 filter with stride=2 has no tiles"),
+        (PLAIN.format("kh=3,kw=3,stride=2,"), "output of a 3x3 filter is one of 2, 3"),
         (PLAIN.format("kh=3,kw=3,dilation=2,"), "dilation=2 is not 1"),
         (PLAIN.format("kh=3,kw=3,groups=2,"), "groups=2 is not 1"),
         ("conv2d:n=1,h=9,w=9,ci=8,co=32,kh=3,kw=3,dtype=i32", "dtype=i32 is not one of f32, f64"),

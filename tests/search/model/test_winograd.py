@@ -85,3 +85,37 @@ def test_a_block_of_tiles_that_leaves_the_second_cache_costs() -> None:
     point |= {ALGORITHM: "winograd4", "tile": "6x4", "cols": 0}
     whole, cut = (exp(found.log_time(point | {"tiles": tiles})) for tiles in (0, 24))
     assert whole > cut
+
+
+SMALL = "conv2d:n=1,h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
+
+
+def filtered_amount(text: str, amount: str, **changed: object) -> float:
+    found = model(text)
+    point = {p.name: p.values[0] for p in found.space.parameters}
+    whole = {ALGORITHM: "winograd2", "tile": "8x3", "cols": 0, "tiles": 0}
+    return amounts(found.space, point | whole | changed)[amount]
+
+
+def test_panels_beyond_the_first_cache_are_read_for_each_register_tile() -> None:
+    """16 tiles are two tiles of 8 rows, or one of 16."""
+    two, one = (filtered_amount(SMALL, "b_from_l2", tile=tile) for tile in ("8x3", "16x1"))
+    panels = 16 * 512 * (-(-512 // 48) * 48) * 4 / 64
+    assert (two, one) == (panels, 0)
+
+
+def test_a_stream_of_the_filter_is_fetched_ahead() -> None:
+    fetched, waited = (
+        filtered_amount(SMALL, "b_from_l3", prefetch=ahead) for ahead in (True, False)
+    )
+    assert waited > 3 * fetched
+    deep = SMALL.replace("512", "1024")  # 67 MB of transformed filters
+    of_memory = filtered_amount(deep, "b_from_l3", prefetch=True)
+    assert of_memory > 2 * 4 * fetched
+
+
+def test_the_first_trial_of_small_images_has_tall_tiles_and_fetches() -> None:
+    found = model(SMALL)
+    first = found.space.schedule(prior_points(found, 1)[0])
+    assert first.winograd == 2
+    assert first.register.rows == 8 and "prefetch operand=B" in str(first)

@@ -29,6 +29,16 @@ def test_register_tiles_fit_the_registers() -> None:
     assert rows * vectors >= 20  # the registers are there to be used
 
 
+SMALL_IMAGE = "conv2d:n=1,h=7,w=7,ci=64,co=64,kh=3,kw=3,pad=1,dtype=f32"
+
+
+def test_tiles_are_as_tall_as_the_method_with_more_rows_allows() -> None:
+    """A line has 7 pixels, and 7x7 pixels are 16 tiles of 2x2."""
+    for text, most in ((SMALL_IMAGE, 16), (f"{SMALL_IMAGE},accuracy=strict", 7)):
+        tiles = register_tiles(Space(parse_problem(text), WIDE).workload)
+        assert max(rows for rows, _ in tiles) == most
+
+
 NARROW_RESULTS = [
     "matmul:m=3072,n=1,k=1024,dtype=f32",
     "matmul:m=2048,n=4,k=512,dtype=i8",

@@ -73,7 +73,8 @@ def test_lanes_are_those_of_the_register_step(problem: str, register: str, lanes
         ("ci=32,co=16,groups=16,pad=1,layout=nchw_fchw", "padded ahead"),
         ("ci=16,co=32,groups=16", "vectors end with a group"),
         ("ci=16,co=32,groups=16,layout=nchw_fchw", None),
-        ("ci=16,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered plane by plane"),
+        ("ci=16,co=16,groups=16,stride=2,layout=nchw_fchw", "parted"),
+        ("ci=16,co=16,groups=16,stride=2,dilation=2,layout=nchw_fchw", "gathered plane by plane"),
         ("ci=32,co=16,groups=16,stride=2,layout=nchw_fchw", "gathered ahead"),
         ("ci=18,co=2,groups=2", "scalars"),  # nine inputs: each group is a product of its own
     ],

@@ -32,7 +32,7 @@ def shared(variant: bool) -> list[str]:
         sequences.fuse_products(),
         sequences.peel(),
         sequences.add_lanes(),
-        sequences.named_sequence("skip_products"),
+        *(sequences.named_sequence(n) for n in ("skip_products", "skip_taps", "split_lines")),
         sequences.hoist_accumulators(widens=variant),
         sequences.pack_panels(16, [0, 16, 0], (0, 2, 1)),
         sequences.pack_epilogue(16, [0, 16], {"bias": 0, "c": 1} if variant else {"c": 0}),

@@ -9,7 +9,12 @@ from kernels.minimal_filtering import outputs_for
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Parallel, Winograd, check_legal
 from kernels.target import Target
-from search.space.methods.winograd import ALGORITHM, LEAST_CHANNELS, WANTED
+from search.space.methods.winograd import (
+    ALGORITHM,
+    LEAST_CHANNELS,
+    LEAST_CHANNELS_OF_STRIDED,
+    WANTED,
+)
 from search.space.space import Space
 from tests.search.targets import NARROW, WIDE
 
@@ -31,7 +36,9 @@ def test_it_is_offered_where_it_can_be_applied() -> None:
     assert algorithms(changed(dtype="f64", bias=True, epilogue="relu", pad=0)) != ()
     assert algorithms(changed(layout="nchw_fchw")) != ()
     for keys in (
-        {"stride": 2},
+        {"stride": 3},
+        {"stride": 2, "ci": 8},
+        {"stride": 2, "kh": 1},
         {"dilation": 2},
         {"groups": 2},
         {"kw": 2},
@@ -48,6 +55,14 @@ def test_a_filter_lying_or_standing_has_the_tiles_that_pay(taps: tuple[int, int]
     for kh, kw in (taps, taps[::-1]):
         assert algorithms(changed(kh=kh, kw=kw, ci=256)) == ("direct", *names)
         assert set(LEAST_CHANNELS[taps]) <= set(outputs_for((kh, kw)))
+
+
+@pytest.mark.parametrize("taps", [*LEAST_CHANNELS_OF_STRIDED])
+def test_strided_filters_have_tiles_of_their_own(taps: tuple[int, int]) -> None:
+    names = tuple(f"winograd{output}" for output in LEAST_CHANNELS_OF_STRIDED[taps])
+    kh, kw = taps
+    assert algorithms(changed(kh=kh, kw=kw, stride=2)) == ("direct", *names)
+    assert set(LEAST_CHANNELS_OF_STRIDED[taps]) <= set(outputs_for(taps, stride=2))
 
 
 def test_shallow_sums_have_small_tiles_alone() -> None:

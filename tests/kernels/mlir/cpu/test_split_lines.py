@@ -1,0 +1,94 @@
+"""Strided planes: lines are parted in registers, and taps that no filter has are left out."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from iree.compiler import ir
+
+from kernels.mlir.cpu.script import emit_script
+from kernels.mlir.lowering.apply import Diagnostics, apply_script
+from kernels.mlir.lowering.jit import Call, compile_ir
+from kernels.mlir.lowering.to_llvm import lower
+from kernels.mlir.payload.function import ENTRY, argument_names, payload
+from kernels.mlir.proof.prove import prove
+from kernels.mlir.transform.module import with_payload
+from kernels.oracle.operands import NUMPY_TYPES, empty_aligned, make_operands, poison
+from kernels.oracle.reference import reference
+from kernels.oracle.tolerance import compare
+from kernels.problem import Conv2d, parse_problem
+from kernels.schedule import Register, Schedule, Tile
+from tests.kernels.mlir.build import schedule
+
+LAYER = (
+    "conv2d:n=1,h=12,w=40,ci=3,co=3,kh=3,kw=3,pad=1,stride=2,groups=3,layout=nchw_fchw,dtype=f32"
+)
+PARTED = "linalg.transpose"
+
+
+@st.composite
+def strided(draw: st.DrawFn) -> tuple[Conv2d, Schedule]:
+    """Planes of whole strides, some wider than a vector, and steps for them."""
+    stride, kh, kw = draw(st.integers(2, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    problem = Conv2d(
+        n=draw(st.integers(1, 2)),
+        h=draw(st.integers(5, 12)),
+        w=stride * draw(st.integers(3, 26)),
+        ci=(planes := draw(st.integers(2, 3))),
+        co=planes * draw(st.integers(1, 2)),
+        groups=planes,
+        kh=kh,
+        kw=kw,
+        stride=stride,
+        pad=draw(st.integers(0, min(kh, kw) - 1)),
+        layout="nchw_fchw",
+        dtype=draw(st.sampled_from(["f32", "i8"])),
+    )
+    tiles = [Tile("n", 1)] if problem.n > 1 else []
+    if draw(st.booleans()) and problem.oh > 2:
+        tiles.append(Tile("oh", 2))
+    rows = draw(st.integers(1, 2)) if problem.oh > 1 else 1
+    register = Register(rows, 16, "rows" if draw(st.booleans()) else "cols")
+    return problem, Schedule((*tiles, register))
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(strided())
+def test_pixels_find_their_taps_and_no_others(drawn: tuple[Conv2d, Schedule]) -> None:
+    problem, steps = drawn
+    assert PARTED in payload(problem)
+    operands = make_operands(problem, 0)
+    if problem.element.is_float:
+        operands["A"].reshape(-1)[::41] = np.nan  # a product with a tap of zero would spread it
+    text = with_payload(problem, emit_script(problem, steps))
+    with ir.Context() as context, ir.Location.unknown():
+        diagnostics = Diagnostics(context)
+        lowered, scratch = lower(apply_script(text, diagnostics), diagnostics)
+    arrays = [operands[name] for name in argument_names(problem)]
+    buffers = [empty_aligned(s.shape, NUMPY_TYPES[s.element]) for s in scratch]
+    for buffer in buffers:
+        poison(buffer)
+    poison(operands["C"])
+    Call(compile_ir(lowered, ENTRY), [*arrays, *buffers], operands["C"])(1)
+    expected = reference(problem, operands)
+    spread, found = np.isnan(expected.value), np.isnan(operands["C"])
+    assert np.array_equal(spread, found)
+    for values in (operands["C"], expected.value, expected.tolerance):
+        if values is not None:
+            values[spread] = 0 if values is not expected.tolerance else 1
+    error, tolerance = compare(problem, operands["C"], expected)
+    assert error <= tolerance
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f64"])
+def test_a_script_of_strided_planes_proves(dtype: str) -> None:
+    problem = parse_problem(LAYER.replace("f32", f"{dtype},bias,epilogue=relu"))
+    proof = prove(problem, schedule("register rows=2 cols=16 outer=cols"))
+    assert proof.ok, proof.message
+
+
+@pytest.mark.parametrize("keys", ["dilation=2", "w=39", "ci=6", "pad=3"])
+def test_other_strided_planes_are_gathered(keys: str) -> None:
+    name = keys.partition("=")[0]
+    kept = [key for key in LAYER.split(",") if not key.startswith(f"{name}=")]
+    assert PARTED not in payload(parse_problem(",".join([*kept, keys])))
