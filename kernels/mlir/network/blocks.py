@@ -1,0 +1,50 @@
+"""How long the blocks are in which tensors are packed: a rule, and what is wished for single ops.
+
+A block's length depends on the axis alone, not on the op. The producer of a tensor and its
+consumers so pack it alike, and their packs cancel.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+LEAST = 4
+"""A block of fewer elements is no vector; the axis stays whole."""
+
+
+@dataclass(frozen=True)
+class OpBlocks:
+    """Blocks that are wished for one op, in elements; 0 leaves the axis whole.
+
+    Attributes:
+        rows: of a product's rows; no matter to convolutions and pools.
+        columns: of the result's channels, or a product's columns.
+        depth: of what is summed over: the image's channels.
+    """
+
+    rows: int = 0
+    columns: int = 0
+    depth: int = 0
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The most elements of a block.
+
+    Attributes:
+        channels: of channels, columns and depths: a vector's lanes.
+        rows: of a product's rows.
+        of_ops: blocks of single ops, by their numbers among the module's packable ops, from 1.
+    """
+
+    channels: int = 16
+    rows: int = 8
+    of_ops: Mapping[int, OpBlocks] = field(default_factory=dict)
+
+
+def block_of(extent: int, most: int) -> int:
+    """The largest divisor of an axis that is at most `most`; 0 where it would be no vector.
+
+    Blocks that do not divide an axis are padded, and padded packs never cancel.
+    """
+    found = max((size for size in range(1, most + 1) if extent % size == 0), default=0)
+    return found if found >= LEAST else 0

@@ -1,0 +1,108 @@
+"""The ops of a module that may be packed, and what is left as it is."""
+
+from collections import Counter
+from typing import Any
+
+from iree.compiler import ir
+
+from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from kernels.mlir.frontend.child.operations import operations, where
+from kernels.mlir.frontend.child.structured import Structured, extents, structured
+from kernels.mlir.frontend.contraction import is_contraction
+from kernels.mlir.frontend.nest import Nest, Operand, RefusedError
+from kernels.mlir.network.child.origins import Origins
+from kernels.mlir.network.packing import OpShape
+from kernels.mlir.network.plan import Left
+
+KNOWN = ("arith.", "builtin.", "func.", "linalg.", "math.", "tensor.", "ml_program.", "util.")
+"""Dialects whose other ops packs may pass, or that compute no tensors."""
+INPUTS = 2
+
+
+def read(module: Any, origins: Origins) -> tuple[list[OpShape], dict[str, int], list[Left]]:
+    """The ops that may be packed, how many ops there are of each name, and what cannot be.
+
+    Args:
+        module: on linalg.
+        origins: of its values.
+    """
+    found, left, counts = list[OpShape](), list[Left](), Counter[str]()
+    for op, function, number in operations(module.operation):
+        name = op.name
+        place = where(op, function, number)
+        counts[name] += 1
+        if not name.startswith(KNOWN):
+            left.append(Left(name, place, "is unknown to packs: what it reads and makes is plain"))
+            continue
+        if not name.startswith("linalg."):
+            continue
+        try:
+            shape = _shape(op, counts[name] - 1, place, origins)
+        except RefusedError as refusal:
+            left.append(Left(name, place, str(refusal)))
+            continue
+        if shape is not None:
+            found.append(shape)
+    return found, dict(counts), left
+
+
+def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None:
+    """An op that multiplies or pools; None for one that packs pass, or do not.
+
+    Raises:
+        RefusedError: it does, and cannot be packed.
+    """
+    seen = structured(op)
+    if seen is None or len(seen.inputs) < INPUTS:
+        return None
+    channel = _pool_channel(op.name)
+    if channel is None and not _multiplies(seen):
+        return None
+    if len(seen.inputs) > INPUTS:
+        raise RefusedError("has inputs besides the two that are multiplied")
+    operands = seen.operand(0), seen.operand(1), seen.operand(INPUTS)
+    if channel is None and not _slides(operands[0]) and _slides(operands[1]):
+        raise RefusedError("reads its image as the second input")
+    return OpShape(
+        op.name,
+        number,
+        place,
+        extents(operands),
+        operands[:2],
+        operands[2],
+        origins.is_weight(seen.inputs[1]),
+        channel,
+    )
+
+
+def _slides(operand: Operand) -> bool:
+    return any(len(axis) > 1 or (axis and axis[0][1] != 1) for axis in operand.axes)
+
+
+def _pool_channel(name: str) -> int | None:
+    """The axis of a named pool's image that is its channels."""
+    if not name.startswith("linalg.pooling_"):
+        return None
+    layout = name.removeprefix("linalg.pooling_").partition("_")[0]
+    return layout.index("c") if "c" in layout else None
+
+
+def _multiplies(op: Structured) -> bool:
+    """Whether an op sums products of two inputs, in whatever types.
+
+    Raises:
+        RefusedError: its shapes are not static.
+    """
+    first, second, result = op.maps[0], op.maps[1], op.maps[-1]
+    if first is None or second is None or result is None:
+        return False
+    of_first, of_second, of_result = (
+        {dim for axis in axes for dim, _ in axis} for axes in (first, second, result)
+    )
+    if not of_first & of_second - of_result:
+        return False
+    if len(op.inputs) == INPUTS and not is_multiply_add(body_of(op, knows_tensors=False), INPUTS):
+        return False
+    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
+    nest = Nest(extents(operands), *operands)
+    return nest.has_windows or is_contraction(nest)

@@ -1,0 +1,202 @@
+"""How one op is packed: a block for each of its loops, and the order of each packed operand.
+
+Activations become [image, channels, ..., block], whatever order they had: their channels' blocks
+go in front of the pixels. Weights lie as a panel kernel reads them: [columns, depth, taps, depth of
+a block, columns of a block]. Pools are packed like convolutions of which each channel is a group.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kernels.mlir.frontend.nest import Axis, Dims, Operand, RefusedError
+from kernels.mlir.network.blocks import OpBlocks, block_of, Blocks
+
+Kind = Literal["product", "convolution", "pool"]
+
+
+@dataclass(frozen=True)
+class OpShape:
+    """An op that may be packed, as far as packing asks.
+
+    Attributes:
+        name: such as `linalg.matmul`.
+        number: among all ops of its name in the module, from 0.
+        where: function, location and op.
+        extents: of its loops.
+        inputs: the first two operands; of a pool the second is its window.
+        result: what it makes.
+        has_weights: whether the second operand is known when the model is loaded.
+        channel: the axis of a pool's image that is its channels; None for anything else.
+    """
+
+    name: str
+    number: int
+    where: str
+    extents: Dims
+    inputs: tuple[Operand, Operand]
+    result: Operand
+    has_weights: bool = False
+    channel: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What sort of op it is."""
+        if self.channel is not None:
+            return "pool"
+        return "convolution" if any(map(_slides, self.inputs[0].axes)) else "product"
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of an operand's packed axes; both empty where packing leaves the wanted one.
+
+    Attributes:
+        outer: for each axis outside of blocks the plain axis that it counts.
+        inner: for each axis within blocks which of the blocks it was.
+    """
+
+    outer: Dims = ()
+    inner: Dims = ()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.outer and not self.inner
+
+
+@dataclass(frozen=True)
+class PackedOp:
+    """How an op is packed.
+
+    Attributes:
+        op: the op.
+        sizes: for each of its loops the elements of a block, 0 for none.
+        orders: of its two inputs and its result.
+    """
+
+    op: OpShape
+    sizes: Dims
+    orders: tuple[Order, Order, Order]
+
+
+def packed(op: OpShape, blocks: Blocks, wished: OpBlocks | None = None) -> PackedOp:
+    """How an op is packed by a rule, or as is wished for it.
+
+    Raises:
+        RefusedError: it cannot be packed, or what is wished does not fit; the message says why.
+    """
+    roles = _roles(op)
+    sizes = [0] * len(op.extents)
+    for name, dims in roles.items():
+        if dims:
+            # Of several loops that play one part the innermost is blocked.
+            dim = dims[-1]
+            sizes[dim] = _block(op, dim, name, blocks, wished)
+    if not any(sizes):
+        raise RefusedError(_why_plain(op, roles))
+    return PackedOp(op, tuple(sizes), _orders(op, tuple(sizes)))
+
+
+def _block(op: OpShape, dim: int, part: str, blocks: Blocks, wished: OpBlocks | None) -> int:
+    extent = op.extents[dim]
+    if wished is None:
+        return block_of(extent, blocks.rows if part == "rows" else blocks.channels)
+    size = {"rows": wished.rows, "depth": wished.depth}.get(part, wished.columns)
+    if size and extent % size:
+        raise RefusedError(
+            f"has {part} of {extent}, which blocks of {size} do not divide; "
+            "give a divisor, or 0 to leave them whole"
+        )
+    return size
+
+
+def _roles(op: OpShape) -> dict[str, Dims]:
+    """The loops that may be blocked, by what they do."""
+    first, second, result = (_plain(one) for one in (*op.inputs, op.result))
+    if op.channel is not None:
+        axis = op.inputs[0].axes[op.channel]
+        return {"channels": tuple(dim for dim, _ in axis)}
+    both = {
+        "columns": [dim for dim in result if dim in second and dim not in first],
+        "depth": [dim for dim in second if dim in first and dim not in result],
+    }
+    if op.kind == "product":
+        both["rows"] = [dim for dim in result if dim in first and dim not in second]
+    else:
+        both["channels"] = [dim for dim in result if dim in first and dim in second]
+    return {name: tuple(dims) for name, dims in both.items()}
+
+
+def _plain(operand: Operand) -> Dims:
+    """The loops at which an operand is read, each at an axis of its own, in the axes' order."""
+    return tuple(axis[0][0] for axis in operand.axes if len(axis) == 1 and axis[0][1] == 1)
+
+
+def _slides(axis: Axis) -> bool:
+    return len(axis) > 1 or bool(axis and axis[0][1] != 1)
+
+
+def _why_plain(op: OpShape, roles: dict[str, Dims]) -> str:
+    told = ", ".join(f"{name} {op.extents[dims[-1]]}" for name, dims in roles.items() if dims)
+    return f"has no axis that blocks divide ({told})" if told else "has no channels, rows or depth"
+
+
+def _orders(op: OpShape, sizes: Dims) -> tuple[Order, Order, Order]:
+    first, second = op.inputs
+    is_image = op.kind != "product"
+    if op.kind == "pool":
+        weights = Order()
+    elif op.has_weights or is_image:
+        weights = _order(second, sizes, _panel_axes(op, sizes), _panel_blocks(op, sizes))
+    else:
+        weights = _order(second, sizes, range(len(second.axes)), _as_axes(second, sizes))
+    a, c = (
+        _order(one, sizes, _channels_first(one, sizes) if is_image else range(len(one.axes)),
+               _as_axes(one, sizes))
+        for one in (first, op.result)
+    )  # fmt: skip
+    return a, weights, c
+
+
+def _order(operand: Operand, sizes: Dims, outer: "range | Dims", inner: Dims) -> Order:
+    """What makes a wanted order of the one that packing leaves: axes as before, blocks by loop."""
+    left = sorted(inner)
+    if not left:
+        return Order()
+    axes = tuple(outer)
+    return Order(
+        axes if axes != tuple(range(len(operand.axes))) else (),
+        tuple(map(left.index, inner)) if list(inner) != left else (),
+    )
+
+
+def _as_axes(operand: Operand, sizes: Dims) -> Dims:
+    """The blocked loops of an operand in the order of its axes."""
+    return tuple(dim for dim in _plain(operand) if sizes[dim])
+
+
+def _channels_first(operand: Operand, sizes: Dims) -> Dims:
+    """The axes with blocked channels behind the first one, which is the image's number."""
+    axes = range(len(operand.axes))
+    blocked = [i for i in axes if (axis := operand.axes[i]) and not _slides(axis)
+               and sizes[axis[0][0]]]  # fmt: skip
+    others = [i for i in axes if i not in blocked]
+    return (*others[:1], *blocked, *others[1:])
+
+
+def _panel_axes(op: OpShape, sizes: Dims) -> Dims:
+    """The axes of weights: those of the result first, then blocked ones, then taps."""
+    second, result = op.inputs[1], _plain(op.result)
+    axes = range(len(second.axes))
+
+    def place(i: int) -> tuple[bool, bool]:
+        dim = second.axes[i][0][0] if second.axes[i] else -1
+        return dim not in result, dim < 0 or not sizes[dim]
+
+    return tuple(sorted(axes, key=place))
+
+
+def _panel_blocks(op: OpShape, sizes: Dims) -> Dims:
+    """The blocked loops of weights: the depth in front, so that columns are neighbours."""
+    result = _plain(op.result)
+    return tuple(sorted(_as_axes(op.inputs[1], sizes), key=lambda dim: dim in result))

@@ -1,0 +1,96 @@
+"""The script of a module: each op packed as it is told, and packs cancelled along the edges."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from kernels.mlir.frontend.nest import Dims
+from kernels.mlir.network.packing import Order, PackedOp
+from kernels.mlir.transform.module import HEADER_END, MODULE
+from kernels.mlir.transform.sequences import named_sequence
+from kernels.mlir.transform.writer import ANY, Writer
+
+SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map")
+"""Ops that packs move through once they have no name of their own."""
+
+How = tuple[Dims, tuple[Order, Order, Order]]
+"""The sizes and orders that ops packed alike share."""
+
+
+def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
+    """The transform module that packs a module's ops and cancels what it can.
+
+    An op is found by its place among all ops of its name. In a module that has another number of
+    them the script fails.
+
+    Args:
+        ops: those that are packed.
+        counts: of ops of each name in the module.
+    """
+    w = Writer()
+    names = {how: f"pack_{i}" for i, how in enumerate(dict.fromkeys(map(_how, ops)))}
+    for op in dict.fromkeys(one.op.name for one in ops):
+        handles = _split(w, op, counts[op])
+        for how, name in names.items():
+            alike = [one for one in ops if one.op.name == op and _how(one) == how]
+            if alike:
+                _pack(w, [handles[one.op.number] for one in alike], name)
+    if spread := [name for name in SPREAD if counts.get(name)]:
+        told = ", ".join(f'"{name}"' for name in spread)
+        w.line("// packs pass ops without a name")
+        w.line(f"%spread = transform.structured.match ops{{[{told}]}} in %func : ({ANY}) -> {ANY}")
+        w.generalize("%spread", "plain")
+    told_lines = "\n".join(w.lines)
+    body = [named_sequence("pack_module", lines=told_lines), named_sequence("propagate")]
+    body += [_sequence(name, *how) for how, name in names.items()]
+    sequences = textwrap.indent("\n".join(body), "  ")
+    return f"{HEADER_END}{MODULE}\n{sequences}}}\n"
+
+
+def _how(op: PackedOp) -> How:
+    return op.sizes, op.orders
+
+
+def _split(w: Writer, op: str, count: int) -> list[str]:
+    """A handle on each op of a name."""
+    found = w.match(op, op.partition(".")[2])
+    if count == 1:
+        return [found]
+    each = w.name("each")
+    w.line(
+        f"{each}:{count} = transform.split_handle {found} "
+        f": ({ANY}) -> ({', '.join([ANY] * count)})"
+    )
+    return [f"{each}#{i}" for i in range(count)]
+
+
+def _pack(w: Writer, handles: Sequence[str], sequence: str) -> None:
+    """Lines that pack some ops by a sequence."""
+    merged = handles[0]
+    if len(handles) > 1:
+        merged = w.name("alike")
+        w.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
+    w.line(f"transform.foreach {merged} : {ANY} {{")
+    w.line(f"^bb0(%op: {ANY}):")
+    w.line(f"  transform.include @{sequence} failures(propagate) (%op) : ({ANY}) -> ()")
+    w.line("}")
+
+
+def _sequence(name: str, sizes: Dims, orders: tuple[Order, Order, Order]) -> str:
+    """The sequence that packs one op."""
+    lines, op = "", "%packed"
+    for index, order in enumerate(orders[:2]):
+        if not order.is_there:
+            lines += named_sequence(
+                "fragments/order_operand", index=index, op=op, order=_told(order)
+            )
+            op = f"%ordered_{index}"
+    if not orders[2].is_there:
+        lines += named_sequence("fragments/order_result", op=op, order=_told(orders[2]))
+    title = f"blocks of {' x '.join(str(size or '-') for size in sizes)} along the loops"
+    return named_sequence("pack_op", name=name, title=title, sizes=list(sizes), orders=lines)
+
+
+def _told(order: Order) -> str:
+    outer = f"outer_perm = {list(order.outer)}" if order.outer else ""
+    inner = f"inner_perm = {list(order.inner)}" if order.inner else ""
+    return f"{outer} {inner}".strip()
