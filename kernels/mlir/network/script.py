@@ -28,17 +28,19 @@ def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
     """
     w = Writer()
     names = {how: f"pack_{i}" for i, how in enumerate(dict.fromkeys(map(_how, ops)))}
-    for op in dict.fromkeys(one.op.name for one in ops):
-        handles = _split(w, op, counts[op])
-        for how, name in names.items():
-            alike = [one for one in ops if one.op.name == op and _how(one) == how]
-            if alike:
-                _pack(w, [handles[one.op.number] for one in alike], name)
+    handles = {name: _split(w, name, counts[name]) for name in {one.op.name: 0 for one in ops}}
     if spread := [name for name in SPREAD if counts.get(name)]:
         told = ", ".join(f'"{name}"' for name in spread)
         w.line("// packs pass ops without a name")
         w.line(f"%spread = transform.structured.match ops{{[{told}]}} in %func : ({ANY}) -> {ANY}")
         w.generalize("%spread", "plain")
+    for one in ops:
+        handle = handles[one.op.name][one.op.number]
+        w.line(f"// {one.op.where}")
+        w.line(
+            f"transform.include @{names[_how(one)]} failures(propagate) ({handle}) : ({ANY}) -> ()"
+        )
+        w.include("propagate")
     told_lines = "\n".join(w.lines)
     body = [named_sequence("pack_module", lines=told_lines), named_sequence("propagate")]
     body += [_sequence(name, *how) for how, name in names.items()]
@@ -61,18 +63,6 @@ def _split(w: Writer, op: str, count: int) -> list[str]:
         f": ({ANY}) -> ({', '.join([ANY] * count)})"
     )
     return [f"{each}#{i}" for i in range(count)]
-
-
-def _pack(w: Writer, handles: Sequence[str], sequence: str) -> None:
-    """Lines that pack some ops by a sequence."""
-    merged = handles[0]
-    if len(handles) > 1:
-        merged = w.name("alike")
-        w.line(f"{merged} = transform.merge_handles {', '.join(handles)} : {ANY}")
-    w.line(f"transform.foreach {merged} : {ANY} {{")
-    w.line(f"^bb0(%op: {ANY}):")
-    w.line(f"  transform.include @{sequence} failures(propagate) (%op) : ({ANY}) -> ()")
-    w.line("}")
 
 
 def _sequence(name: str, sizes: Dims, orders: tuple[Order, Order, Order]) -> str:

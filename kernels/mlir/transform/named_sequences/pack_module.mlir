@@ -2,7 +2,5 @@ transform.named_sequence @__transform_main(%root: !transform.any_op {transform.c
   %func = transform.structured.match ops{["func.func"]} in %root
       : (!transform.any_op) -> !transform.any_op
   $lines
-  // packs go up and unpacks go down until they meet
-  transform.include @propagate failures(propagate) (%func) : (!transform.any_op) -> ()
   transform.yield
 }
