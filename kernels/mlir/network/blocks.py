@@ -32,12 +32,12 @@ class Blocks:
 
     Attributes:
         channels: of channels, columns and depths: a vector's lanes.
-        rows: of a product's rows.
+        rows: of a product's rows. Whole rows of 0 make packs of activations that move nothing.
         of_ops: blocks of single ops, by their numbers among the module's packable ops, from 1.
     """
 
     channels: int = 16
-    rows: int = 8
+    rows: int = 0
     of_ops: Mapping[int, OpBlocks] = field(default_factory=dict)
 
 

@@ -1,17 +1,14 @@
 """How one op is packed: a block for each of its loops, and the order of each packed operand.
 
-Activations become [image, channels, ..., block], whatever order they had: their channels' blocks
-go in front of the pixels. Weights lie as a panel kernel reads them: [columns, depth, taps, depth of
-a block, columns of a block]. Pools are packed like convolutions of which each channel is a group.
+Images become [image, channels, pixels, block], whatever order they had. Weights lie as a panel
+kernel reads them: [columns, depth, taps, depth of a block, columns of a block]. Each channel of a
+pool is by itself, as in a depthwise convolution.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from kernels.mlir.frontend.nest import Axis, Dims, Operand, RefusedError
-from kernels.mlir.network.blocks import OpBlocks, block_of, Blocks
-
-Kind = Literal["product", "convolution", "pool"]
+from kernels.mlir.network.blocks import Blocks, OpBlocks, block_of
 
 
 @dataclass(frozen=True)
@@ -23,10 +20,10 @@ class OpShape:
         number: among all ops of its name in the module, from 0.
         where: function, location and op.
         extents: of its loops.
-        inputs: the first two operands; of a pool the second is its window.
+        inputs: the first two operands.
         result: what it makes.
         has_weights: whether the second operand is known when the model is loaded.
-        channel: the axis of a pool's image that is its channels; None for anything else.
+        is_pool: whether the second operand is a window of which the size alone counts.
     """
 
     name: str
@@ -36,14 +33,13 @@ class OpShape:
     inputs: tuple[Operand, Operand]
     result: Operand
     has_weights: bool = False
-    channel: int | None = None
+    is_pool: bool = False
 
     @property
-    def kind(self) -> Kind:
-        """What sort of op it is."""
-        if self.channel is not None:
-            return "pool"
-        return "convolution" if any(map(_slides, self.inputs[0].axes)) else "product"
+    def sliding(self) -> frozenset[int]:
+        """The loops along which a window moves over the first input, and those over the window."""
+        axes = self.inputs[0].axes
+        return frozenset(dim for axis in axes if _slides(axis) for dim, _ in axis)
 
 
 @dataclass(frozen=True)
@@ -85,13 +81,17 @@ def packed(op: OpShape, blocks: Blocks, wished: OpBlocks | None = None) -> Packe
     Raises:
         RefusedError: it cannot be packed, or what is wished does not fit; the message says why.
     """
+    if wished is None and not (op.has_weights or op.sliding):
+        raise RefusedError("multiplies two tensors that every run computes: packs would not pay")
     roles = _roles(op)
     sizes = [0] * len(op.extents)
     for name, dims in roles.items():
-        if dims:
-            # Of several loops that play one part the innermost is blocked.
-            dim = dims[-1]
+        # Of several loops that play one part the innermost is blocked.
+        for dim in dims[-1:]:
             sizes[dim] = _block(op, dim, name, blocks, wished)
+    if any(sizes[dim] for name in ("columns", "depth") for dim in roles.get(name, ())):
+        for dim in roles.get("channels", ()):  # those are groups of channels
+            sizes[dim] = 0
     if not any(sizes):
         raise RefusedError(_why_plain(op, roles))
     return PackedOp(op, tuple(sizes), _orders(op, tuple(sizes)))
@@ -113,14 +113,13 @@ def _block(op: OpShape, dim: int, part: str, blocks: Blocks, wished: OpBlocks | 
 def _roles(op: OpShape) -> dict[str, Dims]:
     """The loops that may be blocked, by what they do."""
     first, second, result = (_plain(one) for one in (*op.inputs, op.result))
-    if op.channel is not None:
-        axis = op.inputs[0].axes[op.channel]
-        return {"channels": tuple(dim for dim, _ in axis)}
+    if op.is_pool:
+        return {"channels": tuple(dim for dim in first if dim in result)[1:]}
     both = {
         "columns": [dim for dim in result if dim in second and dim not in first],
         "depth": [dim for dim in second if dim in first and dim not in result],
     }
-    if op.kind == "product":
+    if not op.sliding:
         both["rows"] = [dim for dim in result if dim in first and dim not in second]
     else:
         both["channels"] = [dim for dim in result if dim in first and dim in second]
@@ -143,29 +142,25 @@ def _why_plain(op: OpShape, roles: dict[str, Dims]) -> str:
 
 def _orders(op: OpShape, sizes: Dims) -> tuple[Order, Order, Order]:
     first, second = op.inputs
-    is_image = op.kind != "product"
-    if op.kind == "pool":
+    if op.is_pool:
         weights = Order()
-    elif op.has_weights or is_image:
-        weights = _order(second, sizes, _panel_axes(op, sizes), _panel_blocks(op, sizes))
+    elif op.has_weights or op.sliding:
+        weights = _order(second, _panel_axes(op, sizes), _panel_blocks(op, sizes))
     else:
-        weights = _order(second, sizes, range(len(second.axes)), _as_axes(second, sizes))
+        weights = _order(second, _channels_first(op, second), _as_axes(second, sizes))
     a, c = (
-        _order(one, sizes, _channels_first(one, sizes) if is_image else range(len(one.axes)),
-               _as_axes(one, sizes))
-        for one in (first, op.result)
-    )  # fmt: skip
+        _order(one, _channels_first(op, one), _as_axes(one, sizes)) for one in (first, op.result)
+    )
     return a, weights, c
 
 
-def _order(operand: Operand, sizes: Dims, outer: "range | Dims", inner: Dims) -> Order:
+def _order(operand: Operand, outer: Dims, inner: Dims) -> Order:
     """What makes a wanted order of the one that packing leaves: axes as before, blocks by loop."""
     left = sorted(inner)
     if not left:
         return Order()
-    axes = tuple(outer)
     return Order(
-        axes if axes != tuple(range(len(operand.axes))) else (),
+        outer if outer != tuple(range(len(operand.axes))) else (),
         tuple(map(left.index, inner)) if list(inner) != left else (),
     )
 
@@ -175,13 +170,14 @@ def _as_axes(operand: Operand, sizes: Dims) -> Dims:
     return tuple(dim for dim in _plain(operand) if sizes[dim])
 
 
-def _channels_first(operand: Operand, sizes: Dims) -> Dims:
-    """The axes with blocked channels behind the first one, which is the image's number."""
-    axes = range(len(operand.axes))
-    blocked = [i for i in axes if (axis := operand.axes[i]) and not _slides(axis)
-               and sizes[axis[0][0]]]  # fmt: skip
-    others = [i for i in axes if i not in blocked]
-    return (*others[:1], *blocked, *others[1:])
+def _channels_first(op: OpShape, operand: Operand) -> Dims:
+    """The axes with those along which windows move behind the others."""
+    return tuple(
+        sorted(
+            range(len(operand.axes)),
+            key=lambda i: any(dim in op.sliding for dim, _ in operand.axes[i]),
+        )
+    )
 
 
 def _panel_axes(op: OpShape, sizes: Dims) -> Dims:

@@ -55,13 +55,13 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
     seen = structured(op)
     if seen is None or len(seen.inputs) < INPUTS:
         return None
-    channel = _pool_channel(op.name)
-    if channel is None and not _multiplies(seen):
+    is_pool = _pools(seen)
+    if not is_pool and not _multiplies(seen):
         return None
     if len(seen.inputs) > INPUTS:
         raise RefusedError("has inputs besides the two that are multiplied")
     operands = seen.operand(0), seen.operand(1), seen.operand(INPUTS)
-    if channel is None and not _slides(operands[0]) and _slides(operands[1]):
+    if not is_pool and not _slides(operands[0]) and _slides(operands[1]):
         raise RefusedError("reads its image as the second input")
     return OpShape(
         op.name,
@@ -70,8 +70,8 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
         extents(operands),
         operands[:2],
         operands[2],
-        origins.is_weight(seen.inputs[1]),
-        channel,
+        not is_pool and origins.is_weight(seen.inputs[1]),
+        is_pool,
     )
 
 
@@ -79,12 +79,13 @@ def _slides(operand: Operand) -> bool:
     return any(len(axis) > 1 or (axis and axis[0][1] != 1) for axis in operand.axes)
 
 
-def _pool_channel(name: str) -> int | None:
-    """The axis of a named pool's image that is its channels."""
-    if not name.startswith("linalg.pooling_"):
-        return None
-    layout = name.removeprefix("linalg.pooling_").partition("_")[0]
-    return layout.index("c") if "c" in layout else None
+def _pools(op: Structured) -> bool:
+    """Whether an op looks at windows of its first input alone; the second has their size."""
+    first = op.maps[0]
+    if len(op.inputs) != INPUTS or first is None:
+        return False
+    is_read = next(iter(op.body.arguments[1].uses), None) is not None
+    return not is_read and any(len(axis) > 1 for axis in first)
 
 
 def _multiplies(op: Structured) -> bool:
