@@ -59,8 +59,7 @@ def _split(w: Writer, op: str, count: int) -> list[str]:
         return [found]
     each = w.name("each")
     w.line(
-        f"{each}:{count} = transform.split_handle {found} "
-        f": ({ANY}) -> ({', '.join([ANY] * count)})"
+        f"{each}:{count} = transform.split_handle {found} : ({ANY}) -> ({', '.join([ANY] * count)})"
     )
     return [f"{each}#{i}" for i in range(count)]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.operations import operations, where
+from kernels.mlir.frontend.child.operations import operations
 from kernels.mlir.network.child.origins import Origins
 from kernels.mlir.network.plan import Remaining
 
@@ -14,11 +14,10 @@ NAMES = ("linalg.pack", "linalg.unpack")
 
 def count(module: Any, origins: Origins) -> Iterator[Remaining]:
     """Each pack and unpack of a module on tensors."""
-    for op, function, number in operations(module.operation):
+    for op, _, _ in operations(module.operation):
         if op.name in NAMES:
             yield Remaining(
                 op.name.removeprefix("linalg."),
-                where(op, function, number),
                 f"{op.operands[0].type} to {op.results[0].type}",
                 origins.is_weight(op.operands[0]),
                 is_reshape(op),

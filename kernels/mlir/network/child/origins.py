@@ -82,3 +82,12 @@ def _reduces(op: Any) -> bool:
         return False
     sums = [{dim for axis in axes for dim, _ in axis} for axes in (first, second, result)]
     return bool(sums[0] & sums[1] - sums[2])
+
+
+def argument_behind(value: Any) -> int | None:
+    """The number of the argument that a value is, as it lies or in another order or shape."""
+    while (op := owner(value)) is not None:
+        if op.name not in PASSING:
+            return None
+        value = op.operands[0]
+    return int(ir.BlockArgument(value).arg_number)

@@ -1,16 +1,16 @@
 """The ops of a module that may be packed, and what is left as it is."""
 
 from collections import Counter
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
-
-from iree.compiler import ir
 
 from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
 from kernels.mlir.frontend.child.operations import operations, where
 from kernels.mlir.frontend.child.structured import Structured, extents, structured
 from kernels.mlir.frontend.contraction import is_contraction
 from kernels.mlir.frontend.nest import Nest, Operand, RefusedError
-from kernels.mlir.network.child.origins import Origins
+from kernels.mlir.network.child.origins import Origins, argument_behind
 from kernels.mlir.network.packing import OpShape
 from kernels.mlir.network.plan import Left
 
@@ -19,31 +19,52 @@ KNOWN = ("arith.", "builtin.", "func.", "linalg.", "math.", "tensor.", "ml_progr
 INPUTS = 2
 
 
-def read(module: Any, origins: Origins) -> tuple[list[OpShape], dict[str, int], list[Left]]:
-    """The ops that may be packed, how many ops there are of each name, and what cannot be.
+@dataclass
+class Seen:
+    """What a module holds.
+
+    Attributes:
+        ops: that may be packed.
+        counts: of ops of each name.
+        left: ops that cannot be packed, and why.
+        depths: for each argument that is a weight how many products are summed with it.
+    """
+
+    ops: list[OpShape] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    left: list[Left] = field(default_factory=list)
+    depths: dict[int, int] = field(default_factory=dict)
+
+
+def read(module: Any, origins: Origins) -> Seen:
+    """The ops of a module.
 
     Args:
         module: on linalg.
         origins: of its values.
     """
-    found, left, counts = list[OpShape](), list[Left](), Counter[str]()
+    seen = Seen()
     for op, function, number in operations(module.operation):
-        name = op.name
-        place = where(op, function, number)
-        counts[name] += 1
+        name, place = op.name, where(op, function, number)
+        seen.counts[name] += 1
         if not name.startswith(KNOWN):
-            left.append(Left(name, place, "is unknown to packs: what it reads and makes is plain"))
-            continue
-        if not name.startswith("linalg."):
+            seen.left.append(Left(name, place, "is unknown: what it reads and makes stays plain"))
             continue
         try:
-            shape = _shape(op, counts[name] - 1, place, origins)
+            shape = _shape(op, seen.counts[name] - 1, place, origins)
         except RefusedError as refusal:
-            left.append(Left(name, place, str(refusal)))
+            seen.left.append(Left(name, place, str(refusal)))
             continue
         if shape is not None:
-            found.append(shape)
-    return found, dict(counts), left
+            seen.ops.append(shape)
+            if (argument := argument_behind(op.operands[1])) is not None:
+                seen.depths[argument] = _depth(shape)
+    return seen
+
+
+def _depth(op: OpShape) -> int:
+    """How many products make one element of the result."""
+    return prod(op.extents[dim] for dim in op.inputs[1].dims - op.result.dims)
 
 
 def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None:

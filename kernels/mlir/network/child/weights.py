@@ -31,9 +31,7 @@ def to_arguments(module: Any, function: Any) -> list[int]:
         op.results[0].replace_all_uses_with(argument)
         op.erase()
         given.append(argument.type)
-    function.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get(given, kind.results)
-    )
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(given, kind.results))
     if _PER_ARGUMENT in function.attributes:
         told = list(ir.ArrayAttr(function.attributes[_PER_ARGUMENT]))
         told += [ir.DictAttr.get({})] * (len(given) - first)
