@@ -12,10 +12,13 @@ from kernels.mlir.proof.run_child import run_child
 from kernels.mlir.transform.module import mlir_version
 from kernels.system.typed_json import from_json
 
+USUAL_BLOCKS, USUAL_LIMITS = Blocks(), Limits()
 PACK, PROVE = (f"kernels.mlir.network.child.{name}" for name in ("pack", "prove"))
 
 
-def pack_module(module: bytes, blocks: Blocks = Blocks(), limits: Limits = Limits()) -> PackPlan:
+def pack_module(
+    module: bytes, blocks: Blocks = USUAL_BLOCKS, limits: Limits = USUAL_LIMITS
+) -> PackPlan:
     """The script that packs the ops of a module and cancels packs along its edges, applied.
 
     Args:
@@ -50,7 +53,7 @@ def pack_module(module: bytes, blocks: Blocks = Blocks(), limits: Limits = Limit
     return from_json(PackPlan, reply["plan"])
 
 
-def prove_packs(plan: PackPlan, *, seed: int = 0, limits: Limits = Limits()) -> Proof:
+def prove_packs(plan: PackPlan, *, seed: int = 0, limits: Limits = USUAL_LIMITS) -> Proof:
     """Run a packed module beside the module as it was, on random inputs and random weights.
 
     What a float may differ by follows from perturbing each rounding of the module, as for any

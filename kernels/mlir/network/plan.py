@@ -62,7 +62,7 @@ class PackPlan:
 
     Attributes:
         script: the transform module, with what follows in its header.
-        payload: the module's function on linalg, its weights as arguments.
+        payload: the module's function on linalg by itself, its weights as arguments.
         depths: for each argument of the payload how many products are summed with it where it is a
             weight, else 0.
         packed: the ops that the script packs.

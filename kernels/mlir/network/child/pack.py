@@ -60,7 +60,8 @@ def _packed(module: Any, blocks: Blocks) -> dict[str, Any]:
             if wished is not None and any(vars(wished).values()):
                 return {"refused": f"op {number}, {op.where}, {refusal}"}
             left.append(Left(op.name, op.where, str(refusal), number))
-    payload, script = str(module), emit_packs([op for _, op in ops], seen.counts)
+    payload = f"{function.get_asm(use_local_scope=True).rstrip()}\n"
+    script = emit_packs([op for _, op in ops], seen.counts)
     stage("applying")
     begin = time.perf_counter()
     try:
