@@ -1,6 +1,7 @@
 """Packing a module as a whole, and the proof that it computes what it did; in child processes."""
 
 from dataclasses import replace
+from typing import Any
 
 from kernels.errors import PlaceError, ProofError
 from kernels.mlir.frontend.read import Limits, ask_of_module
@@ -33,24 +34,18 @@ def pack_module(
         CompilerAbsentError: MLIR is not installed.
         LimitError: a limit cannot be one.
     """
-    reply = ask_of_module(
-        module,
-        limits,
-        {
-            "channels": blocks.channels,
-            "rows": blocks.rows,
-            "of_ops": {
-                str(number): [one.rows, one.columns, one.depth]
-                for number, one in blocks.of_ops.items()
-            },
-        },
-        PACK,
-    )
+    reply = ask_of_module(module, limits, wishes(blocks), PACK)
     if "refused" in reply:
         raise PlaceError(reply["refused"])
     if "failed" in reply:
         raise ProofError(f"packing the module: apply: {reply['failed']}")
     return from_json(PackPlan, reply["plan"])
+
+
+def wishes(blocks: Blocks) -> dict[str, Any]:
+    """Blocks as a request has them."""
+    of_ops = {str(i): [one.rows, one.columns, one.depth] for i, one in blocks.of_ops.items()}
+    return {"channels": blocks.channels, "rows": blocks.rows, "of_ops": of_ops}
 
 
 def prove_packs(plan: PackPlan, *, seed: int = 0, limits: Limits = USUAL_LIMITS) -> Proof:
@@ -62,13 +57,17 @@ def prove_packs(plan: PackPlan, *, seed: int = 0, limits: Limits = USUAL_LIMITS)
     Raises:
         LimitError: a limit cannot be one.
     """
-    request = {
+    request = {**run_request(plan, seed), **vars(limits)}
+    proof = Proof.of(run_child(request, PROVE), mlir=mlir_version(), script=plan.script)
+    return replace(proof, script=annotated(plan.script, proof))
+
+
+def run_request(plan: PackPlan, seed: int = 0) -> dict[str, Any]:
+    """What the child of a proof needs to know of a plan."""
+    return {
         "payload": plan.payload,
         "script": plan.script,
         "depths": list(plan.depths),
+        "work": plan.work,
         "seed": seed,
-        "seconds": limits.seconds,
-        "memory_bytes": limits.memory_bytes,
     }
-    proof = Proof.of(run_child(request, PROVE), mlir=mlir_version(), script=plan.script)
-    return replace(proof, script=annotated(plan.script, proof))

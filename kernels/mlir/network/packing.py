@@ -187,7 +187,8 @@ def _panel_axes(op: OpShape, sizes: Dims) -> Dims:
 
     def place(i: int) -> tuple[bool, bool]:
         dim = second.axes[i][0][0] if second.axes[i] else -1
-        return dim not in result, dim < 0 or not sizes[dim]
+        is_summed = dim not in result
+        return is_summed, is_summed and not (dim >= 0 and sizes[dim])
 
     return tuple(sorted(axes, key=place))
 

@@ -69,6 +69,7 @@ class PackPlan:
         left: the ops that it leaves.
         remaining: the packs and unpacks that are left once it was applied.
         apply_s: seconds to apply it.
+        work: steps of the loops of the ops that may be packed, all together.
     """
 
     script: str
@@ -78,6 +79,7 @@ class PackPlan:
     left: tuple[Left, ...]
     remaining: tuple[Remaining, ...]
     apply_s: float
+    work: int
 
     @property
     def counts(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ standard output, and may die at any moment: `kernels.mlir.network.pack` turns th
 """
 
 import time
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def _packed(module: Any, blocks: Blocks) -> dict[str, Any]:
         tuple(left),
         remaining,
         apply_s,
+        sum(prod(op.extents) for op in seen.ops),
     )
     return {"plan": to_json(plan)}
 

@@ -16,6 +16,7 @@ from kernels.mlir.network.plan import Left
 
 KNOWN = ("arith.", "builtin.", "func.", "linalg.", "math.", "tensor.", "ml_program.", "util.")
 """Dialects whose other ops packs may pass, or that compute no tensors."""
+UNKNOWN = "is nothing that packs know: what it reads and makes stays plain"
 INPUTS = 2
 
 
@@ -48,7 +49,10 @@ def read(module: Any, origins: Origins) -> Seen:
         name, place = op.name, where(op, function, number)
         seen.counts[name] += 1
         if not name.startswith(KNOWN):
-            seen.left.append(Left(name, place, "is unknown: what it reads and makes stays plain"))
+            seen.left.append(Left(name, place, UNKNOWN))
+            continue
+        if name.startswith("linalg.") and structured(op) is None:
+            seen.left.append(Left(name, place, UNKNOWN))
             continue
         try:
             shape = _shape(op, seen.counts[name] - 1, place, origins)
