@@ -55,7 +55,7 @@ def test_json_tells_blocks_of_each_op(cli: Cli, module: str) -> None:
         (["--packs", "--seconds", "0"], "seconds=0: give more than 0"),
         (["--packs", "--place", "1"], "--packs is of a whole module, without --flavor and --place"),
         (["--packs", "--db", "sqlite://"], "packs are made here and not stored"),
-        (["--packs", "other.mlir"], "packs are of one module"),
+        (["other.mlir", "--packs"], "packs are of one module"),
         (["--channels", "8"], "--channels is for --packs"),
     ],
 )
