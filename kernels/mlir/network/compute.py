@@ -37,8 +37,8 @@ def emit_layer(layer: Layer, rows: int) -> str:
     """
     shape, w = layer.shape, Writer()
     w.line(f"%contraction = transform.collect_matching @contraction in %func : ({ANY}) -> {ANY}")
-    tiled = _tiles(w, shape, rows, layer.ends)
-    apart = shape.step > 1
+    tiled = _tiles(w, layer, rows)
+    apart = shape.is_apart and rows > 1
     _loops(w, shape, tiled, is_apart=apart)
     w.include("cleanup")
     w.include("drop_unit_dims")
@@ -72,16 +72,17 @@ def rows_of(shape: LayerShape, lanes: int, registers: int) -> int:
     return largest_divisor((shape.extents[shape.row],), most)
 
 
-def _tiles(w: Writer, shape: LayerShape, rows: int, ends: int) -> str:
+def _tiles(w: Writer, layer: Layer, rows: int) -> str:
     """Tiles of the last op with the others inside; the contraction in them."""
+    shape, ends = layer.shape, layer.ends
     w.line(f"// tiles of {rows} rows by {shape.columns} columns")
     chain = ["%contraction"]
     for _ in range(ends):
         end = w.name("end")
         w.line(f"{end} = transform.get_consumers_of_result {chain[-1]}[0] : ({ANY}) -> {ANY}")
         chain.append(end)
-    start = w.name("start")
-    w.line(f"{start} = transform.get_producer_of_operand %contraction[2] : ({ANY}) -> {ANY}")
+    if layer.has_start:
+        w.line(f"%start = transform.get_producer_of_operand %contraction[2] : ({ANY}) -> {ANY}")
     dims = shape.result if ends else tuple(range(len(shape.extents)))
     sizes = [_tile(shape, dim, rows) for dim in dims]
     last, loop = w.name("tile"), w.name("loop")
@@ -92,7 +93,8 @@ def _tiles(w: Writer, shape: LayerShape, rows: int, ends: int) -> str:
     tiled = last
     for producer in reversed(chain[:-1]):
         tiled, loop = w.fuse(producer, loop, "inside")
-    w.fuse(start, loop, "zeros")
+    if layer.has_start:
+        w.fuse("%start", loop, "begin")
     return tiled
 
 

@@ -16,14 +16,14 @@ class LayerShape:
         extents: of the loops.
         result: the loops of the result's axes, in order; the last is the columns of a block.
         row: the loop of which neighbours share a block of weights; None where there is none.
-        step: how far apart in the image neighbours along it are.
+        is_apart: whether neighbours along it have others between them, in memory.
         reductions: the loops that are summed over, in order; the last is the depth of a block.
     """
 
     extents: Dims
     result: Dims
     row: int | None
-    step: int
+    is_apart: bool
     reductions: Dims
 
     @classmethod
@@ -36,10 +36,9 @@ class LayerShape:
         reductions = tuple(sorted(in_a & in_b - set(result)))
         if not reductions or len(in_a | in_b | set(result)) != len(extents):
             return None
-        steps = {dim: step for axis in a for dim, step in axis}
         rows = [dim for dim in result[:-1] if dim in in_a and dim not in in_b and extents[dim] > 1]
         row = rows[-1] if rows else None
-        return cls(extents, result, row, steps[row] if row is not None else 1, reductions)
+        return cls(extents, result, row, row is not None and _is_apart(row, a, c), reductions)
 
     @property
     def products(self) -> int:
@@ -52,6 +51,11 @@ class LayerShape:
         return self.extents[self.result[-1]]
 
 
+def _is_apart(row: int, *operands: Axes) -> bool:
+    """Whether a loop is none over neighbouring vectors, in one of some operands."""
+    return any((row, 1) not in axes[-2] for axes in operands)
+
+
 @dataclass(frozen=True)
 class Layer:
     """A layer that occurs in a packed network.
@@ -59,13 +63,13 @@ class Layer:
     Attributes:
         payload: its function.
         shape: of its contraction.
+        has_start: whether it makes itself what its sums start from.
         ends: ops on the contraction's result that it takes in.
-        where: its places in the packed module.
-        depth: products that make an element of its result.
+        where: its places in the module.
     """
 
     payload: str
     shape: LayerShape
+    has_start: bool
     ends: int
     where: tuple[str, ...]
-    depth: int

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.mlir.network.layer import Layer
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -69,6 +71,7 @@ class PackPlan:
         left: the ops that it leaves.
         remaining: the packs and unpacks that are left once it was applied.
         apply_s: seconds to apply it.
+        layers: what multiplies, each distinct one once, as it is computed on packed tensors.
         work: steps of the loops of the ops that may be packed, all together.
     """
 
@@ -79,6 +82,7 @@ class PackPlan:
     left: tuple[Left, ...]
     remaining: tuple[Remaining, ...]
     apply_s: float
+    layers: tuple[Layer, ...]
     work: int
 
     @property

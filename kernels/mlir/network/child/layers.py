@@ -1,44 +1,51 @@
 """The layers of a packed module, each in a function of its own: a contraction and what ends it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from iree.compiler import ir
 
 from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
 from kernels.mlir.frontend.child.operations import operations, where
-from kernels.mlir.frontend.child.structured import Structured, extents, structured
+from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
 from kernels.mlir.frontend.child.values import is_copy, only_user, owner, splat
 from kernels.mlir.frontend.nest import RefusedError
 from kernels.mlir.network.layer import Layer, LayerShape
 
 INPUTS = 2
+FLOAT = "f32"
 
 
-def layers(module: Any) -> list[Layer]:
+def layers(module: Any, places: Mapping[str, str]) -> list[Layer]:
     """The distinct layers of a module that was packed, in the order of their first places.
 
     A layer is what multiplies with the ops on its result alone that nothing else uses. Layers of
     the same text are one.
+
+    Args:
+        module: with the script applied.
+        places: of the ops that were packed, by the places that the module has them at.
     """
     found: dict[str, Layer] = {}
     for op, function, number in operations(module.operation):
-        shape = _shape(op)
-        if shape is None:
+        place = places.get(at(where(op, function, number)))
+        shape = None if place is None else _shape(op)
+        if place is None or shape is None:
             continue
-        chain = list(_chain(op))
-        text = _outlined([*_start(op), op, *chain])
-        place = where(op, function, number)
-        known = found.get(text)
-        if known is None:
-            found[text] = Layer(text, shape, len(chain), (place,), _depth(op, shape))
-        else:
-            found[text] = Layer(text, shape, len(chain), (*known.where, place), known.depth)
+        start, chain = list(_start(op)), list(_chain(op))
+        text = _outlined([*start, op, *chain])
+        before = found[text].where if text in found else ()
+        found[text] = Layer(text, shape, bool(start), len(chain), (*before, place))
     return list(found.values())
 
 
+def at(place: str) -> str:
+    """A place without the op's name, which packing changes."""
+    return place.rpartition(" ")[0]
+
+
 def _shape(op: Any) -> LayerShape | None:
-    """The loops of an op that multiplies and adds over blocks; None for any other."""
+    """The loops of an op that multiplies and adds f32 over blocks; None for any other."""
     if op.name != "linalg.generic":
         return None
     seen = structured(op)
@@ -49,7 +56,8 @@ def _shape(op: Any) -> LayerShape | None:
         sizes = extents(operands)
     except RefusedError:
         return None
-    if not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
+    kinds = {element(value) for value in op.operands}
+    if kinds != {FLOAT} or not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
         return None
     axes = (operands[0].axes, operands[1].axes, operands[2].axes)
     return LayerShape.of(sizes, *axes)
@@ -143,11 +151,3 @@ def _replaced(op: Any, now: dict[Any, Any]) -> None:
         for block in region.blocks:
             for inner in block.operations:
                 _replaced(inner.operation, now)
-
-
-def _depth(op: Any, shape: LayerShape) -> int:
-    """How many products make an element."""
-    depth = 1
-    for dim in shape.reductions:
-        depth *= shape.extents[dim]
-    return depth

@@ -39,6 +39,7 @@ def _packed(module: Any, blocks: Blocks) -> dict[str, Any]:
 
     from kernels.mlir.lowering.apply import Diagnostics, StageError, apply_to
     from kernels.mlir.network.child.counting import count
+    from kernels.mlir.network.child.layers import layers
     from kernels.mlir.network.child.origins import Origins
     from kernels.mlir.network.child.read import Seen, read
     from kernels.mlir.network.child.weights import to_arguments
@@ -81,9 +82,23 @@ def _packed(module: Any, blocks: Blocks) -> dict[str, Any]:
         tuple(left),
         remaining,
         apply_s,
+        tuple(layers(applied, _places(payload, [op for _, op in ops]))),
         sum(prod(op.extents) for op in seen.ops),
     )
     return {"plan": to_json(plan)}
+
+
+def _places(payload: str, ops: list[PackedOp]) -> dict[str, str]:
+    """The places of packed ops in their module, by their places in the payload."""
+    from iree.compiler import ir
+
+    from kernels.mlir.frontend.child.operations import operations, where
+    from kernels.mlir.network.child.layers import at
+
+    there: dict[str, list[str]] = {}
+    for op, function, number in operations(ir.Module.parse(payload).operation):
+        there.setdefault(op.name, []).append(at(where(op, function, number)))
+    return {there[one.op.name][one.op.number]: one.op.where for one in ops}
 
 
 def _only_function(module: Any) -> Any | None:
