@@ -32,7 +32,7 @@ def emit_layer(layer: Layer, rows: int) -> str:
     """The transform module that computes a layer in tiles of so many rows.
 
     Args:
-        layer: of f32.
+        layer: of floats.
         rows: of a tile; a divisor of the layer's.
     """
     shape, w = layer.shape, Writer()
@@ -53,7 +53,7 @@ def emit_layer(layer: Layer, rows: int) -> str:
     fused = "  transform.include @fuse_products failures(propagate) (%buffers) : " \
             f"({ANY}) -> ()\n"  # fmt: skip
     main = main.replace("  transform.yield\n", f"{fused if apart else ''}  transform.yield\n")
-    body = textwrap.indent("\n".join([main, *_sequences()]), "  ")
+    body = textwrap.indent("\n".join([main, *_sequences(shape.widens)]), "  ")
     return f"{HEADER_END}{MODULE}\n{body}}}\n"
 
 
@@ -130,7 +130,7 @@ def _vectors(w: Writer, ends: int) -> None:
     w.include("hoist_accumulators")
 
 
-def _sequences() -> list[str]:
+def _sequences(widens: bool) -> list[str]:
     kinds = [contraction_matcher(f"contraction_{kind}", kind, BODY) for kind in ("xxk", "xk")]
     return [
         cleanup(),
@@ -138,7 +138,7 @@ def _sequences() -> list[str]:
         *kinds,
         contraction_matcher("contraction", None, BODY),
         *(elementwise_matcher(f"end_{rank}", rank) for rank in range(1, MOST_RANK + 1)),
-        hoist_accumulators(widens=False),
+        hoist_accumulators(widens),
         bufferize("the layer's result where it is computed.", folds_aliases=True),
         lower_vectors(),
         fuse_products(),

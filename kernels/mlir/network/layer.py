@@ -18,6 +18,7 @@ class LayerShape:
         row: the loop of which neighbours share a block of weights; None where there is none.
         is_apart: whether neighbours along it have others between them, in memory.
         reductions: the loops that are summed over, in order; the last is the depth of a block.
+        widens: whether what is multiplied is narrower than the sums.
     """
 
     extents: Dims
@@ -25,9 +26,10 @@ class LayerShape:
     row: int | None
     is_apart: bool
     reductions: Dims
+    widens: bool
 
     @classmethod
-    def of(cls, extents: Dims, a: Axes, b: Axes, c: Axes) -> "LayerShape | None":
+    def of(cls, extents: Dims, a: Axes, b: Axes, c: Axes, *, widens: bool) -> "LayerShape | None":
         """The shape of a contraction, by the axes of its operands; None if it has no columns."""
         result = tuple(axis[0][0] for axis in c if len(axis) == 1)
         in_a, in_b = ({dim for axis in axes for dim, _ in axis} for axes in (a, b))
@@ -38,7 +40,8 @@ class LayerShape:
             return None
         rows = [dim for dim in result[:-1] if dim in in_a and dim not in in_b and extents[dim] > 1]
         row = rows[-1] if rows else None
-        return cls(extents, result, row, row is not None and _is_apart(row, a, c), reductions)
+        is_apart = row is not None and _is_apart(row, a, c)
+        return cls(extents, result, row, is_apart, reductions, widens)
 
     @property
     def products(self) -> int:

@@ -13,7 +13,8 @@ from kernels.mlir.frontend.nest import RefusedError
 from kernels.mlir.network.layer import Layer, LayerShape
 
 INPUTS = 2
-FLOAT = "f32"
+TYPES = {("f32", "f32", "f32"), ("bf16", "bf16", "f32")}
+"""Of the operands of what has a compute script."""
 
 
 def layers(module: Any, places: Mapping[str, str]) -> list[Layer]:
@@ -45,7 +46,7 @@ def at(place: str) -> str:
 
 
 def _shape(op: Any) -> LayerShape | None:
-    """The loops of an op that multiplies and adds f32 over blocks; None for any other."""
+    """The loops of an op that multiplies and adds over blocks; None for any other."""
     if op.name != "linalg.generic":
         return None
     seen = structured(op)
@@ -56,11 +57,11 @@ def _shape(op: Any) -> LayerShape | None:
         sizes = extents(operands)
     except RefusedError:
         return None
-    kinds = {element(value) for value in op.operands}
-    if kinds != {FLOAT} or not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
+    kinds = tuple(element(value) for value in op.operands)
+    if kinds not in TYPES or not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
         return None
     axes = (operands[0].axes, operands[1].axes, operands[2].axes)
-    return LayerShape.of(sizes, *axes)
+    return LayerShape.of(sizes, *axes, widens=kinds[0] != kinds[-1])
 
 
 def _start(op: Any) -> Iterator[Any]:
