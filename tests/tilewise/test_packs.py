@@ -45,6 +45,21 @@ def test_json_tells_blocks_of_each_op(cli: Cli, module: str) -> None:
     assert "@__transform_main" in told["script"]
 
 
+def test_layers_are_written_with_their_functions(cli: Cli, module: str, tmp_path: Path) -> None:
+    folder = tmp_path / "layers"
+    ran = cli("script", module, "--packs", "--layers", str(folder), "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads((folder / "layers.json").read_text())["layers"]
+    assert told == json.loads(ran.out)["layers"]
+    assert [one["file"] for one in told] == ["layer_01.mlir", "layer_02.mlir"]
+    for one in told:
+        text = (folder / one["file"]).read_text()
+        assert "func.func @layer" in text and "// error: " in text
+        assert f"// place:    {one['where'][0]}" in text
+        assert one["gflops"] > 0 and one["max_error"] <= one["tolerance"]
+    assert cli("script", module, "--packs", "--layers", module).code == 2
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

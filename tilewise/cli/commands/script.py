@@ -161,7 +161,12 @@ def add_packs(parser: argparse.ArgumentParser) -> None:
         help="of op I: rows, columns, depth; 0: none",
     )
     group.add_argument(
-        "--seconds", type=float, metavar="S", help="time limit of the proof; default: 600"
+        "--layers",
+        metavar="DIR",
+        help="also a proven script of each distinct layer, in this folder",
+    )
+    group.add_argument(
+        "--seconds", type=float, metavar="S", help="time limit of each proof; default: 600"
     )
 
 

@@ -138,7 +138,7 @@ def _copied(op: Any, now: dict[Any, Any], end: Any) -> Any:
     """A copy of an op in front of `end`, on the values of `now`, with what it makes itself."""
     for value in _read(op):
         if value not in now and _is_copied(value):
-            now[value] = owner(value).clone(ip=ir.InsertionPoint(end)).results[0]
+            now[value] = value.owner.operation.clone(ip=ir.InsertionPoint(end)).results[0]
     copy = op.clone(ip=ir.InsertionPoint(end))
     _replaced(copy, now)
     return copy

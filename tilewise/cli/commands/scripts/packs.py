@@ -10,16 +10,18 @@ from kernels.errors import ProofError
 from kernels.quoting import quoted
 from kernels.target import detect
 from tilewise.backends.choose import named_server
+from tilewise.cli.commands.scripts.layers import make_folder, write_layers
 from tilewise.cli.files import read_module_bytes
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.requirements import require
 
 if TYPE_CHECKING:  # they load MLIR's child processes
+    from kernels.mlir.frontend.read import Limits
     from kernels.mlir.network.blocks import Blocks, OpBlocks
     from kernels.mlir.network.plan import PackPlan
     from kernels.mlir.proof.proof import Proof
 
-OPTIONS = ("channels", "rows", "blocks", "seconds")
+OPTIONS = ("channels", "rows", "blocks", "layers", "seconds")
 MOST_OF_A_BLOCK = 4096
 SECONDS, MEMORY_BYTES = 600.0, 16 << 30
 _BLOCKS = re.compile(r"([1-9]\d{0,5})=(\d{1,5}),(\d{1,5}),(\d{1,5})")
@@ -56,29 +58,38 @@ def make_packs(options: argparse.Namespace) -> str:
     module = read_module_bytes(options.problems[0])
     require("iree.compiler", "a script of a module here", "kernels")
     from kernels.mlir.frontend.read import Limits
-    from kernels.mlir.network.pack import pack_module, prove_packs
     from kernels.mlir.transform.module import with_function
 
+    folder = None if options.layers is None else make_folder(options.layers)
     limits = Limits(SECONDS if options.seconds is None else options.seconds, MEMORY_BYTES)
+    plan, proof = _proven(options, module, limits)
+    layers = [] if folder is None else write_layers(plan.layers, folder, limits)
+    text = with_function(plan.payload, proof.script) if options.with_payload else proof.script
+    if not options.json:
+        sys.stderr.write(_summary(plan, proof))
+        return text
+    told = {**plan.to_json(), "layers": layers, "proof": _errors(proof), "script": text}
+    return json.dumps(told, indent=2) + "\n"
+
+
+def _proven(
+    options: argparse.Namespace, module: bytes, limits: "Limits"
+) -> "tuple[PackPlan, Proof]":
+    """The plan of the module and the proof of its script; errors as of `make_packs`."""
+    from kernels.mlir.network.pack import pack_module, prove_packs
+
     try:
         plan = pack_module(module, _blocks(options), limits)
     except ProofError as error:
         raise TilewiseError(str(error)) from error
     if not plan.packed:
-        raise MissingError(
-            f"{quoted(options.problems[0])} has no op that can be packed{_why(plan)}"
-        )
+        named = quoted(options.problems[0])
+        raise MissingError(f"{named} has no op that can be packed{_why(plan)}")
     proof = prove_packs(plan, limits=limits)
     if not proof.ok:
         said = proof.message.partition("\n")[0]
         raise TilewiseError(f"the script did not prove: {proof.failure}: {said}")
-    text = with_function(plan.payload, proof.script) if options.with_payload else proof.script
-    if options.json:
-        return (
-            json.dumps({**plan.to_json(), "proof": _proven(proof), "script": text}, indent=2) + "\n"
-        )
-    sys.stderr.write(_summary(plan, proof))
-    return text
+    return plan, proof
 
 
 def _blocks(options: argparse.Namespace) -> "Blocks":
@@ -112,7 +123,7 @@ def _why(plan: "PackPlan") -> str:
     return f"; {plan.left[0].where} {plan.left[0].reason}" if plan.left else ""
 
 
-def _proven(proof: "Proof") -> dict[str, object]:
+def _errors(proof: "Proof") -> dict[str, object]:
     return {"max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir}
 
 
