@@ -38,7 +38,7 @@ def rows(layer: Layer) -> int:
 @pytest.mark.parametrize("spelling", ["linalg", "torch"])
 def test_each_distinct_layer_and_fused_block_proves(spelling: str) -> None:
     layers = pack(networks.residual(spelling), Blocks(16)).layers
-    assert len(layers) == 6
+    assert len(layers) == 7
     assert [len(layer.where) for layer in layers].count(2) == 0
     # The residual and the relu come with the convolution that is the last to be added.
     assert sorted(layer.ends for layer in layers)[-2:] == [2, 2]
