@@ -9,6 +9,7 @@ import textwrap
 
 from kernels.mlir.cpu.packs import largest_divisor
 from kernels.mlir.network.layer import Layer, LayerShape
+from kernels.mlir.network.templates import network_sequence
 from kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
 from kernels.mlir.transform.module import HEADER_END, MODULE
 from kernels.mlir.transform.sequences import (
@@ -18,7 +19,6 @@ from kernels.mlir.transform.sequences import (
     fuse_products,
     hoist_accumulators,
     lower_vectors,
-    named_sequence,
 )
 from kernels.mlir.transform.writer import ANY, Writer
 
@@ -49,10 +49,8 @@ def emit_layer(layer: Layer, rows: int) -> str:
         _, loops = w.tile_for(w.collect(f"contraction_{kinds}"), [0] * (len(kinds) - 1) + [1])
         w.line(f'transform.annotate {loops[0]} "accumulates" : {ANY}')
     _vectors(w, layer.ends)
-    main = named_sequence("compute_layer", lines="\n".join(w.lines))
-    fused = "  transform.include @fuse_products failures(propagate) (%buffers) : " \
-            f"({ANY}) -> ()\n"  # fmt: skip
-    main = main.replace("  transform.yield\n", f"{fused if apart else ''}  transform.yield\n")
+    fused = f"transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
+    main = network_sequence("compute_layer", lines="\n".join(w.lines), fused=fused if apart else "")
     body = textwrap.indent("\n".join([main, *_sequences(shape.widens)]), "  ")
     return f"{HEADER_END}{MODULE}\n{body}}}\n"
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from kernels.mlir.frontend.nest import Dims
 from kernels.mlir.network.packing import Order, PackedOp
+from kernels.mlir.network.templates import network_sequence
 from kernels.mlir.transform.module import HEADER_END, MODULE
-from kernels.mlir.transform.sequences import named_sequence
 from kernels.mlir.transform.writer import ANY, Writer
 
 SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map")
@@ -42,7 +42,7 @@ def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
         )
         w.include("propagate")
     told_lines = "\n".join(w.lines)
-    body = [named_sequence("pack_module", lines=told_lines), named_sequence("propagate")]
+    body = [network_sequence("pack_module", lines=told_lines), network_sequence("propagate")]
     body += [_sequence(name, *how) for how, name in names.items()]
     sequences = textwrap.indent("\n".join(body), "  ")
     return f"{HEADER_END}{MODULE}\n{sequences}}}\n"
@@ -69,14 +69,12 @@ def _sequence(name: str, sizes: Dims, orders: tuple[Order, Order, Order]) -> str
     lines, op = "", "%packed"
     for index, order in enumerate(orders[:2]):
         if not order.is_there:
-            lines += named_sequence(
-                "fragments/order_operand", index=index, op=op, order=_told(order)
-            )
+            lines += network_sequence("order_operand", index=index, op=op, order=_told(order))
             op = f"%ordered_{index}"
     if not orders[2].is_there:
-        lines += named_sequence("fragments/order_result", op=op, order=_told(orders[2]))
+        lines += network_sequence("order_result", op=op, order=_told(orders[2]))
     title = f"blocks of {' x '.join(str(size or '-') for size in sizes)} along the loops"
-    return named_sequence("pack_op", name=name, title=title, sizes=list(sizes), orders=lines)
+    return network_sequence("pack_op", name=name, title=title, sizes=list(sizes), orders=lines)
 
 
 def _told(order: Order) -> str:

@@ -5,5 +5,6 @@ transform.named_sequence @__transform_main(%root: !transform.any_op {transform.c
   %buffers = transform.include @bufferize failures(propagate) (%root)
       : (!transform.any_op) -> !transform.any_op
   transform.include @lower_vectors failures(propagate) (%buffers) : (!transform.any_op) -> ()
+  $fused
   transform.yield
 }
