@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LEAST = 4
-"""A block of fewer elements is no vector; the axis stays whole."""
+"""Blocks are multiples of it: what else divides an axis makes vectors that are taken apart."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Blocks:
 
 
 def block_of(extent: int, most: int) -> int:
-    """The largest divisor of an axis that is at most `most`; 0 where it would be no vector.
+    """The largest divisor of an axis that is a multiple of `LEAST` and at most `most`; else 0.
 
     Blocks that do not divide an axis are padded, and padded packs never cancel.
     """
-    found = max((size for size in range(1, most + 1) if extent % size == 0), default=0)
-    return found if found >= LEAST else 0
+    sizes = range(LEAST, most + 1, LEAST)
+    return max((size for size in sizes if extent % size == 0), default=0)
