@@ -22,6 +22,8 @@ NETWORKS = {
     "resnet50, nhwc": ("resnet50", "linalg"),
     "resnet50, nchw": ("resnet50", "torch"),
     "resnet50, StableHLO": ("resnet50", "stablehlo"),
+    "mobilenet_v2, nhwc": ("mobilenet_v2", "linalg"),
+    "mobilenet_v2, nchw": ("mobilenet_v2", "torch"),
     "mlp": ("mlp", "linalg"),
     "bert": ("bert", "linalg"),
 }

@@ -33,61 +33,13 @@ def encoder() -> bytes:
     return spelled(graph).encode()
 
 
-def separable(h: int = 6, wide: int = 48, narrow: int = 32) -> bytes:
-    """An inverted residual block of MobileNet's: widened, each channel by itself, narrowed, added.
-
-    Weights are arguments.
-    """
-    image, inner = f"tensor<1x{h}x{h}x{narrow}xf32>", f"tensor<1x{h}x{h}x{wide}xf32>"
-    padded = f"tensor<1x{h + 2}x{h + 2}x{wide}xf32>"
-    steps = "{dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}"
-    first, each, last = (
-        f"tensor<1x1x{narrow}x{wide}xf32>",
-        f"tensor<3x3x{wide}xf32>",
-        f"tensor<1x1x{wide}x{narrow}xf32>",
-    )
-    clip = (
-        "%low = arith.maximumf %in, %zero : f32\n%high = arith.minimumf %low, %six : f32\n"
-        "linalg.yield %high : f32"
-    )
-    add = "%sum = arith.addf %in, %other : f32\nlinalg.yield %sum : f32"
-    return f"""
-func.func @main(%x: {image}, %f: {first}, %d: {each}, %p: {last}) -> {image} {{
-  %zero = arith.constant 0.0 : f32
-  %six = arith.constant 6.0 : f32
-  %e = tensor.empty() : {inner}
-  %z = linalg.fill ins(%zero : f32) outs(%e : {inner}) -> {inner}
-  %0 = linalg.conv_2d_nhwc_hwcf {steps} ins(%x, %f : {image}, {first}) outs(%z : {inner}) -> {inner}
-  %1 = {elementwise(["%0"], inner, clip)}
-  %2 = tensor.pad %1 low[0, 1, 1, 0] high[0, 1, 1, 0] {{
-  ^bb0(%i: index, %j: index, %k: index, %l: index):
-    tensor.yield %zero : f32
-  }} : {inner} to {padded}
-  %3 = linalg.depthwise_conv_2d_nhwc_hwc {steps} ins(%2, %d : {padded}, {each})
-    outs(%z : {inner}) -> {inner}
-  %4 = {elementwise(["%3"], inner, clip)}
-  %o = tensor.empty() : {image}
-  %y = linalg.fill ins(%zero : f32) outs(%o : {image}) -> {image}
-  %5 = linalg.conv_2d_nhwc_hwcf {steps} ins(%4, %p : {inner}, {last}) outs(%y : {image}) -> {image}
-  %6 = {elementwise(["%5", "%x"], image, add)}
-  return %6 : {image}
-}}
-""".encode()
-
-
-def elementwise(reads: list[str], kind: str, body: str) -> str:
-    """A generic on values of one type of four axes; its arguments are %in, %other, %out."""
-    names = ["%in", "%other"][: len(reads)]
-    same = "affine_map<(n, h, w, c) -> (n, h, w, c)>"
-    maps = ", ".join([same] * (len(reads) + 1))
-    arguments = ", ".join(f"{name}: f32" for name in [*names, "%out"])
-    return f"""linalg.generic {{indexing_maps = [{maps}],
-      iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
-      ins({", ".join(reads)} : {", ".join([kind] * len(reads))})
-      outs({"%e" if "%5" not in reads else "%o"} : {kind}) {{
-    ^bb0({arguments}):
-      {body}
-    }} -> {kind}"""
+def separable(spelling: str = "linalg") -> bytes:
+    """An inverted residual block: widened, each channel by itself, narrowed, added."""
+    graph = Graph("separable", Value("given", (1, 6, 6, 32)))
+    y = graph.conv(graph.given, 48, 1, ceiling=6)
+    y = graph.conv(y, 48, 3, ceiling=6, depthwise=True)
+    graph.add(graph.conv(y, 32, 1, relu=False), graph.given)
+    return spelled(graph, spelling).encode()
 
 
 def products(m: int = 8, sizes: tuple[int, ...] = (24, 20)) -> bytes:

@@ -16,7 +16,8 @@ FAMILIES = {
     "residual, nhwc": (networks.residual(), (0, 1, 1)),
     "residual, nchw": (networks.residual("torch"), (0, 1, 1)),
     "perceptron": (networks.perceptron(), (1, 1, 2)),
-    "separable": (networks.separable(), (1, 1, 0)),
+    "separable, nhwc": (networks.separable(), (1, 1, 0)),
+    "separable, nchw": (networks.separable("torch"), (1, 1, 0)),
 }
 
 
