@@ -35,29 +35,25 @@ def test_a_script_is_proven_and_its_counts_are_told(cli: Cli, module: str, tmp_p
     assert applied.stdout.count("linalg.pack ") == 3  # the input, and both weights
 
 
-def test_json_tells_blocks_of_each_op(cli: Cli, module: str) -> None:
-    ran = cli("script", module, "--packs", "--blocks", "2=4,8,16", "--json")
+def test_json_tells_blocks_and_layers(cli: Cli, module: str, tmp_path: Path) -> None:
+    folder = tmp_path / "layers"
+    ran = cli(
+        "script", module, "--packs", "--blocks", "2=4,8,16", "--layers", str(folder), "--json"
+    )
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
     assert told["packed"][1]["number"] == 2 and told["packed"][1]["blocks"] == [4, 8, 16]
     assert told["packs"] + told["unpacks"] > 2 and told["moves"]
     assert told["proof"]["max_error"] <= told["proof"]["tolerance"]
     assert "@__transform_main" in told["script"]
-
-
-def test_layers_are_written_with_their_functions(cli: Cli, module: str, tmp_path: Path) -> None:
-    folder = tmp_path / "layers"
-    ran = cli("script", module, "--packs", "--layers", str(folder), "--json")
-    assert ran.code == 0, ran.err
-    told = json.loads((folder / "layers.json").read_text())["layers"]
-    assert told == json.loads(ran.out)["layers"]
-    assert [one["file"] for one in told] == ["layer_01.mlir", "layer_02.mlir"]
-    for one in told:
+    layers = json.loads((folder / "layers.json").read_text())["layers"]
+    assert layers == told["layers"]
+    assert [one["file"] for one in layers] == ["layer_01.mlir", "layer_02.mlir"]
+    for one in layers:
         text = (folder / one["file"]).read_text()
         assert "func.func @layer" in text and "// error: " in text
         assert f"// place:    {one['where'][0]}" in text
         assert one["gflops"] > 0 and one["max_error"] <= one["tolerance"]
-    assert cli("script", module, "--packs", "--layers", module).code == 2
 
 
 @pytest.mark.parametrize(
@@ -71,6 +67,8 @@ def test_layers_are_written_with_their_functions(cli: Cli, module: str, tmp_path
         (["--packs", "--place", "1"], "--packs is of a whole module, without --flavor and --place"),
         (["--packs", "--db", "sqlite://"], "packs are made here and not stored"),
         (["other.mlir", "--packs"], "packs are of one module"),
+        (["--packs", "--layers", __file__], "layers='.*' is a file; give a folder"),
+        (["--packs", "--layers", "a\0b"], ".* cannot be the name of a folder"),
         (["--channels", "8"], "--channels is for --packs"),
     ],
 )

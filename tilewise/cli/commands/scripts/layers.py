@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels.quoting import quoted
 from kernels.target import detect
 from tilewise.cli.files import file_errors, write_text
 from tilewise.errors import BadInputError
@@ -28,6 +29,8 @@ def make_folder(path: str) -> Path:
     """
     folder = Path(path)
     try:
+        if folder.exists() and not folder.is_dir():
+            raise BadInputError(f"layers={quoted(path)} is a file; give a folder")
         with file_errors("make", path):
             folder.mkdir(parents=True, exist_ok=True)
     except ValueError as error:
