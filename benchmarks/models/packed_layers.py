@@ -83,7 +83,7 @@ def measured(layer: Layer, problem: Problem, target: Target, trials: int) -> Row
     if best is None:
         raise SystemExit(f"{problem}: no native kernel ran")
     native = lower(problem, best.schedule, target).bind(make_operands(problem, 0))
-    rows = rows_of(layer.shape, target.lanes("f32"), target.vector_registers)
+    rows = rows_of(layer.shape, target)
     with ir.Context() as context, ir.Location.unknown():
         diagnostics = Diagnostics(context)
         module = apply_to(layer.payload, emit_layer(layer, rows), diagnostics)

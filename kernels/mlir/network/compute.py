@@ -6,6 +6,7 @@ element at a time. Rows that are not neighbours in the image are multiplied one 
 """
 
 import textwrap
+from math import gcd
 
 from kernels.mlir.cpu.packs import largest_divisor
 from kernels.mlir.network.layer import Layer, LayerShape
@@ -21,9 +22,12 @@ from kernels.mlir.transform.sequences import (
     lower_vectors,
 )
 from kernels.mlir.transform.writer import ANY, Writer
+from kernels.target import Target
 
 BODY = ("arith.mulf", "arith.addf")
 SPARE_REGISTERS = 4
+SETS_BYTES = 4096
+"""Of one way of a first cache: lines so far apart are of one set."""
 MOST_RANK = 2
 """Of what is left of an op inside a tile: rows and columns."""
 
@@ -55,18 +59,21 @@ def emit_layer(layer: Layer, rows: int) -> str:
     return f"{HEADER_END}{MODULE}\n{body}}}\n"
 
 
-def rows_of(shape: LayerShape, lanes: int, registers: int) -> int:
+def rows_of(shape: LayerShape, target: Target) -> int:
     """The rows of a tile: as many as registers hold sums of, and as divide the layer's.
+
+    The first cache holds a line of each row at once, which are as many of one set as it has ways.
 
     Args:
         shape: of the layer.
-        lanes: of a vector.
-        registers: that the machine has.
+        target: whose registers and first cache they are.
     """
     if shape.row is None:
         return 1
-    vectors = -(-shape.columns // lanes)
-    most = max((registers - SPARE_REGISTERS) // vectors, 1)
+    vectors = -(-shape.columns // target.lanes("f32"))
+    held = (target.vector_registers - SPARE_REGISTERS) // vectors
+    sets = SETS_BYTES // gcd(SETS_BYTES, shape.distance)
+    most = max(min(held, sets * (target.l1_bytes // SETS_BYTES)), 1)
     return largest_divisor((shape.extents[shape.row],), most)
 
 

@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from kernels.mlir.frontend.nest import Axis, Dims
-
-Axes = tuple[Axis, ...]
+from kernels.mlir.frontend.nest import Dims, Operand
 
 
 @dataclass(frozen=True)
@@ -17,6 +15,7 @@ class LayerShape:
         result: the loops of the result's axes, in order; the last is the columns of a block.
         row: the loop of which neighbours share a block of weights; None where there is none.
         is_apart: whether neighbours along it have others between them, in memory.
+        distance: bytes between neighbours along it, in the image.
         reductions: the loops that are summed over, in order; the last is the depth of a block.
         widens: whether what is multiplied is narrower than the sums.
     """
@@ -25,23 +24,29 @@ class LayerShape:
     result: Dims
     row: int | None
     is_apart: bool
+    distance: int
     reductions: Dims
     widens: bool
 
     @classmethod
-    def of(cls, extents: Dims, a: Axes, b: Axes, c: Axes, *, widens: bool) -> "LayerShape | None":
-        """The shape of a contraction, by the axes of its operands; None if it has no columns."""
-        result = tuple(axis[0][0] for axis in c if len(axis) == 1)
-        in_a, in_b = ({dim for axis in axes for dim, _ in axis} for axes in (a, b))
-        if len(result) != len(c) or not result or b[-1:] != c[-1:] or result[-1] in in_a:
+    def of(
+        cls, extents: Dims, operands: tuple[Operand, Operand, Operand], *, widens: bool
+    ) -> "LayerShape | None":
+        """The shape of a contraction, by its image, weights and result; None without columns."""
+        image, weights, made = operands
+        result = tuple(axis[0][0] for axis in made.axes if len(axis) == 1)
+        whole = len(result) == len(made.axes) and bool(result)
+        if not whole or weights.axes[-1:] != made.axes[-1:] or result[-1] in image.dims:
             return None
-        reductions = tuple(sorted(in_a & in_b - set(result)))
-        if not reductions or len(in_a | in_b | set(result)) != len(extents):
+        reductions = tuple(sorted(image.dims & weights.dims - set(result)))
+        if not reductions or len(image.dims | weights.dims) != len(extents):
             return None
-        rows = [dim for dim in result[:-1] if dim in in_a and dim not in in_b and extents[dim] > 1]
-        row = rows[-1] if rows else None
-        is_apart = row is not None and _is_apart(row, a, c)
-        return cls(extents, result, row, is_apart, reductions, widens)
+        rows = [dim for dim in result[:-1] if dim in image.dims - weights.dims and extents[dim] > 1]
+        if not rows:
+            return cls(extents, result, None, False, 0, reductions, widens)
+        is_apart = any((rows[-1], 1) not in one.axes[-2] for one in (image, made))
+        distance = _distance(image, rows[-1]) * (2 if widens else 4)
+        return cls(extents, result, rows[-1], is_apart, distance, reductions, widens)
 
     @property
     def products(self) -> int:
@@ -54,9 +59,12 @@ class LayerShape:
         return self.extents[self.result[-1]]
 
 
-def _is_apart(row: int, *operands: Axes) -> bool:
-    """Whether a loop is none over neighbouring vectors, in one of some operands."""
-    return any((row, 1) not in axes[-2] for axes in operands)
+def _distance(operand: Operand, dim: int) -> int:
+    """Elements between neighbours along a loop."""
+    steps = 0
+    for i, axis in enumerate(operand.axes):
+        steps += sum(step for one, step in axis if one == dim) * prod(operand.shape[i + 1 :])
+    return steps
 
 
 @dataclass(frozen=True)

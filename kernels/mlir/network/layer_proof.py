@@ -61,7 +61,7 @@ def prove_layers(
         LimitError: a limit cannot be one.
     """
     for layer in layers:
-        rows = rows_of(layer.shape, target.lanes("f32"), target.vector_registers)
+        rows = rows_of(layer.shape, target)
         script = _headed(emit_layer(layer, rows), layer, rows)
         proof = verify(script, payload=layer.payload, seed=seed, **vars(limits)).proof
         if proof.ok and proof.time_us:

@@ -60,8 +60,7 @@ def _shape(op: Any) -> LayerShape | None:
     kinds = tuple(element(value) for value in op.operands)
     if kinds not in TYPES or not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
         return None
-    axes = (operands[0].axes, operands[1].axes, operands[2].axes)
-    return LayerShape.of(sizes, *axes, widens=kinds[0] != kinds[-1])
+    return LayerShape.of(sizes, operands, widens=kinds[0] != kinds[-1])
 
 
 def _start(op: Any) -> Iterator[Any]:

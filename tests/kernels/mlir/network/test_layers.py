@@ -5,15 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.mlir.network.blocks import Blocks
-from kernels.mlir.network.compute import SPARE_REGISTERS, emit_layer, rows_of
+from kernels.mlir.network.compute import SETS_BYTES, SPARE_REGISTERS, emit_layer, rows_of
 from kernels.mlir.network.layer import Layer, LayerShape
 from kernels.mlir.network.layer_proof import prove_layers
 from kernels.mlir.proof.found import Found
-from kernels.target import detect
+from kernels.target import Target, detect
 from tests.kernels.mlir.network import networks
 from tests.kernels.mlir.network.here import pack
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+TARGET = Target("x", vector_bytes=64, vector_registers=32, l1_bytes=32 << 10)
 
 
 def proven(layer: Layer, rows: int) -> Found:
@@ -32,7 +34,7 @@ def proven(layer: Layer, rows: int) -> Found:
 
 
 def rows(layer: Layer) -> int:
-    return rows_of(layer.shape, 16, 32)
+    return rows_of(layer.shape, TARGET)
 
 
 def test_each_distinct_layer_and_fused_block_proves() -> None:
@@ -86,9 +88,14 @@ def test_the_header_tells_layer_and_error() -> None:
         assert line in one.proof.script
 
 
-@given(st.integers(1, 300), st.sampled_from([4, 8, 16, 32]), st.sampled_from([16, 32]))
-def test_tiles_fit_registers_and_divide_rows(extent: int, columns: int, registers: int) -> None:
-    shape = LayerShape((extent, columns, 16), (0, 1), 0, False, (2,), False)
-    found = rows_of(shape, 8, registers)
+@given(st.integers(1, 300), st.sampled_from([4, 8, 16, 32]), st.sampled_from([64, 3072, 12288]))
+def test_tiles_fit_registers_and_sets_and_divide_rows(
+    extent: int, columns: int, distance: int
+) -> None:
+    shape = LayerShape((extent, columns, 16), (0, 1), 0, True, distance, (2,), False)
+    found = rows_of(shape, TARGET)
     assert extent % found == 0
-    assert found == 1 or found * -(-columns // 8) <= registers - SPARE_REGISTERS
+    lines = [i * distance % SETS_BYTES // 64 for i in range(found)]
+    assert max(map(lines.count, lines)) <= TARGET.l1_bytes // SETS_BYTES
+    held = found * -(-columns // 16)
+    assert found == 1 or held <= TARGET.vector_registers - SPARE_REGISTERS
