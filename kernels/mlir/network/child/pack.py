@@ -12,7 +12,7 @@ from typing import Any
 from kernels.mlir.frontend.child.read import looked_at
 from kernels.mlir.frontend.nest import RefusedError
 from kernels.mlir.network.blocks import Blocks, OpBlocks
-from kernels.mlir.network.packing import PackedOp, packed
+from kernels.mlir.network.packing import OpShape, PackedOp, packed
 from kernels.mlir.network.plan import Left, Packed, PackPlan, Remaining, counts, told
 from kernels.mlir.network.script import emit_packs
 from kernels.mlir.transform.module import HEADER_END
@@ -29,63 +29,90 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The plan of a module; or `error` where it cannot be read, `refused` where blocks do not fit,
     `failed` where the script does not apply.
     """
+    from kernels.mlir.lowering.apply import StageError
+
     wished = {int(number): OpBlocks(*sizes) for number, sizes in request["of_ops"].items()}
     blocks = Blocks(request["channels"], request["rows"], wished)
-    return looked_at(Path(request["path"]), lambda module: _packed(module, blocks))
+
+    def look(module: Any) -> dict[str, Any]:
+        function = _only_function(module)
+        if function is None:
+            return {"error": "packs are of a module with one func.func on tensors"}
+        return {"plan": to_json(_plan(module, function, blocks))}
+
+    try:
+        return looked_at(Path(request["path"]), look)
+    except RefusedError as refusal:
+        return {"refused": str(refusal)}
+    except StageError as error:
+        return {"failed": str(error)}
 
 
-def _packed(module: Any, blocks: Blocks) -> dict[str, Any]:
+def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
+    """The plan of a module's only function.
+
+    Raises:
+        RefusedError: blocks that are wished for do not fit.
+        StageError: the script does not apply.
+    """
     from iree.compiler import ir
 
-    from kernels.mlir.lowering.apply import Diagnostics, StageError, apply_to
+    from kernels.mlir.lowering.apply import Diagnostics, apply_to
     from kernels.mlir.network.child.counting import count
     from kernels.mlir.network.child.layers import layers
     from kernels.mlir.network.child.origins import Origins
-    from kernels.mlir.network.child.read import Seen, read
+    from kernels.mlir.network.child.read import read
     from kernels.mlir.network.child.weights import to_arguments
 
-    function = _only_function(module)
-    if function is None:
-        return {"error": "packs are of a module with one func.func on tensors"}
     stage("reading ops")
     with ir.Location.unknown():
         weights = to_arguments(module, function)
-    seen: Seen = read(module, Origins(weights))
-    if strange := sorted(set(blocks.of_ops) - set(range(1, len(seen.ops) + 1))):
-        return {"refused": f"no op has the number {strange[0]}; {len(seen.ops)} may be packed"}
-    ops, left = list[tuple[int, PackedOp]](), list(seen.left)
-    for number, op in enumerate(seen.ops, 1):
-        wished = blocks.of_ops.get(number)
-        try:
-            ops.append((number, packed(op, blocks, wished)))
-        except RefusedError as refusal:
-            if wished is not None and any(vars(wished).values()):
-                return {"refused": f"op {number}, {op.where}, {refusal}"}
-            left.append(Left(op.name, op.where, str(refusal), number))
+    seen = read(module, Origins(weights))
+    ops, plain = _chosen(seen.ops, blocks)
+    left = (*seen.left, *plain)
     payload = f"{function.get_asm(use_local_scope=True).rstrip()}\n"
     script = emit_packs([op for _, op in ops], seen.counts)
     stage("applying")
     begin = time.perf_counter()
-    try:
-        with ir.Location.unknown():
-            applied = apply_to(payload, script, Diagnostics(module.context))
-    except StageError as error:
-        return {"failed": str(error)}
+    with ir.Location.unknown():
+        applied = apply_to(payload, script, Diagnostics(module.context))
     apply_s = time.perf_counter() - begin
     remaining = tuple(count(applied, Origins(weights)))
-    takes = len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs)
-    plan = PackPlan(
+    takes = len(function.regions[0].blocks[0].arguments)
+    return PackPlan(
         _headed(script, remaining, left),
         payload,
         tuple(seen.depths.get(number, 0) for number in range(takes)),
         tuple(Packed(number, op.op.name, op.op.where, op.sizes) for number, op in ops),
-        tuple(left),
+        left,
         remaining,
         apply_s,
         tuple(layers(applied, _places(payload, [op for _, op in ops]))),
         sum(prod(op.extents) for op in seen.ops),
     )
-    return {"plan": to_json(plan)}
+
+
+def _chosen(seen: list[OpShape], blocks: Blocks) -> tuple[list[tuple[int, PackedOp]], list[Left]]:
+    """The ops that are packed, with their numbers, and those that stay plain.
+
+    Raises:
+        RefusedError: blocks that are wished for do not fit their op, or there is no such op.
+    """
+    if strange := sorted(set(blocks.of_ops) - set(range(1, len(seen) + 1))):
+        raise RefusedError(f"no op has the number {strange[0]}; {len(seen)} may be packed")
+    ops, left = list[tuple[int, PackedOp]](), list[Left]()
+    for number, op in enumerate(seen, 1):
+        wished = blocks.of_ops.get(number)
+        if wished == OpBlocks():
+            left.append(Left(op.name, op.where, "stays whole, as is wished for", number))
+            continue
+        try:
+            ops.append((number, packed(op, blocks, wished)))
+        except RefusedError as refusal:
+            if wished is not None:
+                raise RefusedError(f"op {number}, {op.where}, {refusal}") from refusal
+            left.append(Left(op.name, op.where, str(refusal), number))
+    return ops, left
 
 
 def _places(payload: str, ops: list[PackedOp]) -> dict[str, str]:
@@ -106,7 +133,7 @@ def _only_function(module: Any) -> Any | None:
     return found[0] if len(found) == 1 and len(found[0].regions[0].blocks) == 1 else None
 
 
-def _headed(script: str, remaining: tuple[Remaining, ...], left: list[Left]) -> str:
+def _headed(script: str, remaining: tuple[Remaining, ...], left: tuple[Left, ...]) -> str:
     lines = "".join(f"// {line}\n" for line in told(counts(remaining), left))
     return script.replace(HEADER_END, lines + HEADER_END, 1)
 

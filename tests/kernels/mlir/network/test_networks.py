@@ -111,6 +111,12 @@ def test_dynamic_shapes_stay_plain_and_are_told() -> None:
     assert [one.reason for one in plan.left] == ["has dynamic shapes; give the model static ones"]
 
 
+def test_an_op_is_left_whole_where_that_is_wished_for() -> None:
+    plan = pack(networks.products(8, (16, 32, 16)), Blocks(16, 0, {1: OpBlocks()}))
+    assert [one.number for one in plan.packed] == [2]
+    assert [(one.number, one.reason) for one in plan.left] == [(1, "stays whole, as is wished for")]
+
+
 def test_several_functions_are_refused() -> None:
     one = networks.products().decode()
     with pytest.raises(ModuleError, match=r"one func\.func"):
