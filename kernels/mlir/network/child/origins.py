@@ -5,7 +5,7 @@ from typing import Any
 
 from iree.compiler import ir
 
-from kernels.mlir.frontend.child.structured import rank, structured
+from kernels.mlir.frontend.child.structured import Structured, rank, structured
 from kernels.mlir.frontend.child.values import RESHAPES, owner
 
 PASSING = (*RESHAPES, "tensor.cast", "tensor.pad", "linalg.transpose", "linalg.broadcast",
@@ -18,7 +18,7 @@ class Origins:
 
     A value that depends on constants and weights alone is known when the model is loaded. An
     argument of a function is a weight if it was a constant, or if each of its uses is the second
-    operand of an op that multiplies, or a line that is repeated, as a bias is.
+    operand of an op that multiplies, and not in batches, or a line that is repeated, as a bias is.
 
     Args:
         constants: numbers of arguments that were constants.
@@ -68,20 +68,21 @@ def _is_weights_use(use: Any, value: Any) -> bool:
     seen = structured(op)
     if seen is None:
         return False
-    if _reduces(op):
-        return bool(number == SECOND)
+    loops = _loops(seen)
+    if loops is not None and loops[0] & loops[1] - loops[2]:
+        slides = any(len(axis) > 1 for axis in seen.maps[0] or ())
+        is_batched = not slides and bool(loops[0] & loops[1] & loops[2])
+        return bool(number == SECOND) and not is_batched
     return rank(value) < rank(seen.result)
 
 
-def _reduces(op: Any) -> bool:
-    seen = structured(op)
-    if seen is None or len(seen.inputs) <= SECOND:
-        return False
-    first, second, result = seen.maps[0], seen.maps[1], seen.maps[-1]
-    if first is None or second is None or result is None:
-        return False
-    sums = [{dim for axis in axes for dim, _ in axis} for axes in (first, second, result)]
-    return bool(sums[0] & sums[1] - sums[2])
+def _loops(op: Structured) -> tuple[set[int], set[int], set[int]] | None:
+    """The loops of the first two inputs and of the result; None where there are not two."""
+    first, second, result = op.maps[0], op.maps[SECOND], op.maps[-1]
+    if len(op.inputs) <= SECOND or first is None or second is None or result is None:
+        return None
+    a, b, c = ({dim for axis in axes for dim, _ in axis} for axes in (first, second, result))
+    return a, b, c
 
 
 def argument_behind(value: Any) -> int | None:

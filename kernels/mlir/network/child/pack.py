@@ -19,6 +19,10 @@ from kernels.mlir.transform.module import HEADER_END
 from kernels.system.limited_child import reply_to_request, stage
 from kernels.system.typed_json import to_json
 
+NO_FUNCTION = (
+    "packs are of a module with one func.func of one block; lower torch to linalg on tensors first"
+)
+
 
 def main() -> None:
     """Serve one request."""
@@ -37,7 +41,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     def look(module: Any) -> dict[str, Any]:
         function = _only_function(module)
         if function is None:
-            return {"error": "packs are of a module with one func.func on tensors"}
+            return {"error": NO_FUNCTION}
         return {"plan": to_json(_plan(module, function, blocks))}
 
     try:

@@ -111,6 +111,17 @@ def test_dynamic_shapes_stay_plain_and_are_told() -> None:
     assert [one.reason for one in plan.left] == ["has dynamic shapes; give the model static ones"]
 
 
+def test_an_argument_that_is_multiplied_in_batches_is_no_weight() -> None:
+    a, b, c = "tensor<2x8x16xf32>", "tensor<2x16x8xf32>", "tensor<2x8x8xf32>"
+    module = f"""func.func @main(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
+      %r = linalg.batch_matmul ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+      return %r : {c}
+    }}"""
+    assert not pack(module.encode()).packed
+    found = pack(module.encode(), Blocks(of_ops={1: OpBlocks(0, 8, 16)})).counts
+    assert (found["packs"], found["unpacks"], found["weights"]) == (3, 1, 0)
+
+
 def test_an_op_is_left_whole_where_that_is_wished_for() -> None:
     plan = pack(networks.products(8, (16, 32, 16)), Blocks(16, 0, {1: OpBlocks()}))
     assert [one.number for one in plan.packed] == [2]
