@@ -110,6 +110,10 @@ PAGES = {
         before=f"echo {SMALL} > problems.txt\n"
         f"mkdir examples; cp -r $ROOT/examples/c examples/\n{SERVED}",
     ),
+    "docs/packs.md": Page(
+        before="python -m examples.models resnet50 --small -o model.mlir",
+        replaced={"--layers layers ": ""},
+    ),
     "docs/plots.md": Page(
         before=f"tilewise tune {SMALL} --trials 12",
         replaced={"tilewise plot 17": "tilewise plot 1"},

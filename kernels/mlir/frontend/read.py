@@ -38,7 +38,7 @@ def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
         CompilerAbsentError: MLIR is not installed.
         LimitError: a limit cannot be one.
     """
-    return from_json(Imported, _asked(module, limits, {}))
+    return from_json(Imported, ask_of_module(module, limits))
 
 
 def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) -> LoneOp:
@@ -53,23 +53,32 @@ def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) 
     Raises:
         PlaceError: no op is at the place, several are, or it cannot stand alone.
     """
-    reply = _asked(module, limits, {"place": place or ""})
+    reply = ask_of_module(module, limits, {"place": place or ""})
     if "refused" in reply:
         told = "" if place is None else f"place={quoted(place)}: "
         raise PlaceError(f"{told}{reply['refused']}")
     return from_json(LoneOp, reply)
 
 
-def _asked(module: bytes, limits: Limits, more: dict[str, str]) -> dict[str, Any]:
-    """What a child says of a module; errors as of `read_module`."""
+def ask_of_module(
+    module: bytes, limits: Limits, more: dict[str, Any] | None = None, child: str = CHILD
+) -> dict[str, Any]:
+    """What a child says of a module; errors as of `read_module`.
+
+    Args:
+        module: its text or bytecode, which the child finds as a file.
+        limits: of the child.
+        more: what else it is asked.
+        child: the module that the child runs.
+    """
     if find_spec("iree") is None or find_spec("iree.compiler") is None:
         raise CompilerAbsentError("iree.compiler is not installed; install tilewise[kernels]")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "module.mlir"
         path.write_bytes(module)
         request = {"path": str(path), "seconds": limits.seconds,
-                   "memory_bytes": limits.memory_bytes, **more}  # fmt: skip
-        ended = run_limited(request, CHILD)
+                   "memory_bytes": limits.memory_bytes, **(more or {})}  # fmt: skip
+        ended = run_limited(request, child)
     if ended.reply is None:
         raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
     if "error" in ended.reply:

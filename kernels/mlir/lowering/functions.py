@@ -89,6 +89,7 @@ def compile_function(
     signature: Signature,
     diagnostics: Diagnostics,
     *changes: Callable[[Any], None],
+    effort: int = 3,
 ) -> Function:
     """Compile the only function of a module, which is changed.
 
@@ -97,6 +98,7 @@ def compile_function(
         signature: of the payload's function.
         diagnostics: of the context.
         changes: what is done to the module on buffers before it is lowered.
+        effort: of LLVM, as `compile_ir` takes it.
 
     Raises:
         StageError: `lower` or `compile`; `verify` where its arguments are not the payload's.
@@ -107,7 +109,7 @@ def compile_function(
     for change in changes:
         change(module)
     text, scratch = lower(module, diagnostics)
-    return Function(signature, compile_ir(text, signature.name), scratch)
+    return Function(signature, compile_ir(text, signature.name, effort), scratch)
 
 
 def bufferize(module: Any, diagnostics: Diagnostics) -> None:

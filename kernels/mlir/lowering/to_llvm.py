@@ -24,6 +24,8 @@ _AFTER_SCRATCH = (
     "lower-affine,convert-scf-to-cf,canonicalize,cse)",
     "builtin.module(iree-convert-to-llvm)",
 )
+_VIEWS = {f"memref.{kind}" for kind in ("cast", "collapse_shape", "expand_shape", "subview",
+                                       "reinterpret_cast")}  # fmt: skip
 VECTOR_BYTES = 64
 
 
@@ -72,7 +74,7 @@ def _scratch_to_arguments(function: Any) -> tuple[Scratch, ...]:
 
     A buffer allocated in a loop becomes one buffer for all iterations, which is sound
     since none outlives its iteration. One that a vector fills lies on the stack, where LLVM makes
-    registers of it; nothing reads it before.
+    registers of it; nothing reads it before. One that is returned outlives the stack.
     """
     for op in [op for op, _ in walk(function) if op.name == "memref.dealloc"]:
         op.erase()
@@ -108,9 +110,20 @@ def _is_a_vector(allocation: Any, kind: ir.MemRefType) -> bool:
     first = next((op for op in allocation.block.operations if op.operation in used_by), None)
     if first is None or first.operation.name not in ("vector.transfer_write", "vector.store"):
         return False
+    if _is_returned(allocation.results[0]):
+        return False
     value, *at = first.operands
     is_masked = len(at) > 1 + kind.rank
     return list(value.type.shape) == list(kind.shape) and not is_masked
+
+
+def _is_returned(buffer: Any) -> bool:
+    """Whether a function returns a buffer, or a view of it."""
+    users = [use.owner.operation for use in buffer.uses]
+    return any(
+        user.name == "func.return" or (user.name in _VIEWS and _is_returned(user.results[0]))
+        for user in users
+    )
 
 
 def _around(operation: Any, block: Any) -> Any:

@@ -18,13 +18,22 @@ def annotated(script: str, proof: Proof) -> str:
 
 def found_lines(proof: Proof, beside: Sequence[str] = ()) -> list[str]:
     """Speed and error of a proof, or why there is none; `beside` has what ran in turns with it."""
-    if proof.ok and proof.interval is not None:
-        low, high = proof.interval
+    if proof.ok:
         return [
-            f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
-            f"{proof.time_us:.1f} us",
-            *(f"beside:   {line}" for line in beside),
+            *_speed(proof, beside),
             f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
         ]
     reason = proof.message.splitlines()[0] if proof.message else ""
     return [f"unproven: {proof.failure}: {reason}".rstrip(": ")]
+
+
+def _speed(proof: Proof, beside: Sequence[str]) -> list[str]:
+    """Lines on the time of a script, if it was timed."""
+    if proof.interval is None:
+        return []
+    low, high = proof.interval
+    return [
+        f"speed:    {proof.gflops:.1f} GFLOP/s (95% interval {low:.1f} to {high:.1f}), "
+        f"{proof.time_us:.1f} us",
+        *(f"beside:   {line}" for line in beside),
+    ]

@@ -11,6 +11,7 @@ from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.commands.scripts.iree_library import is_made_here, make_iree
 from tilewise.cli.commands.scripts.op_of_module import is_of_op, make_of_op
+from tilewise.cli.commands.scripts.packs import is_of_packs, make_packs
 from tilewise.cli.commands.scripts.tuning_spec import FLAVOR, make_spec
 from tilewise.cli.files import require_folder, write_text
 from tilewise.cli.options import add_db, add_output, add_server, backend_of
@@ -30,6 +31,10 @@ AIR_OPTIONS = (*MEMORIES, "result")
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
     require_folder(options.output)
+    if is_of_packs(options):
+        refuse_air_options(options)
+        write_text(options.output, make_packs(options))
+        return
     if is_of_op(options):
         refuse_air_options(options)
         write_text(options.output, make_of_op(options))
@@ -130,10 +135,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--with-payload", action="store_true", help="the computation in the same module"
     )
     add_output(parser)
+    add_packs(parser)
     group = parser.add_argument_group("flavor air")
     group.add_argument("--l1-bytes", type=int, metavar="N", help="of a core; default: 65536")
     group.add_argument("--l2-bytes", type=int, metavar="N", help="of a block; default: 524288")
     group.add_argument("--result", choices=("l3", "l2"), help="where C is unpacked to; default: l3")
+
+
+def add_packs(parser: argparse.ArgumentParser) -> None:
+    """What is asked of a script that packs a whole module."""
+    group = parser.add_argument_group("a whole module")
+    group.add_argument(
+        "--packs", action="store_true", help="pack every op of MODEL.mlir, cancel what meets"
+    )
+    group.add_argument(
+        "--channels", type=int, metavar="N", help="the longest block; default: a vector of f32"
+    )
+    group.add_argument(
+        "--rows", type=int, metavar="N", help="the longest block of products' rows; default: none"
+    )
+    group.add_argument(
+        "--blocks",
+        action="append",
+        metavar="I=R,C,D",
+        help="of op I: rows, columns, depth; 0: none",
+    )
+    group.add_argument(
+        "--layers",
+        metavar="DIR",
+        help="also a proven script of each distinct layer, in this folder",
+    )
+    group.add_argument(
+        "--seconds", type=float, metavar="S", help="time limit of each proof; default: 600"
+    )
 
 
 def add_problems(parser: argparse.ArgumentParser) -> None:

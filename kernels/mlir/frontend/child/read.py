@@ -5,6 +5,7 @@ standard output, and may die at any moment: `kernels.mlir.frontend.read` turns t
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,20 @@ def main() -> None:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, or MLIR's first error."""
+
+    def look(parsed: Any) -> dict[str, Any]:
+        return asdict(read(parsed)) if "place" not in request else _one(parsed, request["place"])
+
+    return looked_at(Path(request["path"]), look)
+
+
+def looked_at(path: Path, look: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """What `look` says of a file's module, lowered to linalg; or MLIR's first error.
+
+    Values of weights are cut out. The module's context is entered.
+    """
     stage("cutting out weights")
-    module = without_weights(Path(request["path"]).read_bytes())
+    module = without_weights(path.read_bytes())
     if is_onnx(module):
         return {"error": "this is an ONNX model; iree-import-onnx MODEL.onnx -o MODEL.mlir, of the "
                          "packages iree-base-compiler and onnx, makes a module of it"}  # fmt: skip
@@ -53,7 +66,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         except (ir.MLIRError, ValueError) as error:
             return {"error": _first_error(error, said)}
         stage("looking for problems")
-        return asdict(read(parsed)) if "place" not in request else _one(parsed, request["place"])
+        return look(parsed)
 
 
 def _first_error(error: Exception, said: list[str]) -> str:

@@ -85,22 +85,22 @@ def run_payload(
         StageError: either cannot be lowered, or takes what no inputs can be made for.
     """
     text = request["payload"] if request["payload"] is not None else request["script"]
-    signature = signature_of(_payload(text))
+    signature = signature_of(payload_alone(text))
     begin = time.perf_counter()
     scripted = compile_function(module, signature, diagnostics)
     out: dict[str, Any] = {"compile_s": time.perf_counter() - begin}
-    plain = compile_function(_payload(text), signature, diagnostics)
+    plain = compile_function(payload_alone(text), signature, diagnostics)
     reference, perturbed = (
-        compile_function(_payload(text), signature, diagnostics, *changes)
+        compile_function(payload_alone(text), signature, diagnostics, *changes)
         for changes in ([put_parallel_innermost], [put_parallel_innermost, perturb])
     )
     stage("run")
     functions = scripted, reference, perturbed
-    compared = [
-        _compare(kind, make_inputs(kind, signature.arguments, request["seed"]), *functions)
+    found = [
+        compare_runs(kind, make_inputs(kind, signature.arguments, request["seed"]), *functions)
         for kind in KINDS
     ]
-    worst = max(compared, key=lambda one: one.difference.share)
+    worst = max(found, key=lambda one: one.difference.share)
     out |= {"executed": True, **worst.fields()}
     if worst.difference.is_wrong:
         return out
@@ -111,7 +111,7 @@ def run_payload(
     return out | {"time_us": with_script * 1e6, "unscripted_us": without * 1e6}
 
 
-def _payload(text: str) -> Any:
+def payload_alone(text: str) -> Any:
     """The payload of a module alone."""
     module = ir.Module.parse(text)
     for op in list(module.body.operations):
@@ -120,10 +120,18 @@ def _payload(text: str) -> Any:
     return module
 
 
-def _compare(
+def compare_runs(
     kind: str, inputs: list[Array], scripted: Function, reference: Function, perturbed: Function
 ) -> Compared:
-    """Run all three on the same inputs; the worst difference of what they leave."""
+    """Run all three on the same inputs; the worst difference of what they leave.
+
+    Args:
+        kind: of the inputs, as it is told.
+        inputs: the arguments.
+        scripted: what a script made of a payload.
+        reference: the payload as it was.
+        perturbed: the payload with an error in each rounding, by its last argument's seed.
+    """
     expected, found = _run(reference, inputs), _run(scripted, inputs)
     moved = [_run(perturbed, inputs, seed) for seed in seeds(PERTURBED_RUNS)]
     compared = [

@@ -50,10 +50,11 @@ KINDS: dict[str, Callable[[Generator, Shaped], Array]] = {
 def make_inputs(kind: str, arguments: Iterable[Shaped], seed: int) -> list[Array]:
     """Random values of one of `KINDS` for every argument, those that are written to as well."""
     random = np.random.default_rng([seed, *kind.encode()])
-    return [_in_type(KINDS[kind](random, argument), argument) for argument in arguments]
+    return [in_type(KINDS[kind](random, argument), argument) for argument in arguments]
 
 
-def _in_type(values: Array, kind: Shaped) -> Array:
+def in_type(values: Array, kind: Shaped) -> Array:
+    """Values as an argument can hold them."""
     if kind.element == "bf16":
         return to_bf16(np.asarray(values, np.float32))
     return np.asarray(values).astype(kind.dtype)

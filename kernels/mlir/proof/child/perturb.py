@@ -102,8 +102,23 @@ def _add_error(value: Any, seed: Any, factor: int) -> None:
     steps = _op("arith.addi", [units, below], words)
     unity = _op("arith.bitcast", [_one(kind)], words)
     share = _op("arith.bitcast", [_op("arith.addi", [unity, steps], words)], kind)
-    moved = _op("arith.mulf", [value, share], kind)
-    value.replace_all_uses_except(moved, [bits.owner.operation, moved.owner.operation])
+    reader, moved = _product(value, share)
+    value.replace_all_uses_except(moved, [bits.owner.operation, reader])
+
+
+def _product(value: Any, share: Any) -> tuple[Any, Any]:
+    """The op that reads a float to multiply it, and the product; that of bf16 is made in f32.
+
+    A product of two bf16 would be rounded by a function that code in memory does not have.
+    """
+    kind = value.type
+    if "bf16" not in str(kind):
+        product = _op("arith.mulf", [value, share], kind)
+        return product.owner.operation, product
+    wide = _like(kind, ir.F32Type.get())
+    widened = [_op("arith.extf", [one], wide) for one in (value, share)]
+    product = _op("arith.mulf", widened, wide)
+    return widened[0].owner.operation, _op("arith.truncf", [product], kind)
 
 
 def _multiplier(seed: Any, factor: int, words: Any, width: int) -> Any:

@@ -37,6 +37,43 @@ def test_numbers_are_widened_and_constants_are_their_words(constant: str) -> Non
     assert narrow[0] == 0x3FC0
 
 
+ROUNDS = """
+define void @f(ptr %0, ptr %1) {
+  %3 = load <8 x float>, ptr %0, align 4
+  %4 = fptrunc <8 x float> %3 to <8 x bfloat>
+  store <8 x bfloat> %4, ptr %1, align 2
+  %5 = getelementptr float, ptr %0, i64 8
+  %6 = load float, ptr %5, align 4
+  %7 = fptrunc float %6 to bfloat
+  %8 = getelementptr bfloat, ptr %1, i64 8
+  store bfloat %7, ptr %8, align 2
+  ret void
+}
+"""
+
+
+def test_numbers_are_rounded_to_the_nearest_and_of_two_to_the_even_one() -> None:
+    assert "bfloat" not in bf16_as_words(ROUNDS)
+    compiled = compile_ir(ROUNDS, "f")
+    bits = [0x3F808000, 0x3F818000, 0x3F808001, 0x7F7FFFFF, 0xFF800000, 0x80000001, 0x7F800001]
+    wide = np.array([*bits, 0x3F80FFFF, 0x3F817FFF], np.uint32).view(np.float32)
+    narrow = np.zeros(9, np.uint16)
+    words = np.array([wide.ctypes.data, narrow.ctypes.data], np.int64)
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(compiled.address)(words.ctypes.data, 0, 1)
+    quiet = 0x7FC0  # a signalling NaN becomes quiet
+    assert narrow.tolist() == [
+        0x3F80,
+        0x3F82,
+        0x3F81,
+        0x7F80,
+        0xFF80,
+        0x8000,
+        quiet,
+        0x3F81,
+        0x3F81,
+    ]
+
+
 def test_what_computes_on_bf16_is_left_alone() -> None:
     text = WIDENS.replace("CONSTANT", "1.0").replace(
         "ret void", "%8 = fadd bfloat %5, %5\n  ret void"

@@ -56,3 +56,29 @@ def test_a_buffer_that_a_vector_fills_first_is_on_the_stack(first: str, is_on_st
         text, scratch = lower(module, Diagnostics(context))
     assert ("alloca" in text) == is_on_stack
     assert [buffer.shape for buffer in scratch] == ([] if is_on_stack else [(4, 16)])
+
+
+RETURNED = """
+func.func @kernel(%from: memref<4x16xf32>) -> memref<KIND> {
+  %zero = arith.constant 0 : index
+  %nothing = arith.constant 0.0 : f32
+  %whole = vector.transfer_read %from[%zero, %zero], %nothing {in_bounds = [true, true]}
+      : memref<4x16xf32>, vector<4x16xf32>
+  %b = memref.alloc() : memref<4x16xf32>
+  vector.transfer_write %whole, %b[%zero, %zero] {in_bounds = [true, true]}
+      : vector<4x16xf32>, memref<4x16xf32>
+  VIEW
+  return %r : memref<KIND>
+}
+"""
+FLAT = "%r = memref.collapse_shape %b [[0, 1]] : memref<4x16xf32> into memref<64xf32>"
+
+
+@pytest.mark.parametrize(("kind", "view"), [("4x16xf32", ""), ("64xf32", FLAT)])
+def test_a_buffer_that_is_returned_is_not_on_the_stack(kind: str, view: str) -> None:
+    text = RETURNED.replace("KIND", kind).replace("VIEW", view)
+    with ir.Context() as context, ir.Location.unknown():
+        module = ir.Module.parse(text if view else text.replace("%r :", "%b :"))
+        lowered, scratch = lower(module, Diagnostics(context))
+    assert "alloca" not in lowered
+    assert [buffer.shape for buffer in scratch] == [(4, 16)]

@@ -1,0 +1,153 @@
+"""The layers of a packed module, each in a function of its own: a contraction and what ends it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from iree.compiler import ir
+
+from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
+from kernels.mlir.frontend.child.operations import operations, where
+from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
+from kernels.mlir.frontend.child.values import is_copy, only_user, owner, splat
+from kernels.mlir.frontend.nest import RefusedError
+from kernels.mlir.network.layer import Layer, LayerShape
+
+INPUTS = 2
+TYPES = {("f32", "f32", "f32"), ("bf16", "bf16", "f32")}
+"""Of the operands of what has a compute script."""
+
+
+def layers(module: Any, places: Mapping[str, str]) -> list[Layer]:
+    """The distinct layers of a module that was packed, in the order of their first places.
+
+    A layer is what multiplies with the ops on its result alone that nothing else uses. Layers of
+    the same text are one.
+
+    Args:
+        module: with the script applied.
+        places: of the ops that were packed, by the places that the module has them at.
+    """
+    found: dict[str, Layer] = {}
+    for op, function, number in operations(module.operation):
+        place = places.get(at(where(op, function, number)))
+        shape = None if place is None else _shape(op)
+        if place is None or shape is None:
+            continue
+        start, chain = list(_start(op)), list(_chain(op))
+        text = _outlined([*start, op, *chain])
+        before = found[text].where if text in found else ()
+        found[text] = Layer(text, shape, bool(start), len(chain), (*before, place))
+    return list(found.values())
+
+
+def at(place: str) -> str:
+    """A place without the op's name, which packing changes."""
+    return place.rpartition(" ")[0]
+
+
+def _shape(op: Any) -> LayerShape | None:
+    """The loops of an op that multiplies and adds over blocks; None for any other."""
+    if op.name != "linalg.generic":
+        return None
+    seen = structured(op)
+    if seen is None or len(seen.inputs) != INPUTS:
+        return None
+    try:
+        operands = seen.operand(0), seen.operand(1), seen.operand(INPUTS)
+        sizes = extents(operands)
+    except RefusedError:
+        return None
+    kinds = tuple(element(value) for value in op.operands)
+    if kinds not in TYPES or not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
+        return None
+    return LayerShape.of(sizes, operands, widens=kinds[0] != kinds[-1])
+
+
+def _start(op: Any) -> Iterator[Any]:
+    """What the sums start from, if that is a number or a line that is repeated."""
+    init = owner(op.operands[INPUTS])
+    if init is not None and (splat(init.results[0]) is not None or is_copy(init)):
+        yield init
+
+
+def _chain(op: Any) -> Iterator[Any]:
+    """The ops on a result alone, one after the other."""
+    while (user := only_user(op.results[0])) is not None:
+        seen = structured(user)
+        if seen is None or user.name != "linalg.generic" or not _continues(seen, op.results[0]):
+            return
+        yield user
+        op = user
+
+
+def _continues(op: Structured, value: Any) -> bool:
+    kinds = str(op.op.attributes["iterator_types"])
+    if "reduction" in kinds or op.result.type != value.type:
+        return False
+    return all(op.is_identity(i) for i, one in enumerate(op.inputs) if one == value)
+
+
+def _outlined(ops: list[Any]) -> str:
+    """A function of some ops: what they read from elsewhere are its arguments."""
+    made = {result for op in ops for result in op.results}
+    outside = dict.fromkeys(
+        value for op in ops for value in _read(op) if value not in made and not _is_copied(value)
+    )
+    kinds = [str(value.type) for value in outside]
+    result = ops[-1].results[0].type
+    arguments = ", ".join(
+        f"%a{i}: {kind} {{bufferization.writable = false}}" for i, kind in enumerate(kinds)
+    )
+    text = f"func.func @layer({arguments}) -> {result} {{\n%e = tensor.empty() : {result}\n" \
+           f"return %e : {result}\n}}"  # fmt: skip
+    module = ir.Module.parse(text, context=ops[0].context)
+    block = module.body.operations[0].regions[0].blocks[0]
+    end = block.operations[len(block.operations) - 1].operation
+    now = dict(zip(outside, block.arguments, strict=True))
+    for op in ops:
+        copy = _copied(op, now, end)
+        now[op.results[0]] = copy.results[0]
+    end.operands[0] = now[ops[-1].results[0]]
+    block.operations[0].operation.erase()
+    module.operation.verify()
+    return f"{module.body.operations[0].operation.get_asm(use_local_scope=True).rstrip()}\n"
+
+
+def _read(op: Any) -> Iterator[Any]:
+    """The values from outside that an op or its body reads."""
+    yield from op.operands
+    for region in op.regions:
+        for block in region.blocks:
+            inside = {*block.arguments}
+            for inner in block.operations:
+                yield from (value for value in inner.operands if value not in inside)
+                inside.update(inner.results)
+
+
+def _is_copied(value: Any) -> bool:
+    """Whether a function makes a value itself: a number, or room for a result."""
+    op = owner(value)
+    return op is not None and (
+        op.name == "tensor.empty"
+        or (op.name == "arith.constant" and splat(op.results[0]) is not None)
+    )
+
+
+def _copied(op: Any, now: dict[Any, Any], end: Any) -> Any:
+    """A copy of an op in front of `end`, on the values of `now`, with what it makes itself."""
+    for value in _read(op):
+        if value not in now and _is_copied(value):
+            now[value] = value.owner.operation.clone(ip=ir.InsertionPoint(end)).results[0]
+    copy = op.clone(ip=ir.InsertionPoint(end))
+    _replaced(copy, now)
+    return copy
+
+
+def _replaced(op: Any, now: dict[Any, Any]) -> None:
+    for i, value in enumerate(op.operands):
+        if value in now:
+            op.operands[i] = now[value]
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                _replaced(inner.operation, now)

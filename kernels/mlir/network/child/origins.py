@@ -1,0 +1,94 @@
+"""Where values of a module come from: its weights, or the input of a run."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from iree.compiler import ir
+
+from kernels.mlir.frontend.child.structured import Structured, rank, structured
+from kernels.mlir.frontend.child.values import RESHAPES, owner
+
+PASSING = (*RESHAPES, "tensor.cast", "tensor.pad", "linalg.transpose", "linalg.broadcast",
+           "linalg.pack", "linalg.unpack")  # fmt: skip
+SECOND = 1
+
+
+class Origins:
+    """What the values of a module depend on.
+
+    A value that depends on constants and weights alone is known when the model is loaded. An
+    argument of a function is a weight if it was a constant, or if each of its uses is the second
+    operand of an op that multiplies, and not in batches, or a line that is repeated, as a bias is.
+
+    Args:
+        constants: numbers of arguments that were constants.
+    """
+
+    def __init__(self, constants: Iterable[int] = ()) -> None:
+        self._constants = frozenset(constants)
+        self._known: dict[Any, bool] = {}
+
+    def is_weight(self, value: Any) -> bool:
+        """Whether a value is known when the model is loaded."""
+        waiting = [value]
+        while waiting:
+            one = waiting[-1]
+            if one in self._known:
+                waiting.pop()
+                continue
+            op = owner(one)
+            if op is None:
+                self._known[one] = self._is_weight_argument(one)
+            elif unknown := [v for v in op.operands if v not in self._known]:
+                waiting += unknown
+            else:
+                self._known[one] = not len(op.regions) or op.name.startswith(("linalg.", "tensor."))
+                self._known[one] &= all(self._known[v] for v in op.operands)
+        return self._known[value]
+
+    def _is_weight_argument(self, value: Any) -> bool:
+        argument = ir.BlockArgument(value)
+        if argument.arg_number in self._constants:
+            return True
+        return _is_used_as_weight(value)
+
+
+def _is_used_as_weight(value: Any) -> bool:
+    """Whether all uses of an argument are those of a weight."""
+    uses = list(value.uses)
+    return bool(uses) and all(_is_weights_use(use, value) for use in uses)
+
+
+def _is_weights_use(use: Any, value: Any) -> bool:
+    op, number = use.owner.operation, use.operand_number
+    if op.name in PASSING and number == 0:
+        if op.name == "linalg.broadcast":
+            return True
+        return _is_used_as_weight(op.results[0])
+    seen = structured(op)
+    if seen is None:
+        return False
+    loops = _loops(seen)
+    if loops is not None and loops[0] & loops[1] - loops[2]:
+        slides = any(len(axis) > 1 for axis in seen.maps[0] or ())
+        is_batched = not slides and bool(loops[0] & loops[1] & loops[2])
+        return bool(number == SECOND) and not is_batched
+    return rank(value) < rank(seen.result)
+
+
+def _loops(op: Structured) -> tuple[set[int], set[int], set[int]] | None:
+    """The loops of the first two inputs and of the result; None where there are not two."""
+    first, second, result = op.maps[0], op.maps[SECOND], op.maps[-1]
+    if len(op.inputs) <= SECOND or first is None or second is None or result is None:
+        return None
+    a, b, c = ({dim for axis in axes for dim, _ in axis} for axes in (first, second, result))
+    return a, b, c
+
+
+def argument_behind(value: Any) -> int | None:
+    """The number of the argument that a value is, as it lies or in another order or shape."""
+    while (op := owner(value)) is not None:
+        if op.name not in PASSING:
+            return None
+        value = op.operands[0]
+    return int(ir.BlockArgument(value).arg_number)

@@ -1,0 +1,146 @@
+"""The process in which a module is packed: `python -m kernels.mlir.network.child.pack`.
+
+It reads one JSON request on standard input, with the path of the module, writes one JSON reply on
+standard output, and may die at any moment: `kernels.mlir.network.pack` turns that into an error.
+"""
+
+import time
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from kernels.mlir.frontend.child.read import looked_at
+from kernels.mlir.frontend.nest import RefusedError
+from kernels.mlir.network.blocks import Blocks, OpBlocks
+from kernels.mlir.network.packing import OpShape, PackedOp, packed
+from kernels.mlir.network.plan import Left, Packed, PackPlan, Remaining, counts, told
+from kernels.mlir.network.script import emit_packs
+from kernels.mlir.transform.module import HEADER_END
+from kernels.system.limited_child import reply_to_request, stage
+from kernels.system.typed_json import to_json
+
+NO_FUNCTION = (
+    "packs are of a module with one func.func of one block; lower torch to linalg on tensors first"
+)
+
+
+def main() -> None:
+    """Serve one request."""
+    reply_to_request(answer)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The plan of a module; or `error` where it cannot be read, `refused` where blocks do not fit,
+    `failed` where the script does not apply.
+    """
+    from kernels.mlir.lowering.apply import StageError
+
+    wished = {int(number): OpBlocks(*sizes) for number, sizes in request["of_ops"].items()}
+    blocks = Blocks(request["channels"], request["rows"], wished)
+
+    def look(module: Any) -> dict[str, Any]:
+        function = _only_function(module)
+        if function is None:
+            return {"error": NO_FUNCTION}
+        return {"plan": to_json(_plan(module, function, blocks))}
+
+    try:
+        return looked_at(Path(request["path"]), look)
+    except RefusedError as refusal:
+        return {"refused": str(refusal)}
+    except StageError as error:
+        return {"failed": str(error)}
+
+
+def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:
+    """The plan of a module's only function.
+
+    Raises:
+        RefusedError: blocks that are wished for do not fit.
+        StageError: the script does not apply.
+    """
+    from iree.compiler import ir
+
+    from kernels.mlir.lowering.apply import Diagnostics, apply_to
+    from kernels.mlir.network.child.counting import count
+    from kernels.mlir.network.child.layers import layers
+    from kernels.mlir.network.child.origins import Origins
+    from kernels.mlir.network.child.read import read
+    from kernels.mlir.network.child.weights import to_arguments
+
+    stage("reading ops")
+    with ir.Location.unknown():
+        weights = to_arguments(module, function)
+    seen = read(module, Origins(weights))
+    ops, plain = _chosen(seen.ops, blocks)
+    left = (*seen.left, *plain)
+    payload = f"{function.get_asm(use_local_scope=True).rstrip()}\n"
+    script = emit_packs([op for _, op in ops], seen.counts)
+    stage("applying")
+    begin = time.perf_counter()
+    with ir.Location.unknown():
+        applied = apply_to(payload, script, Diagnostics(module.context))
+    apply_s = time.perf_counter() - begin
+    remaining = tuple(count(applied, Origins(weights)))
+    takes = len(function.regions[0].blocks[0].arguments)
+    return PackPlan(
+        _headed(script, remaining, left),
+        payload,
+        tuple(seen.depths.get(number, 0) for number in range(takes)),
+        tuple(Packed(number, op.op.name, op.op.where, op.sizes) for number, op in ops),
+        left,
+        remaining,
+        apply_s,
+        tuple(layers(applied, _places(payload, [op for _, op in ops]))),
+        sum(prod(op.extents) for op in seen.ops),
+    )
+
+
+def _chosen(seen: list[OpShape], blocks: Blocks) -> tuple[list[tuple[int, PackedOp]], list[Left]]:
+    """The ops that are packed, with their numbers, and those that stay plain.
+
+    Raises:
+        RefusedError: blocks that are wished for do not fit their op, or there is no such op.
+    """
+    if strange := sorted(set(blocks.of_ops) - set(range(1, len(seen) + 1))):
+        raise RefusedError(f"no op has the number {strange[0]}; {len(seen)} may be packed")
+    ops, left = list[tuple[int, PackedOp]](), list[Left]()
+    for number, op in enumerate(seen, 1):
+        wished = blocks.of_ops.get(number)
+        if wished == OpBlocks():
+            left.append(Left(op.name, op.where, "stays whole, as is wished for", number))
+            continue
+        try:
+            ops.append((number, packed(op, blocks, wished)))
+        except RefusedError as refusal:
+            if wished is not None:
+                raise RefusedError(f"op {number}, {op.where}, {refusal}") from refusal
+            left.append(Left(op.name, op.where, str(refusal), number))
+    return ops, left
+
+
+def _places(payload: str, ops: list[PackedOp]) -> dict[str, str]:
+    """The places of packed ops in their module, by their places in the payload."""
+    from iree.compiler import ir
+
+    from kernels.mlir.frontend.child.operations import operations, where
+    from kernels.mlir.network.child.layers import at
+
+    there: dict[str, list[str]] = {}
+    for op, function, number in operations(ir.Module.parse(payload).operation):
+        there.setdefault(op.name, []).append(at(where(op, function, number)))
+    return {there[one.op.name][one.op.number]: one.op.where for one in ops}
+
+
+def _only_function(module: Any) -> Any | None:
+    found = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    return found[0] if len(found) == 1 and len(found[0].regions[0].blocks) == 1 else None
+
+
+def _headed(script: str, remaining: tuple[Remaining, ...], left: tuple[Left, ...]) -> str:
+    lines = "".join(f"// {line}\n" for line in told(counts(remaining), left))
+    return script.replace(HEADER_END, lines + HEADER_END, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The process in which a packed network is run: `python -m kernels.mlir.network.child.prove`.
+
+It may die at any moment, as `kernels.mlir.proof.child.prove` may.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernels.mlir.network.child.inputs import KINDS, network_inputs
+from kernels.mlir.proof.child.any_payload import compare_runs, payload_alone
+from kernels.mlir.proof.child.stages import Finding, establish, serve
+from kernels.mlir.proof.found import Found
+from kernels.system.limited_child import stage
+
+LITTLE_WORK = 1 << 28
+"""Steps of loops that take less time one by one than LLVM takes to make vectors of them."""
+
+
+def prove_here(request: dict[str, Any]) -> Found:
+    """Run a network with and without its script in this process: what could be established."""
+
+    def steps(finding: Finding, diagnostics: Any) -> None:
+        from kernels.mlir.lowering.apply import StageError, apply_to
+        from kernels.mlir.lowering.functions import compile_function
+        from kernels.mlir.lowering.interchange import put_parallel_innermost
+        from kernels.mlir.lowering.signature import signature_of
+        from kernels.mlir.proof.child.perturb import perturb
+
+        payload, script = request["payload"], request["script"]
+        signature = signature_of(payload_alone(payload))
+        module = finding.apply(lambda: apply_to(payload, script, diagnostics))
+        begin = stage("lower")
+        effort = 3 if request["work"] > LITTLE_WORK else 2
+
+        def compiled(module: Any, *changes: Any) -> Any:
+            return compile_function(module, signature, diagnostics, *changes, effort=effort)
+
+        # What packs leave is linalg: the order of its loops is the lowering's to choose.
+        scripted = compiled(module, put_parallel_innermost)
+        reference, perturbed = (
+            compiled(payload_alone(payload), put_parallel_innermost, *changes)
+            for changes in ([], [perturb])
+        )
+        finding.note(compile_s=stage("run") - begin)
+        compared = []
+        for kind in KINDS:
+            inputs = network_inputs(kind, signature.arguments, request["depths"], request["seed"])
+            compared.append(compare_runs(kind, inputs, scripted, reference, perturbed))
+        worst = max(compared, key=lambda one: one.difference.share)
+        if not any(np.isfinite(one.difference.expected) for one in compared):
+            raise StageError("wrong", "no kind of inputs gives finite results to compare")
+        finding.note(executed=True, **worst.fields())
+
+    return establish(steps)
+
+
+if __name__ == "__main__":
+    serve(prove_here)

@@ -1,0 +1,86 @@
+"""A layer of a packed network by itself: its loops by what they do, and its function."""
+
+from dataclasses import dataclass
+from math import prod
+
+from kernels.mlir.frontend.nest import Dims, Operand
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """The loops of a contraction over blocks.
+
+    Attributes:
+        extents: of the loops.
+        result: the loops of the result's axes, in order; the last is the columns of a block.
+        row: the loop of which neighbours share a block of weights; None where there is none.
+        is_apart: whether neighbours along it have others between them, in memory.
+        distance: bytes between neighbours along it, in the image.
+        reductions: the loops that are summed over, in order; the last is the depth of a block.
+        widens: whether what is multiplied is narrower than the sums.
+    """
+
+    extents: Dims
+    result: Dims
+    row: int | None
+    is_apart: bool
+    distance: int
+    reductions: Dims
+    widens: bool
+
+    @classmethod
+    def of(
+        cls, extents: Dims, operands: tuple[Operand, Operand, Operand], *, widens: bool
+    ) -> "LayerShape | None":
+        """The shape of a contraction, by its image, weights and result; None without columns."""
+        image, weights, made = operands
+        result = tuple(axis[0][0] for axis in made.axes if len(axis) == 1)
+        whole = len(result) == len(made.axes) and bool(result)
+        if not whole or weights.axes[-1:] != made.axes[-1:] or result[-1] in image.dims:
+            return None
+        reductions = tuple(sorted(image.dims & weights.dims - set(result)))
+        if not reductions or len(image.dims | weights.dims) != len(extents):
+            return None
+        rows = [dim for dim in result[:-1] if dim in image.dims - weights.dims and extents[dim] > 1]
+        if not rows:
+            return cls(extents, result, None, False, 0, reductions, widens)
+        is_apart = any((rows[-1], 1) not in one.axes[-2] for one in (image, made))
+        distance = _distance(image, rows[-1]) * (2 if widens else 4)
+        return cls(extents, result, rows[-1], is_apart, distance, reductions, widens)
+
+    @property
+    def products(self) -> int:
+        """Multiplications of the layer."""
+        return prod(self.extents)
+
+    @property
+    def columns(self) -> int:
+        """Columns of a block."""
+        return self.extents[self.result[-1]]
+
+
+def _distance(operand: Operand, dim: int) -> int:
+    """Elements between neighbours along a loop."""
+    steps = 0
+    for i, axis in enumerate(operand.axes):
+        steps += sum(step for one, step in axis if one == dim) * prod(operand.shape[i + 1 :])
+    return steps
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that occurs in a packed network.
+
+    Attributes:
+        payload: its function.
+        shape: of its contraction.
+        has_start: whether it makes itself what its sums start from.
+        ends: ops on the contraction's result that it takes in.
+        where: its places in the module.
+    """
+
+    payload: str
+    shape: LayerShape
+    has_start: bool
+    ends: int
+    where: tuple[str, ...]

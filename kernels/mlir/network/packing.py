@@ -1,0 +1,199 @@
+"""How one op is packed: a block for each of its loops, and the order of each packed operand.
+
+Images become [image, channels, pixels, block], whatever order they had. Weights lie as a panel
+kernel reads them: [columns, depth, taps, depth of a block, columns of a block]. Each channel of a
+pool is by itself, as in a depthwise convolution.
+"""
+
+from dataclasses import dataclass
+
+from kernels.mlir.frontend.nest import Axis, Dims, Operand, RefusedError
+from kernels.mlir.network.blocks import Blocks, OpBlocks, block_of
+
+
+@dataclass(frozen=True)
+class OpShape:
+    """An op that may be packed, as far as packing asks.
+
+    Attributes:
+        name: such as `linalg.matmul`.
+        number: among all ops of its name in the module, from 0.
+        where: function, location and op.
+        extents: of its loops.
+        inputs: the first two operands.
+        result: what it makes.
+        has_weights: whether the second operand is known when the model is loaded.
+        is_pool: whether the second operand is a window of which the size alone counts.
+    """
+
+    name: str
+    number: int
+    where: str
+    extents: Dims
+    inputs: tuple[Operand, Operand]
+    result: Operand
+    has_weights: bool = False
+    is_pool: bool = False
+
+    @property
+    def sliding(self) -> frozenset[int]:
+        """The loops along which a window moves over the first input, and those over the window."""
+        axes = self.inputs[0].axes
+        return frozenset(dim for axis in axes if _slides(axis) for dim, _ in axis)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of an operand's packed axes; both empty where packing leaves the wanted one.
+
+    Attributes:
+        outer: for each axis outside of blocks the plain axis that it counts.
+        inner: for each axis within blocks which of the blocks it was.
+    """
+
+    outer: Dims = ()
+    inner: Dims = ()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.outer and not self.inner
+
+
+@dataclass(frozen=True)
+class PackedOp:
+    """How an op is packed.
+
+    Attributes:
+        op: the op.
+        sizes: for each of its loops the elements of a block, 0 for none.
+        orders: of its two inputs and its result.
+    """
+
+    op: OpShape
+    sizes: Dims
+    orders: tuple[Order, Order, Order]
+
+
+def packed(op: OpShape, blocks: Blocks, wished: OpBlocks | None = None) -> PackedOp:
+    """How an op is packed by a rule, or as is wished for it.
+
+    Raises:
+        RefusedError: it cannot be packed, or what is wished does not fit; the message says why.
+    """
+    if wished is None and not (op.has_weights or op.sliding):
+        raise RefusedError("multiplies two tensors that every run computes: packs would not pay")
+    roles = _roles(op)
+    sizes = [0] * len(op.extents)
+    for name, dims in roles.items():
+        # Of several loops that play one part the innermost is blocked.
+        for dim in dims[-1:]:
+            sizes[dim] = _block(op, dim, name, blocks, wished)
+    if any(sizes[dim] for name in ("columns", "depth") for dim in roles.get(name, ())):
+        for dim in roles.get("channels", ()):  # those are groups of channels
+            sizes[dim] = 0
+    if not any(sizes):
+        raise RefusedError(_why_plain(op, roles))
+    return PackedOp(op, tuple(sizes), _orders(op, tuple(sizes)))
+
+
+def _block(op: OpShape, dim: int, part: str, blocks: Blocks, wished: OpBlocks | None) -> int:
+    extent = op.extents[dim]
+    if wished is None:
+        return block_of(extent, blocks.rows if part == "rows" else blocks.channels)
+    size = {"rows": wished.rows, "depth": wished.depth}.get(part, wished.columns)
+    if size and extent % size:
+        raise RefusedError(
+            f"has {part} of {extent}, which blocks of {size} do not divide; "
+            "give a divisor, or 0 to leave them whole"
+        )
+    return size
+
+
+def _roles(op: OpShape) -> dict[str, Dims]:
+    """The loops that may be blocked, by what they do."""
+    first, second, result = (_plain(one) for one in (*op.inputs, op.result))
+    if op.is_pool:
+        return {"channels": tuple(dim for dim in first if dim in result)[1:]}
+    both = {
+        "columns": [dim for dim in result if dim in second and dim not in first],
+        "depth": [dim for dim in second if dim in first and dim not in result],
+    }
+    if not op.sliding:
+        both["rows"] = [dim for dim in result if dim in first and dim not in second]
+    else:
+        both["channels"] = [dim for dim in result if dim in first and dim in second]
+    return {name: tuple(dims) for name, dims in both.items()}
+
+
+def _plain(operand: Operand) -> Dims:
+    """The loops at which an operand is read, each at an axis of its own, in the axes' order."""
+    return tuple(axis[0][0] for axis in operand.axes if len(axis) == 1 and axis[0][1] == 1)
+
+
+def _slides(axis: Axis) -> bool:
+    return len(axis) > 1 or bool(axis and axis[0][1] != 1)
+
+
+def _why_plain(op: OpShape, roles: dict[str, Dims]) -> str:
+    told = ", ".join(f"{name} {op.extents[dims[-1]]}" for name, dims in roles.items() if dims)
+    return f"has no axis that blocks divide ({told})" if told else "has no channels, rows or depth"
+
+
+def _orders(op: OpShape, sizes: Dims) -> tuple[Order, Order, Order]:
+    first, second = op.inputs
+    if op.is_pool:
+        weights = Order()
+    elif op.has_weights or op.sliding:
+        weights = _order(second, _panel_axes(op, sizes), _panel_blocks(op, sizes))
+    else:
+        weights = _order(second, _channels_first(op, second), _as_axes(second, sizes))
+    a, c = (
+        _order(one, _channels_first(op, one), _as_axes(one, sizes)) for one in (first, op.result)
+    )
+    return a, weights, c
+
+
+def _order(operand: Operand, outer: Dims, inner: Dims) -> Order:
+    """What makes a wanted order of the one that packing leaves: axes as before, blocks by loop."""
+    left = sorted(inner)
+    if not left:
+        return Order()
+    return Order(
+        outer if outer != tuple(range(len(operand.axes))) else (),
+        tuple(map(left.index, inner)) if list(inner) != left else (),
+    )
+
+
+def _as_axes(operand: Operand, sizes: Dims) -> Dims:
+    """The blocked loops of an operand in the order of its axes."""
+    return tuple(dim for dim in _plain(operand) if sizes[dim])
+
+
+def _channels_first(op: OpShape, operand: Operand) -> Dims:
+    """The axes with those along which windows move behind the others."""
+    return tuple(
+        sorted(
+            range(len(operand.axes)),
+            key=lambda i: any(dim in op.sliding for dim, _ in operand.axes[i]),
+        )
+    )
+
+
+def _panel_axes(op: OpShape, sizes: Dims) -> Dims:
+    """The axes of weights: those of the result first, then blocked ones, then taps."""
+    second, result = op.inputs[1], _plain(op.result)
+    axes = range(len(second.axes))
+
+    def place(i: int) -> tuple[bool, bool]:
+        dim = second.axes[i][0][0] if second.axes[i] else -1
+        is_summed = dim not in result
+        return is_summed, is_summed and not (dim >= 0 and sizes[dim])
+
+    return tuple(sorted(axes, key=place))
+
+
+def _panel_blocks(op: OpShape, sizes: Dims) -> Dims:
+    """The blocked loops of weights: the depth in front, so that columns are neighbours."""
+    result = _plain(op.result)
+    return tuple(sorted(_as_axes(op.inputs[1], sizes), key=lambda dim: dim in result))

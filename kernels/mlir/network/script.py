@@ -1,0 +1,83 @@
+"""The script of a module: each op packed as it is told, and packs cancelled along the edges."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from kernels.mlir.frontend.nest import Dims
+from kernels.mlir.network.packing import Order, PackedOp
+from kernels.mlir.network.templates import network_sequence
+from kernels.mlir.transform.module import HEADER_END, MODULE
+from kernels.mlir.transform.writer import ANY, Writer
+
+SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map")
+"""Ops that packs move through once they have no name of their own."""
+
+How = tuple[Dims, tuple[Order, Order, Order]]
+"""The sizes and orders that ops packed alike share."""
+
+
+def emit_packs(ops: Sequence[PackedOp], counts: Mapping[str, int]) -> str:
+    """The transform module that packs a module's ops and cancels what it can.
+
+    An op is found by its place among all ops of its name. In a module that has another number of
+    them the script fails.
+
+    Args:
+        ops: those that are packed.
+        counts: of ops of each name in the module.
+    """
+    w = Writer()
+    names = {how: f"pack_{i}" for i, how in enumerate(dict.fromkeys(map(_how, ops)))}
+    handles = {name: _split(w, name, counts[name]) for name in {one.op.name: 0 for one in ops}}
+    if spread := [name for name in SPREAD if counts.get(name)]:
+        told = ", ".join(f'"{name}"' for name in spread)
+        w.line("// packs pass ops without a name")
+        w.line(f"%spread = transform.structured.match ops{{[{told}]}} in %func : ({ANY}) -> {ANY}")
+        w.generalize("%spread", "plain")
+    for one in ops:
+        handle = handles[one.op.name][one.op.number]
+        w.line(f"// {one.op.where}")
+        w.line(
+            f"transform.include @{names[_how(one)]} failures(propagate) ({handle}) : ({ANY}) -> ()"
+        )
+        w.include("propagate")
+    told_lines = "\n".join(w.lines)
+    body = [network_sequence("pack_module", lines=told_lines), network_sequence("propagate")]
+    body += [_sequence(name, *how) for how, name in names.items()]
+    sequences = textwrap.indent("\n".join(body), "  ")
+    return f"{HEADER_END}{MODULE}\n{sequences}}}\n"
+
+
+def _how(op: PackedOp) -> How:
+    return op.sizes, op.orders
+
+
+def _split(w: Writer, op: str, count: int) -> list[str]:
+    """A handle on each op of a name."""
+    found = w.match(op, op.partition(".")[2])
+    if count == 1:
+        return [found]
+    each = w.name("each")
+    w.line(
+        f"{each}:{count} = transform.split_handle {found} : ({ANY}) -> ({', '.join([ANY] * count)})"
+    )
+    return [f"{each}#{i}" for i in range(count)]
+
+
+def _sequence(name: str, sizes: Dims, orders: tuple[Order, Order, Order]) -> str:
+    """The sequence that packs one op."""
+    lines, op = "", "%packed"
+    for index, order in enumerate(orders[:2]):
+        if not order.is_there:
+            lines += network_sequence("order_operand", index=index, op=op, order=_told(order))
+            op = f"%ordered_{index}"
+    if not orders[2].is_there:
+        lines += network_sequence("order_result", op=op, order=_told(orders[2]))
+    title = f"blocks of {' x '.join(str(size or '-') for size in sizes)} along the loops"
+    return network_sequence("pack_op", name=name, title=title, sizes=list(sizes), orders=lines)
+
+
+def _told(order: Order) -> str:
+    outer = f"outer_perm = {list(order.outer)}" if order.outer else ""
+    inner = f"inner_perm = {list(order.inner)}" if order.inner else ""
+    return f"{outer} {inner}".strip()

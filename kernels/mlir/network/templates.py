@@ -1,0 +1,12 @@
+"""The named sequences of scripts of whole modules, by the names of their templates."""
+
+from pathlib import Path
+
+from kernels.mlir.transform.templates import filled
+
+NAMED_SEQUENCES = Path(__file__).with_name("named_sequences")
+
+
+def network_sequence(template: str, **values: object) -> str:
+    """The text of a named sequence, or of a part of one."""
+    return filled(NAMED_SEQUENCES / f"{template}.mlir", **values)

@@ -1,0 +1,64 @@
+"""Small networks, one of each family, as modules."""
+
+from itertools import pairwise
+
+from examples.models.bert import bert
+from examples.models.graph import Graph, Value
+from examples.models.mlp import mlp
+from examples.models.spellings import spelled
+
+
+def residual(spelling: str = "linalg") -> bytes:
+    """A stem, a pool, a block with an identity, one with a projection, a classifier."""
+    graph = Graph("residual", Value("given", (1, 24, 24, 3)))
+    x = graph.max_pool(graph.conv(graph.given, 16, 7, 2))
+    y = graph.conv(graph.conv(x, 16, 3), 16, 3, relu=False, gain=0.3)
+    x = graph.add(y, x, relu=True)
+    y = graph.conv(graph.conv(x, 32, 3, 2), 32, 1, relu=False, gain=0.3)
+    x = graph.add(y, graph.conv(x, 32, 1, 2, relu=False), relu=True)
+    graph.linear(graph.mean_pool(x), 24)
+    return spelled(graph, spelling).encode()
+
+
+def perceptron() -> bytes:
+    """Three layers in bf16."""
+    return spelled(mlp(small=True)).encode()
+
+
+def encoder() -> bytes:
+    """One layer of attention with its feed-forward part."""
+    graph = bert(small=True)
+    half = len(graph.layers) // 2
+    del graph.layers[half:]
+    return spelled(graph).encode()
+
+
+def separable(spelling: str = "linalg") -> bytes:
+    """An inverted residual block: widened, each channel by itself, narrowed, added."""
+    graph = Graph("separable", Value("given", (1, 6, 6, 32)))
+    y = graph.conv(graph.given, 48, 1, ceiling=6)
+    y = graph.conv(y, 48, 3, ceiling=6, depthwise=True)
+    graph.add(graph.conv(y, 32, 1, relu=False), graph.given)
+    return spelled(graph, spelling).encode()
+
+
+def products(m: int = 8, sizes: tuple[int, ...] = (24, 20)) -> bytes:
+    """Products one after the other, with nothing between; weights are arguments."""
+    given = "".join(f", %w{i}: tensor<{k}x{n}xf32>" for i, (k, n) in enumerate(pairwise(sizes)))
+    lines, value = ["%zero = arith.constant 0.0 : f32"], "%x"
+    for i, (k, n) in enumerate(pairwise(sizes)):
+        kind = f"tensor<{m}x{n}xf32>"
+        lines += [
+            f"%e{i} = tensor.empty() : {kind}",
+            f"%f{i} = linalg.fill ins(%zero : f32) outs(%e{i} : {kind}) -> {kind}",
+            f"%p{i} = linalg.matmul ins({value}, %w{i} : tensor<{m}x{k}xf32>, tensor<{k}x{n}xf32>) "
+            f"outs(%f{i} : {kind}) -> {kind}",
+        ]
+        value = f"%p{i}"
+    kind = f"tensor<{m}x{sizes[-1]}xf32>"
+    body = "\n  ".join(lines)
+    return f"""func.func @main(%x: tensor<{m}x{sizes[0]}xf32>{given}) -> {kind} {{
+  {body}
+  return {value} : {kind}
+}}
+""".encode()

@@ -1,0 +1,101 @@
+"""Layers of packed networks: outlined once each, computed by scripts that prove."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.mlir.network.blocks import Blocks
+from kernels.mlir.network.compute import SETS_BYTES, SPARE_REGISTERS, emit_layer, rows_of
+from kernels.mlir.network.layer import Layer, LayerShape
+from kernels.mlir.network.layer_proof import prove_layers
+from kernels.mlir.proof.found import Found
+from kernels.target import Target, detect
+from tests.kernels.mlir.network import networks
+from tests.kernels.mlir.network.here import pack
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+TARGET = Target("x", vector_bytes=64, vector_registers=32, l1_bytes=32 << 10)
+
+
+def proven(layer: Layer, rows: int) -> Found:
+    """What the child of `verify` finds of a layer's script."""
+    from kernels.mlir.proof.child.verify import verify_here
+
+    return verify_here(
+        {
+            "payload": layer.payload,
+            "script": emit_layer(layer, rows),
+            "problem": None,
+            "seed": 0,
+            "repeat_s": 0.001,
+        }
+    )
+
+
+def rows(layer: Layer) -> int:
+    return rows_of(layer.shape, TARGET)
+
+
+def test_each_distinct_layer_and_fused_block_proves() -> None:
+    layers = pack(networks.residual(), Blocks(16)).layers
+    assert len(layers) == 7
+    # The residual and the relu come with the convolution that is the last to be added.
+    assert sorted(layer.ends for layer in layers)[-2:] == [2, 2]
+    assert {layer.shape.is_apart for layer in layers} == {True, False}
+    for layer in layers:
+        found = proven(layer, rows(layer))
+        assert found.failure is None, f"{layer.where}: {found.message}"
+        assert found.executed and found.vectorised
+
+
+def test_sums_start_from_a_bias_or_from_what_is_given() -> None:
+    layers = pack(networks.residual("torch"), Blocks(16)).layers
+    assert all(layer.shape.result[1] < layer.shape.row for layer in layers if layer.shape.row)
+    given = [layer for layer in layers if not layer.has_start]
+    own = [layer for layer in layers if layer.has_start and layer.shape.is_apart]
+    for layer in (given[0], own[-1]):
+        found = proven(layer, rows(layer))
+        assert found.failure is None, f"{layer.where}: {found.message}"
+
+
+def test_layers_in_bf16_and_products_alone_prove() -> None:
+    layers = pack(networks.perceptron(), Blocks(16)).layers
+    layers += pack(networks.products(8, (16, 32, 16)), Blocks(16)).layers
+    assert [layer.shape.widens for layer in layers] == [True, True, True, False, False]
+    assert [layer.ends for layer in layers] == [1, 1, 1, 0, 0]
+    for layer in layers[2:]:
+        found = proven(layer, rows(layer))
+        assert found.failure is None and found.vectorised, f"{layer.where}: {found.message}"
+
+
+def test_layers_that_are_alike_are_one() -> None:
+    (layer,) = pack(networks.products(8, (32, 32, 32, 32)), Blocks(16)).layers
+    assert len(layer.where) == 3 and len(set(layer.where)) == 3
+
+
+def test_a_depthwise_convolution_is_no_such_layer() -> None:
+    layers = pack(networks.separable(), Blocks(16)).layers
+    assert ["conv_2d_nhwc_hwcf" in layer.where[0] for layer in layers] == [True, True]
+
+
+def test_the_header_tells_layer_and_error() -> None:
+    layers = pack(networks.products(), Blocks(16)).layers
+    (one,) = prove_layers(layers, detect())
+    assert one.proof.ok, one.proof.message
+    assert one.proof.gflops is not None and one.proof.gflops > 0
+    for line in ("// layer: ", "// tile: ", f"// place:    {layers[0].where[0]}", "// error: "):
+        assert line in one.proof.script
+
+
+@given(st.integers(1, 300), st.sampled_from([4, 8, 16, 32]), st.sampled_from([64, 3072, 12288]))
+def test_tiles_fit_registers_and_sets_and_divide_rows(
+    extent: int, columns: int, distance: int
+) -> None:
+    shape = LayerShape((extent, columns, 16), (0, 1), 0, True, distance, (2,), False)
+    found = rows_of(shape, TARGET)
+    assert extent % found == 0
+    lines = [i * distance % SETS_BYTES // 64 for i in range(found)]
+    assert max(map(lines.count, lines)) <= TARGET.l1_bytes // SETS_BYTES
+    held = found * -(-columns // 16)
+    assert found == 1 or held <= TARGET.vector_registers - SPARE_REGISTERS

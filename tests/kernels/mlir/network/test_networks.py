@@ -1,0 +1,134 @@
+"""A small network of each family: packed by one script, counted, and run beside itself."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernels.errors import ModuleError
+from kernels.mlir.network.blocks import Blocks, OpBlocks
+from kernels.mlir.network.pack import pack_module, prove_packs
+from tests.kernels.mlir.network import networks
+from tests.kernels.mlir.network.here import pack, prove
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+FAMILIES = {
+    "residual, nhwc": (networks.residual(), (0, 1, 1)),
+    "residual, nchw": (networks.residual("torch"), (0, 1, 1)),
+    "perceptron": (networks.perceptron(), (1, 1, 2)),
+    "separable": (networks.separable(), (1, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_network_computes_what_it_did(family: str) -> None:
+    module, counts = FAMILIES[family]
+    plan = pack(module)
+    found = plan.counts
+    assert (found["packs"], found["unpacks"], found["reshapes"]) == counts
+    assert not plan.left
+    proof = prove(plan)
+    assert proof.failure is None, proof.message
+    assert proof.executed and proof.max_error is not None
+
+
+def test_processes_pack_and_prove() -> None:
+    plan = pack_module(networks.products())
+    assert plan == replace(pack(networks.products()), apply_s=plan.apply_s)
+    proof = prove_packs(plan)
+    assert proof.ok, proof.message
+    assert "// error: " in proof.script and "// left: " in proof.script
+
+
+def test_only_transposes_of_heads_move_in_an_encoder() -> None:
+    plan = pack(networks.encoder())
+    assert [one.op for one in plan.left] == ["linalg.batch_matmul"] * 2
+    assert all("every run computes" in one.reason for one in plan.left)
+    moves = [one for one in plan.remaining if not (one.of_weights or one.is_reshape)]
+    heads = {"tensor<16x2x1x16xf32> to tensor<2x16x16xf32>"} | {
+        "tensor<2x16x16xf32> to tensor<16x2x1x16xf32>"
+    }
+    assert len(moves) == 4 and {one.types for one in moves} == heads
+
+
+def test_blocks_of_rows_move_the_input_and_the_result_alone() -> None:
+    found = pack(networks.perceptron(), Blocks(rows=8)).counts
+    assert (found["packs"], found["unpacks"], found["reshapes"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("first", [OpBlocks(0, 16, 16), OpBlocks(2, 12, 8), OpBlocks(8, 0, 0)])
+def test_panels_of_different_widths_do_not_meet(first: OpBlocks) -> None:
+    module = networks.products(8, (16, 48, 20))
+    same = pack(module, Blocks(16, 0)).counts
+    other = pack(module, Blocks(16, 0, {1: first, 2: OpBlocks(0, 4, 24)})).counts
+    assert same["packs"] + same["unpacks"] == 2
+    assert other["packs"] + other["unpacks"] > 2
+
+
+def test_a_script_is_of_one_module() -> None:
+    two, three = (pack(networks.products(sizes=sizes)) for sizes in ((8, 8, 8), (8, 8, 8, 8)))
+    proof = prove(replace(two, payload=three.payload, depths=three.depths))
+    assert proof.failure == "apply"
+
+
+def test_a_script_that_changes_numbers_is_wrong() -> None:
+    plan = pack(networks.products())
+    change = """    %zero = transform.structured.match ops{["arith.constant"]} in %func
+        : (!transform.any_op) -> !transform.any_op
+    %one = transform.param.constant 1.0 : f32 -> !transform.any_param
+    transform.annotate %zero "value" = %one : !transform.any_op, !transform.any_param
+    transform.yield
+"""
+    changed = plan.script.replace("    transform.yield\n", change, 1)
+    assert changed != plan.script
+    proof = prove(replace(plan, script=changed))
+    assert proof.failure == "wrong" and "allowed" in proof.message
+
+
+def test_what_nothing_is_known_of_stays_plain_and_is_told() -> None:
+    between = """%s = tensor.empty() : tensor<8x24xf32>
+  %soft = linalg.softmax dimension(1) ins(%p0 : tensor<8x24xf32>) outs(%s : tensor<8x24xf32>)
+    -> tensor<8x24xf32>
+  """
+    module = networks.products(8, (16, 24, 20)).decode()
+    place = module.index("%e1 =")
+    module = f"{module[:place]}{between}{module[place:].replace('%p0', '%soft')}"
+    plan = pack(module.encode())
+    (left,) = plan.left
+    assert left.op == "linalg.softmax" and "stays plain" in left.reason
+    assert len(plan.packed) == 2 and f"// plain:    {left.where}" in plan.script
+    assert prove(plan).executed
+
+
+def test_dynamic_shapes_stay_plain_and_are_told() -> None:
+    module = networks.products(8, (16, 24)).decode().replace("<8x", "<?x")
+    module = module.replace("tensor.empty()", "tensor.empty(%m)").replace(
+        "%zero =",
+        "%at = arith.constant 0 : index\n%m = tensor.dim %x, %at : tensor<?x16xf32>\n%zero =",
+    )
+    plan = pack(module.encode())
+    assert not plan.packed
+    assert [one.reason for one in plan.left] == ["has dynamic shapes; give the model static ones"]
+
+
+def test_an_argument_that_is_multiplied_in_batches_is_no_weight() -> None:
+    a, b, c = "tensor<2x8x16xf32>", "tensor<2x16x8xf32>", "tensor<2x8x8xf32>"
+    module = f"""func.func @main(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
+      %r = linalg.batch_matmul ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+      return %r : {c}
+    }}"""
+    assert not pack(module.encode()).packed
+    found = pack(module.encode(), Blocks(of_ops={1: OpBlocks(0, 8, 16)})).counts
+    assert (found["packs"], found["unpacks"], found["weights"]) == (3, 1, 0)
+
+
+def test_an_op_is_left_whole_where_that_is_wished_for() -> None:
+    plan = pack(networks.products(8, (16, 32, 16)), Blocks(16, 0, {1: OpBlocks()}))
+    assert [one.number for one in plan.packed] == [2]
+    assert [(one.number, one.reason) for one in plan.left] == [(1, "stays whole, as is wished for")]
+
+
+def test_several_functions_are_refused() -> None:
+    one = networks.products().decode()
+    with pytest.raises(ModuleError, match=r"one func\.func"):
+        pack_module((one + one.replace("@main", "@other")).encode())

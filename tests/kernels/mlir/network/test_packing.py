@@ -1,0 +1,84 @@
+"""How single ops are packed: sizes of blocks, orders of axes, and what is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.mlir.frontend.nest import Operand, RefusedError
+from kernels.mlir.network.blocks import LEAST, Blocks, OpBlocks, block_of
+from kernels.mlir.network.packing import OpShape, Order, packed
+
+
+@given(st.integers(1, 5000), st.integers(0, 64))
+def test_a_block_is_the_largest_divisor_that_is_a_vector(extent: int, most: int) -> None:
+    divisors = [size for size in range(LEAST, most + 1, LEAST) if extent % size == 0]
+    assert block_of(extent, most) == (divisors[-1] if divisors else 0)
+
+
+def operand(text: str, sizes: dict[int, int]) -> Operand:
+    """`0 1+4` with the loops' lengths."""
+    axes = [tuple((int(dim), 1) for dim in axis.split("+")) for axis in text.split()]
+    shape = [sum(sizes[dim] - 1 for dim, _ in axis) + 1 for axis in axes]
+    return Operand(tuple(axes), tuple(shape))
+
+
+def op(
+    a: str, b: str, c: str, *extents: int, has_weights: bool = True, is_pool: bool = False
+) -> OpShape:
+    sizes = dict(enumerate(extents))
+    first, second, result = (operand(text, sizes) for text in (a, b, c))
+    return OpShape("linalg.x", 0, "@f", extents, (first, second), result, has_weights, is_pool)
+
+
+NHWC = op("0 1+4 2+5 6", "4 5 6 3", "0 1 2 3", 1, 8, 8, 32, 3, 3, 24)
+NCHW = op("0 4 2+5 3+6", "1 4 5 6", "0 1 2 3", 1, 32, 8, 8, 24, 3, 3)
+DEPTHWISE = op("0 1+4 2+5 3", "4 5 3", "0 1 2 3", 1, 8, 8, 32, 3, 3)
+POOL = op("0 1+4 2+5 3", "4 5", "0 1 2 3", 4, 8, 8, 32, 3, 3, is_pool=True)
+GROUPS = op("0 1 5 3+6 4+7", "1 2 5 6 7", "0 1 2 3 4", 1, 8, 16, 9, 9, 32, 3, 3)
+PRODUCT = op("0 2", "2 1", "0 1", 12, 32, 20)
+
+
+@pytest.mark.parametrize(
+    ("what", "sizes", "orders"),
+    [
+        (NHWC, (0, 0, 0, 16, 0, 0, 12),
+         (Order((0, 3, 1, 2)), Order((3, 2, 0, 1), (1, 0)), Order((0, 3, 1, 2)))),
+        (NCHW, (0, 16, 0, 0, 12, 0, 0), (Order(), Order((), (1, 0)), Order())),
+        (DEPTHWISE, (0, 0, 0, 16, 0, 0),
+         (Order((0, 3, 1, 2)), Order((2, 0, 1)), Order((0, 3, 1, 2)))),
+        (POOL, (0, 0, 0, 16, 0, 0), (Order((0, 3, 1, 2)), Order(), Order((0, 3, 1, 2)))),
+        (GROUPS, (0, 0, 16, 0, 0, 16, 0, 0), (Order(), Order((), (1, 0)), Order())),
+        (PRODUCT, (0, 16, 4), (Order(), Order((1, 0), (1, 0)), Order())),
+    ],
+    ids=["nhwc", "nchw", "depthwise", "pool", "groups", "product"],
+)  # fmt: skip
+def test_orders_of_images_and_weights(
+    what: OpShape, sizes: tuple[int, ...], orders: tuple[Order, Order, Order]
+) -> None:
+    found = packed(what, Blocks(16))
+    assert (found.sizes, found.orders) == (sizes, orders)
+
+
+def test_rows_have_blocks_where_they_are_wished_for() -> None:
+    assert packed(PRODUCT, Blocks(16, rows=8)).sizes == (4, 16, 4)
+    assert packed(PRODUCT, Blocks(), OpBlocks(4, 8, 0)).sizes == (4, 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("what", "wished", "message"),
+    [
+        (op("0 2", "2 1", "0 1", 3, 7, 11), None, "blocks divide .columns 7, depth 11, rows 3"),
+        (op("0 2", "2 1", "0 1", 8, 8, 8, has_weights=False), None, "every run computes"),
+        (PRODUCT, OpBlocks(5, 0, 0), "rows of 12, which blocks of 5 do not divide"),
+    ],
+)
+def test_what_cannot_be_packed_is_told(what: OpShape, wished: OpBlocks, message: str) -> None:
+    with pytest.raises(RefusedError, match=message):
+        packed(what, Blocks(), wished)
+
+
+def test_two_activations_are_packed_as_they_lie_where_that_is_wished_for() -> None:
+    both = op("0 1 3", "0 3 2", "0 1 2", 2, 8, 16, 8, has_weights=False)
+    found = packed(both, Blocks(), OpBlocks(0, 8, 4))
+    assert found.sizes == (0, 0, 8, 4)
+    assert found.orders == (Order(), Order((), (1, 0)), Order())

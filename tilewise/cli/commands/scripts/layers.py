@@ -1,0 +1,72 @@
+"""`tilewise script MODEL.mlir --packs --layers DIR`: a proven script of each distinct layer."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels.quoting import quoted
+from kernels.target import detect
+from tilewise.cli.files import file_errors, write_text
+from tilewise.errors import BadInputError
+
+if TYPE_CHECKING:  # they load MLIR's child processes
+    from kernels.mlir.frontend.read import Limits
+    from kernels.mlir.network.layer import Layer
+    from kernels.mlir.network.layer_proof import ProvenLayer
+
+MANIFEST = "layers.json"
+Json = dict[str, Any]
+
+
+def make_folder(path: str) -> Path:
+    """The folder of layers, made where there is none.
+
+    Raises:
+        BadInputError: there can be no such folder.
+        TilewiseError: it cannot be made.
+    """
+    folder = Path(path)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise BadInputError(f"layers={quoted(path)} is a file; give a folder")
+        with file_errors("make", path):
+            folder.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:
+        raise BadInputError(f"{path!a} cannot be the name of a folder") from error
+    return folder
+
+
+def write_layers(layers: "Sequence[Layer]", folder: Path, limits: "Limits") -> list[Json]:
+    """Prove each layer's script and write it with its function; what `--json` prints of them.
+
+    A layer whose script does not prove has no file.
+
+    Raises:
+        BadInputError, TilewiseError: a file cannot be written.
+    """
+    from kernels.mlir.network.layer_proof import prove_layers
+    from kernels.mlir.transform.module import with_function
+
+    rows = []
+    for number, proven in enumerate(prove_layers(layers, detect(), limits=limits), 1):
+        name = f"layer_{number:02}.mlir" if proven.proof.ok else None
+        if name:
+            text = with_function(proven.layer.payload, proven.proof.script)
+            write_text(str(folder / name), text)
+        rows.append({"file": name, **proven.to_json()})
+        sys.stderr.write(_line(name, proven))
+    write_text(str(folder / MANIFEST), json.dumps({"layers": rows}, indent=2) + "\n")
+    return rows
+
+
+def _line(name: str | None, proven: "ProvenLayer") -> str:
+    proof, count = proven.proof, len(proven.layer.where)
+    if name is None:
+        why = proof.message.partition("\n")[0]
+        return f"no file for {proven.layer.where[0]}: {proof.failure}: {why}\n"
+    return (
+        f"{name}  {count} x {proof.time_us:.1f} us, {proof.gflops:.0f} GFLOP/s, "
+        f"error {proof.max_error:.3g}, allowed {proof.tolerance:.3g}\n"
+    )

@@ -1,0 +1,139 @@
+"""`tilewise script MODEL.mlir --packs`: one script that packs a whole module, proven on it."""
+
+import argparse
+import json
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from kernels.errors import ProofError
+from kernels.quoting import quoted
+from kernels.target import detect
+from tilewise.backends.choose import named_server
+from tilewise.cli.commands.scripts.layers import make_folder, write_layers
+from tilewise.cli.files import read_module_bytes
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.requirements import require
+
+if TYPE_CHECKING:  # they load MLIR's child processes
+    from kernels.mlir.frontend.read import Limits
+    from kernels.mlir.network.blocks import Blocks, OpBlocks
+    from kernels.mlir.network.plan import PackPlan
+    from kernels.mlir.proof.proof import Proof
+
+OPTIONS = ("channels", "rows", "blocks", "layers", "seconds")
+MOST_OF_A_BLOCK = 4096
+SECONDS, MEMORY_BYTES = 600.0, 16 << 30
+_BLOCKS = re.compile(r"([1-9]\d{0,5})=(\d{1,5}),(\d{1,5}),(\d{1,5})")
+
+
+def is_of_packs(options: argparse.Namespace) -> bool:
+    """Whether a script of a whole module is asked for.
+
+    Raises:
+        BadInputError: an option of such scripts without `--packs`, or one that is not theirs.
+    """
+    if options.packs:
+        if options.flavor != "cpu" or options.place is not None:
+            raise BadInputError("--packs is of a whole module, without --flavor and --place")
+        if options.db or named_server(options.server):
+            raise BadInputError("packs are made here and not stored; leave out --db and --server")
+        return True
+    for name in OPTIONS:
+        if getattr(options, name) is not None:
+            raise BadInputError(f"--{name} is for --packs")
+    return False
+
+
+def make_packs(options: argparse.Namespace) -> str:
+    """The proven script, with its payload if asked; or what `--json` prints of it.
+
+    Raises:
+        BadInputError: no such module, or blocks that do not fit it.
+        MissingError: no op of the module can be packed.
+        TilewiseError: the script did not prove, or the compiler is not installed.
+    """
+    if len(options.problems) > 1:
+        raise BadInputError("packs are of one module; give one")
+    module = read_module_bytes(options.problems[0])
+    require("iree.compiler", "a script of a module here", "kernels")
+    from kernels.mlir.frontend.read import Limits
+    from kernels.mlir.transform.module import with_function
+
+    folder = None if options.layers is None else make_folder(options.layers)
+    limits = Limits(SECONDS if options.seconds is None else options.seconds, MEMORY_BYTES)
+    plan, proof = _proven(options, module, limits)
+    layers = [] if folder is None else write_layers(plan.layers, folder, limits)
+    text = with_function(plan.payload, proof.script) if options.with_payload else proof.script
+    if not options.json:
+        sys.stderr.write(_summary(plan, proof))
+        return text
+    told = {**plan.to_json(), "layers": layers, "proof": _errors(proof), "script": text}
+    return json.dumps(told, indent=2) + "\n"
+
+
+def _proven(
+    options: argparse.Namespace, module: bytes, limits: "Limits"
+) -> "tuple[PackPlan, Proof]":
+    """The plan of the module and the proof of its script; errors as of `make_packs`."""
+    from kernels.mlir.network.pack import pack_module, prove_packs
+
+    try:
+        plan = pack_module(module, _blocks(options), limits)
+    except ProofError as error:
+        raise TilewiseError(str(error)) from error
+    if not plan.packed:
+        named = quoted(options.problems[0])
+        raise MissingError(f"{named} has no op that can be packed{_why(plan)}")
+    proof = prove_packs(plan, limits=limits)
+    if not proof.ok:
+        said = proof.message.partition("\n")[0]
+        raise TilewiseError(f"the script did not prove: {proof.failure}: {said}")
+    return plan, proof
+
+
+def _blocks(options: argparse.Namespace) -> "Blocks":
+    from kernels.mlir.network.blocks import Blocks
+
+    lanes = detect().lanes("f32")
+    return Blocks(
+        channels=_size("channels", options.channels, lanes),
+        rows=_size("rows", options.rows, 0),
+        of_ops=dict(map(_of_op, options.blocks or ())),
+    )
+
+
+def _size(name: str, given: int | None, usual: int) -> int:
+    if given is not None and not 0 <= given <= MOST_OF_A_BLOCK:
+        raise BadInputError(f"{name}={given} is out of range; give 0 to {MOST_OF_A_BLOCK}")
+    return usual if given is None else given
+
+
+def _of_op(text: str) -> "tuple[int, OpBlocks]":
+    from kernels.mlir.network.blocks import OpBlocks
+
+    found = _BLOCKS.fullmatch(text)
+    if found is None:
+        raise BadInputError(f"blocks={quoted(text)}: give NUMBER=ROWS,COLUMNS,DEPTH, as 3=0,16,16")
+    number, *sizes = map(int, found.groups())
+    return number, OpBlocks(*sizes)
+
+
+def _why(plan: "PackPlan") -> str:
+    return f"; {plan.left[0].where} {plan.left[0].reason}" if plan.left else ""
+
+
+def _errors(proof: "Proof") -> dict[str, object]:
+    return {"max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir}
+
+
+def _summary(plan: "PackPlan", proof: "Proof") -> str:
+    """What a person wants to know besides the script."""
+    from kernels.mlir.network.plan import told
+
+    lines = [
+        f"packed:   {len(plan.packed)} ops, applied in {plan.apply_s:.2f} s",
+        *told(plan.counts, plan.left),
+        f"error:    {proof.max_error:.3g}, allowed {proof.tolerance:.3g}",
+    ]
+    return "".join(f"{line}\n" for line in lines)
