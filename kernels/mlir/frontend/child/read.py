@@ -53,7 +53,16 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         except (ir.MLIRError, ValueError) as error:
             return {"error": _first_error(error, said)}
         stage("looking for problems")
-        return asdict(read(parsed)) if "place" not in request else _one(parsed, request["place"])
+        return _asked(parsed, request)
+
+
+def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """All problems of a module on linalg, its graph, or one of its ops, as a request says."""
+    if "graph" in request:
+        from kernels.mlir.frontend.child.dataflow.graph import graph_of
+
+        return asdict(graph_of(module))
+    return asdict(read(module)) if "place" not in request else _one(module, request["place"])
 
 
 def _first_error(error: Exception, said: list[str]) -> str:
