@@ -125,6 +125,8 @@ def _with_halo(node: Node, graph: Graph, problem: Conv2d, found: Occurrence) -> 
     except ProblemError:  # the sizes have limits
         return
     around = tuple(sorted(found.a.axes[i] for i in _WINDOWS[problem.layout]))
+    if 1 in (problem.h, problem.w):  # a layout has no place for an axis of one element
+        return
     variant = _as_found(node, graph, padded, found)
     reads = tuple(
         replace(layout, halo=pad, around=around) if use.role == "A" else layout
