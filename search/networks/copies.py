@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from search.timing.measure import measure
 
 BUDGET_S = 0.04
 _ELEMENT = re.compile(r"b?f(\d+)|[su]?i(\d+)")
-_TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+Unsigned = type[np.unsignedinteger[Any]]
+_TYPES: dict[int, Unsigned] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout) -> float:
@@ -25,14 +27,23 @@ def conversion_us(shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layo
         made: the layout that is read, without a halo.
         wanted: another one.
     """
+    found = conversion_of(shape, dtype, made, wanted)
+    if found is None:
+        return float("inf")
+    conversion, kind = found
+    source = np.random.default_rng(0).integers(0, 250, conversion.source_shape).astype(kind)
+    return _time_us(converter(conversion), source, np.zeros(conversion.target_shape, kind))
+
+
+def conversion_of(
+    shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+) -> tuple[Conversion, Unsigned] | None:
+    """The copy of a tensor, and the type in which its elements are moved; None if there is none."""
     kind = _TYPES.get(_bytes(dtype))
     if kind is None or made.halo:
-        return float("inf")
+        return None
     halo = tuple(wanted.halo if axis in wanted.around else 0 for axis in range(len(shape)))
-    conversion = Conversion(shape, made.order, wanted.order, halo)
-    copy = converter(conversion)
-    source = np.random.default_rng(0).integers(0, 250, conversion.source_shape).astype(kind)
-    return _time_us(copy, source, np.zeros(conversion.target_shape, kind))
+    return Conversion(shape, made.order, wanted.order, halo), kind
 
 
 def _time_us(copy: Callable[[Array, Array], None], source: Array, target: Array) -> float:
