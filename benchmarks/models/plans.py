@@ -1,4 +1,4 @@
-"""Plans of one model timed together: `python -m benchmarks.models.plans own/plan.json all/plan.json`.
+"""Plans of one model timed together: `python -m benchmarks.models.plans A/plan.json B/plan.json`.
 
 `tilewise plan --layouts model -o own` and `tilewise plan -o all` make the two. Each layer and each
 copy of a plan is run by itself, hot, all of them in turn; a plan's time is their sum by count. Ops
