@@ -4,18 +4,14 @@ It reads one JSON request on standard input, with the path of the module, writes
 standard output, and may die at any moment: `kernels.mlir.frontend.read` turns that into an error.
 """
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernels.mlir.frontend.child.operations import operations, where
+from kernels.mlir.frontend.child.operations import operations, where, why_left
 from kernels.mlir.frontend.imported import Imported, Occurrence, Skipped
 from kernels.mlir.frontend.source import is_bytecode, is_onnx, without_weights
 from kernels.system.limited_child import reply_to_request, stage
-
-LEFT = re.compile(r"(?:stablehlo|tosa|torch\.aten|tm_tensor|iree_linalg_ext|chlo)\.\w*"
-                  r"(?:conv|dot|matmul|attention|mm$|linear|pool|scaled)")  # fmt: skip
 
 
 def main() -> None:
@@ -94,7 +90,7 @@ def read(module: Any) -> Imported:
         try:
             seen = structured(op)
             if seen is None:
-                if reason := _left(op):
+                if reason := why_left(op):
                     skipped.append(Skipped(op.name, reason, where(op, function, number)))
                 continue
             place = where(op, function, number)
@@ -104,17 +100,6 @@ def read(module: Any) -> Imported:
         except RefusedError as refusal:
             skipped.append(Skipped(op.name, str(refusal), place))
     return Imported(tuple(occurrences), tuple(skipped))
-
-
-def _left(op: Any) -> str | None:
-    """Why an operation that is no linalg op with one result should have been one."""
-    if op.name.startswith(("linalg.", "iree_linalg_ext.")) and len(op.results) != 1:
-        if any(word in op.name for word in ("matmul", "conv", "attention", "pooling", "contract")):
-            return "works on buffers; give the model before bufferization, on tensors"
-        return None
-    if LEFT.match(op.name):
-        return "has no form of its own in linalg"
-    return None
 
 
 if __name__ == "__main__":

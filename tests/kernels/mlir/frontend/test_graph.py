@@ -1,11 +1,14 @@
 """The graph of a module: what reads what, what a contraction has taken in, what stays unknown."""
 
+from collections import Counter
+
 import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import spelled
 from kernels.mlir.frontend.graph import Graph, Node
 from kernels.mlir.frontend.read import read_graph, read_module
+from tests.kernels.mlir.frontend.dialects import DIALECTS
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -76,6 +79,26 @@ def test_a_networks_convolutions_read_what_those_before_made(spelling: str) -> N
 def test_a_graph_has_the_problems_that_import_finds(name: str) -> None:
     module = spelled(MODELS[name](True)).encode()
     assert read_graph(module).layers == read_module(module).problems
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_is_read_as_a_graph(dialect: str) -> None:
+    module = DIALECTS[dialect][0].encode()
+    graph, imported = read_graph(module), read_module(module)
+    assert Counter(node.found for node in graph.nodes if node.found) == Counter(
+        imported.occurrences
+    )
+    assert Counter(graph.skipped) == Counter(imported.skipped)
+
+
+def test_ops_on_buffers_are_nodes_that_say_so() -> None:
+    text = """func.func @main(%a: memref<4x4xf32>, %b: memref<4x4xf32>) {
+      linalg.matmul ins(%a, %a : memref<4x4xf32>, memref<4x4xf32>) outs(%b : memref<4x4xf32>)
+      return
+    }"""
+    (node,) = read_graph(text.encode()).nodes
+    assert (node.kind, node.reads, node.makes) == ("other", (), ())
+    assert "works on buffers" in node.reason
 
 
 def test_tensors_are_made_before_they_are_read() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from kernels.mlir.frontend.child.dataflow.kinds import kind_of, reads_in_place
 from kernels.mlir.frontend.child.dataflow.surroundings import Surroundings, surroundings
 from kernels.mlir.frontend.child.dataflow.tensors import VIEWS, Tensors, shape_of
-from kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where
+from kernels.mlir.frontend.child.operations import FUNCTIONS, operations, where, why_left
 from kernels.mlir.frontend.child.recognise import recognised
 from kernels.mlir.frontend.child.structured import rank, structured
 from kernels.mlir.frontend.graph import Graph, Node
@@ -47,10 +47,10 @@ def graph_of(module: Any) -> Graph:
                 tensors.leave(value)
             continue
         around = found.by_result.get(op.results[0]) if len(op.results) else None
+        reason = found.reasons.get((function, number), "")
         if around is not None:
             nodes.append(_contraction(around, tensors))
-        elif not _is_ahead(op, tensors):
-            reason = found.reasons.get((function, number), "")
+        elif reason or not _is_ahead(op, tensors):
             nodes.append(_other(op, where(op, function, number), tensors, reason))
     return Graph(tuple(nodes), tensors.all())
 
@@ -65,6 +65,8 @@ def _contractions(module: Any) -> _Found:
         except RefusedError as refusal:
             found.reasons[function, number] = str(refusal)
             continue
+        if seen is None and (reason := why_left(op)):
+            found.reasons[function, number] = reason
         if seen is not None and both is not None:
             around = surroundings(seen, *both)
             found.by_result[around.result] = around
