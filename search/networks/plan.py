@@ -41,6 +41,7 @@ class PlannedNode:
         kind, op, where: as of the graph.
         reads, makes: its tensors.
         found: the problem as the model has it, and what it takes in; None for other ops.
+        place: of a contraction, its number among the problems of the module, from 1.
         problem: that computes it: of `found`, or one that differs in layout and padding alone.
         schedule: of that problem; None where nobody has tuned it.
         reason: why it is planned around; empty where it is not.
@@ -52,6 +53,7 @@ class PlannedNode:
     reads: tuple[PlannedUse, ...]
     makes: tuple[PlannedUse, ...]
     found: Occurrence | None
+    place: int | None
     problem: str | None
     schedule: Timed | None
     reason: str

@@ -191,8 +191,8 @@ def _node(node: Node, graph: Graph, way: _Way) -> PlannedNode:
         )
     )  # fmt: skip
     return PlannedNode(
-        node.kind, node.op, node.where, reads, makes, node.found, way.variant.problem, way.timed,
-        _reason(node, graph, way),
+        node.kind, node.op, node.where, reads, makes, node.found, node.place, way.variant.problem,
+        way.timed, _reason(node, graph, way),
     )  # fmt: skip
 
 

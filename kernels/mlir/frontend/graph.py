@@ -37,6 +37,8 @@ class Node:
         reads: tensors that are no constants, in the op's order; of a contraction A, B, C.
         makes: its results.
         found: the problem, of a contraction.
+        place: of a contraction, its number among the problems of the module, from 1, as
+            `read_op` takes it.
         reason: why an op that multiplies, convolves or pools is no problem; else empty.
     """
 
@@ -46,6 +48,7 @@ class Node:
     reads: tuple[Use, ...]
     makes: tuple[Use, ...]
     found: Occurrence | None = None
+    place: int | None = None
     reason: str = ""
 
 

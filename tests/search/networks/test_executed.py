@@ -14,7 +14,7 @@ from tests.search.networks.test_planning import NAMED, Costs
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
-PLANS = 8
+PLANS = 6
 
 
 @pytest.mark.parametrize("spelling", ["torch", "linalg"])

@@ -1,13 +1,14 @@
 """The graph of a module: what reads what, what a contraction has taken in, what stays unknown."""
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from examples.models import MODELS
 from examples.models.spellings import spelled
 from kernels.mlir.frontend.graph import Graph, Node
-from kernels.mlir.frontend.read import read_graph, read_module
+from kernels.mlir.frontend.read import read_graph, read_module, read_op
 from tests.kernels.mlir.frontend.dialects import DIALECTS
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -49,8 +50,14 @@ func.func @main(%x: tensor<4x6xf32>, %b: tensor<8xf32>, %y: tensor<?x6xf32>)
 """
 
 
+@cache
 def graph_of(name: str, spelling: str) -> Graph:
     return read_graph(spelled(MODELS[name](True), spelling).encode())
+
+
+@cache
+def around() -> Graph:
+    return read_graph(AROUND.encode())
 
 
 def contractions(graph: Graph) -> list[Node]:
@@ -75,14 +82,21 @@ def test_a_networks_convolutions_read_what_those_before_made(spelling: str) -> N
     assert graph.maker_of(result) == len(graph.nodes) - 1
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_graph_has_the_problems_that_import_finds(name: str) -> None:
-    module = spelled(MODELS[name](True)).encode()
-    assert read_graph(module).layers == read_module(module).problems
+def test_a_graph_has_the_problems_that_import_finds() -> None:
+    module = spelled(MODELS["bert"](True)).encode()
+    assert graph_of("bert", "linalg").layers == read_module(module).problems
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_dialect_is_read_as_a_graph(dialect: str) -> None:
+def test_a_node_has_the_place_of_its_op() -> None:
+    text = spelled(MODELS["resnet50"](True), "torch").encode()
+    found = contractions(graph_of("resnet50", "torch"))
+    assert [node.place for node in found] == list(range(1, 11))
+    for node in found[4::4]:
+        assert read_op(text, str(node.place)).within == node.found
+
+
+@pytest.mark.parametrize("dialect", ["tosa", "onnx"])
+def test_a_graph_skips_what_import_skips(dialect: str) -> None:
     module = DIALECTS[dialect][0].encode()
     graph, imported = read_graph(module), read_module(module)
     assert Counter(node.found for node in graph.nodes if node.found) == Counter(
@@ -112,7 +126,7 @@ def test_tensors_are_made_before_they_are_read() -> None:
 
 
 def test_what_is_around_a_contraction_is_inside_of_its_node() -> None:
-    graph = read_graph(AROUND.encode())
+    graph = around()
     first, dim, refused = graph.nodes
     assert first.found is not None
     assert first.found.fused == ("bias",)
@@ -126,7 +140,7 @@ def test_what_is_around_a_contraction_is_inside_of_its_node() -> None:
 
 
 def test_what_is_computed_of_constants_alone_is_no_node() -> None:
-    graph = read_graph(AROUND.encode())
+    graph = around()
     assert not any("math" in node.op or node.op == "linalg.generic" for node in graph.nodes)
 
 

@@ -24,7 +24,7 @@ _SKIPPED = (*FUNCTIONS, *VIEWS, ARGUMENT)
 class _Found:
     """The contractions by their results, what is inside of them, and why other ops are none.
 
-    Reasons are by function and number there.
+    Contractions come in the order of the module. Reasons are by function and number there.
     """
 
     by_result: dict[Any, Surroundings] = field(default_factory=dict)
@@ -38,6 +38,7 @@ def graph_of(module: Any) -> Graph:
     A contraction comes where the last op stands that it takes in: all that it reads is made then.
     """
     found, tensors = _contractions(module), Tensors()
+    places = {result: i for i, result in enumerate(found.by_result, 1)}
     nodes = []
     for op, function, number in operations(module.operation):
         if op.name in _SKIPPED or _is_inside(op, found):
@@ -49,7 +50,7 @@ def graph_of(module: Any) -> Graph:
         around = found.by_result.get(op.results[0]) if len(op.results) else None
         reason = found.reasons.get((function, number), "")
         if around is not None:
-            nodes.append(_contraction(around, tensors))
+            nodes.append(_contraction(around, tensors, places[around.result]))
         elif reason or not _is_ahead(op, tensors):
             nodes.append(_other(op, where(op, function, number), tensors, reason))
     return Graph(tuple(nodes), tensors.all())
@@ -78,13 +79,13 @@ def _is_inside(op: Any, found: _Found) -> bool:
     return len(op.results) == 1 and op.results[0] in found.inside
 
 
-def _contraction(around: Surroundings, tensors: Tensors) -> Node:
+def _contraction(around: Surroundings, tensors: Tensors, place: int) -> Node:
     found = around.found
     reads = tuple(
         tensors.read(value, role) for role, value in around.reads if tensors.is_activation(value)
     )
     made = tensors.make(around.result, around.shape, "C")
-    return Node("contraction", found.op, found.where, reads, (made,), found)
+    return Node("contraction", found.op, found.where, reads, (made,), found, place)
 
 
 def _other(op: Any, place: str, tensors: Tensors, reason: str) -> Node:
