@@ -1,7 +1,7 @@
 """Times of layers as a store has them, and of copies as they are measured here."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from kernels.schedule import Schedule
 from search.networks.copies import conversion_us
@@ -60,7 +60,7 @@ class StoredCosts:
             fastest.setdefault(timed.algorithm, timed)
         return tuple(sorted(fastest.values(), key=lambda one: one.time_us))
 
-    def _counts(self, found: Json) -> Any:
+    def _counts(self, found: Json) -> Callable[[Json], bool]:
         """Whether a trial was timed to its end, as the stored best was."""
 
         def counts(trial: Json) -> bool:

@@ -57,6 +57,13 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
     assert "not timed, in layouts of the model or those around them: 2 linalg.generic" in again.out
 
 
+def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
+    done = cli("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
+    assert done.code == 0, done.err
+    plan = Plan.from_json(json.loads(done.out))
+    assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
+
+
 def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: Path) -> None:
     path = tmp_path / "dynamic.mlir"
     path.write_text(AROUND)
