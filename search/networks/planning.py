@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernels.mlir.frontend.graph import Graph, Node, Size, Tensor, Use
 from search.errors import ChoiceError
-from search.networks.choice import Alternative, Flow, Step, choose, conversions, priced
+from search.networks.choice import Alternative, Chosen, Flow, Step, choose, conversions, priced
 from search.networks.costs import Costs, Timed
 from search.networks.layouts import Layout, plain
 from search.networks.plan import (
@@ -26,6 +26,7 @@ from search.networks.variants import (
     variants,
 )
 
+LEAST_GAIN = 0.01  # of the time in the model's layouts: times of layers vary by as much
 UNKNOWN = "no schedule of it is stored"
 COPIED = "an operand lies in an order that a view hides; its copy is not priced"
 
@@ -65,7 +66,7 @@ def problems_of(graph: Graph, layouts: Layouts = "all") -> tuple[str, ...]:
 
 
 def planned(graph: Graph, costs: Costs, named: Named, layouts: Layouts = "all") -> Plan:
-    """The plan of the least time.
+    """The plan of the least time; where it gains less than `LEAST_GAIN`, the model's layouts.
 
     Nodes that are no problem, or that nobody has tuned, have their tensors as the model does. They
     take part in no total.
@@ -81,7 +82,7 @@ def planned(graph: Graph, costs: Costs, named: Named, layouts: Layouts = "all") 
     flow = _flow(graph, costs, ways)
     own = [_fastest(some, [way for way in some if _is_own(way, some[0])]) for some in ways]
     try:
-        picks, is_exact = choose(flow).picks, True
+        picks, is_exact = _worth_it(flow, choose(flow), tuple(own)), True
     except ChoiceError:
         picks, is_exact = tuple(own), False
     totals = Totals(
@@ -148,6 +149,12 @@ def _flow(graph: Graph, costs: Costs, ways: list[list[_Way]]) -> Flow:
         {i: outside[i] for i, tensor in enumerate(graph.tensors) if tensor.is_given},
         {i: outside[i] for i, tensor in enumerate(graph.tensors) if tensor.is_result},
     )
+
+
+def _worth_it(flow: Flow, chosen: Chosen, own: tuple[int, ...]) -> tuple[int, ...]:
+    """The picks of a choice; those for the model's layouts where it gains too little over them."""
+    plain_us = priced(flow, own)
+    return chosen.picks if chosen.cost < (1 - LEAST_GAIN) * plain_us else own
 
 
 def _alternative(way: _Way) -> Alternative:

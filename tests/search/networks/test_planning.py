@@ -93,15 +93,23 @@ def test_dear_copies_leave_it_where_it_is(network: Graph) -> None:
     assert plan.totals.alone_us == 9 * 50 + 50 + 4 * 5
 
 
+def test_a_gain_that_times_cannot_show_moves_nothing(network: Graph) -> None:
+    def plan(gain: float) -> Plan:
+        return planned(network, Costs(lambda p: 100 - gain * (p["layout"] == LAST), 0.01), NAMED)
+
+    assert (plan(1.05).conversions, plan(1.05).is_exact) == ((), True)
+    assert plan(1.3).conversions
+
+
 def test_a_halo_is_written_where_it_saves_more_than_its_copy(network: Graph) -> None:
-    plan = planned(network, Costs(lambda p: 100 if p["pad"] else 90, 9.0), NAMED)
+    plan = planned(network, Costs(lambda p: 100 if p["pad"] else 60, 30.0), NAMED)
     halos = [one for one in plan.conversions if one.layout.halo]
     assert [(one.layout.halo, one.layout.around) for one in halos] == [
         (3, (2, 3)), (1, (2, 3)), (1, (2, 3))]  # fmt: skip
     readers = [node for node in plan.nodes if any(use.layout.halo for use in node.reads)]
     assert ["pad" in node.problem for node in readers if node.problem] == [False] * 3
     assert [node.found.problem != node.problem for node in readers if node.found] == [True] * 3
-    assert planned(network, Costs(lambda p: 100 if p["pad"] else 90, 11.0), NAMED).conversions == ()
+    assert planned(network, Costs(lambda p: 100 if p["pad"] else 60, 41.0), NAMED).conversions == ()
 
 
 def test_a_copy_is_paid_once_for_all_who_read_it(network: Graph) -> None:
