@@ -27,3 +27,7 @@ class RunnerError(SearchError):
 
 class RecordingError(SearchError):
     """A file is no recording that can be read, or it lacks what is asked of it."""
+
+
+class ChoiceError(SearchError):
+    """A choice of layouts that is too wide to be made exactly, or that does not exist."""

@@ -19,6 +19,7 @@ NOT_RUN = {
     "tests/service/cluster/test_processes.py",
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model ": "measures for minutes; tests/tilewise/model runs it on a small model",
+    "tilewise plan ": "measures for minutes; tests/tilewise/plan runs it on a small model",
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "export DASK_DISTRIBUTED": "there are no such certificates; "

@@ -113,5 +113,17 @@ def require_folder(path: str | None) -> None:
         )
 
 
+def make_folder(path: str) -> Path:
+    """The folder of a path, made where it is not; BadInputError where it cannot be."""
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"cannot make the folder {_shown(path)}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadInputError(f"{_shown(path)} cannot be the name of a folder") from error
+    return folder
+
+
 def _shown(path: str) -> str:
     return one_line(path) or "''"

@@ -22,11 +22,11 @@ from tilewise.cli.commands import (
 )
 from tilewise.cli.commands.cluster import processes
 from tilewise.cli.commands.kernels import kernel, library
-from tilewise.cli.commands.models import model
+from tilewise.cli.commands.models import model, plan
 from tilewise.cli.commands.stores import store
 
 MODULES = (
-    *(tune, script, kernel, library, imports, model, verify, fetch, trials, plot, bench),
+    *(tune, script, kernel, library, imports, model, plan, verify, fetch, trials, plot, bench),
     *(serve, processes, store, top, token, doctor),
 )
 

@@ -6,20 +6,35 @@ from functools import partial
 
 from kernels.errors import KernelsError
 from kernels.problem import Problem
-from search.records import TuneRequest
+from search.records import CacheMode, TuneRequest
 from tilewise.backends.base import Backend
 from tilewise.cli.progress import progress
-from tilewise.errors import BadInputError, TilewiseError
+from tilewise.errors import BadInputError, MissingError, TilewiseError
+
+
+def missing(
+    backend: Backend, problems: Sequence[Problem], target: str, cache: CacheMode
+) -> list[Problem]:
+    """The problems without a stored schedule of this toolchain."""
+    lacking = []
+    for problem in problems:
+        try:
+            found = backend.show(problem.canonical, target, cache)
+        except MissingError:
+            found = {"stale": True}
+        if found["stale"]:
+            lacking.append(problem)
+    return lacking
 
 
 def tune_missing(
-    backend: Backend, missing: Sequence[Problem], target: str, request: TuneRequest
+    backend: Backend, lacking: Sequence[Problem], target: str, request: TuneRequest
 ) -> None:
     """Search for what is not stored; a search that fails costs no other problem."""
-    for problem in missing:
+    for problem in lacking:
         backend.submit(problem.canonical, target, request)
-    for number, problem in enumerate(missing, 1):
-        sys.stderr.write(f"tilewise: {number}/{len(missing)} tunes {problem}\n")
+    for number, problem in enumerate(lacking, 1):
+        sys.stderr.write(f"tilewise: {number}/{len(lacking)} tunes {problem}\n")
         try:
             work = (problem.canonical, target)
             with progress(request, partial(backend.peak, *work)) as watcher:

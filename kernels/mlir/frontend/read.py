@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.errors import CompilerAbsentError, ModuleError, PlaceError
+from kernels.mlir.frontend.graph import Graph
 from kernels.mlir.frontend.imported import Imported
 from kernels.mlir.frontend.lone import LoneOp
 from kernels.quoting import one_line, quoted
@@ -39,6 +40,11 @@ def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
         LimitError: a limit cannot be one.
     """
     return from_json(Imported, ask_of_module(module, limits))
+
+
+def read_graph(module: bytes, limits: Limits = Limits()) -> Graph:
+    """A module's problems, its other ops, and the tensors between; errors as of `read_module`."""
+    return from_json(Graph, _asked(module, limits, {"graph": ""}))
 
 
 def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) -> LoneOp:

@@ -7,6 +7,8 @@ from typing import Any
 
 FUNCTIONS = ("func.func", "util.func", "util.initializer")
 _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
+_LEFT = re.compile(r"(?:stablehlo|tosa|torch\.aten|tm_tensor|iree_linalg_ext|chlo)\.\w*"
+                   r"(?:conv|dot|matmul|attention|mm$|linear|pool|scaled)")  # fmt: skip
 MOST_SEARCHED = 2000  # characters of a location
 LONGEST_NAME = 120
 
@@ -47,3 +49,14 @@ def where(op: Any, function: str, number: int) -> str:
         return f"@{name}#{number} {op.name}"
     file = "" if found[1] == "-" else f"{Path(found[1]).name}:"
     return f"@{name} {file}{found[2]}:{found[3]} {op.name}"
+
+
+def why_left(op: Any) -> str | None:
+    """Why an operation that is no linalg op with one result should have been one."""
+    if op.name.startswith(("linalg.", "iree_linalg_ext.")) and len(op.results) != 1:
+        if any(word in op.name for word in ("matmul", "conv", "attention", "pooling", "contract")):
+            return "works on buffers; give the model before bufferization, on tensors"
+        return None
+    if _LEFT.match(op.name):
+        return "has no form of its own in linalg"
+    return None

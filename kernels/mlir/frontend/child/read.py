@@ -4,19 +4,15 @@ It reads one JSON request on standard input, with the path of the module, writes
 standard output, and may die at any moment: `kernels.mlir.frontend.read` turns that into an error.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernels.mlir.frontend.child.operations import operations, where
+from kernels.mlir.frontend.child.operations import operations, where, why_left
 from kernels.mlir.frontend.imported import Imported, Occurrence, Skipped
 from kernels.mlir.frontend.source import is_bytecode, is_onnx, without_weights
 from kernels.system.limited_child import reply_to_request, stage
-
-LEFT = re.compile(r"(?:stablehlo|tosa|torch\.aten|tm_tensor|iree_linalg_ext|chlo)\.\w*"
-                  r"(?:conv|dot|matmul|attention|mm$|linear|pool|scaled)")  # fmt: skip
 
 
 def main() -> None:
@@ -27,10 +23,7 @@ def main() -> None:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, or MLIR's first error."""
 
-    def look(parsed: Any) -> dict[str, Any]:
-        return asdict(read(parsed)) if "place" not in request else _one(parsed, request["place"])
-
-    return looked_at(Path(request["path"]), look)
+    return looked_at(Path(request["path"]), lambda parsed: _asked(parsed, request))
 
 
 def looked_at(path: Path, look: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -69,6 +62,15 @@ def looked_at(path: Path, look: Callable[[Any], dict[str, Any]]) -> dict[str, An
         return look(parsed)
 
 
+def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """All problems of a module on linalg, its graph, or one of its ops, as a request says."""
+    if "graph" in request:
+        from kernels.mlir.frontend.child.dataflow.graph import graph_of
+
+        return asdict(graph_of(module))
+    return asdict(read(module)) if "place" not in request else _one(module, request["place"])
+
+
 def _first_error(error: Exception, said: list[str]) -> str:
     lines = [line for line in (*said, *str(error).splitlines()) if line.strip()]
     found = next((line for line in lines if "error:" in line), said[0] if said else lines[-1])
@@ -98,7 +100,7 @@ def read(module: Any) -> Imported:
         try:
             seen = structured(op)
             if seen is None:
-                if reason := _left(op):
+                if reason := why_left(op):
                     skipped.append(Skipped(op.name, reason, where(op, function, number)))
                 continue
             place = where(op, function, number)
@@ -108,17 +110,6 @@ def read(module: Any) -> Imported:
         except RefusedError as refusal:
             skipped.append(Skipped(op.name, str(refusal), place))
     return Imported(tuple(occurrences), tuple(skipped))
-
-
-def _left(op: Any) -> str | None:
-    """Why an operation that is no linalg op with one result should have been one."""
-    if op.name.startswith(("linalg.", "iree_linalg_ext.")) and len(op.results) != 1:
-        if any(word in op.name for word in ("matmul", "conv", "attention", "pooling", "contract")):
-            return "works on buffers; give the model before bufferization, on tensors"
-        return None
-    if LEFT.match(op.name):
-        return "has no form of its own in linalg"
-    return None
 
 
 if __name__ == "__main__":

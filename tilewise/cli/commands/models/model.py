@@ -3,21 +3,19 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels.errors import ModuleError
-from kernels.problem import Problem, parse_problem
+from kernels.problem import parse_problem
 from kernels.target import resolve
 from search.records import CACHE_MODES, TuneRequest
-from tilewise.backends.base import Backend
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
-from tilewise.cli.files import require_file, write_text
+from tilewise.cli.files import make_folder, require_file, write_text
 from tilewise.cli.options import add_db, add_server, backend_of
-from tilewise.cli.tuning import tune_missing
-from tilewise.errors import BadInputError, MissingError, TilewiseError
+from tilewise.cli.tuning import missing, tune_missing
+from tilewise.errors import BadInputError, TilewiseError
 from tilewise.requirements import needed, require
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ def model(options: argparse.Namespace) -> None:
     require("iree.compiler", "model", "kernels")
     require("iree.runtime", "model", "peers")
     source = Path(options.file)
-    folder = _folder(options, source)
+    folder = make_folder(options.output or f"{source.stem}.tilewise")
     with needed("model", "service"):
         from tilewise.model.examine import Model, examine
         from tilewise.model.table import report_text
@@ -47,7 +45,8 @@ def model(options: argparse.Namespace) -> None:
     asked = Model(source, imported, folder, options.target, options.cache, options.entry,
                   not options.no_ops)  # fmt: skip
     with backend_of(options) as backend:
-        tune_missing(backend, _missing(backend, problems, options), options.target, request)
+        lacking = missing(backend, problems, options.target, options.cache)
+        tune_missing(backend, lacking, options.target, request)
         report = examine(asked, backend, _note)
     text = json.dumps(report.to_json(), indent=2) + "\n"
     write_text(str(folder / REPORT), text)
@@ -67,30 +66,6 @@ def _imported(source: Path) -> "Imported":
     if not found.occurrences:
         raise BadInputError(f"{source.name}: nothing in it multiplies or convolves what we know")
     return found
-
-
-def _missing(
-    backend: Backend, problems: Sequence[Problem], options: argparse.Namespace
-) -> list[Problem]:
-    """The problems without a stored schedule of this toolchain."""
-    missing = []
-    for problem in problems:
-        try:
-            found = backend.show(problem.canonical, options.target, options.cache)
-        except MissingError:
-            found = {"stale": True}
-        if found["stale"]:
-            missing.append(problem)
-    return missing
-
-
-def _folder(options: argparse.Namespace, source: Path) -> Path:
-    folder = Path(options.output or f"{source.stem}.tilewise")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInputError(f"cannot make the folder {folder}: {error.strerror}") from error
-    return folder
 
 
 def _note(text: str) -> None:

@@ -1,0 +1,233 @@
+"""Which alternative each step of a flow takes, so that steps and conversions cost the least.
+
+A tensor is made in one layout. Each other layout in which somebody reads it is converted to from
+that one, once for all who want it.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import prod
+
+import numpy as np
+
+from search.errors import ChoiceError
+from search.networks.elimination import MOST_ENTRIES, Factor, minimise
+
+MOST_TOGETHER = 1 << 12  # entries of a factor over all readers of a tensor
+MOST_OPTIONAL = 12  # layouts of one tensor that some reader may or may not want
+Fixed = frozenset[Hashable]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A way to do a step.
+
+    Attributes:
+        cost: of the step itself, in any unit.
+        reads: the layout that is asked of each tensor it reads.
+        makes: the layout of each tensor it makes.
+    """
+
+    cost: float
+    reads: tuple[Hashable, ...]
+    makes: tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that reads tensors and makes others, in one of several ways.
+
+    Attributes:
+        reads, makes: numbers of tensors.
+        alternatives: at least one.
+    """
+
+    reads: tuple[int, ...]
+    makes: tuple[int, ...]
+    alternatives: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Steps, and what converts between them.
+
+    Attributes:
+        steps: in any order.
+        conversion: what it costs to have a tensor, made in a layout, in another one, too.
+        given: layouts of the tensors that no step makes.
+        wanted: layouts in which tensors have to be had in the end.
+    """
+
+    steps: tuple[Step, ...]
+    conversion: Callable[[int, Hashable, Hashable], float]
+    given: dict[int, Hashable]
+    wanted: dict[int, Hashable]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A choice.
+
+    Attributes:
+        cost: of all steps and conversions.
+        picks: the number of each step's alternative.
+    """
+
+    cost: float
+    picks: tuple[int, ...]
+
+
+def choose(flow: Flow, most_entries: int = MOST_ENTRIES) -> Chosen:
+    """The choice of the least cost.
+
+    Raises:
+        ChoiceError: too many layouts depend on each other, or nothing fits together.
+    """
+    variables = _Variables(flow)
+    factors = [*variables.of_steps(), *variables.of_tensors()]
+    cost, values = minimise(variables.sizes, factors, most_entries)
+    return Chosen(cost, tuple(variables.pick(i, values) for i in range(len(flow.steps))))
+
+
+def priced(flow: Flow, picks: Sequence[int]) -> float:
+    """What a choice costs."""
+    taken = [step.alternatives[pick] for step, pick in zip(flow.steps, picks, strict=True)]
+    return sum(one.cost for one in taken) + sum(
+        flow.conversion(*needed) for needed in conversions(flow, picks)
+    )
+
+
+def conversions(flow: Flow, picks: Sequence[int]) -> list[tuple[int, Hashable, Hashable]]:
+    """The conversions that a choice needs: tensor, the layout it is made in, another one."""
+    made = dict(flow.given)
+    wanted: dict[tuple[int, Hashable], None] = {}
+    for step, pick in zip(flow.steps, picks, strict=True):
+        taken = step.alternatives[pick]
+        made |= dict(zip(step.makes, taken.makes, strict=True))
+        wanted |= dict.fromkeys(zip(step.reads, taken.reads, strict=True))
+    wanted |= dict.fromkeys(flow.wanted.items())
+    return [(tensor, made[tensor], layout) for tensor, layout in wanted if layout != made[tensor]]
+
+
+class _Variables:
+    """The layouts of a flow as variables: of each tensor as it is made, of each as it is read.
+
+    Args:
+        flow: whose they are.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._layouts: list[list[Hashable]] = []
+        self._made = {t: self._variable([layout]) for t, layout in flow.given.items()}
+        self._reads: list[list[int]] = []
+        self._readers: dict[int, list[int]] = {}
+        for step in flow.steps:
+            offered = zip(*(one.makes for one in step.alternatives), strict=True)
+            for tensor, layouts in zip(step.makes, offered, strict=True):
+                self._made[tensor] = self._variable(layouts)
+        for step in flow.steps:
+            asked = zip(*(one.reads for one in step.alternatives), strict=True)
+            self._reads.append([
+                self._reader(tensor, layouts)
+                for tensor, layouts in zip(step.reads, asked, strict=True)
+            ])  # fmt: skip
+        for tensor, layout in flow.wanted.items():
+            self._reader(tensor, [layout])
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many layouts each variable has."""
+        return [len(layouts) for layouts in self._layouts]
+
+    def of_steps(self) -> Iterator[Factor]:
+        """What each step costs, by the layouts around it."""
+        for number, step in enumerate(self._flow.steps):
+            around = self._around(number)
+            free = tuple(one for one in around if self._is_free(one))
+            costs = np.full([len(self._layouts[one]) for one in free], np.inf)
+            for one in step.alternatives:
+                at = self._place(around, (*one.reads, *one.makes))
+                costs[at] = min(costs[at], one.cost)
+            yield Factor(free, costs)
+
+    def of_tensors(self) -> Iterator[Factor]:
+        """What each tensor's conversions cost."""
+        for tensor, readers in self._readers.items():
+            fixed = frozenset(self._layouts[one][0] for one in readers if not self._is_free(one))
+            free = [one for one in readers if self._is_free(one)]
+            together = prod(len(self._layouts[one]) for one in (self._made[tensor], *free))
+            if together <= MOST_TOGETHER:
+                yield self._at_once(tensor, fixed, free)
+            else:
+                yield from self._by_what_is_had(tensor, fixed, free)
+
+    def pick(self, number: int, values: Sequence[int]) -> int:
+        """The alternative of a step that belongs to the variables' values."""
+        around = self._around(number)
+        wanted = tuple(values[one] for one in around if self._is_free(one))
+        fitting = (
+            (one.cost, i)
+            for i, one in enumerate(self._flow.steps[number].alternatives)
+            if self._place(around, (*one.reads, *one.makes)) == wanted
+        )
+        return min(fitting)[1]
+
+    def _around(self, number: int) -> tuple[int, ...]:
+        makes = (self._made[tensor] for tensor in self._flow.steps[number].makes)
+        return (*self._reads[number], *makes)
+
+    def _place(self, around: Sequence[int], layouts: Sequence[Hashable]) -> tuple[int, ...]:
+        """Where layouts are in the table of the variables that have more than one."""
+        return tuple(
+            self._layouts[one].index(layout)
+            for one, layout in zip(around, layouts, strict=True)
+            if self._is_free(one)
+        )
+
+    def _is_free(self, variable: int) -> bool:
+        return len(self._layouts[variable]) > 1
+
+    def _variable(self, layouts: Sequence[Hashable]) -> int:
+        self._layouts.append(list(dict.fromkeys(layouts)))
+        return len(self._layouts) - 1
+
+    def _reader(self, tensor: int, layouts: Sequence[Hashable]) -> int:
+        made = self._variable(layouts)
+        self._readers.setdefault(tensor, []).append(made)
+        return made
+
+    def _conversions(self, tensor: int, made: Hashable, had: Fixed) -> float:
+        return sum(self._flow.conversion(tensor, made, one) for one in had if one != made)
+
+    def _at_once(self, tensor: int, fixed: Fixed, free: Sequence[int]) -> Factor:
+        """A table over the layout that a tensor is made in, and that of each reader."""
+        together = (self._made[tensor], *free)
+        costs = np.empty([len(self._layouts[one]) for one in together])
+        for at in np.ndindex(costs.shape):
+            made, *had = (self._layouts[one][i] for one, i in zip(together, at, strict=True))
+            costs[at] = self._conversions(tensor, made, fixed.union(had))
+        return Factor(together, costs)
+
+    def _by_what_is_had(self, tensor: int, fixed: Fixed, free: Sequence[int]) -> Iterator[Factor]:
+        """A variable for the set of layouts that a tensor is had in; each reader looks into it."""
+        asked = dict.fromkeys(layout for one in free for layout in self._layouts[one])
+        optional = [layout for layout in asked if layout not in fixed]
+        if len(optional) > MOST_OPTIONAL:
+            raise ChoiceError(
+                f"tensor {tensor} is read in any of {len(optional)} layouts, of which "
+                f"{MOST_OPTIONAL} are allowed; offer fewer layouts"
+            )
+        sets = [
+            fixed.union(some)
+            for count in range(len(optional) + 1)
+            for some in combinations(optional, count)
+        ]
+        had, made = self._variable(sets), self._made[tensor]
+        pairs = product(self._layouts[made], sets)
+        costs = [self._conversions(tensor, one, some) for one, some in pairs]
+        yield Factor((made, had), np.array(costs).reshape(len(self._layouts[made]), len(sets)))
+        for reader in free:
+            lacks = [[layout not in some for some in sets] for layout in self._layouts[reader]]
+            yield Factor((reader, had), np.where(lacks, np.inf, 0.0))

@@ -1,0 +1,157 @@
+"""What a node may be computed as: its own problem, and others that differ in layouts alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kernels.errors import ProblemError
+from kernels.mlir.frontend.graph import Graph, Node, Size, Use
+from kernels.mlir.frontend.imported import Arrangement, Occurrence
+from kernels.problem import Conv2d, Problem, parse_problem
+from search.networks.layouts import Layout, ordered, plain
+
+Layouts = Literal["model", "all"]
+"""Which layouts are tried: those that the model has, or all that kernels can do."""
+_OTHER = {"nhwc_hwcf": "nchw_fchw", "nchw_fchw": "nhwc_hwcf"}
+_MOVED = {"nhwc_hwcf": (0, 3, 1, 2), "nchw_fchw": (0, 2, 3, 1)}
+"""Axes of an image of each layout in the order of the other one."""
+_WINDOWS = {"nhwc_hwcf": (1, 2), "nchw_fchw": (2, 3)}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A problem that a node may be computed as, and the layouts that it then asks for.
+
+    Attributes:
+        problem: canonical; None for a node that is no problem.
+        reads: of what it reads, in the node's order.
+        makes: of what it makes.
+    """
+
+    problem: str | None
+    reads: tuple[Layout, ...]
+    makes: tuple[Layout, ...]
+
+
+def variants(node: Node, graph: Graph, layouts: Layouts) -> tuple[Variant, ...]:
+    """The variants of a contraction; the first is the problem as the model has it."""
+    assert node.found is not None
+    own = _as_found(node, graph, parse_problem(node.found.problem), node.found)
+    if layouts == "model":
+        return (own,)
+    return tuple(dict.fromkeys((own, *_moved(node, graph))))
+
+
+def in_order(node: Node, graph: Graph, layout: Layout) -> Variant | None:
+    """An elementwise node with all that it reads and makes in one layout; None if it cannot be.
+
+    It can where each operand is read at the place that is written, axis by axis, in no other shape.
+    """
+    uses = (*node.reads, *node.makes)
+    shapes = {(use.shape, graph.tensors[use.tensor].shape) for use in uses}
+    is_one = len({shape for pair in shapes for shape in pair}) == 1
+    if not is_one or any(use.role for use in uses):
+        return None
+    return Variant(None, (layout,) * len(node.reads), (layout,) * len(node.makes))
+
+
+def as_it_is(node: Node, graph: Graph) -> Variant:
+    """A node with everything as the model has it."""
+    reads, makes = (
+        tuple(plain(graph.tensors[use.tensor].shape) for use in uses)
+        for uses in (node.reads, node.makes)
+    )
+    return Variant(None, reads, makes)
+
+
+def needs_copy(node: Node, graph: Graph) -> bool:
+    """Whether an operand has to be transposed where a view stands before: no layout says that."""
+    assert node.found is not None
+    roles = {"A": node.found.a, "B": node.found.b, "C": node.found.c}
+    return any(
+        roles[use.role].moves and not _is_whole(use, graph, roles[use.role])
+        for use in (*node.reads, *node.makes)
+        if use.role in roles
+    )
+
+
+def _as_found(node: Node, graph: Graph, problem: Problem, found: Occurrence) -> Variant:
+    """The variant that asks for the layouts in which the arrangements of an occurrence lie."""
+    roles = {"A": found.a, "B": found.b, "C": found.c}
+
+    def layout(use: Use) -> Layout:
+        return _stored(use, graph, roles.get(use.role))
+
+    return Variant(problem.canonical, tuple(map(layout, node.reads)),
+                   tuple(map(layout, node.makes)))  # fmt: skip
+
+
+def _stored(use: Use, graph: Graph, arrangement: Arrangement | None) -> Layout:
+    if arrangement is None or not _is_whole(use, graph, arrangement):
+        return plain(graph.tensors[use.tensor].shape)
+    return ordered(arrangement.axes, use.shape)
+
+
+def _is_whole(use: Use, graph: Graph, arrangement: Arrangement) -> bool:
+    """Whether a use has the axes of its tensor, and the arrangement speaks of all of them."""
+    return use.shape == graph.tensors[use.tensor].shape and len(arrangement.axes) == len(use.shape)
+
+
+def _moved(node: Node, graph: Graph) -> Iterator[Variant]:
+    """A convolution's variants: with the halo in place, channels elsewhere, and both."""
+    assert node.found is not None
+    found, problem = node.found, parse_problem(node.found.problem)
+    image, result = (_image_use(node, role) for role in ("A", "C"))
+    if not isinstance(problem, Conv2d) or image is None or result is None:
+        return
+    if not _is_image(image, graph, found.a) or not _is_image(result, graph, found.c):
+        return
+    ways = [(problem, found)]
+    if problem.has_constant_weights:  # else the filter would be transposed in each run
+        axes = _MOVED[problem.layout]
+        other = replace(found, a=_reordered(found.a, axes), c=_reordered(found.c, axes))
+        ways.append((replace(problem, layout=_OTHER[problem.layout]), other))
+    for way, at in ways:
+        yield _as_found(node, graph, way, at)
+        if way.pad:
+            yield from _with_halo(node, graph, way, at)
+
+
+def _with_halo(node: Node, graph: Graph, problem: Conv2d, found: Occurrence) -> Iterator[Variant]:
+    """The variant that reads an image whose zeros are in memory."""
+    pad = problem.pad
+    try:
+        padded = replace(problem, h=problem.h + 2 * pad, w=problem.w + 2 * pad, pad=0)
+    except ProblemError:  # the sizes have limits
+        return
+    around = tuple(sorted(found.a.axes[i] for i in _WINDOWS[problem.layout]))
+    if 1 in (problem.h, problem.w):  # a layout has no place for an axis of one element
+        return
+    variant = _as_found(node, graph, padded, found)
+    reads = tuple(
+        replace(layout, halo=pad, around=around) if use.role == "A" else layout
+        for use, layout in zip(node.reads, variant.reads, strict=True)
+    )
+    yield replace(variant, reads=reads)
+
+
+def _image_use(node: Node, role: str) -> Use | None:
+    """The use of an image: what is read as A, what is made as C."""
+    uses = node.reads if role == "A" else node.makes
+    return next((use for use in uses if use.role == role), None)
+
+
+def _is_image(use: Use, graph: Graph, arrangement: Arrangement) -> bool:
+    """Whether a tensor is the problem's image, its four axes in whatever order."""
+    if not _is_whole(use, graph, arrangement) or not len(use.shape) == len(arrangement.shape) == 4:
+        return False
+    stored: tuple[Size, ...] = tuple(use.shape[axis] for axis in arrangement.axes)
+    return stored == arrangement.shape
+
+
+def _reordered(arrangement: Arrangement, axes: tuple[int, ...]) -> Arrangement:
+    return replace(
+        arrangement,
+        axes=tuple(arrangement.axes[i] for i in axes),
+        shape=tuple(arrangement.shape[i] for i in axes),
+    )

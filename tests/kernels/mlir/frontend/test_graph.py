@@ -1,0 +1,155 @@
+"""The graph of a module: what reads what, what a contraction has taken in, what stays unknown."""
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from examples.models import MODELS
+from examples.models.spellings import spelled
+from kernels.mlir.frontend.graph import Graph, Node
+from kernels.mlir.frontend.read import read_graph, read_module, read_op
+from tests.kernels.mlir.frontend.dialects import DIALECTS
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+AROUND = """
+func.func @main(%x: tensor<4x6xf32>, %b: tensor<8xf32>, %y: tensor<?x6xf32>)
+    -> (tensor<2x2x8xf32>, tensor<?x8xf32>, tensor<4x8xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %w = arith.constant dense_resource<__elided__> : tensor<6x8xf32>
+  %e = tensor.empty() : tensor<4x8xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<4x8xf32>) -> tensor<4x8xf32>
+  %0 = linalg.matmul ins(%x, %w : tensor<4x6xf32>, tensor<6x8xf32>)
+      outs(%f : tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>,
+      affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0, d1)>],
+      iterator_types = ["parallel", "parallel"]}
+      ins(%0, %b : tensor<4x8xf32>, tensor<8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %q: f32, %o: f32):
+      %s = arith.addf %p, %q : f32
+      linalg.yield %s : f32
+  } -> tensor<4x8xf32>
+  %2 = tensor.expand_shape %1 [[0, 1], [2]] output_shape [2, 2, 8]
+      : tensor<4x8xf32> into tensor<2x2x8xf32>
+  %one = arith.constant 0 : index
+  %n = tensor.dim %y, %one : tensor<?x6xf32>
+  %d = tensor.empty(%n) : tensor<?x8xf32>
+  %g = linalg.fill ins(%zero : f32) outs(%d : tensor<?x8xf32>) -> tensor<?x8xf32>
+  %3 = linalg.matmul ins(%y, %w : tensor<?x6xf32>, tensor<6x8xf32>)
+      outs(%g : tensor<?x8xf32>) -> tensor<?x8xf32>
+  %h = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>,
+      affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}
+      ins(%f : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %s = math.exp %p : f32
+      linalg.yield %s : f32
+  } -> tensor<4x8xf32>
+  return %2, %3, %h : tensor<2x2x8xf32>, tensor<?x8xf32>, tensor<4x8xf32>
+}
+"""
+
+
+@cache
+def graph_of(name: str, spelling: str) -> Graph:
+    return read_graph(spelled(MODELS[name](True), spelling).encode())
+
+
+@cache
+def around() -> Graph:
+    return read_graph(AROUND.encode())
+
+
+def contractions(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.kind == "contraction"]
+
+
+@pytest.mark.parametrize("spelling", ["linalg", "torch", "stablehlo"])
+def test_a_networks_convolutions_read_what_those_before_made(spelling: str) -> None:
+    graph = graph_of("resnet50", spelling)
+    found = contractions(graph)
+    made = [node.makes[0].tensor for node in found]
+    reads = [[use.tensor for use in node.reads] for node in found]
+    pooled = reads[1][0]
+    # The first block: its projection starts from the last of the three, and adds to it.
+    assert reads[2:5] == [[made[1]], [made[2]], [pooled, made[3]]]
+    assert [use.role for use in found[4].reads] == ["A", "C"]
+    assert reads[8] == [made[4], made[7]]  # the second block's
+    assert graph.maker_of(pooled) not in (None, *map(graph.nodes.index, found))
+    assert graph.readers_of(pooled) == tuple(graph.nodes.index(found[i]) for i in (1, 4))
+    assert [t.is_given for t in graph.tensors].count(True) == 1
+    (result,) = (i for i, tensor in enumerate(graph.tensors) if tensor.is_result)
+    assert graph.maker_of(result) == len(graph.nodes) - 1
+
+
+def test_a_graph_has_the_problems_that_import_finds() -> None:
+    module = spelled(MODELS["bert"](True)).encode()
+    assert graph_of("bert", "linalg").layers == read_module(module).problems
+
+
+def test_a_node_has_the_place_of_its_op() -> None:
+    text = spelled(MODELS["resnet50"](True), "torch").encode()
+    found = contractions(graph_of("resnet50", "torch"))
+    assert [node.place for node in found] == list(range(1, 11))
+    for node in found[4::4]:
+        assert read_op(text, str(node.place)).within == node.found
+
+
+@pytest.mark.parametrize("dialect", ["tosa", "onnx"])
+def test_a_graph_skips_what_import_skips(dialect: str) -> None:
+    module = DIALECTS[dialect][0].encode()
+    graph, imported = read_graph(module), read_module(module)
+    assert Counter(node.found for node in graph.nodes if node.found) == Counter(
+        imported.occurrences
+    )
+    assert Counter(graph.skipped) == Counter(imported.skipped)
+
+
+def test_ops_on_buffers_are_nodes_that_say_so() -> None:
+    text = """func.func @main(%a: memref<4x4xf32>, %b: memref<4x4xf32>) {
+      linalg.matmul ins(%a, %a : memref<4x4xf32>, memref<4x4xf32>) outs(%b : memref<4x4xf32>)
+      return
+    }"""
+    (node,) = read_graph(text.encode()).nodes
+    assert (node.kind, node.reads, node.makes) == ("other", (), ())
+    assert "works on buffers" in node.reason
+
+
+def test_tensors_are_made_before_they_are_read() -> None:
+    for name in ("resnet50", "bert"):
+        graph = graph_of(name, "torch")
+        seen = {i for i, tensor in enumerate(graph.tensors) if tensor.is_given}
+        for node in graph.nodes:
+            assert {use.tensor for use in node.reads} <= seen
+            seen |= {use.tensor for use in node.makes}
+        assert seen == set(range(len(graph.tensors)))
+
+
+def test_what_is_around_a_contraction_is_inside_of_its_node() -> None:
+    graph = around()
+    first, dim, refused = graph.nodes
+    assert first.found is not None
+    assert first.found.fused == ("bias",)
+    assert [use.role for use in first.reads] == ["A", "bias"]
+    view = graph.tensors[first.makes[0].tensor]  # the view of it is the same tensor
+    assert (view.shape, view.is_result) == ((4, 8), True)
+    assert dim.op == "tensor.dim"
+    assert "dynamic shapes" in refused.reason
+    assert graph.tensors[refused.reads[0].tensor].shape == (None, 6)
+    assert [one.op for one in graph.skipped] == ["linalg.matmul"]
+
+
+def test_what_is_computed_of_constants_alone_is_no_node() -> None:
+    graph = around()
+    assert not any("math" in node.op or node.op == "linalg.generic" for node in graph.nodes)
+
+
+def test_kinds() -> None:
+    graph = graph_of("resnet50", "linalg")
+    kinds = {node.op: node.kind for node in graph.nodes}
+    assert kinds["linalg.pooling_nhwc_max"] == "pool"
+    assert kinds["tensor.pad"] == "other"
+    bert = graph_of("bert", "linalg")
+    roles = {tuple(u.role for u in n.reads) for n in bert.nodes if n.kind == "elementwise"}
+    assert roles == {("",), ("", ""), ("", "whole"), ("whole",)}  # a residual, a scale, a transpose
+    assert any(n.kind == "other" and n.op == "linalg.generic" for n in bert.nodes)  # row sums

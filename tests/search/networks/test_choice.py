@@ -1,0 +1,124 @@
+"""The choice is the best of all, by trying all of them, and by another solver."""
+
+import random
+from itertools import product
+
+import pytest
+
+from benchmarks.models.flows import resnet50
+from search.errors import ChoiceError
+from search.networks import choice
+from search.networks.choice import Alternative, Flow, Step, choose, conversions, priced
+
+GRAPHS = 200
+
+
+def random_flow(rng: random.Random) -> Flow:
+    """A few steps that read what any of those before has made, and leave some of it."""
+    layouts = range(rng.randint(1, 3))
+    steps: list[Step] = []
+    tensors = 1 + rng.randint(0, 1)
+    given = {tensor: rng.choice(layouts) for tensor in range(tensors)}
+    for _ in range(rng.randint(1, 6)):
+        reads = tuple(rng.randrange(tensors) for _ in range(rng.randint(1, 3)))
+        makes = tuple(range(tensors, tensors + rng.choice((1, 1, 1, 2))))
+        tensors += len(makes)
+        ways = tuple(
+            Alternative(
+                rng.randint(0, 9),
+                tuple(rng.choice(layouts) for _ in reads),
+                tuple(rng.choice(layouts) for _ in makes),
+            )
+            for _ in range(rng.randint(1, 4))
+        )
+        steps.append(Step(reads, makes, ways))
+    costs = {key: rng.randint(0, 9) for key in product(range(tensors), layouts, layouts)}
+    wanted = {tensor: rng.choice(layouts) for tensor in range(tensors) if rng.random() < 0.3}
+    return Flow(tuple(steps), lambda *key: costs[key], given, wanted)
+
+
+def cost_of(flow: Flow, picks: tuple[int, ...]) -> float:
+    """The definition, tensor by tensor."""
+    ways = [step.alternatives[pick] for step, pick in zip(flow.steps, picks, strict=True)]
+    total = sum(way.cost for way in ways)
+    for tensor in {*flow.given, *(one for step in flow.steps for one in step.makes)}:
+        made, had = flow.given.get(tensor), set()
+        for step, way in zip(flow.steps, ways, strict=True):
+            for one, layout in zip(step.makes, way.makes, strict=True):
+                made = layout if one == tensor else made
+            had |= {way.reads[i] for i, one in enumerate(step.reads) if one == tensor}
+        if tensor in flow.wanted:
+            had.add(flow.wanted[tensor])
+        total += sum(flow.conversion(tensor, made, layout) for layout in had - {made})
+    return total
+
+
+@pytest.mark.parametrize(
+    ("together", "graphs"), [(choice.MOST_TOGETHER, GRAPHS), (0, 50)],
+    ids=["at once", "by what is had"],
+)  # fmt: skip
+def test_the_choice_is_the_best_of_all(
+    together: int, graphs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "MOST_TOGETHER", together)
+    rng = random.Random(27)
+    kinds = set()
+    for _ in range(graphs):
+        flow = random_flow(rng)
+        every = product(*(range(len(step.alternatives)) for step in flow.steps))
+        costs = {picks: cost_of(flow, picks) for picks in every}
+        chosen = choose(flow)
+        assert chosen.cost == min(costs.values()) == costs[chosen.picks]
+        assert all(priced(flow, picks) == cost for picks, cost in costs.items())
+        kinds.add((chosen.cost < max(costs.values()), bool(conversions(flow, chosen.picks))))
+    assert kinds == {(True, True), (True, False), (False, True), (False, False)}
+
+
+@pytest.mark.parametrize("layouts", [3, 5])
+def test_a_networks_choice_costs_what_highs_finds(layouts: int) -> None:
+    pytest.importorskip("scipy.optimize", reason="scipy is not installed")
+    from benchmarks.models.highs import least_cost
+
+    flow = resnet50(layouts, seed=layouts)
+    assert len(flow.steps) == 53
+    chosen = choose(flow)
+    assert chosen.cost == pytest.approx(least_cost(flow), rel=1e-9)
+    assert chosen.cost == pytest.approx(priced(flow, chosen.picks), rel=1e-12)
+    alone = [min(range(len(s.alternatives)), key=lambda i, s=s: s.alternatives[i].cost)
+             for s in flow.steps]  # fmt: skip
+    assert chosen.cost < priced(flow, alone)
+
+
+def chain(readers: int, layouts: int) -> Flow:
+    """A tensor that many read, each in any layout, and each for a result that all read again."""
+    ways = tuple(Alternative(1.0, (i,), (i,)) for i in range(layouts))
+    last = tuple(Alternative(1.0, pick, (0,)) for pick in product(range(layouts), repeat=2))
+    steps = [Step((0,), (number + 1,), ways) for number in range(readers)]
+    pairs = product(range(1, readers + 1), repeat=2)
+    steps += [Step(pair, (readers + 1 + i,), last) for i, pair in enumerate(pairs)]
+    return Flow(tuple(steps), lambda *_: 1.0, {0: 0}, {})
+
+
+def test_a_choice_that_is_too_wide_is_refused() -> None:
+    assert choose(chain(4, 2)).cost == 4 + 16
+    with pytest.raises(ChoiceError, match=r"layouts depend on each other.*offer fewer layouts"):
+        choose(chain(6, 3), most_entries=100)
+    many = tuple(Alternative(0.0, (i,), ()) for i in range(20))
+    wide = Flow(tuple(Step((0,), (), many) for _ in range(4)), lambda *_: 1.0, {0: 0}, {})
+    with pytest.raises(ChoiceError, match=r"tensor 0 is read in any of 20 layouts"):
+        choose(wide)
+
+
+def test_layouts_that_do_not_fit_together_are_refused() -> None:
+    never = Flow(
+        (Step((0,), (), (Alternative(0.0, ("blocks",), ()),)),),
+        lambda *_: float("inf"), {0: "plain"}, {},
+    )  # fmt: skip
+    with pytest.raises(ChoiceError, match="no choice of layouts fits"):
+        choose(never)
+
+
+def test_a_tensor_with_a_hundred_readers_of_one_layout_is_no_wide_choice() -> None:
+    ways = (Alternative(1.0, ("plain",), ("plain",)),)
+    steps = tuple(Step((0,), (i,), ways) for i in range(1, 101))
+    assert choose(Flow(steps, lambda *_: 1.0, {0: "plain"}, {})).cost == 100

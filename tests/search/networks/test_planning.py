@@ -1,0 +1,195 @@
+"""A plan takes the layouts that cost the least, pays each copy once, and says what it leaves."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from examples.models import MODELS
+from examples.models.spellings import spelled
+from kernels.mlir.frontend.graph import Graph
+from kernels.mlir.frontend.read import read_graph
+from kernels.problem import parse_problem
+from search.networks import planning
+from search.networks.costs import Timed
+from search.networks.layouts import Layout
+from search.networks.plan import Plan
+from search.networks.planning import UNKNOWN, Named, planned, problems_of
+from tests.kernels.mlir.frontend.test_graph import AROUND
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+NAMED = Named("model.mlir", "cpu:znver4,threads=1", "hot")
+FIRST, LAST = "nchw_fchw", "nhwc_hwcf"
+
+
+class Costs:
+    """Times by a rule on a problem's keys.
+
+    Args:
+        time: of a problem, by its keys; None for one that is not stored.
+        copy_us: of any conversion.
+    """
+
+    def __init__(self, time: Callable[[dict], float | None], copy_us: float) -> None:
+        self.time, self.copy_us = time, copy_us
+        self.asked: set[str] = set()
+
+    def schedules(self, problem: str) -> tuple[Timed, ...]:
+        self.asked.add(problem)
+        time_us = self.time({"layout": LAST, "pad": 0, **parse_problem(problem).to_json()})
+        if time_us is None:
+            return ()
+        return (Timed("direct", "d", ({"step": "register"},), time_us),
+                Timed("winograd F4", "w", (), time_us + 1))  # fmt: skip
+
+    def conversion_us(self, shape: tuple[int, ...], dtype: str, made: Layout, to: Layout) -> float:
+        assert made != to
+        assert dtype == "f32"
+        return self.copy_us
+
+
+@pytest.fixture(scope="module")
+def network() -> Graph:
+    """Channels first, as torch writes it."""
+    return read_graph(spelled(MODELS["resnet50"](True), "torch").encode())
+
+
+def convolutions(plan: Plan) -> list[str]:
+    return [node.problem for node in plan.nodes if node.problem and "conv2d" in node.problem]
+
+
+def test_all_layouts_are_offered_once(network: Graph) -> None:
+    own, every = problems_of(network, "model"), problems_of(network)
+    assert own == tuple(found.problem for found in network.layers)
+    assert len(own) == 10
+    padded = [problem for problem in own if "pad=" in problem]
+    assert len(every) == 1 + 2 * 9 + 2 * len(padded)  # a matmul, two orders, and halos
+    assert f"{padded[1].replace('h=8,w=8', 'h=10,w=10').replace('pad=1,', '')}" in every
+    assert all(str(parse_problem(problem)) == problem for problem in every)
+
+
+def test_cheap_copies_move_a_network_to_the_other_order(network: Graph) -> None:
+    plan = planned(network, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
+    assert plan.is_exact
+    assert all("nchw" not in problem for problem in convolutions(plan))
+    where = {one.tensor: one.layout.name for one in plan.conversions}
+    assert len(where) == len(plan.conversions)
+    # The image, before the pool, behind the pool, before the mean.
+    assert where == {0: "axes 2,3,1", 1: "plain", 3: "axes 2,3,1", 11: "plain"}
+    assert [plan.tensors[i].layout.name for i in (1, 3, 6, 11, 14)] == [
+        "axes 2,3,1", "plain", "axes 2,3,1", "axes 2,3,1", "plain"]  # fmt: skip
+    matmul = 50.0
+    assert plan.totals.plain_us == 9 * 100 + matmul
+    assert plan.totals.chosen_us == plan.totals.alone_us == 9 * 50 + 4 + matmul
+
+
+def test_dear_copies_leave_it_where_it_is(network: Graph) -> None:
+    plan = planned(network, Costs(lambda p: 51 if p["layout"] == FIRST else 50, 5.0), NAMED)
+    assert not plan.conversions
+    assert all("nchw" in problem for problem in convolutions(plan))
+    assert plan.totals.chosen_us == plan.totals.plain_us == 9 * 51 + 50
+    assert plan.totals.alone_us == 9 * 50 + 50 + 4 * 5
+
+
+def test_a_gain_that_times_cannot_show_moves_nothing(network: Graph) -> None:
+    def plan(gain: float) -> Plan:
+        return planned(network, Costs(lambda p: 100 - gain * (p["layout"] == LAST), 0.01), NAMED)
+
+    assert (plan(1.05).conversions, plan(1.05).is_exact) == ((), True)
+    assert plan(1.3).conversions
+
+
+def test_a_halo_is_written_where_it_saves_more_than_its_copy(network: Graph) -> None:
+    plan = planned(network, Costs(lambda p: 100 if p["pad"] else 60, 30.0), NAMED)
+    halos = [one for one in plan.conversions if one.layout.halo]
+    assert [(one.layout.halo, one.layout.around) for one in halos] == [
+        (3, (2, 3)), (1, (2, 3)), (1, (2, 3))]  # fmt: skip
+    readers = [node for node in plan.nodes if any(use.layout.halo for use in node.reads)]
+    assert ["pad" in node.problem for node in readers if node.problem] == [False] * 3
+    assert [node.found.problem != node.problem for node in readers if node.found] == [True] * 3
+    assert planned(network, Costs(lambda p: 100 if p["pad"] else 60, 41.0), NAMED).conversions == ()
+
+
+def test_a_copy_is_paid_once_for_all_who_read_it(network: Graph) -> None:
+    def time(keys: dict) -> float:
+        return 100 if keys["layout"] == FIRST or keys.get("kw") == 7 else 90
+
+    plan = planned(network, Costs(time, 1.0), NAMED)
+    assert len({(one.tensor, one.layout) for one in plan.conversions}) == len(plan.conversions)
+    pooled = next(node for node in plan.nodes if node.kind == "pool").makes[0].tensor
+    readers = [n for n in plan.nodes if any(use.tensor == pooled for use in n.reads)]
+    assert len(readers) == 2
+    assert [one.tensor for one in plan.conversions].count(pooled) == 1
+
+
+def test_layouts_of_the_model_alone_are_asked_for_where_one_says_so(network: Graph) -> None:
+    costs = Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0)
+    plan = planned(network, costs, NAMED, "model")
+    assert costs.asked == {found.problem for found in network.layers}
+    assert not plan.conversions
+
+
+def test_the_fastest_algorithm_is_taken(network: Graph) -> None:
+    plan = planned(network, Costs(lambda _: 10, 1.0), NAMED)
+    assert {node.schedule.algorithm for node in plan.nodes if node.schedule} == {"direct"}
+
+
+def test_what_nobody_tuned_is_planned_around(network: Graph) -> None:
+    def time(keys: dict) -> float | None:
+        return None if keys.get("kw") == 7 else 10.0
+
+    plan = planned(network, Costs(time, 1.0), NAMED)
+    first = plan.nodes[0]
+    assert (first.problem, first.schedule, first.reason) == (None, None, UNKNOWN)
+    assert all(use.layout.is_plain for use in (*first.reads, *first.makes))
+    assert plan.totals.chosen_us == 9 * 10
+
+
+def test_what_cannot_be_a_problem_is_planned_around() -> None:
+    plan = planned(read_graph(AROUND.encode()), Costs(lambda _: 10, 1.0), NAMED)
+    first, _, refused = plan.nodes
+    assert first.schedule is not None
+    assert "dynamic shapes" in refused.reason
+    assert plan.tensors[refused.makes[0].tensor].shape == (None, 8)
+    assert plan.totals.chosen_us == 10
+
+
+def test_elementwise_ops_follow_an_order() -> None:
+    lines = ["func.func @main(%x: tensor<1x8x9x9xf32>) -> tensor<1x8x9x9xf32> {",
+             "%zero = arith.constant 0.0 : f32", "%e = tensor.empty() : tensor<1x8x9x9xf32>",
+             "%w = arith.constant dense_resource<__elided__> : tensor<8x8x1x1xf32>",
+             "%f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x8x9x9xf32>) "
+             "-> tensor<1x8x9x9xf32>"]  # fmt: skip
+    for i, source in enumerate(("%x", "%t0")):
+        lines += [f"%c{i} = linalg.conv_2d_nchw_fchw ins({source}, %w : tensor<1x8x9x9xf32>, "
+                  "tensor<8x8x1x1xf32>) outs(%f : tensor<1x8x9x9xf32>) -> tensor<1x8x9x9xf32>",
+                  f"%t{i} = math.tanh %c{i} : tensor<1x8x9x9xf32>"]  # fmt: skip
+    graph = read_graph("\n".join([*lines, "return %t1 : tensor<1x8x9x9xf32>", "}"]).encode())
+    plan = planned(graph, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
+    assert len(plan.conversions) == 2  # of the argument, and before or behind the last op
+    tanh = [node for node in plan.nodes if node.op == "math.tanh"]
+    assert tanh[0].reads[0].layout.name == tanh[0].makes[0].layout.name == "axes 2,3,1"
+
+
+def test_a_plan_is_what_its_json_says(network: Graph) -> None:
+    plan = planned(network, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
+    text = json.dumps(plan.to_json())
+    assert Plan.from_json(json.loads(text)) == plan
+    with pytest.raises(ValueError, match=r"schema='tilewise/plan/0' is not tilewise/plan/1"):
+        Plan.from_json(plan.to_json() | {"schema": "tilewise/plan/0"})
+    with pytest.raises(ValueError, match="schema=None"):
+        Plan.from_json([])
+
+
+def test_a_choice_that_is_too_wide_leaves_the_models_layouts(
+    network: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = planning.choose
+    monkeypatch.setattr(planning, "choose", lambda flow: choose(flow, most_entries=1))
+    plan = planned(network, Costs(lambda p: 100 if p["layout"] == FIRST else 50, 1.0), NAMED)
+    assert not plan.is_exact
+    assert not plan.conversions
+    assert plan.totals.chosen_us == plan.totals.plain_us
+    assert replace(plan.totals, alone_us=0).chosen_us > plan.totals.alone_us

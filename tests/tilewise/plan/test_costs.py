@@ -1,0 +1,66 @@
+"""Which of what a store has counts: the best, and the fastest of each other algorithm."""
+
+from typing import Any
+
+import pytest
+
+from kernels.schedule import Pack, Register, Schedule, Winograd
+from tilewise.errors import MissingError
+from tilewise.plan.costs import StoredCosts
+
+PROBLEM = "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32,weights=constant"
+DIRECT = Schedule((Register(rows=6, cols=16),))
+WINOGRAD = Schedule(
+    (Winograd(4), Pack("B"), Pack("A"), Register(rows=7, cols=16)),
+)
+
+
+def row(schedule: Schedule, time_us: float | None, **changed: Any) -> dict[str, Any]:
+    return {
+        "hash": schedule.hash, "steps": schedule.to_json(), "time_us": time_us, "state": "timed",
+        "cache": "hot", "toolchain": "now", **changed,
+    }  # fmt: skip
+
+
+class Store:
+    """A backend with one problem, which counts how often it is asked."""
+
+    def __init__(self, best: dict[str, Any] | None, *trials: dict[str, Any], stale: bool = False):
+        self.best, self.stored, self.stale, self.asked = best, list(trials), stale, 0
+
+    def show(self, problem: str, target: str, cache: str | None) -> dict[str, Any]:
+        self.asked += 1
+        if self.best is None:
+            raise MissingError("nothing")
+        return {"best": self.best, "stale": self.stale, "toolchain": "now"}
+
+    def trials(self, problem: str, target: str) -> list[dict[str, Any]]:
+        return self.stored
+
+
+def found(store: Store) -> list[tuple[str, float]]:
+    costs = StoredCosts(store, "cpu:znver4,threads=1", "hot")  # type: ignore[arg-type]
+    known = costs.schedules(PROBLEM)
+    assert costs.schedules(PROBLEM) is known
+    assert store.asked == 1
+    return [(one.algorithm, one.time_us) for one in known]
+
+
+def test_each_algorithm_is_had_once_the_fastest_first() -> None:
+    store = Store(
+        row(WINOGRAD, 10.0), row(DIRECT, 14.0), row(DIRECT, 12.0), row(WINOGRAD, 9.0),
+    )  # fmt: skip
+    assert found(store) == [("winograd F4", 10.0), ("direct", 12.0)]  # the finals' time counts
+
+
+@pytest.mark.parametrize(
+    "other", [{"cache": "cold"}, {"toolchain": "before"}, {"state": "pruned"}, {"state": "failed"},
+              {"time_us": None}],
+)  # fmt: skip
+def test_trials_of_another_kind_do_not_count(other: dict[str, Any]) -> None:
+    assert found(Store(row(WINOGRAD, 10.0), row(DIRECT, 5.0) | other)) == [("winograd F4", 10.0)]
+
+
+def test_what_is_absent_or_stale_has_no_time() -> None:
+    assert found(Store(None)) == []
+    assert found(Store(row(DIRECT, 1.0), stale=True)) == []

@@ -1,0 +1,89 @@
+"""`tilewise plan`: a model's table and its plan as JSON, by searches that nobody timed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from examples.models.graph import Graph, Value
+from examples.models.spellings import spelled
+from search.networks import copies
+from search.networks.plan import SCHEMA, Plan
+from tests.kernels.mlir.frontend.test_graph import AROUND
+from tests.tilewise.conftest import Cli
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+CONV = "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32,bias,epilogue=relu,weights=constant"
+LAST = "matmul:m=1,n=24,k=16,dtype=f32,bias,weights=constant"
+
+
+@pytest.fixture(autouse=True)
+def quick_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "BUDGET_S", 0.001)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    graph = Graph("net", Value("given", (1, 9, 9, 8)))
+    graph.linear(graph.mean_pool(graph.conv(graph.given, 16, 3)), 24)
+    path = tmp_path / "net.mlir"
+    path.write_text(spelled(graph))
+    return str(path)
+
+
+def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    done = cli("plan", source, "--trials", "2", "--json", "-o", str(folder))
+    assert done.code == 0, done.err
+    assert (folder / "plan.json").read_text() == done.out
+    plan = Plan.from_json(json.loads(done.out))
+    assert plan.schema == SCHEMA
+    assert plan.is_exact
+    assert [node.found.problem for node in plan.nodes if node.found] == [CONV, LAST]
+    assert all(node.schedule for node in plan.nodes if node.found)
+    assert plan.totals.chosen_us <= plan.totals.plain_us
+    assert plan.totals.chosen_us <= plan.totals.alone_us
+    tuned_problems = [line.split(" tunes ")[1] for line in done.err.splitlines() if "tunes" in line]
+    assert len(tuned_problems) == 5  # the product, and the convolution in two orders with halos
+
+    again = cli("plan", source, "--layouts", "model")
+    assert again.err == ""  # all of it is stored
+    rows = again.out.splitlines()
+    assert rows[0].split() == ["node", "problem", "algorithm", "reads", "makes", "time", "share"]
+    assert rows[1].split()[:3] == ["0", CONV, "direct"]
+    assert rows[1].split()[3:5] == ["plain", "plain"]
+    assert "all as the model has it" in again.out
+    assert "not timed, in layouts of the model or those around them: 2 linalg.generic" in again.out
+
+
+def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
+    done = cli("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
+    assert done.code == 0, done.err
+    plan = Plan.from_json(json.loads(done.out))
+    assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
+
+
+def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.mlir"
+    path.write_text(AROUND)
+    done = cli("plan", str(path), "--trials", "2")
+    assert done.code == 0, done.err
+    assert "planned around: 2, linalg.matmul at @main" in done.out
+    assert "has dynamic shapes; give the model static ones" in done.out
+
+
+def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> None:
+    nothing, garbage, file = (tmp_path / name for name in ("none.mlir", "bad.mlir", "file"))
+    nothing.write_text("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> "
+                       "{ return %a : tensor<4xf32> }")  # fmt: skip
+    garbage.write_text("no module")
+    file.write_text("")
+    for arguments in (
+        (str(nothing),), (str(garbage),), (str(tmp_path / "absent.mlir"),), (str(tmp_path),),
+        (source, "-o", str(file)), (source, "--trials", "0"), (source, "--target", "gpu"),
+    ):  # fmt: skip
+        done = cli("plan", *arguments)
+        assert done.code == 2, arguments
+        assert len(done.err.strip().splitlines()) == 1, done.err
+        assert done.out == ""

@@ -1,0 +1,87 @@
+"""`tilewise plan`: algorithms and layouts of a whole model, chosen by measured times."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernels.errors import ModuleError
+from kernels.problem import parse_problem
+from kernels.target import resolve
+from search.records import CACHE_MODES, TuneRequest
+from tilewise.cli.command import Command
+from tilewise.cli.files import make_folder, read_module_bytes, write_text
+from tilewise.cli.options import add_db, add_server, backend_of
+from tilewise.cli.tuning import missing, tune_missing
+from tilewise.errors import BadInputError
+from tilewise.requirements import needed, require
+
+if TYPE_CHECKING:
+    from kernels.mlir.frontend.graph import Graph
+
+PLAN = "plan.json"
+
+
+def plan(options: argparse.Namespace) -> None:
+    """Choose the algorithm of each layer of a model and the layout of each tensor, together."""
+    module = read_module_bytes(options.file)
+    require("iree.compiler", "plan", "kernels")
+    with needed("plan", "service"):
+        from search.networks.planning import Named, planned, problems_of
+        from tilewise.plan.costs import StoredCosts
+        from tilewise.plan.table import plan_text
+    folder = make_folder(options.output) if options.output else None
+    name = Path(options.file).name
+    target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
+    graph = _graph(name, module)
+    request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
+    problems = list(map(parse_problem, problems_of(graph, options.layouts)))
+    with backend_of(options) as backend:
+        lacking = missing(backend, problems, target, options.cache)
+        tune_missing(backend, lacking, target, request)
+        costs = StoredCosts(backend, target, options.cache)
+        made = planned(graph, costs, Named(name, target, options.cache), options.layouts)
+    text = json.dumps(made.to_json(), indent=2) + "\n"
+    if folder is not None:
+        write_text(str(folder / PLAN), text)
+    sys.stdout.write(text if options.json else plan_text(made))
+
+
+def _graph(name: str, module: bytes) -> "Graph":
+    from kernels.mlir.frontend.read import read_graph
+
+    try:
+        found = read_graph(module)
+    except ModuleError as error:
+        raise BadInputError(f"{name}: {error}") from error
+    if not found.layers:
+        raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know")
+    return found
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What can be typed after `tilewise plan`."""
+    parser.add_argument("file", metavar="FILE.mlir", help="linalg, torch, StableHLO or TOSA")
+    parser.add_argument("-o", "--output", metavar="DIR", help=f"folder for {PLAN}; default: none")
+    parser.add_argument(
+        "--layouts", choices=("model", "all"), default="all",
+        help="which may be chosen: the model's, or all that kernels can do; default: all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--target", default="host", metavar="T", help="processor, threads; default: host"
+    )
+    parser.add_argument(
+        "--trials", type=int, default=64, metavar="N",
+        help="for problems without a stored schedule; default: 64",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="I", help="of the sampler")
+    parser.add_argument(
+        "--cache", choices=CACHE_MODES, default="hot",
+        help="cold: layers timed with weights that come from memory in each run; default: hot",
+    )  # fmt: skip
+    add_db(parser)
+    add_server(parser)
+
+
+COMMANDS = (Command("plan", plan, add_options),)

@@ -1,0 +1,79 @@
+"""Times of layers as a store has them, and of copies as they are measured here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernels.schedule import Schedule
+from search.networks.copies import conversion_us
+from search.networks.costs import Timed, algorithm_of
+from search.networks.layouts import Layout
+from search.records import CacheMode
+from tilewise.backends.base import Backend, Json
+from tilewise.errors import MissingError
+
+Copy = tuple[tuple[int, ...], str, Layout, Layout]
+
+
+@dataclass
+class StoredCosts:
+    """Costs of this machine (`search.networks.costs.Costs`); each is asked for once.
+
+    Attributes:
+        backend: where the schedules are.
+        target: canonical.
+        cache: how they were timed.
+    """
+
+    backend: Backend
+    target: str
+    cache: CacheMode
+    _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
+    _copies: dict[Copy, float] = field(default_factory=dict)
+
+    def schedules(self, problem: str) -> tuple[Timed, ...]:
+        """The stored best, and the fastest trial of each other algorithm."""
+        if problem not in self._known:
+            self._known[problem] = self._stored(problem)
+        return self._known[problem]
+
+    def conversion_us(
+        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+    ) -> float:
+        """The time of a copy, measured when it is asked for first."""
+        copy = shape, dtype, made, wanted
+        if copy not in self._copies:
+            self._copies[copy] = conversion_us(*copy)
+        return self._copies[copy]
+
+    def _stored(self, problem: str) -> tuple[Timed, ...]:
+        try:
+            found = self.backend.show(problem, self.target, self.cache)
+            trials = self.backend.trials(problem, self.target)
+        except MissingError:
+            return ()
+        if found["stale"]:
+            return ()
+        best = _timed(found["best"])
+        fastest = {best.algorithm: best}
+        for trial in sorted(filter(self._counts(found), trials), key=_time):
+            timed = _timed(trial)
+            fastest.setdefault(timed.algorithm, timed)
+        return tuple(sorted(fastest.values(), key=lambda one: one.time_us))
+
+    def _counts(self, found: Json) -> Callable[[Json], bool]:
+        """Whether a trial was timed to its end, as the stored best was."""
+
+        def counts(trial: Json) -> bool:
+            is_alike = (trial["cache"], trial["toolchain"]) == (self.cache, found["toolchain"])
+            return bool(is_alike and trial["state"] == "timed" and trial["time_us"] is not None)
+
+        return counts
+
+
+def _time(trial: Json) -> float:
+    return float(trial["time_us"])
+
+
+def _timed(row: Json) -> Timed:
+    schedule = Schedule.from_json(row["steps"])
+    return Timed(algorithm_of(schedule), row["hash"], tuple(row["steps"]), row["time_us"])

@@ -1,0 +1,98 @@
+"""A plan as text for people."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from search.networks.plan import Plan, PlannedNode, PlannedUse
+
+_HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")
+
+
+def plan_text(plan: Plan) -> str:
+    """Each layer, each copy, what it comes to, and what is planned around."""
+    lines = [*_aligned([_HEAD, *_layers(plan), *_copies(plan)]), "", *_totals(plan), ""]
+    lines += [*_around(plan), *_untimed(plan), f"{plan.target}, {plan.cache}: {plan.model}"]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _layers(plan: Plan) -> Iterator[tuple[str, ...]]:
+    for number, node in enumerate(plan.nodes):
+        if node.schedule is not None and node.problem is not None:
+            yield (str(number), node.problem, node.schedule.algorithm, _layouts(node.reads),
+                   _layouts(node.makes), *_time(node.schedule.time_us, plan))  # fmt: skip
+
+
+def _copies(plan: Plan) -> Iterator[tuple[str, ...]]:
+    for one in plan.conversions:
+        tensor = plan.tensors[one.tensor]
+        shape = "x".join("?" if size is None else str(size) for size in tensor.shape)
+        told = f"copy of tensor {one.tensor}, {shape}x{tensor.dtype}{_readers(plan, one.tensor)}"
+        yield ("", told, "", tensor.layout.name, one.layout.name, *_time(one.time_us, plan))
+
+
+def _readers(plan: Plan, tensor: int) -> str:
+    """The nodes that read a tensor in another layout than it is made in."""
+    made = plan.tensors[tensor].layout
+    found = [
+        str(number)
+        for number, node in enumerate(plan.nodes)
+        if any(use.tensor == tensor and use.layout != made for use in node.reads)
+    ]
+    return f", for {' and '.join(found)}" if found else ", for the caller"
+
+
+def _layouts(uses: Sequence[PlannedUse]) -> str:
+    """Layouts of activations; a bias or a repeated operand lies as the model has it."""
+    return ", ".join(use.layout.name for use in uses if use.role in ("A", "B", "C"))
+
+
+def _time(time_us: float, plan: Plan) -> tuple[str, str]:
+    return _us(time_us), f"{100 * time_us / plan.totals.chosen_us:.1f}%"
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us / 1e3:.2f} ms" if time_us >= 10_000 else f"{time_us:.1f} us"
+
+
+def _totals(plan: Plan) -> Iterator[str]:
+    totals = plan.totals
+    if not totals.chosen_us:
+        yield "no layer has a stored schedule; give more --trials"
+        return
+    yield f"planned                 {_us(totals.chosen_us)}"
+    for told, time_us in (
+        ("all as the model has it", totals.plain_us),
+        ("each layer on its own", totals.alone_us),
+    ):
+        yield f"{told:<23} {_us(time_us)}   {time_us / totals.chosen_us:.3f}x"
+    if not plan.is_exact:
+        yield "too many layouts depend on each other: the model's own were taken"
+
+
+def _around(plan: Plan) -> Iterator[str]:
+    for number, node in enumerate(plan.nodes):
+        if node.reason:
+            what = node.problem or (node.found.problem if node.found else node.op)
+            yield f"planned around: {number}, {what} at {_place(node)}: {node.reason}"
+
+
+def _untimed(plan: Plan) -> Iterator[str]:
+    others = Counter(node.op for node in plan.nodes if node.found is None)
+    if others:
+        told = ", ".join(f"{count} {op}" for op, count in others.items())
+        yield f"not timed, in layouts of the model or those around them: {told}"
+
+
+def _place(node: PlannedNode) -> str:
+    return node.where.rpartition(" ")[0]
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    return [
+        "  ".join(
+            f"{cell:>{width}}" if head in ("node", "time", "share") else f"{cell:<{width}}"
+            for head, cell, width in zip(_HEAD, row, widths, strict=True)
+        )
+        for row in rows
+    ]
