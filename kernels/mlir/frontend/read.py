@@ -44,7 +44,7 @@ def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
 
 def read_graph(module: bytes, limits: Limits = Limits()) -> Graph:
     """A module's problems, its other ops, and the tensors between; errors as of `read_module`."""
-    return from_json(Graph, _asked(module, limits, {"graph": ""}))
+    return from_json(Graph, ask_of_module(module, limits, {"graph": ""}))
 
 
 def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) -> LoneOp:

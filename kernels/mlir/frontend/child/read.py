@@ -22,7 +22,6 @@ def main() -> None:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, or MLIR's first error."""
-
     return looked_at(Path(request["path"]), lambda parsed: _asked(parsed, request))
 
 
