@@ -148,7 +148,7 @@ def test_the_first_sweep_is_of_streams_where_rows_meet_in_a_cache(
     shapes = [tile_shape(p["tile"]) for p in prior_points(Model.shipped(space), 16)]
     swept = [(shape.swept, shape.streams) for shape in shapes if shape.swept]
     assert swept[0] == first
-    assert {1, *INTERLEAVED} & {streams for _, streams in swept}
+    assert {1} < {streams for _, streams in swept}  # the model may err: both kinds have trials
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ RIGHT = [
     (f"{NARROW},groups=21,layout=nchw_fchw,pad=1,dtype=f32,epilogue=relu", PLANES),
     (f"{NARROW},groups=7,layout=nchw_fchw,stride=2,dtype=i32,bias", PLANES),
     ("matmul:m=1,n=100,k=37,dtype=bf16,bias,epilogue=relu", SWEEP),
+    ("matmul:m=1,n=100,k=37,dtype=i8", (*SWEEP, "interleave dim=k streams=4")),
     (
         "matmul:m=3,n=64,k=32,dtype=i8,init=accumulate",
         SWEEP_OF_THREE,
