@@ -87,10 +87,10 @@ class Interleave(Step):
                         * B[k0..k0+8, n]            C[n] += A[s*K/4 + k0..k0+2]
                                                             * B[s*K/4 + k0..k0+2, n]
 
-    A part of B is read from its first byte to its last, as prefetchers follow best; neighbouring
-    rows side by side are left at the end of each, all at once. What is left of the reduction lies
-    at its end. The native lowering alone: the loops and their trips are the same, and a script
-    says it in a comment.
+    With one row from each part in a chunk, a part of B is read from its first byte to its last,
+    which prefetchers follow best; neighbouring rows side by side all end at once, after n columns.
+    What whole chunks leave of the reduction lies at its end. The native lowering alone: the loops
+    and their trips are the same, and a script says it in a comment.
     """
 
     name: ClassVar[str] = "interleave"
