@@ -111,9 +111,10 @@ def _take_back(
     )
     is_lost = or_(Of.taken_at < now() - late, Of.taken_by.not_in(helpers))
     is_asked_for = and_(Of.taken_by.is_(None), Of.number.in_(back))
+    is_with_helper = and_(Of.taken_by.is_not(None), Of.taken_by != LEADER)
     statement = (
         update(Of)
-        .where(of_run, _OPEN, or_(is_asked_for, and_(Of.taken_by.is_not(None), is_lost)))
+        .where(of_run, _OPEN, or_(is_asked_for, and_(is_with_helper, is_lost)))
         .values(taken_by=LEADER)
         .execution_options(synchronize_session=False)
     )

@@ -5,6 +5,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 import schemathesis
@@ -26,6 +27,13 @@ from service.runs.offers import Offer
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 
 ADMIN = "root"
+UNTOUCHED = {
+    "state": "queued", "owner": None, "host": None, "claimed_at": None, "heartbeat_at": None,
+    "epoch": 0, "crashes": 0, "elapsed_s": 0.0, "complete": None, "error": None,
+    "started_at": None, "finished_at": None, "phase": None, "phase_done": None,
+    "phase_total": None, "trials": 4, "peers": False, "seconds": None, "spread": 2,
+}  # fmt: skip
+"""A job before its first run."""
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -57,14 +65,25 @@ def admin(sessions) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+@dataclass(frozen=True)
+class Given:
+    """A job that is given to two workers, whose tokens alone open the calls of its run."""
+
+    job_id: int
+    leader: Offer
+    helper: Offer
+
+
 @pytest.fixture
-def offer(sessions, machine, submit, tuned) -> Offer:
-    """A job that is given to a worker, whose token alone opens the calls of its run."""
-    submit(f"{PROBLEM},bias")
+def offer(sessions, machine, submit, tuned) -> Given:
+    job_id = submit(f"{PROBLEM},bias", spread=2)
+    driver = "host:1:1"
     with writing(sessions) as session:
-        made = offers.make(session, "tcp://10.0.0.2:4000", machine.targets, TOOLCHAIN, "host:1:1")
-    assert made is not None
-    return made
+        made = offers.make(session, "tcp://10.0.0.2:4000", machine.targets, TOOLCHAIN, driver)
+        job = session.get_one(models.Job, job_id)
+        helper = offers.give(session, job, "tcp://10.0.0.3:4000", driver, "helper")
+    assert made is not None and helper is not None
+    return Given(job_id, made, helper)
 
 
 def shown(case, admin, offer) -> dict[str, str]:
@@ -72,7 +91,8 @@ def shown(case, admin, offer) -> dict[str, str]:
     if not case.path.startswith(RUNS):
         return admin
     case.path_parameters["job_id"] = offer.job_id
-    return {"Authorization": f"Bearer {offer.token}"}
+    whose = offer.helper if case.path.endswith(("/join", "/help")) else offer.leader
+    return {"Authorization": f"Bearer {whose.token}"}
 
 
 @pytest.fixture
@@ -93,6 +113,10 @@ def test_sequences_of_requests_get_documented_answers(
                 session.query(models.Job).filter(
                     models.Job.id.not_in((tuned, offer.job_id))
                 ).delete()
+                session.query(models.Offer).update({"owner": None, "epoch": None})
+                for of_job in (models.Trial, models.Candidate):
+                    session.query(of_job).filter(of_job.job_id == offer.job_id).delete()
+                session.query(models.Job).filter(models.Job.id == offer.job_id).update(UNTOUCHED)
                 session.query(models.Token).filter(models.Token.name != ADMIN).delete()
                 session.query(models.Token).update({"revoked_at": None})
             client.app.state.services.tokens.forget()
