@@ -17,7 +17,7 @@ _GENERATORS = (
     *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model", "naming")),
     "target/model.py",
 )
-_READERS = ("mlir/frontend/", "mlir/normalised/")
+_READERS = ("mlir/frontend/", "mlir/network/", "mlir/normalised/")
 """Rooms inside a generator's that read users' modules and script their ops: nothing is stored of
 what they make, and what is stored has no part of theirs."""
 _SUFFIXES = (".py", ".mlir", ".ll", ".h")
