@@ -22,7 +22,8 @@ def main() -> None:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, or MLIR's first error."""
     stage("cutting out weights")
-    module = without_weights(Path(request["path"]).read_bytes())
+    source = Path(request["path"]).read_bytes()
+    module = source if "pieces" in request else without_weights(source)
     if is_onnx(module):
         return {"error": "this is an ONNX model; iree-import-onnx MODEL.onnx -o MODEL.mlir, of the "
                          "packages iree-base-compiler and onnx, makes a module of it"}  # fmt: skip
@@ -53,12 +54,28 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """All problems of a module on linalg, its graph, or one of its ops, as a request says."""
+    """All problems of a module on linalg, its graph, what runs, or an op, as a request says."""
+    if "pieces" in request:
+        return _outline(module, request)
     if "graph" in request:
         from kernels.mlir.frontend.child.dataflow.graph import graph_of
 
         return asdict(graph_of(module))
     return asdict(read(module)) if "place" not in request else _one(module, request["place"])
+
+
+def _outline(module: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """What a module does, with its weights in files; or why it is not run here."""
+    from kernels.mlir.frontend.child.program.outline import outline
+    from kernels.mlir.frontend.nest import RefusedError
+
+    stage("reading weights")
+    source = Path(request["path"]).read_bytes()
+    text = module.operation.get_asm().encode() if is_bytecode(source) else source
+    try:
+        return asdict(outline(module, text, Path(request["pieces"])))
+    except RefusedError as refusal:
+        return {"refused": str(refusal)}
 
 
 def _first_error(error: Exception, said: list[str]) -> str:
