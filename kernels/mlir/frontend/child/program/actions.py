@@ -80,8 +80,8 @@ def _window(op: Structured) -> Window:
     read, window, written = op.maps
     if read is None or window is None or written is None:
         raise RefusedError("reads an operand at an index that is no sum of loop indices")
-    within = {axis[0][0]: size
-              for axis, size in zip(window, static_shape(op.inputs[1]), strict=True) if axis}  # fmt: skip
+    taps = zip(window, static_shape(op.inputs[1]), strict=True)
+    within = {axis[0][0]: size for axis, size in taps if axis}
     axes = [_moved(axis, within) for axis in read]
     if [outer for outer, *_ in axes] != [
         axis[0][0] if len(axis) == 1 else None for axis in written

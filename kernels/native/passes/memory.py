@@ -1,0 +1,23 @@
+"""Memory at addresses as arrays, for compiled functions that get no more than an address."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def pointer(_typing: Any, address: Any) -> Any:
+    """An address as a pointer."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+
+    return types.voidptr(types.int64), codegen
+
+
+@njit(nogil=True)
+def elements(address: int, count: int, dtype: Any) -> Any:
+    """`count` elements of a type at an address."""
+    return carray(pointer(address), count, dtype)
