@@ -40,3 +40,13 @@ def barrier_pass() -> Any:
         wait_for_all(word(at, 0), word(at, 1))
 
     return run
+
+
+def nothing_pass() -> Any:
+    """What a thread calls that has no part in a step."""
+
+    @cfunc("void(int64)")
+    def run(at: int) -> None:
+        return
+
+    return run

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from kernels.native.passes.chain import barrier_pass
+from kernels.native.passes.chain import barrier_pass, nothing_pass
 from kernels.native.passes.copies import blocks_pass, fill_pass, rows_pass
 from kernels.native.passes.elementwise import (
     add_pass,
@@ -30,6 +30,7 @@ _MAKERS: dict[str, Callable[[], Any]] = {
     "widen": widen_pass,
     "fill": fill_pass,
     "barrier": barrier_pass,
+    "nothing": nothing_pass,
     **{f"rows {size}": functools.partial(rows_pass, size) for size in (1, 2, 4, 8)},
     **{f"blocks {size}": functools.partial(blocks_pass, size) for size in (1, 2, 4, 8)},
 }
@@ -52,7 +53,7 @@ class Pass:
 def pass_of(name: str) -> Pass:
     """A pass: `max`, `window sum`, `sum`, `add`, `clamp`, `multiply`, `divide`, `narrow`, `widen`.
 
-    Besides, `fill`, `barrier`, and `rows SIZE` and `blocks SIZE` by the bytes of an element.
+    Besides, `fill`, `barrier`, `nothing`; `rows SIZE` and `blocks SIZE` by bytes of an element.
     """
     made = _MAKERS[name]()
     return Pass(made.address, made)

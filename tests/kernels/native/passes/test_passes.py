@@ -123,8 +123,9 @@ def test_copies(size: int, order: tuple[int, ...]) -> None:
     source = RNG.integers(1, 250, (3, 5, 19)).astype(kind)
     made, moves = np.zeros(conversion.target_shape, kind), moves_of(conversion)
     rows = len(moves.froms)
-    more = (moves.froms.ctypes.data, moves.tos.ctypes.data, moves.lengths[0], source.size,
-            made.size, *(() if moves.steps is None else (moves.lengths[1], *moves.steps)))  # fmt: skip
+    blocks = () if moves.steps is None else (moves.lengths[1], *moves.steps)
+    offsets = moves.froms.ctypes.data, moves.tos.ctypes.data
+    more = (*offsets, moves.lengths[0], source.size, made.size, *blocks)
     for part in ((0, 1), (1, rows)):
         run(f"{'rows' if moves.steps is None else 'blocks'} {size}", source, made, part, *more)
     expected = np.pad(source, [(0, 0), (1, 1), (1, 1)]).transpose(order)
