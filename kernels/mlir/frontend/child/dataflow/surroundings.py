@@ -52,7 +52,7 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
     ]
     if ending.added is not None:
         reads.append(("C", ending.added))
-    elif "init=accumulate" in found.problem:
+    if ending.added is None and "init=accumulate" in found.problem:
         reads.append(("C", op.init))
     elif rank(op.init) and splat(op.init) is None:
         reads.append((BIAS, _source(op.init, {"repetition"}, inside)))
