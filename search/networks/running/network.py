@@ -190,7 +190,7 @@ def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> 
     end = len(works)
     given = [i for i, tensor in enumerate(buffers.plan.tensors) if tensor.is_given]
     first = {buffers.made(tensor): -1 for tensor in given}
-    last = dict.fromkeys(first, -1) | dict.fromkeys(results, end)
+    last = dict.fromkeys((*first, *results), end)  # arguments stay for another run
     for step, work in enumerate(works):
         for buffer in (*work.reads, *work.writes):
             first.setdefault(buffer, step)

@@ -68,7 +68,9 @@ def plan_of(program: Program, seed: int, threads: int = 1, copy_us: float = 0.5)
 def computed(network: Network, graph: Graph, spelling: str, argument: Array) -> Array:
     """What a network makes of a model's argument, in memory that was poisoned before."""
     network.poison()
-    given = argument.transpose(0, 3, 1, 2) if spelling == "torch" and argument.ndim == 4 else argument
+    given = (
+        argument.transpose(0, 3, 1, 2) if spelling == "torch" and argument.ndim == 4 else argument
+    )
     given = to_bf16(given) if graph.given.dtype == "bf16" else given
     (result,) = network.run(np.ascontiguousarray(given))
     return result

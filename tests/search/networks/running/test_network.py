@@ -73,10 +73,10 @@ def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, Program]) -> 
 
 @pytest.fixture(scope="module")
 def residual() -> tuple[Graph, Program]:
-    """Sums that nobody can take in: a residual that is needed later, and one after a relu."""
+    """A residual that is read again after a layer has taken it in, and sums that no layer takes."""
     graph = Graph("residual", Value("given", (1, 9, 9, 8)))
     x = graph.conv(graph.given, 8, 3)
-    y = graph.add(graph.conv(x, 8, 1, relu=False), x)
+    y = graph.add(graph.conv(graph.conv(x, 8, 3), 8, 1, relu=False), x)
     z = graph.add(graph.conv(y, 8, 3), y, relu=True)
     graph.linear(graph.mean_pool(graph.max_pool(graph.add(z, x))), 12)
     return graph, program_of(graph, "linalg")
@@ -122,7 +122,9 @@ def test_what_does_not_run_here_is_named(residual: tuple[Graph, Program]) -> Non
     plan = plan_of(program, 5)
     with pytest.raises(NetworkError, match="0 arguments; the network takes 1"):
         Network(plan, program).run()
-    with pytest.raises(NetworkError, match=r"argument 0 is float64\[2\], not float32\[1, 9, 9, 8\]"):
+    with pytest.raises(
+        NetworkError, match=r"argument 0 is float64\[2\], not float32\[1, 9, 9, 8\]"
+    ):
         Network(plan, program).run(np.zeros(2))
     with pytest.raises(NetworkError, match="this machine is a"):
         Network(replace(plan, target="cpu:other,threads=1"), program)
@@ -143,5 +145,5 @@ def test_a_plan_of_another_model_is_refused(residual: tuple[Graph, Program]) -> 
     _, program = residual
     graph = Graph("other", Value("given", (1, 9, 9, 8)))
     graph.linear(graph.mean_pool(graph.conv(graph.given, 8, 3)), 12)
-    with pytest.raises(NetworkError, match="nodes and .* tensors, the module"):
+    with pytest.raises(NetworkError, match=r"nodes and .* tensors, the module"):
         Network(plan_of(program_of(graph, "linalg"), 1), program)
