@@ -29,7 +29,7 @@ def plan(options: argparse.Namespace) -> None:
     """Choose the algorithm of each layer of a model and the layout of each tensor, together."""
     module = read_module_bytes(options.file)
     require("iree.compiler", "plan", "kernels")
-    if options.run:
+    if options.executes:
         require("iree.runtime", "plan --run", "peers")
     with needed("plan", "service"):
         from search.networks.planning import Named, planned, problems_of
@@ -49,7 +49,7 @@ def plan(options: argparse.Namespace) -> None:
     text = json.dumps(made.to_json(), indent=2) + "\n"
     if folder is not None:
         write_text(str(folder / PLAN), text)
-    if options.run:
+    if options.executes:
         _run(made, options)
     else:
         sys.stdout.write(text if options.json else plan_text(made))
@@ -92,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="which may be chosen: the model's, or all that kernels can do; default: all",
     )  # fmt: skip
     parser.add_argument(
-        "--run", action="store_true",
+        "--run", action="store_true", dest="executes",
         help="run the planned network, compare it with IREE's code of the model, and time both",
     )  # fmt: skip
     parser.add_argument(
