@@ -7,10 +7,13 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
+from kernels.system.typed_json import from_json
 from search.networks import copies
 from search.networks.plan import SCHEMA, Plan
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.tilewise.conftest import Cli
+from tilewise.plan.run_table import run_text
+from tilewise.plan.running import Ran
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -76,17 +79,18 @@ def pooled(tmp_path: Path) -> str:
 
 def test_a_planned_network_runs_beside_iree(cli: Cli, tuned: str, pooled: str) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    asked = ("plan", pooled, "--trials", "2", "--layouts", "model", "--run")
-    done = cli(*asked)
+    done = cli("plan", pooled, "--trials", "2", "--layouts", "model", "--run", "--json")
     assert done.code == 0, done.err
-    assert "linalg.pooling_nhwc_max" in done.out
-    assert "from IREE's results" in done.out
-    both = json.loads(cli(*asked, "--json").out)
+    both = json.loads(done.out)
     assert Plan.from_json(both["plan"]).schema == SCHEMA
-    run = both["run"]
-    assert [part["node"] for part in run["parts"]] == [0, 2, 3, 4, 5]  # the pool does the pad
-    assert 0 < run["deviation"] <= run["allowed"] < 1e-4
-    assert 0 < run["arena_bytes"] < run["buffers_bytes"]
+    allowed = both["run"].pop("allowed")
+    run = from_json(Ran, both["run"])
+    assert [part.node for part in run.parts] == [0, 2, 3, 4, 5]  # the pool does the pad
+    assert 0 < run.deviation <= allowed < 1e-4
+    assert 0 < run.arena_bytes < run.buffers_bytes
+    told = run_text(run, allowed).splitlines()
+    assert told[2].split()[:2] == ["2", "linalg.pooling_nhwc_max"]
+    assert "from IREE's results" in told[-1]
 
 
 def test_a_network_with_an_op_that_nobody_runs_is_refused(

@@ -115,10 +115,10 @@ def test_casts_round_to_even_and_keep_what_is_no_number() -> None:
     assert np.isnan((narrow[:2].astype(np.uint32) << 16).view(np.float32)).all()
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_copies(size: int, order: tuple[int, ...]) -> None:
-    kind = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[size]
+    kind = {2: np.uint16, 4: np.uint32}[size]
     conversion = Conversion((3, 5, 19), (0, 1, 2), order, (0, 1, 1))
     source = RNG.integers(1, 250, (3, 5, 19)).astype(kind)
     made, moves = np.zeros(conversion.target_shape, kind), moves_of(conversion)
