@@ -134,7 +134,7 @@ def _elements(op: Any) -> Elements:
     static_shape(op.results[0])
     if not all(_is_read_in_place(op, i) for i in range(len(op.operands))):
         raise RefusedError("repeats an operand, or has a constant one")
-    body, wide = _body(op), element(op.results[0])
+    body, wide = expression(op), element(op.results[0])
     inputs = [value for value in op.operands if rank(value) and splat(value) is None]
     cast = {"arith.truncf": ("f32", "bf16"), "arith.extf": ("bf16", "f32")}.get(body.name)
     if cast == (element(inputs[0]), wide):
@@ -156,7 +156,8 @@ def _is_read_in_place(op: Any, number: int) -> bool:
     return reads_in_place(op, number) and not is_constant(value)
 
 
-def _body(op: Any) -> Expr:
+def expression(op: Any) -> Expr:
+    """What an elementwise op computes of its operands."""
     seen = structured(op)
     if seen is not None:
         return body_of(seen)

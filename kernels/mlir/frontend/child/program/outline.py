@@ -7,15 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.mlir.frontend.child.bodies import Expr
 from kernels.mlir.frontend.child.dataflow.graph import Traced, traced
 from kernels.mlir.frontend.child.dataflow.surroundings import BIAS, Surroundings
-from kernels.mlir.frontend.child.program.actions import action_of
+from kernels.mlir.frontend.child.dataflow.tensors import VIEWS
+from kernels.mlir.frontend.child.program.actions import action_of, expression
 from kernels.mlir.frontend.child.program.constants import Constants
 from kernels.mlir.frontend.child.structured import element, rank, static_shape
-from kernels.mlir.frontend.child.values import owner
+from kernels.mlir.frontend.child.values import Number, only_user, owner, splat
 from kernels.mlir.frontend.imported import Arrangement
 from kernels.mlir.frontend.nest import RefusedError
-from kernels.mlir.frontend.program import Action, Constant, Leaving, Outline
+from kernels.mlir.frontend.program import (
+    WEIGHT_TYPES,
+    Action,
+    Constant,
+    Leaving,
+    Outline,
+)
 from kernels.problem import parse_problem
 
 PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
@@ -67,15 +75,55 @@ def _constants(seen: Traced, constants: Constants, folder: Path) -> Iterator[Con
     for number, source in enumerate(seen.sources):
         if not isinstance(source, Surroundings):
             continue
-        for role, value in source.reads:
-            if role != "C" and not seen.tensors.is_activation(value) and not _is_empty(value):
-                try:
-                    array = _operand(source, role, constants.value(value))
-                except RefusedError as refusal:
-                    raise RefusedError(f"{source.found.where}: {refusal}") from refusal
+        try:
+            for role, dtype, array in _operands(source, seen, constants):
                 name = f"{number}.{role}"
                 pieces = _write(array, folder / name)
-                yield Constant(number, role, element(value), array.shape, name, pieces)
+                yield Constant(number, role, dtype, array.shape, name, pieces)
+        except RefusedError as refusal:
+            raise RefusedError(f"{source.found.where}: {refusal}") from refusal
+
+
+def _operands(
+    source: Surroundings, seen: Traced, constants: Constants
+) -> Iterator[tuple[str, str, Array]]:
+    """Role, element type and values of each constant that a contraction reads."""
+    roles = set()
+    for role, value in source.reads:
+        if role != "C" and not _is_empty(value):
+            roles.add(role)
+            if not seen.tensors.is_activation(value):
+                yield role, element(value), _operand(source, role, constants.value(value))
+    shape = parse_problem(source.found.problem).operand_shapes.get(BIAS)
+    number = None if shape is None or BIAS in roles else _number_added(source)
+    if shape is not None and number is not None:
+        dtype = element(source.op.result)
+        yield BIAS, dtype, np.full(shape, number, WEIGHT_TYPES[dtype])
+
+
+def _number_added(source: Surroundings) -> Number | None:
+    """A bias that is one number."""
+    start = splat(source.op.init)
+    if start:
+        return start
+    value = source.op.result
+    while value != source.result:
+        user = only_user(value)
+        if user is None:
+            return None
+        if user.name not in VIEWS and (number := _added(expression(user))) is not None:
+            return number
+        value = user.results[0]
+    return None
+
+
+def _added(body: Expr) -> Number | None:
+    """The number that is added somewhere in an expression."""
+    if body.name in ("arith.addf", "arith.addi"):
+        for one in body.of:
+            if one.name == "const":
+                return one.value
+    return next((number for one in body.of if (number := _added(one)) is not None), None)
 
 
 def _is_empty(value: Any) -> bool:
