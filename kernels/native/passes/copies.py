@@ -7,7 +7,7 @@ from numba import cfunc
 
 from kernels.native.conversion import copy_rows, transpose_blocks
 from kernels.native.language.words import word
-from kernels.native.passes.memory import elements
+from kernels.native.passes.memory import elements, part
 
 UNSIGNED: dict[int, type[Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 """What moves elements of so many bytes."""
@@ -58,10 +58,9 @@ def fill_pass() -> Any:
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
         number = np.float32(elements(at, 5, np.float64)[4])
-        target = elements(word(at, 1), end, np.float32)
-        for i in range(first, end):
+        target = part(at, 1, np.float32)
+        for i in range(len(target)):
             target[i] = number
 
     return run

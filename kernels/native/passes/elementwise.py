@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, njit
 
-from kernels.native.language.words import word
-from kernels.native.passes.memory import elements
+from kernels.native.passes.memory import elements, part
 
 HALF = 16
 
@@ -23,12 +22,11 @@ def add_pass() -> Any:
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
         numbers = elements(at, 6, np.float64)
         low, high = np.float32(numbers[4]), np.float32(numbers[5])
-        x, y = (elements(word(at, 0), end, np.float32), elements(word(at, 6), end, np.float32))
-        target = elements(word(at, 1), end, np.float32)
-        for i in range(first, end):
+        x, y = part(at, 0, np.float32), part(at, 6, np.float32)
+        target = part(at, 1, np.float32)
+        for i in range(len(target)):
             target[i] = cut(x[i] + y[i], low, high)
 
     return run
@@ -39,11 +37,10 @@ def clamp_pass() -> Any:
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
         numbers = elements(at, 6, np.float64)
         low, high = np.float32(numbers[4]), np.float32(numbers[5])
-        x, target = elements(word(at, 0), end, np.float32), elements(word(at, 1), end, np.float32)
-        for i in range(first, end):
+        x, target = part(at, 0, np.float32), part(at, 1, np.float32)
+        for i in range(len(target)):
             target[i] = cut(x[i], low, high)
 
     return run
@@ -54,10 +51,9 @@ def multiply_pass() -> Any:
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
         number = np.float32(elements(at, 5, np.float64)[4])
-        x, target = elements(word(at, 0), end, np.float32), elements(word(at, 1), end, np.float32)
-        for i in range(first, end):
+        x, target = part(at, 0, np.float32), part(at, 1, np.float32)
+        for i in range(len(target)):
             target[i] = x[i] * number
 
     return run
@@ -68,10 +64,9 @@ def divide_pass() -> Any:
 
     @cfunc("void(int64)", error_model="numpy")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
         number = np.float32(elements(at, 5, np.float64)[4])
-        x, target = elements(word(at, 0), end, np.float32), elements(word(at, 1), end, np.float32)
-        for i in range(first, end):
+        x, target = part(at, 0, np.float32), part(at, 1, np.float32)
+        for i in range(len(target)):
             target[i] = x[i] / number
 
     return run
@@ -82,9 +77,8 @@ def narrow_pass() -> Any:
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
-        x, target = elements(word(at, 0), end, np.uint32), elements(word(at, 1), end, np.uint16)
-        for i in range(first, end):
+        x, target = part(at, 0, np.uint32), part(at, 1, np.uint16)
+        for i in range(len(target)):
             bits = x[i]
             rounded = (bits + np.uint32(0x7FFF) + ((bits >> HALF) & np.uint32(1))) >> HALF
             is_number = (bits & np.uint32(0x7FFFFFFF)) <= np.uint32(0x7F800000)
@@ -98,9 +92,8 @@ def widen_pass() -> Any:
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
-        x, target = elements(word(at, 0), end, np.uint16), elements(word(at, 1), end, np.uint32)
-        for i in range(first, end):
+        x, target = part(at, 0, np.uint16), part(at, 1, np.uint32)
+        for i in range(len(target)):
             target[i] = np.uint32(x[i]) << np.uint32(HALF)
 
     return run

@@ -44,32 +44,36 @@ def window_pass(take: Take, start: float) -> Any:
     """
 
     @njit(nogil=True)
+    def take_in(target: Any, source: Any, step: int) -> None:
+        for i in range(len(target)):  # from 0: an index that may be negative is no vector's
+            target[i] = take(target[i], source[i * step])
+
+    @njit(nogil=True)
+    def lanes_in(target: Any, source: Any) -> None:
+        for i in range(len(target)):
+            target[i] = take(target[i], source[i])
+
+    @njit(nogil=True)
     def row_of(source: Any, target: Any, sizes: Any, row: int) -> None:
         height, width, out_height, out_width, inner = sizes[:5]
         rows, cols, down, across, row_step, col_step, above, left = sizes[5:]
-        image = row // out_height * height
         top = row % out_height * down - above
-        to = row * out_width * inner
-        for i in range(out_width * inner):
-            target[to + i] = start
+        out = target[row * out_width * inner : (row + 1) * out_width * inner]
+        out[:] = start
         for tap in range(rows):
             y = top + tap * row_step
             if y < 0 or y >= height:
                 continue
-            line = (image + y) * width * inner
+            line = source[(row // out_height * height + y) * width * inner :]
             for col in range(cols):
                 offset = col * col_step - left
                 first, end = inside(across, offset, width, out_width)
-                if inner == 1:
-                    for x in range(first, end):
-                        at = line + x * across + offset
-                        target[to + x] = take(target[to + x], source[at])
-                else:
-                    for x in range(first, end):
-                        at = line + (x * across + offset) * inner
-                        for i in range(inner):
-                            out = to + x * inner + i
-                            target[out] = take(target[out], source[at + i])
+                if inner == 1 and end > first:
+                    take_in(out[first:end], line[first * across + offset :], across)
+                    continue
+                for x in range(first, end):
+                    at = (x * across + offset) * inner
+                    lanes_in(out[x * inner : (x + 1) * inner], line[at : at + inner])
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
@@ -86,11 +90,19 @@ def window_pass(take: Take, start: float) -> Any:
 
 
 @njit(nogil=True, fastmath={"reassoc", "contract"})
-def _total(source: Any, begin: int, count: int) -> Any:
-    total = np.float32(0)
-    for i in range(begin, begin + count):
-        total += source[i]
-    return total
+def total(values: Any) -> Any:
+    """The sum of all, in whatever order."""
+    found = np.float32(0)
+    for i in range(len(values)):
+        found += values[i]
+    return found
+
+
+@njit(nogil=True)
+def add_to(sums: Any, values: Any) -> None:
+    """Add values to sums, each to its own."""
+    for i in range(len(sums)):
+        sums[i] += values[i]
 
 
 def sum_pass() -> Any:
@@ -105,13 +117,13 @@ def sum_pass() -> Any:
         source = elements(word(at, 0), end * many * inner, np.float32)
         target = elements(word(at, 1), end * inner, np.float32)
         for one in range(first, end):
+            values = source[one * many * inner : (one + 1) * many * inner]
             if inner == 1:
-                target[one] = _total(source, one * many, many)
+                target[one] = total(values)
                 continue
-            for i in range(inner):
-                target[one * inner + i] = 0
+            sums = target[one * inner : (one + 1) * inner]
+            sums[:] = 0
             for row in range(many):
-                for i in range(inner):
-                    target[one * inner + i] += source[(one * many + row) * inner + i]
+                add_to(sums, values[row * inner : (row + 1) * inner])
 
     return run

@@ -183,16 +183,13 @@ class Others:
         if uses[0].shape != self.plan.tensors[tensor].shape:
             return None
         matters = action.pad.value > _LOWEST if window.kind == "max" else action.pad.value != 0
-        is_within = _reach(window, _sizes(self.plan.nodes[made[0]].makes[0]), action.pad)
-        return None if matters or not is_within else made[0]
+        return None if matters or not _is_where_it_moves(window, action.pad) else made[0]
 
 
-def _reach(window: Window, wide: Shape, pad: Pad) -> bool:
-    """Whether a pad widens those axes alone over which a window moves, inside of `wide`."""
-    return all(
-        (not low and not high) or size > 1
-        for low, high, size, _ in zip(pad.low, pad.high, window.size, wide, strict=True)
-    )
+def _is_where_it_moves(window: Window, pad: Pad) -> bool:
+    """Whether a pad widens those axes alone over which a window moves."""
+    axes = zip(pad.low, pad.high, window.size, strict=True)
+    return all(size > 1 or not (low or high) for low, high, size in axes)
 
 
 def _sizes(use: PlannedUse) -> Shape:
