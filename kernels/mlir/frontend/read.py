@@ -5,18 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from math import prod
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from kernels.errors import CompilerAbsentError, ModuleError, PlaceError
 from kernels.mlir.frontend.graph import Graph
 from kernels.mlir.frontend.imported import Imported
 from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.frontend.program import WEIGHT_TYPES, Constant, Outline, Program
 from kernels.quoting import one_line, quoted
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
@@ -36,10 +31,6 @@ class Limits:
 
     seconds: float = 60.0
     memory_bytes: int = 4 << 30
-
-
-WITH_WEIGHTS = Limits(600.0, 16 << 30)
-"""Of a reading that has the weights of a model in memory, several times."""
 
 
 def read_module(module: bytes, limits: Limits = Limits()) -> Imported:
@@ -77,46 +68,23 @@ def read_op(module: bytes, place: str | None = None, limits: Limits = Limits()) 
     return from_json(LoneOp, reply)
 
 
-def read_program(module: bytes, limits: Limits = WITH_WEIGHTS) -> Program:
-    """A module with one function as something to run, weights and all; errors as `read_module`.
-
-    Raises:
-        ModuleError: besides, its arguments, results or weights are none that can be run here.
-    """
-    with _on_disk(module) as path:
-        reply = _asked_of(path, limits, {"pieces": str(path.parent)})
-        if "refused" in reply:
-            raise ModuleError(f"the module cannot be run here: {one_line(reply['refused'])}")
-        outline = from_json(Outline, reply)
-        weights = {(one.node, one.role): _joined(one, path.parent) for one in outline.constants}
-    return Program(outline, weights)
-
-
-def _joined(constant: Constant, folder: Path) -> NDArray[Any]:
-    """A constant from its pieces, in memory of its own."""
-    kind = WEIGHT_TYPES[constant.dtype]
-    raw = b"".join((folder / f"{constant.name}.{i}").read_bytes() for i in range(constant.pieces))
-    if len(raw) != prod(constant.shape) * np.dtype(kind).itemsize:
-        raise ModuleError(f"the module was not read: {constant.role} of node {constant.node} has "
-                          f"{len(raw)} bytes")  # fmt: skip
-    return np.frombuffer(raw, kind).reshape(constant.shape)
-
-
 def _asked(module: bytes, limits: Limits, more: dict[str, str]) -> dict[str, Any]:
     """What a child says of a module; errors as of `read_module`."""
-    with _on_disk(module) as path:
-        return _asked_of(path, limits, more)
+    with on_disk(module) as path:
+        return asked_of(path, limits, more)
 
 
 @contextmanager
-def _on_disk(module: bytes) -> Iterator[Path]:
+def on_disk(module: bytes) -> Iterator[Path]:
+    """The path of a module in a folder of its own, while it is there."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "module.mlir"
         path.write_bytes(module)
         yield path
 
 
-def _asked_of(path: Path, limits: Limits, more: dict[str, str]) -> dict[str, Any]:
+def asked_of(path: Path, limits: Limits, more: dict[str, str]) -> dict[str, Any]:
+    """What a child says of a module in a file; errors as of `read_module`."""
     if find_spec("iree") is None or find_spec("iree.compiler") is None:
         raise CompilerAbsentError("iree.compiler is not installed; install tilewise[kernels]")
     request = {"path": str(path), "seconds": limits.seconds,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kernels.errors import TargetError
 from kernels.mlir.frontend.program import Program
-from kernels.mlir.frontend.read import read_program
+from kernels.mlir.frontend.weights import read_program
 from kernels.native.passes.chain import Chain, chain
 from kernels.native.passes.passes import pass_of
 from kernels.native.threads.crew import crew

@@ -8,7 +8,7 @@ from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
 from kernels.errors import ModuleError
 from kernels.mlir.frontend.program import Elements, Pad, Program, Sum, Window
-from kernels.mlir.frontend.read import read_program
+from kernels.mlir.frontend.weights import read_program
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 

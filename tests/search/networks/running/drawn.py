@@ -7,7 +7,7 @@ import numpy as np
 from examples.models.graph import Array, Graph
 from examples.models.spellings import spelled
 from kernels.mlir.frontend.program import Program
-from kernels.mlir.frontend.read import read_program
+from kernels.mlir.frontend.weights import read_program
 from kernels.oracle.operands import to_bf16
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
