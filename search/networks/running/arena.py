@@ -16,12 +16,13 @@ class Arena:
 
     Args:
         size: in bytes.
+        has_huge_pages: whether the system is asked for them, where it knows how.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, has_huge_pages: bool = True) -> None:
         self._map = mmap.mmap(-1, max(size, 1))
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+            self._map.madvise(mmap.MADV_HUGEPAGE if has_huge_pages else mmap.MADV_NOHUGEPAGE)
         self.bytes: Array = np.frombuffer(self._map, np.uint8)[:size]
         self._taken = 0
 

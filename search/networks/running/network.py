@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -56,12 +57,13 @@ class Network:
     Args:
         plan: what computes each node.
         program: the module that was planned.
+        has_huge_pages: whether the arenas lie in huge pages, where the system has them.
 
     Raises:
         NetworkError: the plan is of another module or machine, or an op is none that runs here.
     """
 
-    def __init__(self, plan: Plan, program: Program) -> None:
+    def __init__(self, plan: Plan, program: Program, *, has_huge_pages: bool = True) -> None:
         check(plan, program)
         try:
             target = resolve(plan.target)
@@ -74,10 +76,9 @@ class Network:
         results = [self._buffers.of(one.tensor, plain(static(plan, one.tensor)))
                    for one in program.outline.results]  # fmt: skip
         self.placed = _placed(works, self._buffers, results)
-        self.memory = Memory(
-            Arena(self.placed.size), self.placed, Arena(sum(one.weights_bytes for one in works)),
-            target.threads,
-        )  # fmt: skip
+        arena = partial(Arena, has_huge_pages=has_huge_pages)
+        weights = arena(sum(one.weights_bytes for one in works))
+        self.memory = Memory(arena(self.placed.size), self.placed, weights, target.threads)
         self._works = works
         self._inputs = [self._array(one, None) for one in program.outline.arguments]
         self._results = [self._array(one.tensor, one.shape) for one in program.outline.results]
