@@ -31,44 +31,28 @@ def test_a_network_computes_its_model(case: tuple[Graph, str, float, Program]) -
     from examples.models.pytorch import reference
 
     graph, spelling, tolerance, program = case
-    layouts = set()
-    for seed in (0, 1):
-        plan = plan_of(program, seed, copy_us=[0.1, 3.0][seed])
-        network = Network(Plan.from_json(json.loads(json.dumps(plan.to_json()))), program)
-        for random in (1, 2):
-            argument = graph.argument(random)
-            found = computed(network, graph, spelling, argument)
-            assert apart(found, reference(graph, argument)) < tolerance, plan.conversions
-        layouts |= {use.layout.name for node in plan.nodes for use in node.reads}
-    assert len(layouts) > 1 or "mlp" in graph.name
-
-
-def test_two_threads_compute_the_same(case: tuple[Graph, str, float, Program]) -> None:
-    if detect().cores < 2:
-        pytest.skip("one processor is usable here; two threads need two")
-    graph, spelling, tolerance, program = case
-    one, two = (Network(plan_of(program, 3, threads), program) for threads in (1, 2))
-    assert two.memory.threads == 2
-    argument = graph.argument(4)
-    first = computed(one, graph, spelling, argument)
-    for _ in range(3):
-        assert apart(computed(two, graph, spelling, argument), first) < tolerance
+    plan = plan_of(program, 0, copy_us=0.1)
+    network = Network(Plan.from_json(json.loads(json.dumps(plan.to_json()))), program)
+    for random in (1, 2):
+        argument = graph.argument(random)
+        found = computed(network, graph, spelling, argument)
+        assert apart(found, reference(graph, argument)) < tolerance, plan.conversions
+    layouts = {use.layout.name for node in plan.nodes for use in node.reads}
+    halos = [name for name in layouts if "halo" in name]
+    assert halos or "mlp" in graph.name
 
 
 def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, Program]) -> None:
     *_, program = case
-    for seed in (0, 1):
-        network = Network(plan_of(program, seed), program)
-        held = network.placed
-        pairs = list(zip(held.lifetimes, held.offsets, strict=True))
-        for number, (one, at) in enumerate(pairs):
-            assert at % 64 == 0
-            assert at + one.size <= held.size
-            for other, beside in pairs[number + 1 :]:
-                is_apart = at + one.size <= beside or beside + other.size <= at
-                assert is_apart or not one.meets(other)
-        print(f"arena {held.size} bytes, buffers {held.apart}")
-        assert held.size < held.apart
+    held = Network(plan_of(program, 0, copy_us=0.1), program).placed
+    pairs = list(zip(held.lifetimes, held.offsets, strict=True))
+    for number, (one, at) in enumerate(pairs):
+        assert at + one.size <= held.size
+        for other, beside in pairs[number + 1 :]:
+            is_apart = at + one.size <= beside or beside + other.size <= at
+            assert is_apart or not one.meets(other)
+    print(f"arena {held.size} bytes, buffers {held.apart}")
+    assert held.size < held.apart
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +80,18 @@ def test_sums_of_layers_that_are_read_again(residual: tuple[Graph, Program]) -> 
     first = network.results[0].copy()
     network()  # the arguments lie there still
     assert np.array_equal(network.results[0], first)
+
+
+def test_two_threads_compute_the_same(residual: tuple[Graph, Program]) -> None:
+    if detect().cores < 2:
+        pytest.skip("one processor is usable here; two threads need two")
+    graph, program = residual
+    one, two = (Network(plan_of(program, 3, threads), program) for threads in (1, 2))
+    assert two.memory.threads == 2
+    argument = graph.argument(4)
+    first = computed(one, graph, "linalg", argument)
+    for _ in range(20):
+        assert apart(computed(two, graph, "linalg", argument), first) < 1e-5
 
 
 def test_weights_are_read_from_the_arena_alone(residual: tuple[Graph, Program]) -> None:
