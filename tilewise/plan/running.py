@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from kernels.errors import CompilerError
+from kernels.errors import CompilerError, ModuleError
+from kernels.mlir.frontend.weights import read_program
 from kernels.mlir.iree.compiler import compile_file
 from kernels.problem import parse_problem
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
+from search.errors import NetworkError
 from search.networks.plan import Plan
+from search.networks.running.checks import check
 from search.networks.running.network import LayerTime
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.model.tolerance import tolerance
@@ -69,6 +72,10 @@ def ran(plan: Plan, source: Path) -> Ran:
         BadInputError: an op of the model is none that is run here.
         TilewiseError: IREE does not compile the model, or the run failed.
     """
+    try:
+        check(plan, read_program(source.read_bytes()))  # before IREE works on it for minutes
+    except (NetworkError, ModuleError) as error:
+        raise BadInputError(f"{source.name}: {error}") from error
     with tempfile.TemporaryDirectory() as folder:
         code, written = Path(folder) / "model.vmfb", Path(folder) / "plan.json"
         written.write_text(json.dumps(plan.to_json()), encoding="utf-8")

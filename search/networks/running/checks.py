@@ -1,17 +1,33 @@
-"""Whether a plan is of a program, node by node and tensor by tensor."""
+"""Whether a plan is of a program, node by node, and whether each op is one that runs here."""
 
 from kernels.mlir.frontend.graph import Use
 from kernels.mlir.frontend.program import Program
 from search.errors import NetworkError
-from search.networks.plan import Plan, PlannedUse
+from search.networks.plan import Plan, PlannedNode, PlannedUse
 
 
 def check(plan: Plan, program: Program) -> None:
-    """Refuse a plan of another module, and a module with an argument that nobody reads.
+    """Refuse a plan of another module, an op that does not run here, an argument that nobody reads.
 
     Raises:
-        NetworkError: names the first node or tensor that differs.
+        NetworkError: names the first node, tensor or argument.
     """
+    _check_same(plan, program)
+    for node, action in zip(plan.nodes, program.outline.actions, strict=True):
+        if action.refused:
+            raise refused(node, action.refused)
+    if -1 in program.outline.arguments:
+        number = program.outline.arguments.index(-1)
+        raise NetworkError(f"argument {number} of the module is not read; leave it out")
+
+
+def refused(node: PlannedNode, reason: str) -> NetworkError:
+    """What is said of a node that does not run here."""
+    place = node.where.rpartition(" ")[0]
+    return NetworkError(f"{node.op} at {place} {reason}; `tilewise model` runs the whole model")
+
+
+def _check_same(plan: Plan, program: Program) -> None:
     graph = program.outline.graph
     counts = len(plan.nodes), len(plan.tensors)
     if counts != (len(graph.nodes), len(graph.tensors)):
@@ -33,9 +49,6 @@ def check(plan: Plan, program: Program) -> None:
             its.shape, its.dtype, its.is_given, its.is_result
         ):  # fmt: skip
             raise NetworkError(f"tensor {number} of the plan is not the module's; make it again")
-    if -1 in program.outline.arguments:
-        number = program.outline.arguments.index(-1)
-        raise NetworkError(f"argument {number} of the module is not read; leave it out")
 
 
 def _told(use: Use | PlannedUse) -> tuple[object, ...]:

@@ -19,6 +19,7 @@ from search.networks.plan import Plan, PlannedNode, PlannedUse
 from search.networks.planning import COPIED, UNKNOWN
 from search.networks.running.arena import room
 from search.networks.running.buffers import Buffers
+from search.networks.running.checks import refused
 from search.networks.running.works import Call, Memory, Work, rows_call
 
 Array = NDArray[Any]
@@ -72,7 +73,7 @@ class Layers:
         if node.problem is None or node.schedule is None:
             raise NetworkError(f"{place}: {node.reason or UNKNOWN}; plan it with more --trials")
         if node.reason == COPIED:
-            raise NetworkError(f"{place}: {node.reason}; `tilewise model` runs the whole model")
+            raise refused(node, f"is planned around: {node.reason}")
         key = node.problem, node.schedule.hash
         if key not in self._made:
             schedule = Schedule.from_json(list(node.schedule.steps))
@@ -106,10 +107,7 @@ class Layers:
                 had = self.buffers.sizes[self.buffers.of(uses[role].tensor, uses[role].layout)]
             if had != size:
                 told = "is not known" if had is None else f"has {had} bytes, not {size}"
-                place = f"{node.op} at {node.where.rpartition(' ')[0]}"
-                raise NetworkError(
-                    f"{place}: its operand {role} {told}; `tilewise model` runs the whole model"
-                )
+                raise refused(node, f"has an operand {role} that {told}")
 
     def _result(self, number: int, node: PlannedNode) -> tuple[int, int | None]:
         """The buffer of C, and what is copied to it before sums start from that.

@@ -14,6 +14,7 @@ from search.networks.copies import conversion_of
 from search.networks.layouts import Layout
 from search.networks.plan import Plan, PlannedNode, PlannedUse
 from search.networks.running.buffers import Buffers, static
+from search.networks.running.checks import refused
 from search.networks.running.works import Call, Memory, Work, rows_call
 
 _LOWEST = -3.4e38
@@ -41,8 +42,6 @@ class Others:
             NetworkError: nobody runs it here.
         """
         node, action = self.plan.nodes[number], self.program.outline.actions[number]
-        if action.refused:
-            raise self._refused(node, action.refused)
         if action.elements is not None:
             return self._elementwise(number, action.elements)
         read, made = self._one_of_each(node)
@@ -69,16 +68,12 @@ class Others:
         label = f"copy of tensor {tensor} to {layout.name}"
         return Work(label, node, (source,), (target,), calls)
 
-    def _refused(self, node: PlannedNode, reason: str) -> NetworkError:
-        place = node.where.rpartition(" ")[0]
-        return NetworkError(f"{node.op} at {place} {reason}; `tilewise model` runs the whole model")
-
     def _one_of_each(self, node: PlannedNode) -> tuple[PlannedUse, PlannedUse]:
         """What a node reads and makes, as the model has it."""
         if len(node.reads) != 1 or len(node.makes) != 1:
-            raise self._refused(node, f"reads {len(node.reads)} tensors; one is run here")
+            raise refused(node, f"reads {len(node.reads)} tensors; one is run here")
         if not (node.reads[0].layout.is_plain and node.makes[0].layout.is_plain):
-            raise self._refused(node, "has a layout that is not the model's")
+            raise refused(node, "has a layout that is not the model's")
         return node.reads[0], node.makes[0]
 
     def _uses(self, number: int) -> tuple[tuple[int, ...], int]:
@@ -92,9 +87,9 @@ class Others:
         layouts = {use.layout for use in (*node.reads, *node.makes)}
         lacking = len(node.reads) != (2 if action.kind == "add" else 1) or len(node.makes) != 1
         if lacking or len({prod(shape) for shape in shapes}) != 1:
-            raise self._refused(node, "repeats an operand, or has a constant one")
+            raise refused(node, "repeats an operand, or has a constant one")
         if len(layouts) != 1 and not all(one.is_plain for one in layouts):
-            raise self._refused(node, "has operands in several layouts")
+            raise refused(node, "has operands in several layouts")
         reads, made = self._uses(number)
         count, limits = prod(shapes.pop()), _limits(action)
 
@@ -132,7 +127,7 @@ class Others:
         target = self.buffers.of(made.tensor, made.layout)
         sizes = _geometry(window, shape, _sizes(made), above)
         if sizes is None:
-            raise self._refused(node, "moves its window over axes that are not neighbours")
+            raise refused(node, "moves its window over axes that are not neighbours")
         outer, height, numbers = sizes
         name = "max" if window.kind == "max" else "window sum"
 
@@ -145,12 +140,12 @@ class Others:
     def _sum(self, number: int, axes: tuple[int, ...], read: PlannedUse, made: PlannedUse) -> Work:
         node, shape = self.plan.nodes[number], _sizes(read)
         if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
-            raise self._refused(node, "sums over axes that are not neighbours")
+            raise refused(node, "sums over axes that are not neighbours")
         outer, many, inner = (
             prod(shape[: axes[0]]), prod(shape[i] for i in axes), prod(shape[axes[-1] + 1 :])
         )  # fmt: skip
         if prod(_sizes(made)) != outer * inner:
-            raise self._refused(node, "makes a tensor of another size")
+            raise refused(node, "makes a tensor of another size")
         (source,), target = self._uses(number)
 
         def calls(memory: Memory) -> list[Call]:
