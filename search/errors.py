@@ -31,3 +31,7 @@ class RecordingError(SearchError):
 
 class ChoiceError(SearchError):
     """A choice of layouts that is too wide to be made exactly, or that does not exist."""
+
+
+class NetworkError(SearchError):
+    """A network that cannot be run as it is planned; the message names the op and the way out."""

@@ -43,12 +43,12 @@ def measure(graph: Graph, folder: Path, threads: int, trials: int) -> None:
     source = folder / f"{graph.name}.mlir"
     source.write_text(spelled(graph))
     given = ["model", str(source), "-o", str(folder), "--no-ops", "--trials", str(trials)]
-    target = "host" if threads == 1 else f"{_processor()},threads={threads}"
+    target = target_of(threads)
     if tilewise([*given, "--target", target]) != 0:
         sys.exit(f"tilewise model {graph.name} failed")
     argument = graph.argument()
     runs, results = _iree(graph, argument, folder, threads)
-    torch_runs, torch_results, expected = _torch(graph, argument, threads)
+    torch_runs, torch_results, expected = pytorch(graph, argument, threads)
     runs, results = {**runs, **torch_runs}, {**results, **torch_results}
     samples = interleave(list(runs.values()), ROUNDS, threads)
     times = {name: 1e3 * median(one.times) for name, one in zip(runs, samples, strict=True)}
@@ -61,10 +61,11 @@ def measure(graph: Graph, folder: Path, threads: int, trials: int) -> None:
         )
 
 
-def _processor() -> str:
+def target_of(threads: int) -> str:
+    """This processor with so many threads."""
     from kernels.target import detect
 
-    return detect().canonical.partition(",")[0]
+    return detect().with_threads(threads).canonical
 
 
 def _iree(
@@ -86,7 +87,7 @@ def _iree(
     return runs, results
 
 
-def _torch(
+def pytorch(
     graph: Graph, argument: Array, threads: int
 ) -> tuple[dict[str, Run], dict[str, Array], Array]:
     """PyTorch's ways: eager, JIT frozen, `torch.compile` with freezing; and the result in f64."""

@@ -45,8 +45,25 @@ class Conversion:
         return tuple(self.sizes[axis] + 2 * self.halo[axis] for axis in self.target)
 
 
-def converter(conversion: Conversion) -> Callable[[Array, Array], None]:
-    """The copy: `f(source, target)` of contiguous arrays of those shapes, of one unsigned type."""
+@dataclass(frozen=True)
+class Moves:
+    """A copy as offsets.
+
+    Attributes:
+        froms, tos: where each row or block begins, in elements.
+        lengths: of a row; of a block along the source's row and along the target's.
+        steps: of a block, elements between the target's rows and between the source's; None where
+            rows are copied.
+    """
+
+    froms: Array
+    tos: Array
+    lengths: tuple[int, int]
+    steps: tuple[int, int] | None
+
+
+def moves_of(conversion: Conversion) -> Moves:
+    """The offsets of a copy."""
     read = _steps(conversion.source, conversion.source_shape)
     written = _steps(conversion.target, conversion.target_shape)
     begin = sum(conversion.halo[axis] * step for axis, step in written.items())
@@ -55,13 +72,19 @@ def converter(conversion: Conversion) -> Callable[[Array, Array], None]:
     froms = _offsets(conversion, outer, read, 0)
     tos = _offsets(conversion, outer, written, begin)
     lengths = conversion.sizes[row], conversion.sizes[column]
+    return Moves(froms, tos, lengths, None if row == column else (written[row], read[column]))
+
+
+def converter(conversion: Conversion) -> Callable[[Array, Array], None]:
+    """The copy: `f(source, target)` of contiguous arrays of those shapes, of one unsigned type."""
+    moves = moves_of(conversion)
 
     def run(source: Array, target: Array) -> None:
         flat = source.reshape(-1), target.reshape(-1)
-        if row == column:
-            _copy_rows(*flat, froms, tos, lengths[0])
+        if moves.steps is None:
+            copy_rows(*flat, moves.froms, moves.tos, moves.lengths[0])
         else:
-            _transpose_blocks(*flat, froms, tos, *lengths, written[row], read[column])
+            transpose_blocks(*flat, moves.froms, moves.tos, *moves.lengths, *moves.steps)
 
     return run
 
@@ -82,7 +105,8 @@ def _offsets(conversion: Conversion, outer: list[int], steps: dict[int, int], be
 
 
 @njit(nogil=True)
-def _copy_rows(source: Array, target: Array, froms: Array, tos: Array, length: int) -> None:
+def copy_rows(source: Array, target: Array, froms: Array, tos: Array, length: int) -> None:
+    """Source[from + i] to target[to + i], of each pair of offsets."""
     for row in range(len(froms)):
         begin, end = froms[row], tos[row]
         for i in range(length):
@@ -90,7 +114,7 @@ def _copy_rows(source: Array, target: Array, froms: Array, tos: Array, length: i
 
 
 @njit(nogil=True)
-def _transpose_blocks(
+def transpose_blocks(
     source: Array, target: Array, froms: Array, tos: Array,
     rows: int, columns: int, target_step: int, source_step: int,
 ) -> None:  # fmt: skip

@@ -33,7 +33,7 @@ def _measured(request: dict[str, Any]) -> Measured:
         for name, path in request["codes"].items()
     }
     first = next(iter(modules.values()))
-    entry = _entry(first.functions(), request["entry"])
+    entry = entry_of(first.functions(), request["entry"])
     takes, gives = types_of(first.declaration(entry))
     random = np.random.default_rng(0)
     given = [(random_array(kind, random), HAL[kind.element]) for kind in takes]
@@ -42,7 +42,7 @@ def _measured(request: dict[str, Any]) -> Measured:
     for name, module in modules.items():
         results[name] = module.results(entry, given)
     expected = next(iter(results.values()))
-    deviations = {name: _deviation(found, expected, gives) for name, found in results.items()}
+    deviations = {name: deviation(found, expected, gives) for name, found in results.items()}
     stage("time")
     runs = [module.bind_raw(entry, given, len(gives)) for module in modules.values()]
     until = time.monotonic() + request["budget_s"]
@@ -54,7 +54,12 @@ def _measured(request: dict[str, Any]) -> Measured:
     return Measured(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
 
 
-def _entry(functions: list[str], asked: str | None) -> str:
+def entry_of(functions: list[str], asked: str | None) -> str:
+    """The function that is asked for; without, `main` or the only one.
+
+    Raises:
+        TilewiseError: there is no such function, or there are several.
+    """
     names = [name for name in functions if not name.startswith("__") and "$" not in name]
     if asked is not None:
         if asked not in names:
@@ -67,7 +72,8 @@ def _entry(functions: list[str], asked: str | None) -> str:
     return names[0]
 
 
-def _deviation(found: list[Array], expected: list[Array], kinds: list[TensorType]) -> float:
+def deviation(found: list[Array], expected: list[Array], kinds: list[TensorType]) -> float:
+    """How far results are from others: rms of the difference over rms, of the worst of them."""
     pairs = zip(found, expected, kinds, strict=True)
     return max((_apart(one, other, kind) for one, other, kind in pairs), default=0.0)
 

@@ -1,6 +1,8 @@
 """Reading a module: in a child process within limits, since it may do anything to MLIR."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,14 +79,28 @@ def ask_of_module(
         more: what else it is asked.
         child: the module that the child runs.
     """
-    if find_spec("iree") is None or find_spec("iree.compiler") is None:
-        raise CompilerAbsentError("iree.compiler is not installed; install tilewise[kernels]")
+    with on_disk(module) as path:
+        return ask_of_file(path, limits, more or {}, child)
+
+
+@contextmanager
+def on_disk(module: bytes) -> Iterator[Path]:
+    """The path of a module in a folder of its own, while it is there."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "module.mlir"
         path.write_bytes(module)
-        request = {"path": str(path), "seconds": limits.seconds,
-                   "memory_bytes": limits.memory_bytes, **(more or {})}  # fmt: skip
-        ended = run_limited(request, child)
+        yield path
+
+
+def ask_of_file(
+    path: Path, limits: Limits, more: dict[str, Any], child: str = CHILD
+) -> dict[str, Any]:
+    """What a child says of a module in a file; errors as of `read_module`."""
+    if find_spec("iree") is None or find_spec("iree.compiler") is None:
+        raise CompilerAbsentError("iree.compiler is not installed; install tilewise[kernels]")
+    request = {"path": str(path), "seconds": limits.seconds,
+               "memory_bytes": limits.memory_bytes, **more}  # fmt: skip
+    ended = run_limited(request, child)
     if ended.reply is None:
         raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
     if "error" in ended.reply:

@@ -7,10 +7,13 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
+from kernels.system.typed_json import from_json
 from search.networks import copies
 from search.networks.plan import SCHEMA, Plan
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.tilewise.conftest import Cli
+from tilewise.plan.run_table import run_text
+from tilewise.plan.running import Ran
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -62,6 +65,47 @@ def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
     assert done.code == 0, done.err
     plan = Plan.from_json(json.loads(done.out))
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]
+
+
+@pytest.fixture
+def pooled(tmp_path: Path) -> str:
+    """A model whose layers the schedules of a search without compilers can compute."""
+    graph = Graph("pooled", Value("given", (1, 9, 9, 16)))
+    graph.linear(graph.mean_pool(graph.max_pool(graph.conv(graph.given, 32, 1))), 16)
+    path = tmp_path / "pooled.mlir"
+    path.write_text(spelled(graph))
+    return str(path)
+
+
+def test_a_planned_network_runs_beside_iree(cli: Cli, tuned: str, pooled: str) -> None:
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
+    done = cli("plan", pooled, "--trials", "2", "--layouts", "model", "--run", "--json")
+    assert done.code == 0, done.err
+    both = json.loads(done.out)
+    assert Plan.from_json(both["plan"]).schema == SCHEMA
+    allowed = both["run"].pop("allowed")
+    run = from_json(Ran, both["run"])
+    assert [part.node for part in run.parts] == [0, 2, 3, 4, 5]  # the pool does the pad
+    assert 0 < run.deviation <= allowed < 1e-4
+    assert 0 < run.arena_bytes < run.buffers_bytes
+    told = run_text(run, allowed).splitlines()
+    assert told[2].split()[:2] == ["2", "linalg.pooling_nhwc_max"]
+    assert "from IREE's results" in told[-1]
+
+
+def test_a_network_with_an_op_that_nobody_runs_is_refused(
+    cli: Cli, tuned: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
+    graph = Graph("net", Value("given", (4, 16)))
+    graph.softmax(graph.linear(graph.given, 16))
+    path = tmp_path / "net.mlir"
+    path.write_text(spelled(graph))
+    done = cli("plan", str(path), "--trials", "2", "--run")
+    assert done.code == 2
+    last = done.err.strip().splitlines()[-1]
+    assert last.startswith("tilewise: net.mlir: linalg.generic at @main")
+    assert last.endswith("`tilewise model` runs the whole model")
 
 
 def test_what_cannot_be_tuned_is_planned_around(cli: Cli, tuned: str, tmp_path: Path) -> None:

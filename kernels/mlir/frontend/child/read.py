@@ -22,16 +22,25 @@ def main() -> None:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, or MLIR's first error."""
-    return looked_at(Path(request["path"]), lambda parsed: _asked(parsed, request))
+    path, keeps_weights = Path(request["path"]), "pieces" in request
+    return looked_at(path, lambda parsed: _asked(parsed, request), keeps_weights=keeps_weights)
 
 
-def looked_at(path: Path, look: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+def looked_at(
+    path: Path, look: Callable[[Any], dict[str, Any]], *, keeps_weights: bool = False
+) -> dict[str, Any]:
     """What `look` says of a file's module, lowered to linalg; or MLIR's first error.
 
-    Values of weights are cut out. The module's context is entered.
+    The module's context is entered.
+
+    Args:
+        path: of the file.
+        look: is asked about the module.
+        keeps_weights: whether values of weights stay; else they are cut out.
     """
     stage("cutting out weights")
-    module = without_weights(path.read_bytes())
+    source = path.read_bytes()
+    module = source if keeps_weights else without_weights(source)
     if is_onnx(module):
         return {"error": "this is an ONNX model; iree-import-onnx MODEL.onnx -o MODEL.mlir, of the "
                          "packages iree-base-compiler and onnx, makes a module of it"}  # fmt: skip
@@ -62,12 +71,28 @@ def looked_at(path: Path, look: Callable[[Any], dict[str, Any]]) -> dict[str, An
 
 
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """All problems of a module on linalg, its graph, or one of its ops, as a request says."""
+    """All problems of a module on linalg, its graph, what runs, or an op, as a request says."""
+    if "pieces" in request:
+        return _outline(module, request)
     if "graph" in request:
         from kernels.mlir.frontend.child.dataflow.graph import graph_of
 
         return asdict(graph_of(module))
     return asdict(read(module)) if "place" not in request else _one(module, request["place"])
+
+
+def _outline(module: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """What a module does, with its weights in files; or why it is not run here."""
+    from kernels.mlir.frontend.child.program.outline import outline
+    from kernels.mlir.frontend.nest import RefusedError
+
+    stage("reading weights")
+    source = Path(request["path"]).read_bytes()
+    text = module.operation.get_asm().encode() if is_bytecode(source) else source
+    try:
+        return asdict(outline(module, text, Path(request["pieces"])))
+    except RefusedError as refusal:
+        return {"refused": str(refusal)}
 
 
 def _first_error(error: Exception, said: list[str]) -> str:

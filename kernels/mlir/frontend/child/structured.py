@@ -63,6 +63,11 @@ class Structured:
         axes = self.maps[number]
         return axes is not None and axes == self.maps[-1] and _is_permutation(axes)
 
+    def is_identity_of_loops(self, number: int) -> bool:
+        """Whether each axis of an operand is read along one loop of its own, with step 1."""
+        axes = self.maps[number]
+        return axes is not None and _is_permutation(axes)
+
 
 def structured(op: Any) -> Structured | None:
     """An operation as a linalg op with one result; None if it is none."""

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 from kernels.errors import ModuleError
 from kernels.problem import parse_problem
+from kernels.system.typed_json import to_json
 from kernels.target import resolve
 from search.records import CACHE_MODES, TuneRequest
 from tilewise.cli.command import Command
 from tilewise.cli.files import make_folder, read_module_bytes, write_text
 from tilewise.cli.options import add_db, add_server, backend_of
 from tilewise.cli.tuning import missing, tune_missing
-from tilewise.errors import BadInputError
+from tilewise.errors import BadInputError, TilewiseError
 from tilewise.requirements import needed, require
 
 if TYPE_CHECKING:
     from kernels.mlir.frontend.graph import Graph
+    from search.networks.plan import Plan
 
 PLAN = "plan.json"
 
@@ -27,6 +29,8 @@ def plan(options: argparse.Namespace) -> None:
     """Choose the algorithm of each layer of a model and the layout of each tensor, together."""
     module = read_module_bytes(options.file)
     require("iree.compiler", "plan", "kernels")
+    if options.executes:
+        require("iree.runtime", "plan --run", "peers")
     with needed("plan", "service"):
         from search.networks.planning import Named, planned, problems_of
         from tilewise.plan.costs import StoredCosts
@@ -45,7 +49,26 @@ def plan(options: argparse.Namespace) -> None:
     text = json.dumps(made.to_json(), indent=2) + "\n"
     if folder is not None:
         write_text(str(folder / PLAN), text)
-    sys.stdout.write(text if options.json else plan_text(made))
+    if options.executes:
+        _run(made, options)
+    else:
+        sys.stdout.write(text if options.json else plan_text(made))
+
+
+def _run(made: "Plan", options: argparse.Namespace) -> None:
+    """Run a plan beside IREE's own code, and print both the plan and what came of it."""
+    from tilewise.plan.run_table import run_text
+    from tilewise.plan.running import allowed, ran
+    from tilewise.plan.table import plan_text
+
+    run, most = ran(made, Path(options.file)), allowed(made)
+    if options.json:
+        both = {"plan": made.to_json(), "run": {**to_json(run), "allowed": most}}
+        sys.stdout.write(json.dumps(both, indent=2) + "\n")
+    else:
+        sys.stdout.write(f"{plan_text(made)}\n{run_text(run, most)}")
+    if not run.deviation <= most:
+        raise TilewiseError("the network and IREE's code do not agree; do not use the plan")
 
 
 def _graph(name: str, module: bytes) -> "Graph":
@@ -67,6 +90,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layouts", choices=("model", "all"), default="all",
         help="which may be chosen: the model's, or all that kernels can do; default: all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--run", action="store_true", dest="executes",
+        help="run the planned network, compare it with IREE's code of the model, and time both",
     )  # fmt: skip
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"

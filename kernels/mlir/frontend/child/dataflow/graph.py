@@ -20,6 +20,25 @@ _LEAVES = ("func.return", "util.return")
 _SKIPPED = (*FUNCTIONS, *VIEWS, ARGUMENT)
 
 
+@dataclass(frozen=True)
+class Traced:
+    """A graph with what it was read from.
+
+    Attributes:
+        graph: of the module.
+        tensors: the numbers of its values.
+        sources: of each node the op that it is, or a contraction's surroundings.
+        left: the values that functions return, in their order.
+        functions: whose ops the nodes are.
+    """
+
+    graph: Graph
+    tensors: Tensors
+    sources: tuple[Any, ...]
+    left: tuple[Any, ...]
+    functions: tuple[Any, ...]
+
+
 @dataclass
 class _Found:
     """The contractions by their results, what is inside of them, and why other ops are none.
@@ -33,17 +52,25 @@ class _Found:
 
 
 def graph_of(module: Any) -> Graph:
-    """The graph of a module on linalg, all functions in one.
+    """The graph of a module on linalg, all functions in one."""
+    return traced(module).graph
+
+
+def traced(module: Any) -> Traced:
+    """The graph of a module with the ops that its nodes are.
 
     A contraction comes where the last op stands that it takes in: all that it reads is made then.
     """
     found, tensors = _contractions(module), Tensors()
     places = {result: i for i, result in enumerate(found.by_result, 1)}
-    nodes = []
+    nodes, sources, left, functions = list[Node](), list[Any](), list[Any](), list[Any]()
     for op, function, number in operations(module.operation):
+        if op.name in FUNCTIONS:
+            functions.append(op)
         if op.name in _SKIPPED or _is_inside(op, found):
             continue
         if op.name in _LEAVES:
+            left += op.operands
             for value in op.operands:
                 tensors.leave(value)
             continue
@@ -53,7 +80,9 @@ def graph_of(module: Any) -> Graph:
             nodes.append(_contraction(around, tensors, places[around.result]))
         elif reason or not _is_ahead(op, tensors):
             nodes.append(_other(op, where(op, function, number), tensors, reason))
-    return Graph(tuple(nodes), tensors.all())
+        sources += [around or op] * (len(nodes) - len(sources))
+    graph = Graph(tuple(nodes), tensors.all())
+    return Traced(graph, tensors, tuple(sources), tuple(left), tuple(functions))
 
 
 def _contractions(module: Any) -> _Found:

@@ -27,6 +27,7 @@ class Surroundings:
     """A contraction among the ops of its module.
 
     Attributes:
+        op: that multiplies.
         found: the problem.
         reads: its operands outside of what is taken in, by role: A and B of the problem, C where
             the sums start from a tensor, and a bias.
@@ -35,6 +36,7 @@ class Surroundings:
         inside: values on the way, which nobody else reads.
     """
 
+    op: Structured
     found: Occurrence
     reads: tuple[tuple[str, Any], ...]
     result: Any
@@ -52,7 +54,7 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
     ]
     if ending.added is not None:
         reads.append(("C", ending.added))
-    elif "init=accumulate" in found.problem:
+    if ending.added is None and "init=accumulate" in found.problem:
         reads.append(("C", op.init))
     elif rank(op.init) and splat(op.init) is None:
         reads.append((BIAS, _source(op.init, {"repetition"}, inside)))
@@ -63,7 +65,7 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
     result = root_of(ending.value)
     inside = (inside | set(after)) - {result}
     shape = shape_of(_before_views([*after, ending.value]))
-    return Surroundings(found, tuple(reads), result, shape, frozenset(inside))
+    return Surroundings(op, found, tuple(reads), result, shape, frozenset(inside))
 
 
 def _before_views(chain: list[Any]) -> Any:

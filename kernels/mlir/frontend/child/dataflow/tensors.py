@@ -51,6 +51,10 @@ class Tensors:
         if self.is_activation(value):
             self._results.add(self._number(root_of(value)))
 
+    def number_of(self, value: Any) -> int | None:
+        """The number of the tensor that a value is a view of; None if no node has it."""
+        return self._numbers.get(root_of(value))
+
     def all(self) -> tuple[Tensor, ...]:
         """Those that were met, by number."""
         return tuple(

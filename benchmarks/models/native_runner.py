@@ -1,0 +1,113 @@
+"""Planned networks as they run here, and PyTorch's ways to run the same models, in turn.
+
+    python -m benchmarks.models.native_runner resnet50 mobilenet_v2
+
+Problems without a stored schedule are tuned first. Every result is compared with PyTorch's in f64.
+A ratio is our median over another way's, both of the same rounds. `--parts` prints the time of each
+part.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from benchmarks.models.whole_models import Run, pytorch, target_of
+from examples.models import MODELS, Graph
+from examples.models.spellings import spelled
+from kernels.mlir.frontend.weights import read_program
+from kernels.oracle.operands import Array, to_bf16
+from search.networks.plan import Plan
+from search.networks.running.network import Network
+from search.timing.interleave import interleave
+from tilewise.cli import main as tilewise
+
+OURS = "this network"
+ROUNDS = 25
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models.native_runner")
+    parser.add_argument("models", nargs="+", choices=MODELS, metavar="MODEL")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--trials", type=int, default=32, help="of what is not stored")
+    parser.add_argument("--layouts", choices=("model", "all"), default="model")
+    parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--pages", action="store_true", help="also run in small pages")
+    parser.add_argument("--parts", action="store_true", help="print the time of each part")
+    options = parser.parse_args()
+    for name in options.models:
+        graph = MODELS[name](options.small)
+        networks = loaded(graph, options)
+        network = networks[OURS]
+        compared(graph, networks, options.threads)
+        if options.parts:
+            parts(network)
+
+
+def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
+    """A model tuned, planned and loaded; with `--pages` once more, in small pages."""
+    with TemporaryDirectory() as folder:
+        source = Path(folder) / f"{graph.name}.mlir"
+        source.write_text(spelled(graph))
+        given = ["plan", str(source), "-o", folder, "--trials", str(options.trials)]
+        given += ["--layouts", options.layouts, "--cache", options.cache]
+        if tilewise([*given, "--target", target_of(options.threads)]) != 0:
+            sys.exit(f"tilewise plan {graph.name} failed")
+        plan = Plan.from_json(json.loads((Path(folder) / "plan.json").read_text()))
+        program = read_program(source.read_bytes())
+        made = {OURS: Network(plan, program)}
+        if options.pages:
+            made["the same, small pages"] = Network(plan, program, has_huge_pages=False)
+        return made
+
+
+def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:
+    """Time a network beside PyTorch, and print a row for each way."""
+    argument = graph.argument()
+    given = to_bf16(argument) if graph.given.dtype == "bf16" else argument
+    torch_runs, torch_results, expected = pytorch(graph, argument, threads)
+    runs = {name: repeated(one) for name, one in networks.items()} | torch_runs
+    results = {name: one.run(given)[0] for name, one in networks.items()} | torch_results
+    samples = interleave(list(runs.values()), ROUNDS, threads)
+    times = {name: 1e3 * median(one.times) for name, one in zip(runs, samples, strict=True)}
+    network = networks[OURS]
+    print(f"{graph.name}, {threads} threads, {network.plan.target}, {network.plan.cache}")
+    for name, time in times.items():
+        print(f"  {name:<24} {time:9.3f} ms  ours over it {times[OURS] / time:5.3f}  "
+              f"error {apart(results[name], expected):.2g}", flush=True)  # fmt: skip
+    placed, weights = network.placed, len(network.memory.weights.bytes)
+    print(f"  activations {placed.size / 2**20:.2f} MiB in one arena, {placed.apart / 2**20:.2f} "
+          f"MiB apart; weights {weights / 2**20:.2f} MiB", flush=True)  # fmt: skip
+
+
+def repeated(network: Network) -> Run:
+    """So many runs of a network."""
+
+    def run(repeat: int) -> None:
+        for _ in range(repeat):
+            network()
+
+    return run
+
+
+def apart(found: Array, expected: Array) -> float:
+    """Rms of the difference over rms."""
+    return float(np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2)))
+
+
+def parts(network: Network) -> None:
+    """Print how long each part takes."""
+    times = network.times(ROUNDS)
+    total = sum(part.time_us for part in times)
+    for part in times:
+        print(f"  {part.time_us:9.1f} us  {100 * part.time_us / total:5.1f}%  {part.label}")
+
+
+if __name__ == "__main__":
+    main()

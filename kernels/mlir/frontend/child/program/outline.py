@@ -1,0 +1,173 @@
+"""The outline of a module that is to run, and the pieces of its weights in a folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.mlir.frontend.child.bodies import Expr
+from kernels.mlir.frontend.child.dataflow.graph import Traced, traced
+from kernels.mlir.frontend.child.dataflow.surroundings import BIAS, Surroundings
+from kernels.mlir.frontend.child.dataflow.tensors import VIEWS
+from kernels.mlir.frontend.child.program.actions import action_of, expression
+from kernels.mlir.frontend.child.program.constants import Constants
+from kernels.mlir.frontend.child.structured import element, rank, static_shape
+from kernels.mlir.frontend.child.values import Number, only_user, owner, splat
+from kernels.mlir.frontend.imported import Arrangement
+from kernels.mlir.frontend.nest import RefusedError
+from kernels.mlir.frontend.program import (
+    WEIGHT_TYPES,
+    Action,
+    Constant,
+    Leaving,
+    Outline,
+)
+from kernels.problem import parse_problem
+
+PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
+Array = NDArray[Any]
+
+
+def outline(module: Any, text: bytes, folder: Path) -> Outline:
+    """What a module on linalg does, whose weights become files in a folder.
+
+    Args:
+        module: on linalg, with one function.
+        text: of the module, with its resources.
+        folder: where each constant becomes pieces, `NAME.0`, `NAME.1`, ...
+
+    Raises:
+        RefusedError: its functions, arguments, results or weights are none that are run here.
+    """
+    seen = traced(module)
+    if len(seen.functions) != 1:
+        raise RefusedError(f"has {len(seen.functions)} functions; a module with one is run here")
+    actions = tuple(
+        Action() if isinstance(source, Surroundings) else action_of(source)
+        for source in seen.sources
+    )
+    return Outline(
+        seen.graph, actions, tuple(_constants(seen, Constants(text), folder)),
+        tuple(_arguments(seen)), tuple(_results(seen)),
+    )  # fmt: skip
+
+
+def _arguments(seen: Traced) -> Iterator[int]:
+    for argument in seen.functions[0].regions[0].blocks[0].arguments:
+        if not rank(argument):
+            raise RefusedError(f"takes a {argument.type}; tensors are run here")
+        static_shape(argument)
+        number = seen.tensors.number_of(argument)
+        yield -1 if number is None else number
+
+
+def _results(seen: Traced) -> Iterator[Leaving]:
+    for value in seen.left:
+        number = seen.tensors.number_of(value)
+        if number is None:
+            raise RefusedError("returns a value that no op makes")
+        yield Leaving(number, static_shape(value))
+
+
+def _constants(seen: Traced, constants: Constants, folder: Path) -> Iterator[Constant]:
+    for number, source in enumerate(seen.sources):
+        if not isinstance(source, Surroundings):
+            continue
+        try:
+            for role, dtype, array in _operands(source, seen, constants):
+                name = f"{number}.{role}"
+                pieces = _write(array, folder / name)
+                yield Constant(number, role, dtype, array.shape, name, pieces)
+        except RefusedError as refusal:
+            raise RefusedError(f"{source.found.where}: {refusal}") from refusal
+
+
+def _operands(
+    source: Surroundings, seen: Traced, constants: Constants
+) -> Iterator[tuple[str, str, Array]]:
+    """Role, element type and values of each constant that a contraction reads."""
+    roles = set()
+    for role, value in source.reads:
+        if role != "C" and not _is_empty(value):
+            roles.add(role)
+            if not seen.tensors.is_activation(value):
+                yield role, element(value), _operand(source, role, constants.value(value))
+    shape = parse_problem(source.found.problem).operand_shapes.get(BIAS)
+    number = None if shape is None or BIAS in roles else _number_added(source)
+    if shape is not None and number is not None:
+        dtype = element(source.op.result)
+        yield BIAS, dtype, np.full(shape, number, WEIGHT_TYPES[dtype])
+
+
+def _number_added(source: Surroundings) -> Number | None:
+    """A bias that is one number."""
+    start = splat(source.op.init)
+    if start:
+        return start
+    value = source.op.result
+    while value != source.result:
+        user = only_user(value)
+        if user is None:
+            return None
+        if user.name not in VIEWS and (number := _added(expression(user))) is not None:
+            return number
+        value = user.results[0]
+    return None
+
+
+def _added(body: Expr) -> Number | None:
+    """The number that is added somewhere in an expression."""
+    if body.name in ("arith.addf", "arith.addi"):
+        for one in body.of:
+            if one.name == "const":
+                return one.value
+    return next((number for one in body.of if (number := _added(one)) is not None), None)
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a value only says where a result goes."""
+    maker = owner(value)
+    return maker is not None and bool(maker.name == "tensor.empty")
+
+
+def _operand(source: Surroundings, role: str, values: Array) -> Array:
+    """A constant as the problem of a node has it."""
+    found = source.found
+    if role == BIAS:
+        length = parse_problem(found.problem).operand_shapes["bias"]
+        return _along_one_axis(values, length)
+    return _arranged(values, found.a if role == "A" else found.b)
+
+
+def _arranged(values: Array, arrangement: Arrangement) -> Array:
+    if len(arrangement.axes) != values.ndim:
+        raise RefusedError(f"reads a weight with {values.ndim} axes in a way that is not followed")
+    moved = values.transpose(arrangement.axes)
+    if moved.size != np.prod(arrangement.shape):
+        raise RefusedError("reads a weight that is repeated")
+    return moved.reshape(arrangement.shape)
+
+
+def _along_one_axis(values: Array, shape: tuple[int, ...]) -> Array:
+    """A bias, which may be repeated along other axes."""
+    if values.size == np.prod(shape):
+        return values.reshape(shape)
+    if values.size == 1:
+        return np.broadcast_to(values.reshape(()), shape)
+    for axis, size in enumerate(values.shape):
+        others = tuple(slice(None) if i == axis else slice(0, 1) for i in range(values.ndim))
+        if (size,) == shape and np.array_equal(
+            np.broadcast_to(values[others], values.shape), values
+        ):
+            return values[others].reshape(shape)
+    raise RefusedError("adds a bias that varies along more than its channels")
+
+
+def _write(array: Array, path: Path) -> int:
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    pieces = max(1, -(-len(raw) // PIECE))
+    for i in range(pieces):
+        raw[i * PIECE : (i + 1) * PIECE].tofile(f"{path}.{i}")
+    return pieces

@@ -1,0 +1,66 @@
+"""Copies between layouts (`kernels.native.conversion`) as passes over addresses."""
+
+from typing import Any
+
+import numpy as np
+from numba import cfunc
+
+from kernels.native.conversion import copy_rows, transpose_blocks
+from kernels.native.language.words import word
+from kernels.native.passes.memory import elements, part
+
+UNSIGNED: dict[int, type[Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+"""What moves elements of so many bytes."""
+
+
+def rows_pass(size: int) -> Any:
+    """Rows that both sides have: source, target, first, end, offsets of each, length.
+
+    Behind them: elements of the source and of the target.
+    """
+    kind = UNSIGNED[size]
+
+    @cfunc("void(int64)")
+    def run(at: int) -> None:
+        first, end = word(at, 2), word(at, 3)
+        source, target = (
+            elements(word(at, 0), word(at, 7), kind),
+            elements(word(at, 1), word(at, 8), kind),
+        )
+        froms, tos = elements(word(at, 4), end, np.int64), elements(word(at, 5), end, np.int64)
+        copy_rows(source, target, froms[first:end], tos[first:end], word(at, 6))
+
+    return run
+
+
+def blocks_pass(size: int) -> Any:
+    """Transposed blocks: as rows, and behind them columns, the target's and the source's steps."""
+    kind = UNSIGNED[size]
+
+    @cfunc("void(int64)")
+    def run(at: int) -> None:
+        first, end = word(at, 2), word(at, 3)
+        source, target = (
+            elements(word(at, 0), word(at, 7), kind),
+            elements(word(at, 1), word(at, 8), kind),
+        )
+        froms, tos = elements(word(at, 4), end, np.int64), elements(word(at, 5), end, np.int64)
+        transpose_blocks(
+            source, target, froms[first:end], tos[first:end], word(at, 6), word(at, 9),
+            word(at, 10), word(at, 11),
+        )  # fmt: skip
+
+    return run
+
+
+def fill_pass() -> Any:
+    """One f32 everywhere: nothing, target, first, end, the number as f64."""
+
+    @cfunc("void(int64)")
+    def run(at: int) -> None:
+        number = np.float32(elements(at, 5, np.float64)[4])
+        target = part(at, 1, np.float32)
+        for i in range(len(target)):
+            target[i] = number
+
+    return run

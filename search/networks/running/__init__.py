@@ -1,0 +1,4 @@
+"""A planned network that runs: kernels, copies and passes in one chain over two arenas.
+
+Face: `Network`.
+"""

@@ -1,0 +1,207 @@
+"""Contractions of a network: each a schedule's code, its weights packed at load."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.errors import KernelsError
+from kernels.native import Executable, lower
+from kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
+from kernels.problem import Conv2d, Problem, parse_problem
+from kernels.schedule import Schedule
+from kernels.target.model import Target
+from search.errors import NetworkError
+from search.networks.plan import Plan, PlannedNode, PlannedUse
+from search.networks.planning import COPIED, UNKNOWN
+from search.networks.running.arena import room
+from search.networks.running.buffers import Buffers
+from search.networks.running.checks import refused
+from search.networks.running.works import Call, Memory, Work, rows_call
+
+Array = NDArray[Any]
+_TURNED = {"nchw_fchw": (3, 2, 0, 1), "nhwc_hwcf": (2, 3, 1, 0)}
+"""Axes of a filter of the other layout, in the order of each."""
+
+
+@dataclass
+class Layers:
+    """Makes the works of contractions.
+
+    Attributes:
+        plan: of the network.
+        target: where it runs.
+        weights: constant operands by node and role.
+        buffers: of the network.
+    """
+
+    plan: Plan
+    target: Target
+    weights: Mapping[tuple[int, str], Array]
+    buffers: Buffers
+    _made: dict[tuple[str, str], Executable] = field(default_factory=dict)
+
+    def work(self, number: int) -> Work:
+        """The work of a node.
+
+        Raises:
+            NetworkError: it has no schedule, an operand is none that is had here, or its code
+                cannot be made.
+        """
+        node = self.plan.nodes[number]
+        executable = self._executable(node)
+        problem = executable.problem
+        constants = self._constants(number, problem)
+        uses = {use.role: use for use in (*node.makes, *node.reads)}
+        self._check(node, problem, constants, uses)
+        reads = {role: self.buffers.of(use.tensor, use.layout) for role, use in uses.items()}
+        made, before = self._result(number, node)
+        scratch = {name: self.buffers.scratch(size)
+                   for name, size in executable.scratch_bytes.items()
+                   if not (name == "B" and executable.drivers.prepare)}  # fmt: skip
+        layer = _Layer(executable, constants, {**reads, "C": made}, scratch, before)
+        return Work(
+            problem.canonical, number, tuple(reads[use.role] for use in node.reads),
+            (made, *scratch.values()), layer.calls, layer.weights_bytes,
+        )  # fmt: skip
+
+    def _executable(self, node: PlannedNode) -> Executable:
+        place = f"{node.op} at {node.where.rpartition(' ')[0]}"
+        if node.problem is None or node.schedule is None:
+            raise NetworkError(f"{place}: {node.reason or UNKNOWN}; plan it with more --trials")
+        if node.reason == COPIED:
+            raise refused(node, f"is planned around: {node.reason}")
+        key = node.problem, node.schedule.hash
+        if key not in self._made:
+            schedule = Schedule.from_json(list(node.schedule.steps))
+            try:
+                self._made[key] = lower(parse_problem(node.problem), schedule, self.target)
+            except KernelsError as error:
+                raise NetworkError(f"{place}: {error}; make the plan again") from error
+        return self._made[key]
+
+    def _constants(self, number: int, problem: Problem) -> Operands:
+        found = self.plan.nodes[number].found
+        assert found is not None
+        own = parse_problem(found.problem)
+        constants = {role: self.weights[number, role] for role in ("A", "B", "bias")
+                     if (number, role) in self.weights}  # fmt: skip
+        if isinstance(problem, Conv2d) and _is_turned(problem, own) and "B" in constants:
+            turned = constants["B"].transpose(_TURNED[problem.layout])
+            constants["B"] = np.ascontiguousarray(turned)
+        return constants
+
+    def _check(
+        self, node: PlannedNode, problem: Problem, constants: Operands, uses: dict[str, PlannedUse]
+    ) -> None:
+        """Whether each operand of a problem is there, whole and in one piece."""
+        for role, shape in problem.operand_shapes.items():
+            size = prod(shape) * np.dtype(NUMPY_TYPES[operand_type(problem, role)]).itemsize
+            had = None
+            if role in constants:
+                had = constants[role].nbytes
+            elif role in uses:
+                had = self.buffers.sizes[self.buffers.of(uses[role].tensor, uses[role].layout)]
+            if had != size:
+                told = "is not known" if had is None else f"has {had} bytes, not {size}"
+                raise refused(node, f"has an operand {role} that {told}")
+
+    def _result(self, number: int, node: PlannedNode) -> tuple[int, int | None]:
+        """The buffer of C, and what is copied to it before sums start from that.
+
+        Sums start from a tensor in its own memory where nobody needs that any more.
+        """
+        (makes,) = node.makes
+        start = next((use for use in node.reads if use.role == "C"), None)
+        if start is None:
+            return self.buffers.of(makes.tensor, makes.layout), None
+        given = self.buffers.of(start.tensor, start.layout)
+        if self._is_needed(start, number):
+            return self.buffers.of(makes.tensor, makes.layout), given
+        self.buffers.share(makes.tensor, makes.layout, given)
+        return given, None
+
+    def _is_needed(self, use: PlannedUse, number: int) -> bool:
+        """Whether a tensor is read by others at or after a node, or is the caller's."""
+        buffer = self.buffers.of(use.tensor, use.layout)
+        readers = [
+            (i, other)
+            for i, node in enumerate(self.plan.nodes)
+            for other in node.reads
+            if i >= number and self.buffers.known(other.tensor, other.layout) == buffer
+        ]
+        outside = [
+            i
+            for i, tensor in enumerate(self.plan.tensors)
+            if (tensor.is_result or tensor.is_given)
+            and self.buffers.known(i, tensor.layout) == buffer
+        ]
+        return len(readers) > 1 or bool(outside)
+
+
+def _is_turned(problem: Conv2d, own: Problem) -> bool:
+    """Whether a convolution has its axes in another order than the model's own."""
+    return isinstance(own, Conv2d) and own.layout != problem.layout
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A contraction that only lacks memory.
+
+    Attributes:
+        executable: its code.
+        constants: its weights, by role.
+        buffers: of its other operands, by role.
+        scratch: buffers of panels, by the operand that is packed.
+        before: the buffer that C is copied from first.
+    """
+
+    executable: Executable
+    constants: Operands
+    buffers: dict[str, int]
+    scratch: dict[str, int]
+    before: int | None
+
+    @property
+    def _packs_ahead(self) -> bool:
+        return self.executable.drivers.prepare is not None
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of panels that stay, and of constants that are read as they are."""
+        panels = self.executable.scratch_bytes["B"] if self._packs_ahead else 0
+        return room(panels, *(self.constants[role].nbytes for role in self._read()))
+
+    def _read(self) -> list[str]:
+        """Roles of the constants that a run reads: B is not, once it is packed."""
+        return [role for role in self.constants if not (role == "B" and self._packs_ahead)]
+
+    def calls(self, memory: Memory) -> list[Call]:
+        """A copy of what sums start from, if any, and the kernel."""
+        operands: Operands = dict(self.constants)
+        operands |= {role: memory.weights.keep(self.constants[role]) for role in self._read()}
+        problem = self.executable.problem
+        for role, shape in problem.operand_shapes.items():
+            if role not in operands:
+                kind = NUMPY_TYPES[operand_type(problem, role)]
+                operands[role] = memory.bytes_of(self.buffers[role]).view(kind).reshape(shape)
+        scratch = {name: memory.bytes_of(buffer) for name, buffer in self.scratch.items()}
+        if self._packs_ahead:
+            scratch["B"] = memory.weights.take(self.executable.scratch_bytes["B"])
+        bound = self.executable.bind(operands, scratch)
+        bound.parameters[:, bound.repeat_at] = 1
+        # What is only packed is let go: a run reads the panels alone.
+        bound = replace(bound, kept=(memory, self.executable))
+        call = Call(bound.drivers.entry, bound.addresses, bound)
+        return [call] if self.before is None else [self._copy(memory, operands["C"]), call]
+
+    def _copy(self, memory: Memory, target: Array) -> Call:
+        assert self.before is not None
+        source = memory.bytes_of(self.before)
+        return rows_call(
+            "clamp", memory, (source.ctypes.data, target.ctypes.data), target.nbytes // 4,
+            (float("-inf"), float("inf")),
+        )  # fmt: skip

@@ -1,0 +1,261 @@
+"""A network in memory: loaded from a plan and its module, run by one call of a chain."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.errors import TargetError
+from kernels.mlir.frontend.program import Program
+from kernels.mlir.frontend.weights import read_program
+from kernels.native.passes.chain import Chain, chain
+from kernels.native.passes.passes import pass_of
+from kernels.native.threads.crew import crew
+from kernels.oracle.operands import poison
+from kernels.target import resolve
+from search.errors import NetworkError
+from search.networks.layouts import plain
+from search.networks.plan import Plan
+from search.networks.running.arena import Arena
+from search.networks.running.buffers import Buffers, static, type_of
+from search.networks.running.checks import check
+from search.networks.running.layers import Layers
+from search.networks.running.others import Others
+from search.networks.running.placing import Lifetime, Placed, placed
+from search.networks.running.works import Call, Memory, Work
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """How long a part of a network takes.
+
+    Attributes:
+        label: of it.
+        node: of the plan; None for a copy of an argument.
+        time_us: the median.
+    """
+
+    label: str
+    node: int | None
+    time_us: float
+
+
+class Network:
+    """A network that can be run.
+
+    Its arrays and its code live as long as it does. It runs in one thread of the caller's at a
+    time; with `threads` above one the crew of this process helps.
+
+    Args:
+        plan: what computes each node.
+        program: the module that was planned.
+        has_huge_pages: whether the arenas lie in huge pages, where the system has them.
+
+    Raises:
+        NetworkError: the plan is of another module or machine, or an op is none that runs here.
+    """
+
+    def __init__(self, plan: Plan, program: Program, *, has_huge_pages: bool = True) -> None:
+        check(plan, program)
+        try:
+            target = resolve(plan.target)
+        except TargetError as error:
+            raise NetworkError(f"{error}; make the plan here") from error
+        self.plan, self._outline = plan, program.outline
+        self._buffers = Buffers(plan)
+        works = list(_works(plan, program, self._buffers, Layers(
+            plan, target, program.weights, self._buffers)))  # fmt: skip
+        results = [self._buffers.of(one.tensor, plain(static(plan, one.tensor)))
+                   for one in program.outline.results]  # fmt: skip
+        self.placed = _placed(works, self._buffers, results)
+        arena = partial(Arena, has_huge_pages=has_huge_pages)
+        weights = arena(sum(one.weights_bytes for one in works))
+        self.memory = Memory(arena(self.placed.size), self.placed, weights, target.threads)
+        self._works = works
+        self._inputs = [self._array(one, None) for one in program.outline.arguments]
+        self._results = [self._array(one.tensor, one.shape) for one in program.outline.results]
+        self._chains = _Chains(works, self.memory)
+
+    @classmethod
+    def load(cls, plan: Plan, module: bytes) -> "Network":
+        """The network of a plan and the module that it is of, as text or bytecode.
+
+        Raises:
+            ModuleError: the module cannot be read, or its weights are no constants in it.
+            NetworkError: as of the class.
+        """
+        return cls(plan, read_program(module))
+
+    @property
+    def inputs(self) -> tuple[Array, ...]:
+        """Where the arguments lie: fill them, call the network, and read `results`."""
+        return tuple(self._inputs)
+
+    @property
+    def results(self) -> tuple[Array, ...]:
+        """Where the results lie until the next run."""
+        return tuple(self._results)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What is done, in order."""
+        return tuple(work.label for work in self._works)
+
+    def run(self, *arguments: Array) -> tuple[Array, ...]:
+        """The results for arguments, in arrays of the caller's.
+
+        Args:
+            arguments: in the shapes of the module's, bf16 as its bits in `uint16`.
+
+        Raises:
+            NetworkError: they are of another number, shape or type.
+        """
+        if len(arguments) != len(self._inputs):
+            raise NetworkError(f"{len(arguments)} arguments; the network takes {len(self._inputs)}")
+        for number, (given, held) in enumerate(zip(arguments, self._inputs, strict=True)):
+            if given.shape != held.shape or given.dtype != held.dtype:
+                raise NetworkError(f"argument {number} is {given.dtype}{list(given.shape)}, not "
+                                   f"{held.dtype}{list(held.shape)}")  # fmt: skip
+            held[...] = given
+        self()
+        return tuple(one.copy() for one in self._results)
+
+    def __call__(self) -> None:
+        """Compute `results` of `inputs`: one call into compiled code, which allocates nothing."""
+        self._chains.run()
+
+    def times(self, rounds: int) -> tuple[LayerTime, ...]:
+        """How long each part takes, in runs in which they follow each other.
+
+        A part is called by itself here, which adds about a microsecond to each.
+        """
+        taken: list[list[float]] = [[] for _ in self._works]
+        for _ in range(rounds):
+            for number, times in enumerate(taken):
+                begin = time.perf_counter()
+                self._chains.run_one(number)
+                times.append(1e6 * (time.perf_counter() - begin))
+        return tuple(
+            LayerTime(work.label, work.node, median(times))
+            for work, times in zip(self._works, taken, strict=True)
+        )
+
+    def poison(self) -> None:
+        """Fill all memory of activations with a pattern that no right result has.
+
+        Zeros around images stay: nobody writes them after a network was loaded.
+        """
+        kept = [self.memory.bytes_of(one).copy() for one in sorted(self._buffers.halos)]
+        poison(self.memory.activations.bytes)
+        for number, held in zip(sorted(self._buffers.halos), kept, strict=True):
+            self.memory.bytes_of(number)[...] = held
+
+    def _array(self, tensor: int, shape: tuple[int, ...] | None) -> Array:
+        """A plain tensor's memory; an argument that nobody reads has some of its own."""
+        sizes = static(self.plan, tensor)
+        held = self.memory.bytes_of(self._buffers.of(tensor, plain(sizes)))
+        return held.view(type_of(self.plan, tensor)).reshape(sizes if shape is None else shape)
+
+
+def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> Iterator[Work]:
+    """What is to do, in order: each copy of a tensor is made as soon as the tensor is."""
+    others = Others(plan, program, buffers)
+
+    def copies(tensors: Sequence[int], node: int | None) -> Iterator[Work]:
+        for one in plan.conversions:
+            if one.tensor in tensors:
+                yield others.conversion(one.tensor, one.layout, node)
+
+    given = [i for i, tensor in enumerate(plan.tensors) if tensor.is_given]
+    for tensor in given:
+        buffers.made(tensor)
+    yield from copies(given, None)
+    for number, node in enumerate(plan.nodes):
+        is_layer = node.kind == "contraction"
+        work = layers.work(number) if is_layer else others.work(number)
+        if work is not None:
+            yield work
+        yield from copies([use.tensor for use in node.makes], number)
+
+
+def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> Placed:
+    """Where buffers lie: from the step that first writes one to the last that has to do with it."""
+    end = len(works)
+    given = [i for i, tensor in enumerate(buffers.plan.tensors) if tensor.is_given]
+    first = {buffers.made(tensor): -1 for tensor in given}
+    last = dict.fromkeys((*first, *results), end)  # arguments stay for another run
+    for step, work in enumerate(works):
+        for buffer in (*work.reads, *work.writes):
+            first.setdefault(buffer, step)
+            last[buffer] = max(last.get(buffer, step), step)
+    for buffer in buffers.halos:
+        first[buffer], last[buffer] = -1, end
+    return placed([
+        Lifetime(size, first.get(i, 0), last.get(i, 0)) for i, size in enumerate(buffers.sizes)
+    ])  # fmt: skip
+
+
+class _Chains:
+    """The calls of a network as tables, one for each thread, and the ways to run them.
+
+    Args:
+        works: in order.
+        memory: theirs.
+    """
+
+    def __init__(self, works: Sequence[Work], memory: Memory) -> None:
+        self._threads = memory.threads
+        calls, ends = list[Call](), [0]
+        for work in works:
+            for call in work.calls(memory):
+                calls += [call, *self._meeting()]
+            ends.append(len(calls))
+        nothing = pass_of("nothing").entry
+        self._tables = [
+            np.array([
+                (call.entry, call.parameters[thread]) if thread < len(call.parameters)
+                else (nothing, 0) for call in calls
+            ] or [(nothing, 0)], np.int64)
+            for thread in range(self._threads)
+        ]  # fmt: skip
+        self._kept = calls
+        parts = [(0, len(calls)), *pairwise(ends)]
+        self._rows = [self._range(first, end) for first, end in parts]
+        self._entry: int = chain().address
+        self._function = Chain(self._entry)
+
+    def run(self) -> None:
+        """All calls."""
+        self._run(0)
+
+    def run_one(self, number: int) -> None:
+        """The calls of one work."""
+        self._run(number + 1)
+
+    def _run(self, number: int) -> None:
+        addresses = self._rows[number][1]
+        if self._threads == 1:
+            self._function(addresses[0])
+        else:
+            crew(self._threads).run(self._entry, addresses)
+
+    def _range(self, first: int, end: int) -> tuple[Array, tuple[int, ...]]:
+        """The parameters of each thread's chain, and their addresses."""
+        table = np.array([[one.ctypes.data, first, end] for one in self._tables], np.int64)
+        return table, tuple(row.ctypes.data for row in table)
+
+    def _meeting(self) -> list[Call]:
+        """A barrier of all threads, where there are several."""
+        if self._threads == 1:
+            return []
+        words = np.array([crew(self._threads).barrier, self._threads], np.int64)
+        address: int = words.ctypes.data
+        return [Call(pass_of("barrier").entry, (address,) * self._threads, words)]

@@ -1,0 +1,241 @@
+"""Pools, sums, pads, elementwise ops and copies between layouts: passes over memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from kernels.mlir.frontend.program import Action, Elements, Pad, Program, Window
+from kernels.native.conversion import Conversion, Moves, moves_of
+from search.errors import NetworkError
+from search.networks.copies import conversion_of
+from search.networks.layouts import Layout
+from search.networks.plan import Plan, PlannedNode, PlannedUse
+from search.networks.running.buffers import Buffers, static
+from search.networks.running.checks import refused
+from search.networks.running.works import Call, Memory, Work, rows_call
+
+_LOWEST = -3.4e38
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Others:
+    """Makes the works of all that is no contraction.
+
+    Attributes:
+        plan: of the network.
+        program: what its nodes do.
+        buffers: of the network.
+    """
+
+    plan: Plan
+    program: Program
+    buffers: Buffers
+
+    def work(self, number: int) -> Work | None:
+        """The work of a node; None for a pad that the pool behind it does in passing.
+
+        Raises:
+            NetworkError: nobody runs it here.
+        """
+        node, action = self.plan.nodes[number], self.program.outline.actions[number]
+        if action.elements is not None:
+            return self._elementwise(number, action.elements)
+        read, made = self._one_of_each(node)
+        if action.pad is not None:
+            return None if self._pool_behind(number) else self._pad(number, action.pad, read, made)
+        if action.window is not None:
+            return self._window(number, action.window, read, made)
+        assert action.sum is not None
+        return self._sum(number, action.sum.axes, read, made)
+
+    def conversion(self, tensor: int, layout: Layout, node: int | None) -> Work:
+        """The copy of a tensor in another layout."""
+        made = self.plan.tensors[tensor]
+        found = conversion_of(static(self.plan, tensor), made.dtype, made.layout, layout)
+        if found is None:
+            told = f"tensor {tensor} of {made.dtype}, which is {made.layout.name},"
+            raise NetworkError(f"{told} cannot be copied to {layout.name}; make the plan again")
+        source, target = self.buffers.made(tensor), self.buffers.of(tensor, layout)
+        moves, size = moves_of(found[0]), np.dtype(found[1]).itemsize
+
+        def calls(memory: Memory) -> list[Call]:
+            return [_copy(memory, moves, size, source, target)]
+
+        label = f"copy of tensor {tensor} to {layout.name}"
+        return Work(label, node, (source,), (target,), calls)
+
+    def _one_of_each(self, node: PlannedNode) -> tuple[PlannedUse, PlannedUse]:
+        """What a node reads and makes, as the model has it."""
+        if len(node.reads) != 1 or len(node.makes) != 1:
+            raise refused(node, f"reads {len(node.reads)} tensors; one is run here")
+        if not (node.reads[0].layout.is_plain and node.makes[0].layout.is_plain):
+            raise refused(node, "has a layout that is not the model's")
+        return node.reads[0], node.makes[0]
+
+    def _uses(self, number: int) -> tuple[tuple[int, ...], int]:
+        node = self.plan.nodes[number]
+        reads = tuple(self.buffers.of(use.tensor, use.layout) for use in node.reads)
+        return reads, self.buffers.of(node.makes[0].tensor, node.makes[0].layout)
+
+    def _elementwise(self, number: int, action: Elements) -> Work:
+        node = self.plan.nodes[number]
+        shapes = {_sizes(use) for use in (*node.reads, *node.makes)}
+        layouts = {use.layout for use in (*node.reads, *node.makes)}
+        lacking = len(node.reads) != (2 if action.kind == "add" else 1) or len(node.makes) != 1
+        if lacking or len({prod(shape) for shape in shapes}) != 1:
+            raise refused(node, "repeats an operand, or has a constant one")
+        if len(layouts) != 1 and not all(one.is_plain for one in layouts):
+            raise refused(node, "has operands in several layouts")
+        reads, made = self._uses(number)
+        count, limits = prod(shapes.pop()), _limits(action)
+
+        def calls(memory: Memory) -> list[Call]:
+            first, *others = map(memory.address, reads)
+            more = [action.number] if action.kind in ("multiply", "divide") else limits
+            more = [] if action.kind in ("narrow", "widen") else more
+            ends = first, memory.address(made)
+            return [rows_call(action.kind, memory, ends, count, (*more, *others))]
+
+        return Work(f"{action.kind} {node.op}", number, reads, (made,), calls)
+
+    def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> Work:
+        shape, wide = _sizes(read), _sizes(made)
+        (source,), target = self._uses(number)
+        moves = _moves_of_pad(shape, wide, pad.low)
+
+        def calls(memory: Memory) -> list[Call]:
+            ends = (memory.address(target),) * 2
+            filled = rows_call("fill", memory, ends, prod(wide), (pad.value,))
+            return [filled, _copy(memory, moves, 4, source, target)]
+
+        return Work("tensor.pad", number, (source,), (target,), calls)
+
+    def _window(self, number: int, window: Window, read: PlannedUse, made: PlannedUse) -> Work:
+        node, before = self.plan.nodes[number], self._pad_before(number)
+        shape, above = _sizes(read), (0,) * len(window.size)
+        if before is not None:
+            padded, pad = self.plan.nodes[before], self.program.outline.actions[before].pad
+            assert pad is not None
+            shape, above = _sizes(padded.reads[0]), pad.low
+            source = self.buffers.of(padded.reads[0].tensor, padded.reads[0].layout)
+        else:
+            source = self.buffers.of(read.tensor, read.layout)
+        target = self.buffers.of(made.tensor, made.layout)
+        sizes = _geometry(window, shape, _sizes(made), above)
+        if sizes is None:
+            raise refused(node, "moves its window over axes that are not neighbours")
+        outer, height, numbers = sizes
+        name = "max" if window.kind == "max" else "window sum"
+
+        def calls(memory: Memory) -> list[Call]:
+            ends = memory.address(source), memory.address(target)
+            return [rows_call(name, memory, ends, outer * height, numbers)]
+
+        return Work(f"{node.op}", number, (source,), (target,), calls)
+
+    def _sum(self, number: int, axes: tuple[int, ...], read: PlannedUse, made: PlannedUse) -> Work:
+        node, shape = self.plan.nodes[number], _sizes(read)
+        if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
+            raise refused(node, "sums over axes that are not neighbours")
+        outer, many, inner = (
+            prod(shape[: axes[0]]), prod(shape[i] for i in axes), prod(shape[axes[-1] + 1 :])
+        )  # fmt: skip
+        if prod(_sizes(made)) != outer * inner:
+            raise refused(node, "makes a tensor of another size")
+        (source,), target = self._uses(number)
+
+        def calls(memory: Memory) -> list[Call]:
+            ends = memory.address(source), memory.address(target)
+            return [rows_call("sum", memory, ends, outer, (many, inner))]
+
+        return Work(f"sum {node.op}", number, (source,), (target,), calls)
+
+    def _pool_behind(self, number: int) -> bool:
+        """Whether only a pool reads what a pad makes, which takes no notice of what is added."""
+        tensor = self.plan.nodes[number].makes[0].tensor
+        behind = [i for i, node in enumerate(self.plan.nodes)
+                  if any(use.tensor == tensor for use in node.reads)]  # fmt: skip
+        return len(behind) == 1 and self._pad_before(behind[0]) == number
+
+    def _pad_before(self, number: int) -> int | None:
+        """The pad whose tensor a pool reads, where nobody else does."""
+        window = self.program.outline.actions[number].window
+        if window is None:
+            return None
+        tensor = self.plan.nodes[number].reads[0].tensor
+        uses = [use for node in self.plan.nodes for use in node.reads if use.tensor == tensor]
+        made = [i for i, node in enumerate(self.plan.nodes)
+                if any(use.tensor == tensor for use in node.makes)]  # fmt: skip
+        if len(uses) != 1 or len(made) != 1 or self.plan.tensors[tensor].is_result:
+            return None
+        action: Action = self.program.outline.actions[made[0]]
+        if action.pad is None or not self.plan.nodes[made[0]].reads:
+            return None
+        if uses[0].shape != self.plan.tensors[tensor].shape:
+            return None
+        matters = action.pad.value > _LOWEST if window.kind == "max" else action.pad.value != 0
+        return None if matters or not _is_where_it_moves(window, action.pad) else made[0]
+
+
+def _is_where_it_moves(window: Window, pad: Pad) -> bool:
+    """Whether a pad widens those axes alone over which a window moves."""
+    axes = zip(pad.low, pad.high, window.size, strict=True)
+    return all(size > 1 or not (low or high) for low, high, size in axes)
+
+
+def _sizes(use: PlannedUse) -> Shape:
+    known = tuple(size for size in use.shape if size is not None)
+    if len(known) != len(use.shape):
+        raise NetworkError(f"tensor {use.tensor} has a dynamic shape; give the model static ones")
+    return known
+
+
+def _limits(action: Elements) -> tuple[float, float]:
+    return (0.0 if action.has_relu else -inf), (6.0 if action.has_ceiling else inf)
+
+
+def _geometry(
+    window: Window, shape: Shape, made: Shape, above: Sequence[int]
+) -> tuple[int, int, tuple[int, ...]] | None:
+    """Outer, out height, and the parameters of the pass; None where the axes are not neighbours."""
+    moving = [i for i, pair in enumerate(zip(window.size, window.strides, strict=True))
+              if pair != (1, 1)]  # fmt: skip
+    if not moving or moving[-1] - moving[0] > 1 or len(shape) != len(made):
+        return None
+    first = moving[0]
+    pair = (first, first + 1) if first + 1 in moving else (first, None)
+    inner = prod(shape[(pair[1] or first) + 1 :])
+
+    def both(values: Sequence[int], other: int) -> tuple[int, int]:
+        return values[pair[0]], other if pair[1] is None else values[pair[1]]
+
+    numbers: tuple[int, ...] = (*both(shape, 1), *both(made, 1), inner)
+    for values, other in ((window.size, 1), (window.strides, 1), (window.dilations, 1), (above, 0)):
+        numbers += both(values, other)
+    return prod(shape[:first]), made[first], numbers
+
+
+def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
+    """The rows of a tensor inside of a wider one."""
+    conversion = Conversion(shape, *(tuple(range(len(shape))),) * 2, (0,) * len(shape))
+    plain = moves_of(conversion)
+    steps = [prod(wide[i + 1 :]) for i in range(len(wide))]
+    tos = np.array([sum(b * s for b, s in zip(low, steps, strict=True))])
+    for size, step in zip(shape[:-1], steps[:-1], strict=True):
+        tos = np.add.outer(tos, np.arange(size, dtype=np.int64) * step).reshape(-1)
+    return Moves(plain.froms, tos.astype(np.int64), plain.lengths, None)
+
+
+def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> Call:
+    arrays = memory.bytes_of(source), memory.bytes_of(target)
+    offsets: Any = (moves.froms.ctypes.data, moves.tos.ctypes.data)
+    more = [*offsets, moves.lengths[0], *(one.nbytes // size for one in arrays)]
+    if moves.steps is not None:
+        more += [moves.lengths[1], *moves.steps]
+    name = f"{'rows' if moves.steps is None else 'blocks'} {size}"
+    ends = memory.address(source), memory.address(target)
+    return rows_call(name, memory, ends, len(moves.froms), more, moves)

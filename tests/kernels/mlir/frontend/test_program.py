@@ -1,0 +1,108 @@
+"""A module as something to run: its weights as they are written, and what its other ops do."""
+
+import numpy as np
+import pytest
+
+from examples.models import MODELS
+from examples.models.graph import Array, Graph
+from examples.models.spellings import spelled
+from kernels.errors import ModuleError
+from kernels.mlir.frontend.program import Elements, Pad, Program, Sum, Window
+from kernels.mlir.frontend.weights import read_program
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+SPLAT = "dense<2.5> : tensor<4xf32>"
+SHORT = "dense<[1.0, 2.0, 3.0, -4.0]> : tensor<4xf32>"
+LONG = f'dense<"0x{np.arange(4, dtype=np.float32).tobytes().hex()}"> : tensor<4xf32>'
+NARROW = "dense<[[1.0, 2.5, -3.0, 0x7F80], [0.0, 1.0, 4.0, 6.0]]> : tensor<2x4xbf16>"
+RESOURCE = "dense_resource<w> : tensor<2x4xbf16>"
+BITS = [[0x3F80, 0x4020, 0xC040, 0x7F80], [0, 0x3F80, 0x4080, 0x40C0]]
+
+
+def module(weights: str, bias: str, entry: str) -> bytes:
+    """x @ weights + bias, and one resource."""
+    return f"""
+func.func @main(%x: tensor<3x2xbf16>) -> tensor<3x4xf32> {{
+  %w = arith.constant {weights}
+  %b = arith.constant {bias}
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<3x4xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<3x4xf32>) -> tensor<3x4xf32>
+  %c = linalg.matmul ins(%x, %w : tensor<3x2xbf16>, tensor<2x4xbf16>)
+                     outs(%init : tensor<3x4xf32>) -> tensor<3x4xf32>
+  %wide = linalg.broadcast ins(%b : tensor<4xf32>) outs(%empty : tensor<3x4xf32>) dimensions = [0]
+  %s = arith.addf %c, %wide : tensor<3x4xf32>
+  return %s : tensor<3x4xf32>
+}}
+{{-# dialect_resources: {{ builtin: {{ other: "0x0400000000000000", w: "0x{entry}" }} }} #-}}
+""".encode()
+
+
+def resource(values: bytes) -> str:
+    return (bytes([4, 0, 0, 0]) + values).hex().upper()
+
+
+HELD = resource(np.array(BITS, np.uint16).tobytes())
+
+
+@pytest.mark.parametrize(
+    ("weights", "bias", "expected"),
+    [(NARROW, SPLAT, [2.5] * 4), (RESOURCE, SHORT, [1, 2, 3, -4]), (RESOURCE, LONG, [0, 1, 2, 3])],
+)
+def test_weights_are_what_the_module_holds(weights: str, bias: str, expected: list[float]) -> None:
+    program = read_program(module(weights, bias, HELD))
+    assert program.outline.arguments == (0,)
+    assert program.weights[0, "B"].tolist() == BITS
+    assert program.weights[0, "bias"].tolist() == expected
+
+
+def test_a_resource_of_another_size_is_refused() -> None:
+    for entry in (HELD[:-4], HELD + "0000"):
+        with pytest.raises(ModuleError, match=r"a weight of 1[48] bytes that should have 16"):
+            read_program(module(RESOURCE, SHORT, entry))
+
+
+@pytest.fixture(scope="module", params=["linalg", "torch", "stablehlo"])
+def spelling(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def program_of(graph: Graph, spelling: str) -> Program:
+    return read_program(spelled(graph, spelling).encode())
+
+
+def as_spelled(layer_weights: Array, shape: tuple[int, ...], spelling: str) -> Array:
+    """A filter or a matrix as a spelling has it; depthwise filters have an axis of one."""
+    turned = layer_weights.transpose(3, 2, 0, 1) if layer_weights.ndim == 4 else layer_weights.T
+    return (turned if spelling == "torch" else layer_weights).reshape(shape)
+
+
+def test_all_spellings_hold_the_same_weights(spelling: str) -> None:
+    graph = MODELS["mobilenet_v2"](True)
+    program = program_of(graph, spelling)
+    layers = [layer for layer in graph.layers if layer.weights]
+    nodes = [i for i, node in enumerate(program.outline.graph.nodes) if node.found is not None]
+    for node, layer in zip(nodes, layers, strict=True):
+        filters, bias = (graph.weights[name] for name in layer.weights)
+        held = program.weights[node, "B"]
+        assert np.array_equal(held, as_spelled(filters, held.shape, spelling))
+        assert np.array_equal(program.weights[node, "bias"], bias)
+
+
+def test_what_other_ops_do() -> None:
+    outline = program_of(MODELS["resnet50"](True), "torch").outline
+    told = [action for action in outline.actions if any(vars(action).values())]
+    pad, window, sums, mean = told
+    assert pad.pad == Pad((0, 0, 1, 1), (0, 0, 1, 1), float("-inf"))
+    assert window.window == Window("max", (1, 1, 3, 3), (1, 1, 2, 2), (1, 1, 1, 1))
+    assert sums.sum == Sum((2, 3))
+    assert mean.elements == Elements("divide", 16.0)
+    assert [one.shape for one in outline.results] == [(1, 24)]
+
+
+def test_what_is_not_run_here_says_why() -> None:
+    outline = program_of(MODELS["bert"](True), "linalg").outline
+    refused = {action.refused for action in outline.actions}
+    assert "reduces by something else than a sum" in refused
+    assert "repeats an operand, or has a constant one" in refused

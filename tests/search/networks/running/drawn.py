@@ -1,0 +1,81 @@
+"""Plans whose schedules are drawn at random, and models computed in f64 to compare with."""
+
+from random import Random
+
+import numpy as np
+
+from examples.models.graph import Array, Graph
+from examples.models.spellings import spelled
+from kernels.mlir.frontend.program import Program
+from kernels.mlir.frontend.weights import read_program
+from kernels.oracle.operands import to_bf16
+from kernels.problem import parse_problem
+from kernels.schedule import Schedule
+from kernels.target import Target, detect
+from search.networks.costs import Timed, algorithm_of
+from search.networks.layouts import Layout
+from search.networks.plan import Plan
+from search.networks.planning import Named, planned
+from search.networks.running.network import Network
+from search.space.space import Space
+
+
+class Drawn:
+    """Costs at random of schedules at random (`search.networks.costs.Costs`).
+
+    Args:
+        target: of the schedules.
+        random: where they come from.
+        copy_us: of every copy.
+    """
+
+    def __init__(self, target: Target, random: Random, copy_us: float) -> None:
+        self._target, self._random, self._copy_us = target, random, copy_us
+        self._known: dict[str, tuple[Timed, ...]] = {}
+
+    def schedules(self, problem: str) -> tuple[Timed, ...]:
+        if problem not in self._known:
+            space = Space(parse_problem(problem), self._target)
+            drawn = (space.schedule(space.draw(self._random)) for _ in range(200))
+            schedule = next(one for one in drawn if space.why_illegal(one) is None)
+            self._known[problem] = (timed(schedule, self._random.uniform(1, 9)),)
+        return self._known[problem]
+
+    def conversion_us(self, shape: tuple[int, ...], dtype: str, made: Layout, to: Layout) -> float:
+        assert made != to
+        return self._copy_us
+
+
+def timed(schedule: Schedule, time_us: float) -> Timed:
+    """A schedule as a plan has it."""
+    steps = tuple(schedule.to_json())
+    return Timed(algorithm_of(schedule), schedule.hash, steps, time_us)
+
+
+def program_of(graph: Graph, spelling: str) -> Program:
+    """A model as something to run."""
+    return read_program(spelled(graph, spelling).encode())
+
+
+def plan_of(program: Program, seed: int, threads: int = 1, copy_us: float = 0.5) -> Plan:
+    """A plan by times at random."""
+    target = detect().with_threads(threads)
+    costs = Drawn(target, Random(seed), copy_us)
+    named = Named("drawn", target.canonical, "hot")
+    return planned(program.outline.graph, costs, named)
+
+
+def computed(network: Network, graph: Graph, spelling: str, argument: Array) -> Array:
+    """What a network makes of a model's argument, in memory that was poisoned before."""
+    network.poison()
+    given = (
+        argument.transpose(0, 3, 1, 2) if spelling == "torch" and argument.ndim == 4 else argument
+    )
+    given = to_bf16(given) if graph.given.dtype == "bf16" else given
+    (result,) = network.run(np.ascontiguousarray(given))
+    return result
+
+
+def apart(found: Array, expected: Array) -> float:
+    """Relative rms deviation."""
+    return float(np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2)))

@@ -1,0 +1,145 @@
+"""A network computes what PyTorch computes in f64, whatever schedules and layouts its plan has."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from examples.models import MODELS
+from examples.models.graph import Graph, Value
+from kernels.mlir.frontend.program import Program
+from kernels.target import detect
+from search.errors import NetworkError
+from search.networks.plan import Plan
+from search.networks.running.network import Network
+from tests.search.networks.running.drawn import apart, computed, plan_of, program_of
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+MODELS_IN = [("resnet50", "torch", 1e-5), ("mobilenet_v2", "linalg", 1e-5), ("mlp", "torch", 2e-2)]
+
+
+@pytest.fixture(scope="module", params=MODELS_IN, ids=lambda one: one[0])
+def case(request: pytest.FixtureRequest) -> tuple[Graph, str, float, Program]:
+    name, spelling, tolerance = request.param
+    graph = MODELS[name](True)
+    return graph, spelling, tolerance, program_of(graph, spelling)
+
+
+def test_a_network_computes_its_model(case: tuple[Graph, str, float, Program]) -> None:
+    pytest.importorskip("torch", reason="the extra `peers` installs torch, which computes it")
+    from examples.models.pytorch import reference
+
+    graph, spelling, tolerance, program = case
+    plan = plan_of(program, 0, copy_us=0.1)
+    network = Network(Plan.from_json(json.loads(json.dumps(plan.to_json()))), program)
+    for random in (1, 2):
+        argument = graph.argument(random)
+        found = computed(network, graph, spelling, argument)
+        assert apart(found, reference(graph, argument)) < tolerance, plan.conversions
+    layouts = {use.layout.name for node in plan.nodes for use in node.reads}
+    halos = [name for name in layouts if "halo" in name]
+    assert halos or "mlp" in graph.name
+
+
+def test_live_buffers_share_no_byte(case: tuple[Graph, str, float, Program]) -> None:
+    *_, program = case
+    held = Network(plan_of(program, 0, copy_us=0.1), program).placed
+    pairs = list(zip(held.lifetimes, held.offsets, strict=True))
+    for number, (one, at) in enumerate(pairs):
+        assert at + one.size <= held.size
+        for other, beside in pairs[number + 1 :]:
+            is_apart = at + one.size <= beside or beside + other.size <= at
+            assert is_apart or not one.meets(other)
+    print(f"arena {held.size} bytes, buffers {held.apart}")
+    assert held.size < held.apart
+
+
+@pytest.fixture(scope="module")
+def residual() -> tuple[Graph, Program]:
+    """A residual that is read again after a layer has taken it in, and sums that no layer takes."""
+    graph = Graph("residual", Value("given", (1, 9, 9, 8)))
+    x = graph.conv(graph.given, 8, 3)
+    y = graph.add(graph.conv(graph.conv(x, 8, 3), 8, 1, relu=False), x)
+    z = graph.add(graph.conv(y, 8, 3), y, relu=True)
+    graph.linear(graph.mean_pool(graph.max_pool(graph.add(z, x))), 12)
+    return graph, program_of(graph, "linalg")
+
+
+def test_sums_of_layers_that_are_read_again(residual: tuple[Graph, Program]) -> None:
+    pytest.importorskip("torch", reason="the extra `peers` installs torch, which computes it")
+    from examples.models.pytorch import reference
+
+    graph, program = residual
+    network = Network(plan_of(program, 5), program)
+    assert any(label.startswith("add ") for label in network.labels)
+    assert any("init=accumulate" in label for label in network.labels)
+    argument = graph.argument(6)
+    expected = reference(graph, argument)
+    assert apart(computed(network, graph, "linalg", argument), expected) < 1e-5
+    first = network.results[0].copy()
+    network()  # the arguments lie there still
+    assert np.array_equal(network.results[0], first)
+
+
+def test_two_threads_compute_the_same(residual: tuple[Graph, Program]) -> None:
+    if detect().cores < 2:
+        pytest.skip("one processor is usable here; two threads need two")
+    graph, program = residual
+    one, two = (Network(plan_of(program, 3, threads), program) for threads in (1, 2))
+    assert two.memory.threads == 2
+    argument = graph.argument(4)
+    first = computed(one, graph, "linalg", argument)
+    for _ in range(20):
+        assert apart(computed(two, graph, "linalg", argument), first) < 1e-5
+
+
+def test_weights_are_read_from_the_arena_alone(residual: tuple[Graph, Program]) -> None:
+    graph, program = residual
+    weights = {key: value.copy() for key, value in program.weights.items()}
+    network = Network(plan_of(program, 5), replace(program, weights=weights))
+    before = computed(network, graph, "linalg", graph.argument(7))
+    for value in weights.values():
+        value[...] = np.nan
+    assert np.array_equal(computed(network, graph, "linalg", graph.argument(7)), before)
+    assert len(network.memory.weights.bytes) > sum(v.nbytes for v in weights.values()) // 2
+
+
+def test_times_are_of_each_part(residual: tuple[Graph, Program]) -> None:
+    _, program = residual
+    network = Network(plan_of(program, 5), program)
+    times = network.times(3)
+    assert [one.label for one in times] == list(network.labels)
+    assert all(one.time_us > 0 for one in times)
+
+
+def test_what_does_not_run_here_is_named(residual: tuple[Graph, Program]) -> None:
+    _, program = residual
+    plan = plan_of(program, 5)
+    with pytest.raises(NetworkError, match="0 arguments; the network takes 1"):
+        Network(plan, program).run()
+    with pytest.raises(
+        NetworkError, match=r"argument 0 is float64\[2\], not float32\[1, 9, 9, 8\]"
+    ):
+        Network(plan, program).run(np.zeros(2))
+    with pytest.raises(NetworkError, match="this machine is a"):
+        Network(replace(plan, target="cpu:other,threads=1"), program)
+    untuned = tuple(replace(node, schedule=None) for node in plan.nodes)
+    with pytest.raises(NetworkError, match="more --trials"):
+        Network(replace(plan, nodes=untuned), program)
+    with pytest.raises(NetworkError, match="make the plan again"):
+        Network(replace(plan, nodes=plan.nodes[1:]), program)
+
+
+def test_an_op_that_nobody_runs_is_refused_at_load() -> None:
+    program = program_of(MODELS["bert"](True), "linalg")
+    with pytest.raises(NetworkError, match=r"@main.* `tilewise model` runs the whole model$"):
+        Network(plan_of(program, 1), program)
+
+
+def test_a_plan_of_another_model_is_refused(residual: tuple[Graph, Program]) -> None:
+    _, program = residual
+    graph = Graph("other", Value("given", (1, 9, 9, 8)))
+    graph.linear(graph.mean_pool(graph.conv(graph.given, 8, 3)), 12)
+    with pytest.raises(NetworkError, match=r"nodes and .* tensors, the module"):
+        Network(plan_of(program_of(graph, "linalg"), 1), program)

@@ -1,0 +1,99 @@
+"""A plan's network run once against IREE's own code of the model, and timed.
+
+It runs in a child process, which compiled code may bring down.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from kernels.errors import CompilerError, ModuleError
+from kernels.mlir.frontend.weights import read_program
+from kernels.mlir.iree.compiler import compile_file
+from kernels.problem import parse_problem
+from kernels.system.limited_child import run_limited
+from kernels.system.typed_json import from_json
+from search.errors import NetworkError
+from search.networks.plan import Plan
+from search.networks.running.checks import check
+from search.networks.running.network import LayerTime
+from tilewise.errors import BadInputError, TilewiseError
+from tilewise.model.tolerance import tolerance
+
+CHILD = "tilewise.plan.child"
+COMPILE_S, RUN_S = 900.0, 900.0
+MEMORY_BYTES = 32 << 30
+ROUNDS = 15
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of a run.
+
+    Attributes:
+        parts: each layer, pass and copy by itself, in order.
+        times, iree_times: seconds of runs of the whole, ours and IREE's in turn.
+        deviation: of our results from IREE's: rms of the difference over rms.
+        arena_bytes: of all activations and scratch memory.
+        buffers_bytes: what they would take if none shared memory with another.
+        weights_bytes: of what is packed or kept when a network is loaded.
+    """
+
+    parts: tuple[LayerTime, ...]
+    times: tuple[float, ...]
+    iree_times: tuple[float, ...]
+    deviation: float
+    arena_bytes: int
+    buffers_bytes: int
+    weights_bytes: int
+
+    @property
+    def time_ms(self) -> float:
+        """Median of ours."""
+        return 1e3 * median(self.times)
+
+    @property
+    def iree_ms(self) -> float:
+        """Median of IREE's."""
+        return 1e3 * median(self.iree_times)
+
+
+def ran(plan: Plan, source: Path) -> Ran:
+    """Load a plan of a module, run it on random arguments, compare and time.
+
+    Args:
+        plan: of the module.
+        source: its file.
+
+    Raises:
+        BadInputError: an op of the model is none that is run here.
+        TilewiseError: IREE does not compile the model, or the run failed.
+    """
+    try:
+        check(plan, read_program(source.read_bytes()))  # before IREE works on it for minutes
+    except (NetworkError, ModuleError) as error:
+        raise BadInputError(f"{source.name}: {error}") from error
+    with tempfile.TemporaryDirectory() as folder:
+        code, written = Path(folder) / "model.vmfb", Path(folder) / "plan.json"
+        written.write_text(json.dumps(plan.to_json()), encoding="utf-8")
+        try:
+            compile_file(source, code, (), COMPILE_S)
+        except CompilerError as error:
+            raise TilewiseError(f"IREE does not compile {source.name}: {error}") from error
+        request = {"plan": str(written), "module": str(source), "code": str(code),
+                   "rounds": ROUNDS, "seconds": RUN_S, "memory_bytes": MEMORY_BYTES}  # fmt: skip
+        ended = run_limited(request, CHILD)
+    if ended.reply is None:
+        raise TilewiseError(f"the network does not run: {ended.message}")
+    if "refused" in ended.reply:
+        raise BadInputError(f"{source.name}: {ended.reply['refused']}")
+    return from_json(Ran, ended.reply)
+
+
+def allowed(plan: Plan) -> float:
+    """The relative deviation that the depth of a plan's layers allows two right results."""
+    problems: Iterable[str | None] = (node.problem for node in plan.nodes)
+    return tolerance((parse_problem(one), 1) for one in problems if one is not None)
