@@ -25,7 +25,7 @@ WANTED = TuneRequest(trials=TRIALS, seed=SIMULATED)
 
 
 def in_memory(machine: MachineInfo) -> list[TrialRecord]:
-    """The engine alone; whether a trial takes over as control is for the search, and not kept."""
+    """What the engine alone finds; stores have no field for which trial takes over as control."""
     store = MemoryStore()
     simulated.tune(parse_problem(PROBLEM), resolve(machine.target), WANTED, store)
     return [replace(trial, takes_over=False) for trial in store.trials()]
