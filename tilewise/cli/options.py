@@ -27,6 +27,22 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server", metavar="URL", help="a service; default: TILEWISE_SERVER")
 
 
+def add_tuning_of_lacking(parser: argparse.ArgumentParser) -> None:
+    """How problems of a model without a stored schedule are tuned, and for what."""
+    parser.add_argument(
+        "--target", default="host", metavar="T", help="processor, threads; default: host"
+    )
+    parser.add_argument(
+        "--trials", type=int, default=64, metavar="N",
+        help="for problems without a stored schedule; default: 64",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, metavar="I", help="of sampler and inputs")
+    parser.add_argument(
+        "--cache", choices=CACHE_MODES, default="hot",
+        help="cold: schedules for weights that come from memory in each run; default: hot",
+    )  # fmt: skip
+
+
 def add_cache_filter(parser: argparse.ArgumentParser, default: str) -> None:
     """Trials of one cache mode."""
     text = f"only trials that were timed so; default: {default}"

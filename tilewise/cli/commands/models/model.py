@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from kernels.errors import ModuleError
 from kernels.problem import parse_problem
 from kernels.target import resolve
-from search.records import CACHE_MODES, TuneRequest
+from search.records import TuneRequest
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
 from tilewise.cli.files import make_folder, require_file, write_text
-from tilewise.cli.options import add_db, add_server, backend_of
+from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.requirements import needed, require
@@ -79,18 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="DIR", help="folder to fill; default: FILE.tilewise"
     )
     parser.add_argument("--entry", metavar="NAME", help="function to run; default: main")
-    parser.add_argument(
-        "--target", default="host", metavar="T", help="processor, threads; default: host"
-    )
-    parser.add_argument(
-        "--trials", type=int, default=64, metavar="N",
-        help="for problems without a stored schedule; default: 64",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="I", help="of sampler and inputs")
-    parser.add_argument(
-        "--cache", choices=CACHE_MODES, default="hot",
-        help="cold: schedules for weights that come from memory in each run; default: hot",
-    )  # fmt: skip
+    add_tuning_of_lacking(parser)
     parser.add_argument(
         "--no-ops", action="store_true", help="do not measure each op alone, which takes seconds"
     )

@@ -10,10 +10,10 @@ from kernels.errors import ModuleError
 from kernels.problem import parse_problem
 from kernels.system.typed_json import to_json
 from kernels.target import resolve
-from search.records import CACHE_MODES, TuneRequest
+from search.records import TuneRequest
 from tilewise.cli.command import Command
 from tilewise.cli.files import make_folder, read_module_bytes, write_text
-from tilewise.cli.options import add_db, add_server, backend_of
+from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
 from tilewise.requirements import needed, require
@@ -95,18 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--run", action="store_true", dest="executes",
         help="run the planned network, compare it with IREE's code of the model, and time both",
     )  # fmt: skip
-    parser.add_argument(
-        "--target", default="host", metavar="T", help="processor, threads; default: host"
-    )
-    parser.add_argument(
-        "--trials", type=int, default=64, metavar="N",
-        help="for problems without a stored schedule; default: 64",
-    )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="I", help="of the sampler")
-    parser.add_argument(
-        "--cache", choices=CACHE_MODES, default="hot",
-        help="cold: layers timed with weights that come from memory in each run; default: hot",
-    )  # fmt: skip
+    add_tuning_of_lacking(parser)
     add_db(parser)
     add_server(parser)
 
