@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numba import cfunc
+from numba import cfunc, njit
 
 from kernels.native.conversion import copy_rows, transpose_blocks
 from kernels.native.language.words import word
@@ -11,6 +11,18 @@ from kernels.native.passes.memory import elements, part
 
 UNSIGNED: dict[int, type[Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 """What moves elements of so many bytes."""
+
+
+@njit(nogil=True)
+def _sides(at: int, kind: Any) -> Any:
+    """Source and target, whole, and a thread's offsets in each; parameters as of `rows_pass`."""
+    first, end = word(at, 2), word(at, 3)
+    return (
+        elements(word(at, 0), word(at, 7), kind),
+        elements(word(at, 1), word(at, 8), kind),
+        elements(word(at, 4), end, np.int64)[first:],
+        elements(word(at, 5), end, np.int64)[first:],
+    )
 
 
 def rows_pass(size: int) -> Any:
@@ -22,13 +34,8 @@ def rows_pass(size: int) -> Any:
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
-        source, target = (
-            elements(word(at, 0), word(at, 7), kind),
-            elements(word(at, 1), word(at, 8), kind),
-        )
-        froms, tos = elements(word(at, 4), end, np.int64), elements(word(at, 5), end, np.int64)
-        copy_rows(source, target, froms[first:end], tos[first:end], word(at, 6))
+        source, target, froms, tos = _sides(at, kind)
+        copy_rows(source, target, froms, tos, word(at, 6))
 
     return run
 
@@ -39,16 +46,10 @@ def blocks_pass(size: int) -> Any:
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
-        first, end = word(at, 2), word(at, 3)
-        source, target = (
-            elements(word(at, 0), word(at, 7), kind),
-            elements(word(at, 1), word(at, 8), kind),
-        )
-        froms, tos = elements(word(at, 4), end, np.int64), elements(word(at, 5), end, np.int64)
+        source, target, froms, tos = _sides(at, kind)
         transpose_blocks(
-            source, target, froms[first:end], tos[first:end], word(at, 6), word(at, 9),
-            word(at, 10), word(at, 11),
-        )  # fmt: skip
+            source, target, froms, tos, word(at, 6), word(at, 9), word(at, 10), word(at, 11)
+        )
 
     return run
 
