@@ -27,8 +27,8 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server", metavar="URL", help="a service; default: TILEWISE_SERVER")
 
 
-def add_tuning_of_lacking(parser: argparse.ArgumentParser) -> None:
-    """How problems of a model without a stored schedule are tuned, and for what."""
+def add_tuning_of_lacking(parser: argparse.ArgumentParser, *, seeds: str) -> None:
+    """How problems of a model without a stored schedule are tuned; `seeds`: what a seed is of."""
     parser.add_argument(
         "--target", default="host", metavar="T", help="processor, threads; default: host"
     )
@@ -36,7 +36,7 @@ def add_tuning_of_lacking(parser: argparse.ArgumentParser) -> None:
         "--trials", type=int, default=64, metavar="N",
         help="for problems without a stored schedule; default: 64",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="I", help="of sampler and inputs")
+    parser.add_argument("--seed", type=int, default=0, metavar="I", help=f"of {seeds}")
     parser.add_argument(
         "--cache", choices=CACHE_MODES, default="hot",
         help="cold: schedules for weights that come from memory in each run; default: hot",

@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="DIR", help="folder to fill; default: FILE.tilewise"
     )
     parser.add_argument("--entry", metavar="NAME", help="function to run; default: main")
-    add_tuning_of_lacking(parser)
+    add_tuning_of_lacking(parser, seeds="sampler and inputs")
     parser.add_argument(
         "--no-ops", action="store_true", help="do not measure each op alone, which takes seconds"
     )

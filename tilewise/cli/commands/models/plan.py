@@ -95,7 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--run", action="store_true", dest="executes",
         help="run the planned network, compare it with IREE's code of the model, and time both",
     )  # fmt: skip
-    add_tuning_of_lacking(parser)
+    add_tuning_of_lacking(parser, seeds="the sampler")
     add_db(parser)
     add_server(parser)
 
