@@ -1,11 +1,11 @@
-"""A plan's network run once against IREE's own code of the model, and timed.
+"""Plans of one model run as networks beside IREE's own code of it, and timed in turn.
 
-It runs in a child process, which compiled code may bring down.
+They run in a child process, which compiled code may bring down.
 """
 
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -34,17 +34,21 @@ class Ran:
     """What came of a run.
 
     Attributes:
+        kept: the number of the plan whose network was the fastest: all that follows is of it.
         parts: each layer, pass and copy by itself, in order.
         times, iree_times: seconds of runs of the whole, ours and IREE's in turn.
+        other_times: of the plan that was not kept, in the same rounds; empty with one plan.
         deviation: of our results from IREE's: rms of the difference over rms.
         arena_bytes: of all activations and scratch memory.
         buffers_bytes: what they would take if none shared memory with another.
         weights_bytes: of what is packed or kept when a network is loaded.
     """
 
+    kept: int
     parts: tuple[LayerTime, ...]
     times: tuple[float, ...]
     iree_times: tuple[float, ...]
+    other_times: tuple[float, ...]
     deviation: float
     arena_bytes: int
     buffers_bytes: int
@@ -60,12 +64,17 @@ class Ran:
         """Median of IREE's."""
         return 1e3 * median(self.iree_times)
 
+    @property
+    def other_ms(self) -> float | None:
+        """Median of the plan that was not kept; None with one plan."""
+        return 1e3 * median(self.other_times) if self.other_times else None
 
-def ran(plan: Plan, source: Path) -> Ran:
-    """Load a plan of a module, run it on random arguments, compare and time.
+
+def ran(plans: Sequence[Plan], source: Path) -> Ran:
+    """Load plans of a module, run them on random arguments, compare and time.
 
     Args:
-        plan: of the module.
+        plans: of the module, one or two.
         source: its file.
 
     Raises:
@@ -73,17 +82,19 @@ def ran(plan: Plan, source: Path) -> Ran:
         TilewiseError: IREE does not compile the model, or the run failed.
     """
     try:
-        check(plan, read_program(source.read_bytes()))  # before IREE works on it for minutes
+        program = read_program(source.read_bytes())
+        for plan in plans:
+            check(plan, program)  # before IREE works on it for minutes
     except (NetworkError, ModuleError) as error:
         raise BadInputError(f"{source.name}: {error}") from error
     with tempfile.TemporaryDirectory() as folder:
-        code, written = Path(folder) / "model.vmfb", Path(folder) / "plan.json"
-        written.write_text(json.dumps(plan.to_json()), encoding="utf-8")
+        code, written = Path(folder) / "model.vmfb", Path(folder) / "plans.json"
+        written.write_text(json.dumps([plan.to_json() for plan in plans]), encoding="utf-8")
         try:
             compile_file(source, code, (), COMPILE_S)
         except CompilerError as error:
             raise TilewiseError(f"IREE does not compile {source.name}: {error}") from error
-        request = {"plan": str(written), "module": str(source), "code": str(code),
+        request = {"plans": str(written), "module": str(source), "code": str(code),
                    "rounds": ROUNDS, "seconds": RUN_S, "memory_bytes": MEMORY_BYTES}  # fmt: skip
         ended = run_limited(request, CHILD)
     if ended.reply is None:

@@ -1,0 +1,43 @@
+"""Two plans of a model run in turn: the faster one is kept, whichever comes first."""
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from examples.models.graph import Graph, Value
+from examples.models.spellings import spelled
+from kernels.mlir.frontend.weights import read_program
+from tests.search.networks.running.drawn import plan_of
+from tilewise.plan.run_table import run_text
+from tilewise.plan.running import allowed, ran
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    graph = Graph("net", Value("given", (1, 9, 9, 8)))
+    graph.linear(graph.mean_pool(graph.conv(graph.conv(graph.given, 16, 3), 16, 3)), 24)
+    path = tmp_path / "net.mlir"
+    path.write_text(spelled(graph))
+    return path
+
+
+def test_of_two_plans_the_faster_is_kept(source: Path) -> None:
+    program = read_program(source.read_bytes())
+    drawn = [plan_of(program, seed, copy_us=0.1) for seed in range(6)]
+    first = drawn[0]
+    other = next(plan for plan in drawn if plan.nodes != first.nodes)
+    run = ran([first, other], source)
+    assert run.other_ms is not None
+    assert min(len(run.times), len(run.other_times), len(run.iree_times)) > 5
+    assert run.time_ms == 1e3 * median(run.times) <= run.other_ms
+    assert 0 < run.deviation <= allowed(first)
+    kept = (first, other)[run.kept]
+    assert {part.node for part in run.parts} >= {
+        number for number, node in enumerate(kept.nodes) if node.kind == "contraction"
+    }
+    told = next(line for line in run_text(run, 1.0).splitlines() if "not kept" in line)
+    assert told.startswith("as chosen" if run.kept else "model's layouts")
