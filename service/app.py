@@ -36,6 +36,7 @@ from service.api.routes import (
     trials,
 )
 from service.api.routes import metrics as metrics_route
+from service.api.routes.plans import asking as plans
 from service.api.routes.spread import exchange, helping
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
 from service.cluster.driver_process import DriverProcess
@@ -150,9 +151,8 @@ def create_app(
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (
-        *(jobs, events, trials, schedules, lookup, modules, networks, suites, tokens, status),
-        *(runs, exchange, helping),
-        metrics_route,
+        *(jobs, events, trials, schedules, lookup, modules, networks, plans),
+        *(suites, tokens, status, runs, exchange, helping, metrics_route),
     ):
         app.include_router(part.router)
     for seen in (pages, code, forms, plots, live_route, files, suite_pages):

@@ -57,6 +57,7 @@ ON_BOTH_DATABASES = (
     "tests.service.api.events.test_http_events",
     "tests.service.api.test_http_jobs",
     "tests.service.api.test_http_networks",
+    "tests.service.api.plans.",
     "tests.service.api.test_http_schedules",
     "tests.service.api.test_http_suites",
     "tests.service.api.test_http_trials",
