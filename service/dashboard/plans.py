@@ -4,19 +4,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from kernels.problem import parse_problem
 from search.networks.plan import Plan
+from service.api.schemas import PlanView
 from service.db import models
 from service.errors import DamagedError
-from service.plots.networks.bars import Bar, bars
+from service.plots.networks.bars import Bar, bars, kind_of
 from service.plots.networks.drawing import draw
 from service.plots.networks.picture import Box, Picture, picture_of
 
 Json = dict[str, Any]
 
+WIDE = 900.0  # pixels beside which a page has no room for words
 LONGEST = 8  # nodes that a page names beside the graph
 
 
@@ -41,7 +44,9 @@ class Shown:
 
     Attributes:
         graph: SVG.
+        is_wide: whether it takes a whole page.
         bars: the totals.
+        kinds: of the parts of the first bar.
         rows: in the order in which they run.
         longest: the rows that take most, the first the longest.
         is_exact: as of the plan.
@@ -50,7 +55,9 @@ class Shown:
     """
 
     graph: str
+    is_wide: bool
     bars: list[Bar]
+    kinds: set[str]
     rows: list[Row]
     longest: list[Row]
     is_exact: bool
@@ -58,6 +65,20 @@ class Shown:
     copies_us: float
     nodes: int
     around: int
+
+
+def sound(found: Json) -> PlanView:
+    """A plan's document, as far as the API would give it.
+
+    Raises:
+        DamagedError: its row has made something else.
+    """
+    try:
+        return PlanView.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ": ".join((*map(str, first["loc"]), first["msg"]))
+        raise DamagedError(f"the row of plan {found['id']} is damaged: {where}") from error
 
 
 def plan_of(source: object) -> Plan:
@@ -90,8 +111,10 @@ def shown(plan: Plan, hrefs: dict[str, str]) -> Shown:
     rows = list(_rows(picture, hrefs))
     timed = [row for row in rows if row.box.time_us is not None]
     return Shown(
-        graph=graph,
+        graph=graph.svg,
+        is_wide=graph.width > WIDE,
         bars=bars(picture, plan.totals),
+        kinds={kind_of(row.box) for row in timed},
         rows=rows,
         longest=sorted(timed, key=lambda row: -(row.box.time_us or 0.0))[:LONGEST],
         is_exact=plan.is_exact,

@@ -37,12 +37,25 @@ class _Chip:
     width: float
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A finished drawing.
+
+    Attributes:
+        svg: for a page that has the colours of its classes.
+        width: in pixels.
+    """
+
+    svg: str
+    width: float
+
+
 Link = Callable[[int], str | None]
 """The page of a node's schedule, by the node's number; None where it has none."""
 
 
-def draw(picture: Picture, link: Link, label: str) -> str:
-    """The graph from its arguments at the top to its results, as SVG.
+def draw(picture: Picture, link: Link, label: str) -> Drawing:
+    """The graph from its arguments at the top to its results.
 
     Args:
         picture: what to draw.
@@ -66,7 +79,7 @@ def draw(picture: Picture, link: Link, label: str) -> str:
         share = (box.time_us or 0.0) / picture.total_us if picture.total_us else 0.0
         href = None if box.node is None else link(box.node)
         parts.append(_box(box, (found.corners[number], sizes[number]), (heat, share), href))
-    return "".join([*parts, "</svg>\n"])
+    return Drawing("".join([*parts, "</svg>\n"]), width)
 
 
 def _size(box: Box) -> tuple[float, float]:

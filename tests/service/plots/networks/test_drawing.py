@@ -14,7 +14,7 @@ HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
 
 
 def drawn(plan=None, link=lambda _node: None) -> ElementTree.Element:
-    return ElementTree.fromstring(draw(picture_of(plan or block()), link, "Graph"))
+    return ElementTree.fromstring(draw(picture_of(plan or block()), link, "Graph").svg)
 
 
 def of_class(svg: ElementTree.Element, name: str) -> list[ElementTree.Element]:
@@ -61,7 +61,7 @@ def test_nothing_of_a_module_is_markup() -> None:
     around = replace(plan.nodes[0], op=HOSTILE, where=HOSTILE, reason=HOSTILE)
     plan = replace(plan, nodes=(around, hostile, *plan.nodes[2:]))
     picture = picture_of(plan)
-    texts = [draw(picture, lambda _node: f"/{HOSTILE}", HOSTILE)]
+    texts = [draw(picture, lambda _node: f"/{HOSTILE}", HOSTILE).svg]
     texts += [bar.svg for bar in bars(picture, plan.totals)]
     for text in texts:
         ElementTree.fromstring(text)
@@ -91,5 +91,5 @@ def test_words_stay_in_their_boxes() -> None:
 
 
 def test_the_drawing_has_no_style_of_its_own() -> None:
-    text = draw(picture_of(block()), lambda _node: None, "Graph")
+    text = draw(picture_of(block()), lambda _node: None, "Graph").svg
     assert not re.search(r"\bstyle=|\bon\w+=|<style|<script", text)
