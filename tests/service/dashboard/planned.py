@@ -7,6 +7,7 @@ from search.networks.plan import Plan
 from service.db import Sessions, models, writing
 from service.db.rows import toolchain_row
 from tests.service.conftest import TOOLCHAIN
+from tests.service.plots.networks.made import attention, block
 
 PROOF = {"max_error": 1e-6, "tolerance": 1e-5, "mlir": "iree-base-compiler 3.13.0",
          "packs": 0, "unpacks": 1, "reshapes": 1, "weights": 3}  # fmt: skip
@@ -33,3 +34,10 @@ def store_plan(sessions: Sessions, plan: Plan | None, **columns: Any) -> int:
         session.add(made)
         session.flush()
         return made.id
+
+
+def store_plans(sessions: Sessions) -> None:
+    """A small plan, a wide one, and one that failed; the numbers 1 to 3."""
+    store_plan(sessions, block())
+    store_plan(sessions, attention())
+    store_plan(sessions, None, state="failed", error="a worker has died three times at this plan")

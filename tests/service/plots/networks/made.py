@@ -70,3 +70,14 @@ def block(model: str = "block.mlir") -> Plan:
     )  # fmt: skip
     totals = Totals(100.0, 120.0, 105.0)
     return Plan(SCHEMA, model, "cpu:znver5,threads=1", "hot", True, nodes, tensors, copies, totals)
+
+
+def attention() -> Plan:
+    """Three layers that read one tensor, and an op that reads all three: a wide graph."""
+    layers = tuple(layer((use(0),), use(i), 10.0 * i) for i in (1, 2, 3))
+    nodes = (*layers, other((use(1), use(2), use(3), use(0)), use(4)))
+    tensors = (tensor(given=True), tensor(), tensor(), tensor(), tensor(result=True))
+    totals = Totals(60.0, 60.0, 60.0)
+    return Plan(
+        SCHEMA, "wide.mlir", "cpu:znver5,threads=1", "hot", True, nodes, tensors, (), totals
+    )
