@@ -41,10 +41,33 @@ class PlanLease:
     owner: str
     epoch: int
 
+    @property
+    def name(self) -> str:
+        """What is made, for the log."""
+        return f"plan {self.plan_id}"
 
-def may_claim(session: Session, targets: Sequence[str], toolchain: str) -> bool:
+    def beat(self, session: Session) -> None:
+        """As `beat` does."""
+        beat(session, self)
+
+    def holds(self, session: Session) -> bool:
+        """As `holds` does."""
+        return holds(session, self)
+
+    def release(self, session: Session) -> bool:
+        """As `release` does."""
+        return release(session, self)
+
+    def crash(self, session: Session, why: str) -> None:
+        """As `crash` does."""
+        crash(session, self, why)
+
+
+def may_claim(
+    session: Session, targets: Sequence[str], toolchain: str, *, but: Collection[int] = ()
+) -> bool:
     """Whether `claim` may find a plan; asked before a transaction that writes."""
-    found = _open_plans(session, targets, toolchain)
+    found = (plan for plan in _open_plans(session, targets, toolchain) if plan.id not in but)
     return any(fault_of(plan) or _is_ready(session, plan) for plan in found)
 
 
