@@ -164,18 +164,8 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
     """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (
         *(jobs, events, trials, schedules, lookup, modules, networks),
-        *(
-            plans,
-            plan_texts,
-            plan_events,
-            suites,
-            tokens,
-            status,
-            runs,
-            exchange,
-            helping,
-            metrics_route,
-        ),
+        *(plans, plan_texts, plan_events),
+        *(suites, tokens, status, runs, exchange, helping, metrics_route),
     ):
         app.include_router(part.router)
     for seen in (pages, code, forms, plots, live_route, files, suite_pages):

@@ -49,6 +49,7 @@ def machine() -> MachineInfo:
 # What these rooms and modules ask, both databases have to answer alike.
 ON_BOTH_DATABASES = (
     "tests.service.jobs.",
+    "tests.service.plans.",
     "tests.service.cluster.test_several_drivers",
     "tests.service.runs.test_candidates",
     "tests.service.db.test_sql_trials",
