@@ -33,14 +33,6 @@ def claim(sessions, machine, owner=None, **how):
         return lease.claim(session, owner or me(), machine.targets, TOOLCHAIN, **how)
 
 
-@pytest.fixture
-def ready(plan, submit, run):
-    """The number of a plan whose job is done."""
-    number = plan()
-    run(submit())
-    return number
-
-
 def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions, machine):
     number = plan()
     assert claim(sessions, machine) is None, "its job waits"
