@@ -1,12 +1,13 @@
 """Plans that were asked for: their jobs, what each of their problems has come to, lists of them."""
 
+import hashlib
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session, undefer
 
 from kernels.mlir.frontend.graph import Graph
@@ -15,7 +16,7 @@ from kernels.system.typed_json import to_json
 from search.networks.variants import problems_of
 from search.records import TuneRequest
 from service.db import models
-from service.db.base import damage
+from service.db.base import damage, now
 from service.db.models import JobState, PlanLayouts, PlanState
 from service.db.rows import toolchain_row
 from service.errors import DamagedError, NotFoundError
@@ -217,7 +218,7 @@ def newest(
 def parts_of(session: Session, plan: models.Plan) -> Parts:
     """The problems of a plan as they are now, in its order; two queries."""
     found = (*plan.problems, *plan.variants)
-    keys = [parse_problem(one["problem"]).key for one in found]
+    keys = [key_of(one["problem"]) for one in found]
     numbers = _jobs(found)
     jobs = {job.id: job for job in session.scalars(
         select(models.Job).where(models.Job.id.in_(numbers)))}  # fmt: skip
@@ -241,6 +242,14 @@ def is_tuned(session: Session, plan: models.Plan) -> bool:
     return session.scalar(query.limit(1)) is None
 
 
+def has_waited(session: Session, plan: models.Plan, longest: timedelta) -> bool:
+    """Whether all jobs of a plan had ended so long ago."""
+    late = or_(models.Job.state.not_in(ENDED), models.Job.finished_at >= now() - longest)
+    numbers = _jobs((*plan.problems, *plan.variants))
+    query = select(models.Job.id).where(models.Job.id.in_(numbers), late)
+    return session.scalar(query.limit(1)) is None
+
+
 def phase_of(plan: models.Plan, parts: Parts) -> str | None:
     """What is done for a plan now; None once it has ended."""
     if plan.state == "queued":
@@ -253,6 +262,11 @@ def state_of(plan: models.Plan, parts: Parts) -> PlanState:
     if plan.state == "queued" and parts.has_begun:
         return "running"
     return plan.state
+
+
+def key_of(problem: str) -> str:
+    """The key of a canonical problem, without a look at what it says."""
+    return hashlib.sha256(problem.encode()).hexdigest()
 
 
 def _is_part(found: object) -> bool:

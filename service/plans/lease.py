@@ -8,6 +8,7 @@ that lost its plan changes nothing.
 import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Update, select, update
@@ -18,7 +19,7 @@ from service.db.models import Plan, Toolchain
 from service.errors import LeaseLostError
 from service.host.process_identity import is_dead
 from service.jobs.lease import LEASE, MOST_CRASHES
-from service.plans.asked import ACTIVE, fault_of, is_tuned
+from service.plans.asked import ACTIVE, fault_of, has_waited, is_tuned
 
 _DAMAGED = "its row in the database is damaged: {}; ask again"
 _ENDED: dict[str, Any] = {"module": None, "graph": None, "phase": None}
@@ -41,10 +42,33 @@ class PlanLease:
     owner: str
     epoch: int
 
+    @property
+    def name(self) -> str:
+        """What is made, for the log."""
+        return f"plan {self.plan_id}"
 
-def may_claim(session: Session, targets: Sequence[str], toolchain: str) -> bool:
+    def beat(self, session: Session) -> None:
+        """As `beat` does."""
+        beat(session, self)
+
+    def holds(self, session: Session) -> bool:
+        """As `holds` does."""
+        return holds(session, self)
+
+    def release(self, session: Session) -> bool:
+        """As `release` does."""
+        return release(session, self)
+
+    def crash(self, session: Session, why: str) -> None:
+        """As `crash` does."""
+        crash(session, self, why)
+
+
+def may_claim(
+    session: Session, targets: Sequence[str], toolchain: str, *, but: Collection[int] = ()
+) -> bool:
     """Whether `claim` may find a plan; asked before a transaction that writes."""
-    found = _open_plans(session, targets, toolchain)
+    found = (plan for plan in _open_plans(session, targets, toolchain) if plan.id not in but)
     return any(fault_of(plan) or _is_ready(session, plan) for plan in found)
 
 
@@ -157,6 +181,30 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
     for plan in plans:
         _fail(plan, f"it was for the toolchain {plan.toolchain.identity}, which changed; ask again")
     return len(plans)
+
+
+def fail_unserved(session: Session, served: Collection[tuple[str, str]], longest: timedelta) -> int:
+    """Fail the plans whose jobs have ended and that no live worker could make for so long.
+
+    Args:
+        session: a transaction that writes.
+        served: targets with toolchains that live workers have.
+        longest: for which a plan waits.
+
+    Returns:
+        How many there were.
+    """
+    query = select(Plan).where(Plan.state == "queued", Plan.created_at < now() - longest)
+    late = [
+        plan
+        for plan in session.scalars(query)
+        if (plan.target, plan.toolchain.identity) not in served
+        and fault_of(plan) is None
+        and has_waited(session, plan, longest)
+    ]
+    for plan in late:
+        _fail(plan, f"no worker has served {plan.target} for {longest}; start one and ask again")
+    return len(late)
 
 
 def _open_plans(session: Session, targets: Sequence[str], toolchain: str) -> list[Plan]:

@@ -1,4 +1,4 @@
 """`/v1/plans`: plans of whole models, their texts and their events.
 
-Face: `asking`.
+Face: `asking`, `texts`, `events`.
 """
