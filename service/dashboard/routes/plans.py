@@ -13,7 +13,7 @@ from service.api.services import ServicesDep
 from service.dashboard import plans, stored
 from service.dashboard.rendering import PageRoute, page
 from service.db import models
-from service.plans import asked
+from service.plans import asked, endings
 from service.plans.documents import head_json, plan_json
 from service.results.readable import listed
 
@@ -41,7 +41,9 @@ def every_plan(
 def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
     """A plan: how far its problems are, then its times, its graph and its nodes."""
     with services.reading() as session:
-        row = asked.get(session, plan_id, models.Plan.plan)
+        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        if row.state == "done":
+            endings.check(row)
         found = plans.sound(plan_json(session, row))
         plan = None if found.plan is None else plans.plan_of(found.plan)
         hrefs = {} if plan is None else plans.schedule_pages(session, plan)

@@ -6,6 +6,7 @@ from typing import Any
 from search.networks.plan import Plan
 from service.db import Sessions, models, writing
 from service.db.rows import toolchain_row
+from service.plans import endings
 from tests.service.conftest import TOOLCHAIN
 from tests.service.plots.networks.made import attention, block
 
@@ -33,6 +34,7 @@ def store_plan(sessions: Sessions, plan: Plan | None, **columns: Any) -> int:
         })  # fmt: skip
         session.add(made)
         session.flush()
+        made.digest = endings._digest(made, made.plan, made.script)
         return made.id
 
 

@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,6 @@ from kernels.problem import parse_problem
 from search.networks.plan import Plan
 from service.dashboard.rendering import POLICY
 from service.db import Sessions, models, writing
-from tests.service.api.plans.modules import MODULE, TEXT
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.planned import store_plan
 from tests.service.plots.networks.made import CONV, block
@@ -76,20 +76,39 @@ def test_nodes_lead_to_the_schedules_that_were_taken(
         assert client.get(html.unescape(link)).status_code == (200 if key in link else 404)
 
 
-def test_a_plan_whose_problems_are_tuned_shows_how_far_they_are(client: TestClient) -> None:
-    told = client.post("/v1/plans?trials=3", content=MODULE, headers=TEXT).json()
-    jobs = [one["job"] for one in (*told["problems"], *told["variants"])]
-    page = client.get("/plans/1").text
+def test_a_plan_whose_problems_are_tuned_shows_how_far_they_are(
+    client: TestClient, sessions: Sessions, submit: Callable[..., int]
+) -> None:
+    asked = [PROBLEM, "matmul:m=8,n=8,k=8,dtype=f32", CONV]
+    jobs = [submit(problem) for problem in asked]
+    own = [{"problem": asked[0], "count": 2, "where": ["@main 1:1"], "job": jobs[0]}]
+    others = [{"problem": one, "job": job} for one, job in zip(asked[1:], jobs[1:], strict=True)]
+    number = store_plan(
+        sessions, None, state="queued", finished_at=None, problems=own, variants=others
+    )
+    page = client.get(f"/plans/{number}").text
     assert "plan.js" in page and 'data-state="queued"' in page and "<svg" not in page
-    assert f'max="{len(jobs)}" value="0"' in page and "tuning" in words(page)
+    assert 'max="3" value="0"' in page and "phase tuning" in words(page)
     client.delete(f"/v1/jobs/{jobs[0]}")
-    page = client.get("/plans/1").text
-    assert f'max="{len(jobs)}" value="1"' in page and 'data-state="running"' in page
+    page = client.get(f"/plans/{number}").text
+    assert 'max="3" value="1"' in page and 'data-state="running"' in page
     for job in jobs:
         assert f'href="/jobs/{job}"' in page
-    assert f"1 of {len(jobs)} problems have ended." in words(page)
+    assert "1 of 3 problems have ended." in words(page)
+    assert f"{PROBLEM} 2 cancelled {jobs[0]}" in words(page)
+    assert f"{CONV} offered queued {jobs[2]}" in words(page)
     listed = words(client.get("/plans").text)
     assert "model.mlir" in listed and "running tuning" in listed
+
+
+def test_a_plan_is_shown_while_its_script_is_proven(client: TestClient, sessions: Sessions) -> None:
+    number = store_plan(
+        sessions, block(), state="running", phase="proving", owner="host/1/1", proof=None,
+        script=None, finished_at=None,
+    )  # fmt: skip
+    page = client.get(f"/plans/{number}").text
+    assert "Before and after" in page and "plan.js" in page and "phase proving" in words(page)
+    assert "/runner" not in page  # which is not there yet
 
 
 def test_a_plan_that_failed_says_why(client: TestClient, sessions: Sessions) -> None:
@@ -186,7 +205,8 @@ DAMAGES = [
 
 
 def test_a_damaged_row_costs_no_more_than_itself(client: TestClient, sessions: Sessions) -> None:
-    numbers = [store_plan(sessions, block()) for _ in DAMAGES]
+    running = {"state": "running", "phase": "proving", "owner": "host/1/1"}
+    numbers = [store_plan(sessions, block(), **running) for _ in DAMAGES]
     sound = store_plan(sessions, block())
     for number, damage in zip(numbers, DAMAGES, strict=True):
         with writing(sessions) as session:
@@ -195,6 +215,12 @@ def test_a_damaged_row_costs_no_more_than_itself(client: TestClient, sessions: S
         assert answer.status_code == 500 and "damaged" in answer.text, damage
         assert "the service failed" not in answer.text, damage
     assert client.get(f"/plans/{sound}").status_code == 200
+    with writing(sessions) as session:
+        made = session.get(models.Plan, sound)
+        assert made is not None and made.plan is not None
+        made.plan = {**made.plan, "model": "another.mlir"}
+    refused = client.get(f"/plans/{sound}")
+    assert refused.status_code == 500 and "another.mlir" not in refused.text
     listed = client.get("/plans")
     assert listed.status_code == 200 and f'href="/plans/{sound}"' in listed.text
     assert "rows of the database are damaged, and left out" in listed.text
