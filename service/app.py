@@ -17,6 +17,7 @@ from service.api.access.gate import Gate, Rules
 from service.api.access.stored import run_token_book, token_book
 from service.api.answer_cache import AnswerCache
 from service.api.events.feeds import Feeds
+from service.api.events.plans import read_plan_news
 from service.api.events.reading import NewsReader
 from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
@@ -36,6 +37,9 @@ from service.api.routes import (
     trials,
 )
 from service.api.routes import metrics as metrics_route
+from service.api.routes.plans import asking as plans
+from service.api.routes.plans import events as plan_events
+from service.api.routes.plans import texts as plan_texts
 from service.api.routes.spread import exchange, helping
 from service.api.services import OTHERS, READERS, WRITERS, Lanes, Services, Workers
 from service.cluster.driver_process import DriverProcess
@@ -43,6 +47,7 @@ from service.dashboard import live
 from service.dashboard.rendering import as_page
 from service.dashboard.routes import code, files, forms, pages, plots
 from service.dashboard.routes import live as live_route
+from service.dashboard.routes import plans as plan_pages
 from service.dashboard.routes import suites as suite_pages
 from service.db import schema
 from service.db.changes import Changes
@@ -76,12 +81,19 @@ class Wanted:
     workers: int
     toolchain: str
     arguments: Sequence[str]
+    plan_arguments: Sequence[str]
     measures_peaks: bool
 
     def work(self, here: MachineInfo) -> Work:
         """The same as a pool on this machine has it."""
         return Work(
-            here.targets, self.toolchain, self.workers, self.arguments, here, self.measures_peaks
+            here.targets,
+            self.toolchain,
+            self.workers,
+            self.arguments,
+            self.plan_arguments,
+            here,
+            self.measures_peaks,
         )
 
 
@@ -92,6 +104,7 @@ def create_app(
     machine: MachineInfo | None = None,
     toolchain: str | None = None,
     worker_arguments: Sequence[str] = (),
+    plan_arguments: Sequence[str] = (),
     measures_peaks: bool = False,
 ) -> FastAPI:
     """The service as an ASGI application; nothing is opened before it starts.
@@ -106,6 +119,7 @@ def create_app(
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
         worker_arguments: further arguments of `python -m service.workers`.
+        plan_arguments: further arguments of `python -m service.plans`.
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()
@@ -117,7 +131,7 @@ def create_app(
             _open,
             settings,
             machine or examine(),
-            Wanted(workers, present, worker_arguments, measures_peaks),
+            Wanted(workers, present, worker_arguments, plan_arguments, measures_peaks),
             metrics,
         )
         app.state.services = services
@@ -150,12 +164,12 @@ def create_app(
 def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing | None) -> None:
     """Put routes, errors and what stands before them in place; the last is the outermost."""
     for part in (
-        *(jobs, events, trials, schedules, lookup, modules, networks, suites, tokens, status),
-        *(runs, exchange, helping),
-        metrics_route,
+        *(jobs, events, trials, schedules, lookup, modules, networks),
+        *(plans, plan_texts, plan_events),
+        *(suites, tokens, status, runs, exchange, helping, metrics_route),
     ):
         app.include_router(part.router)
-    for seen in (pages, code, forms, plots, live_route, files, suite_pages):
+    for seen in (pages, code, forms, plots, live_route, files, suite_pages, plan_pages):
         app.include_router(seen.router)
     app.include_router(suite_pages.plots)
     problem_details.install(app, as_page)
@@ -186,6 +200,7 @@ def stop_waiting(app: FastAPI) -> None:
         app.state.overviews.close()
         services.endings.close()
         services.feeds.close()
+        services.plan_feeds.close()
         services.kernels.let_go()
         services.proofs.let_go()
         services.modules.let_go()
@@ -226,6 +241,12 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
         feeds=Feeds(
             NewsReader(lanes.reads, sessions), changes.number, longest_s=settings.stream_seconds
         ),
+        plan_feeds=Feeds(
+            NewsReader(lanes.reads, sessions, read_plan_news),
+            changes.number,
+            longest_s=settings.stream_seconds,
+            of="plan",
+        ),
         changes=changes,
         tokens=token_book(lanes.reads, lanes.writes, sessions),
         run_tokens=run_token_book(lanes.reads, sessions),
@@ -244,6 +265,7 @@ def _workers(settings: Settings, sessions: Sessions, here: MachineInfo, wanted: 
 async def _close(services: Services) -> None:
     services.endings.close()
     services.feeds.close()
+    services.plan_feeds.close()
     for flights in (services.kernels, services.proofs, services.modules):
         await flights.close()
     if services.pool is not None:

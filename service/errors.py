@@ -92,6 +92,10 @@ class ClaimError(ServiceError):
         self.job_id = job_id
 
 
+class PlanError(ServiceError):
+    """A plan cannot be made; the message says why and how to ask for one that can."""
+
+
 class WorkerError(ServiceError):
     """A worker process could not be started."""
 

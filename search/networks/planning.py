@@ -54,17 +54,6 @@ class _Way:
     timed: Timed | None
 
 
-def problems_of(graph: Graph, layouts: Layouts = "all") -> tuple[str, ...]:
-    """Every problem that a node may be computed as, each once: what a search may be asked for."""
-    found = dict.fromkeys(
-        variant.problem
-        for node in graph.nodes
-        if node.found is not None
-        for variant in variants(node, graph, layouts)
-    )
-    return tuple(problem for problem in found if problem is not None)
-
-
 def planned(graph: Graph, costs: Costs, named: Named, layouts: Layouts = "all") -> Plan:
     """The plan of the least time; where it gains less than `LEAST_GAIN`, the model's layouts.
 

@@ -42,6 +42,17 @@ def variants(node: Node, graph: Graph, layouts: Layouts) -> tuple[Variant, ...]:
     return tuple(dict.fromkeys((own, *_moved(node, graph))))
 
 
+def problems_of(graph: Graph, layouts: Layouts = "all") -> tuple[str, ...]:
+    """Every problem that a node may be computed as, each once: what a search may be asked for."""
+    found = dict.fromkeys(
+        variant.problem
+        for node in graph.nodes
+        if node.found is not None
+        for variant in variants(node, graph, layouts)
+    )
+    return tuple(problem for problem in found if problem is not None)
+
+
 def in_order(node: Node, graph: Graph, layout: Layout) -> Variant | None:
     """An elementwise node with all that it reads and makes in one layout; None if it cannot be.
 

@@ -68,7 +68,7 @@ class Services:
         lanes: where requests run.
         kernels, proofs, modules: what is made for them, or read, in seconds.
         endings: tells them of the ends of jobs.
-        feeds: tells them of what happens in jobs.
+        feeds, plan_feeds: tell them of what happens in jobs and in plans.
         changes: tells whether what was answered still holds.
         tokens: tells who shows which token.
         run_tokens: tells which tokens belong to offers.
@@ -90,6 +90,7 @@ class Services:
     modules: Flights
     endings: Endings
     feeds: Feeds
+    plan_feeds: Feeds
     changes: Changes
     tokens: TokenBook
     run_tokens: TokenBook

@@ -8,8 +8,10 @@ from typing import Any, Literal, Protocol
 
 from service.cluster.configuration import UNUSABLE, configure
 from service.cluster.facts import TIMING, Facts, facts_in
+from service.cluster.plans.giving import PlanTask
+from service.cluster.plans.task import make_plan
 from service.cluster.task import run_offer
-from service.errors import UnreachableError
+from service.errors import PlanError, UnreachableError
 from service.runs.offers import Offer
 
 CONNECT_S = 5.0
@@ -43,6 +45,10 @@ class Cluster(Protocol):
         """Give a job to the worker that it is offered to."""
         ...
 
+    def submit_plan(self, worker: str, target: str, order: str, module: bytes) -> PlanTask:
+        """Have a worker make a plan."""
+        ...
+
     def close(self) -> None:
         """Leave the cluster."""
         ...
@@ -66,6 +72,24 @@ class _DaskTask:
             return True
         log.error("a worker could not run a job: %s", error)
         return False
+
+    def cancel(self) -> None:
+        self.future.cancel()
+
+
+@dataclass(frozen=True)
+class _DaskPlan:
+    future: Any
+
+    def is_over(self) -> bool:
+        status: str = self.future.status
+        return status != "pending"
+
+    def result(self) -> str:
+        if self.future.status != "finished":
+            raise PlanError(f"its worker was lost, or could not begin ({self.future.status})")
+        made: str = self.future.result(timeout=ANSWER_S)
+        return made
 
     def cancel(self) -> None:
         self.future.cancel()
@@ -115,6 +139,20 @@ class DaskCluster:
             retries=0,
         )
         return _DaskTask(future)
+
+    def submit_plan(self, worker: str, target: str, order: str, module: bytes) -> PlanTask:
+        """Have a worker make a plan, once it is free."""
+        future = self._connected().submit(
+            make_plan,
+            order,
+            module,
+            key=f"plan-{time.time_ns()}",
+            workers=[worker],
+            resources={TIMING: 1.0, target: 1.0},
+            pure=False,
+            retries=0,
+        )
+        return _DaskPlan(future)
 
     def close(self) -> None:
         """Leave the cluster."""

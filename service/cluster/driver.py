@@ -1,4 +1,4 @@
-"""The driver: gives jobs that wait in the database to workers of a cluster that are free.
+"""The driver: gives jobs and plans that wait in the database to workers of a cluster that are free.
 
 The queue stays in the database, and a worker has one job at once: what Dask was given early would
 wait behind a long search. Workers that no job waits for help those that are spread; once one waits,
@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from service.cluster.connection import Cluster, Task
 from service.cluster.facts import Facts
+from service.cluster.plans.giving import PlanGiving
 from service.cluster.recalling import Kind, kind_of, recall_for_waiting
 from service.db.session import Sessions, reading, writing
 from service.db.tokens import digest
@@ -22,6 +23,7 @@ from service.errors import PASSING
 from service.faults import Faults
 from service.host.process_identity import me
 from service.jobs import lease, registry
+from service.plans import lease as plan_lease
 from service.runs import helping, offers
 from service.runs.offers import Offer
 from service.runs.unserved import note_unserved
@@ -83,6 +85,7 @@ class Driver:
         self._faults = Faults(log)
         self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
         self._looks = _Due(UNSERVED_S)
+        self._plans = PlanGiving(sessions, cluster, self._me)
 
     def run(self, stopping: threading.Event) -> None:
         """Drive until `stopping` is set; the jobs that were given go back to the queue then."""
@@ -95,6 +98,7 @@ class Driver:
         for given in list(self._given.values()):
             with self._faults.kept_from(f"job {given.offer.job_id}"):
                 self._settle_ended(given)
+        self._plans.settle()
         with self._faults.kept_from("the lease of this driver"):
             self._beat()
         with self._faults.kept_from("the offers of other drivers"):
@@ -104,6 +108,8 @@ class Driver:
             self._note_missing(workers)
             with self._faults.kept_from("the list of live workers"):
                 self._show(workers)
+            with self._faults.kept_from("plans that wait"):
+                self._give_plans(workers)
             with self._faults.kept_from("jobs that wait"):
                 self._give(workers)
         with self._faults.kept_from("jobs that nobody serves"):
@@ -115,6 +121,7 @@ class Driver:
             with self._faults.kept_from(f"job {given.offer.job_id}"):
                 given.task.cancel()
                 self._settle(given, None)
+        self._plans.stop()
         self._cluster.close()
 
     def _settle_ended(self, given: _Given) -> None:
@@ -167,6 +174,7 @@ class Driver:
         """A worker that has left takes its task with it, and Dask waits for it to come back."""
         for given in self._given.values():
             given.missed = 0 if given.offer.worker in workers else given.missed + 1
+        self._plans.note_missing(workers)
 
     def _show(self, workers: dict[str, Facts]) -> None:
         """Keep the list of live workers, which the service shows."""
@@ -185,6 +193,13 @@ class Driver:
                     registry.note_measured(session, workers[address].machine, measured)
         self._shown = {address: facts.owner for address, facts in workers.items()}
 
+    def _give_plans(self, workers: dict[str, Facts]) -> None:
+        """Have free workers make plans, which come before jobs: somebody waits, and not long."""
+        with reading(self._sessions) as session:
+            taken = offers.taken(session)
+        free = {one: facts for one, facts in workers.items() if one not in taken}
+        self._plans.give(free, spares_late=time.monotonic() < self._spares_until_s)
+
     def _give(self, workers: dict[str, Facts]) -> None:
         """Give each free worker the oldest job that it can run, else one that it can help."""
         with reading(self._sessions) as session:
@@ -192,7 +207,8 @@ class Driver:
         idle: set[Kind] = set()  # that nothing waits for
         spare: dict[str, Facts] = {}
         for address, facts in workers.items():
-            if address in taken or self._is_resting(address, self._paused):
+            is_busy = address in taken or address in self._plans.busy
+            if is_busy or self._is_resting(address, self._paused):
                 continue
             kind = kind_of(facts)
             if kind not in idle:
@@ -249,5 +265,6 @@ class Driver:
             live = registry.live(session)
             served = {(target, worker.toolchain) for worker in live for target in worker.targets}
             failed = note_unserved(session, served, self._unserved)
+            failed += plan_lease.fail_unserved(session, served, self._unserved)
         if failed:
-            log.warning("%d jobs failed, since nobody has served their targets", failed)
+            log.warning("%d jobs and plans failed, since nobody has served their targets", failed)

@@ -20,6 +20,7 @@ from service.api.problem_details import ProblemResponse, headers_of, status_and_
 from service.dashboard.assets import version
 from service.db.base import now
 from service.errors import DamagedError, ServiceError, UnfinishedError
+from service.plots.networks.words import told_us
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -124,8 +125,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        speed=speed, share=share, times=times, seconds=seconds, ago=ago, short=short, value=value
-    )
+        speed=speed, share=share, times=times, closely=closely, seconds=seconds, micros=told_us,
+        ago=ago, short=short, value=value,
+    )  # fmt: skip
     return made
 
 
@@ -142,6 +144,11 @@ def share(value: float | None) -> str:
 def times(value: float | None) -> str:
     """A ratio."""
     return "" if value is None else f"{value:.2f}x"
+
+
+def closely(value: float | None) -> str:
+    """A ratio of which a percent counts."""
+    return "" if value is None else f"{value:.3f}x"
 
 
 def seconds(value: float | None) -> str:

@@ -1,33 +1,51 @@
-"""A thread that keeps a lease alive while its job computes."""
+"""A thread that keeps a lease alive while what it is of computes."""
 
 import logging
 import threading
 from types import TracebackType
+from typing import Protocol
+
+from sqlalchemy.orm import Session
 
 from service.db.session import Sessions, reading, writing
 from service.errors import PASSING, DatabaseError, LeaseLostError
 from service.faults import tell_once
-from service.jobs import lease
-from service.jobs.lease import Lease
 
 PERIOD_S = 15.0
-AGAIN_S = 1.0  # after a beat that failed: whoever finds the lease late may take the job
+AGAIN_S = 1.0  # after a beat that failed: whoever finds the lease late may take it
 
 log = logging.getLogger(__name__)
 
 
+class Held(Protocol):
+    """A run of something, as its lease names it."""
+
+    @property
+    def name(self) -> str:
+        """What is run, for the log: `job 3`."""
+        ...
+
+    def beat(self, session: Session) -> None:
+        """Show that the run goes on; LeaseLostError where it is another's."""
+        ...
+
+    def holds(self, session: Session) -> bool:
+        """Whether this is the run that goes on."""
+        ...
+
+
 class Heartbeat:
-    """Extends the lease of a job between `__enter__` and `__exit__`.
+    """Extends the lease of a run between `__enter__` and `__exit__`.
 
     A long compile ends no trial, so the trials alone cannot keep the lease.
     """
 
-    def __init__(self, sessions: Sessions, held: Lease, period_s: float = PERIOD_S) -> None:
+    def __init__(self, sessions: Sessions, held: Held, period_s: float = PERIOD_S) -> None:
         self._sessions = sessions
         self._held = held
         self._period_s = period_s
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"lease-{held.job_id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"lease of {held.name}", daemon=True)
 
     def __enter__(self) -> "Heartbeat":
         self._thread.start()
@@ -43,16 +61,16 @@ class Heartbeat:
         self._thread.join()
 
     def should_stop(self) -> bool:
-        """Whether the job was cancelled or taken over; asked between trials.
+        """Whether the run was called off or taken over; asked between trials.
 
         Where the database is away for now nobody can tell: the run goes on to its next write,
         which is refused if it has to be.
         """
         try:
             with reading(self._sessions) as session:
-                return not lease.holds(session, self._held)
+                return not self._held.holds(session)
         except PASSING as error:
-            tell_once(log, f"job {self._held.job_id}: going on meanwhile: {error}")
+            tell_once(log, f"{self._held.name}: going on meanwhile: {error}")
             return False
 
     def _run(self) -> None:
@@ -68,15 +86,15 @@ class Heartbeat:
         """Extend the lease; whether it is extended. A failure is logged where it is news."""
         try:
             with writing(self._sessions) as session:
-                lease.beat(session, self._held)
+                self._held.beat(session)
         except LeaseLostError:
             raise
         except DatabaseError as error:
             if is_news:
-                log.warning("job %d: lease not extended: %s", self._held.job_id, error)
+                log.warning("%s: lease not extended: %s", self._held.name, error)
             return False
         except Exception:
-            # Whatever it was, a thread that ended would cost the job its lease.
-            log.exception("job %d: lease not extended", self._held.job_id)
+            # Whatever it was, a thread that ended would cost the run its lease.
+            log.exception("%s: lease not extended", self._held.name)
             return False
         return True

@@ -45,12 +45,35 @@ def digest_of(problem: Problem, target: str, request: TuneRequest) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
+def digest_of_plan(
+    sha256: str, name: str, layouts: models.PlanLayouts, target: str, request: TuneRequest
+) -> str:
+    """SHA-256 of a plan that is asked for, hex."""
+    asked = ["plan", sha256, name, layouts, target, asdict(request)]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
 def answered(session: Session, given: RequestKey) -> models.Job | None:
     """The job that answered the request of this key; None where none did.
 
     Raises:
         KeyReusedError: the key belongs to another request.
     """
+    row = _answered(session, given)
+    return None if row is None or row.job_id is None else session.get(models.Job, row.job_id)
+
+
+def answered_plan(session: Session, given: RequestKey) -> models.Plan | None:
+    """The plan that answered the request of this key; None where none did.
+
+    Raises:
+        KeyReusedError: the key belongs to another request.
+    """
+    row = _answered(session, given)
+    return None if row is None or row.plan_id is None else session.get(models.Plan, row.plan_id)
+
+
+def _answered(session: Session, given: RequestKey) -> models.IdempotencyKey | None:
     row = _find(session, given)
     if row is None or row.created_at < now() - KEPT:
         return None
@@ -59,10 +82,12 @@ def answered(session: Session, given: RequestKey) -> models.Job | None:
             f"the key belongs to another request of the last {KEPT.total_seconds() / 3600:.0f} h; "
             "give each request a key of its own"
         )
-    return None if row.job_id is None else session.get(models.Job, row.job_id)
+    return row
 
 
-def remember(session: Session, given: RequestKey, job: models.Job | None) -> None:
+def remember(
+    session: Session, given: RequestKey, job: models.Job | None, plan: models.Plan | None = None
+) -> None:
     """Store what answered the request of a key, and forget the keys that are too old."""
     session.execute(
         delete(models.IdempotencyKey).where(models.IdempotencyKey.created_at < now() - KEPT)
@@ -72,6 +97,7 @@ def remember(session: Session, given: RequestKey, job: models.Job | None) -> Non
         key=given.key,
         request=given.request,
         job_id=None if job is None else job.id,
+        plan_id=None if plan is None else plan.id,
     )
     try:
         with session.begin_nested():

@@ -47,6 +47,27 @@ class Lease:
     owner: str
     epoch: int
 
+    @property
+    def name(self) -> str:
+        """What is run, for the log."""
+        return f"job {self.job_id}"
+
+    def beat(self, session: Session) -> None:
+        """As `beat` does."""
+        beat(session, self)
+
+    def holds(self, session: Session) -> bool:
+        """As `holds` does."""
+        return holds(session, self)
+
+    def release(self, session: Session) -> bool:
+        """As `release` does."""
+        return release(session, self)
+
+    def crash(self, session: Session, why: str) -> None:
+        """As `crash` does."""
+        crash(session, self, why)
+
 
 def claim_one(session: Session, job_id: int, owner: str) -> Lease | None:
     """Take this one job; None when it has ended or somebody runs it."""

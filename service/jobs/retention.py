@@ -1,7 +1,8 @@
 """Retention: the samples of old trials are thinned, and what nobody needs any more goes.
 
 Best schedules, their proofs and scripts, and the trials of the jobs that found them stay as they
-are. Of every other trial that is old enough some samples stay, evenly by rank, with the smallest
+are, and so do plans of models that are done; those that have failed go once they are old enough.
+Of every other trial that is old enough some samples stay, evenly by rank, with the smallest
 and the largest: its median and its spread can be seen as before. All else of a trial stays.
 """
 
@@ -34,6 +35,7 @@ class Pruned:
         samples: that were dropped.
         bytes: that they took.
         keys, workers: rows of requests and of processes that were forgotten.
+        plans: that had failed and were forgotten.
     """
 
     trials: int
@@ -41,6 +43,7 @@ class Pruned:
     bytes: int
     keys: int
     workers: int
+    plans: int
 
 
 def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool = False) -> Pruned:
@@ -51,7 +54,7 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
 
     Args:
         sessions: of the database.
-        older_than: the age of a trial from which on it is thinned.
+        older_than: the age of a trial from which on it is thinned, and of a plan that has failed.
         keep: samples that each keeps, `LEAST_KEPT` at least.
         dry_run: only count.
     """
@@ -69,7 +72,8 @@ def prune(sessions: Sessions, older_than: timedelta, keep: int, *, dry_run: bool
             break
         last = rows[-1][0]
     keys, workers = _forget(sessions, dry_run=dry_run)
-    return Pruned(trials, dropped, dropped * BYTES, keys, workers)
+    plans = _forget_plans(sessions, before, dry_run=dry_run)
+    return Pruned(trials, dropped, dropped * BYTES, keys, workers, plans)
 
 
 def give_back(engine: Engine) -> None:
@@ -142,3 +146,13 @@ def _forget(sessions: Sessions, *, dry_run: bool) -> tuple[int, int]:
     with writing(sessions) as session:
         gone = session.execute(delete(models.IdempotencyKey).where(old).returning(1)).all()
         return len(gone), registry.drop_dead(session)
+
+
+def _forget_plans(sessions: Sessions, before: datetime, *, dry_run: bool) -> int:
+    """Plans that failed before a moment; how many."""
+    old = models.Plan.state == "failed", models.Plan.finished_at < before
+    if dry_run:
+        with reading(sessions) as session:
+            return session.scalar(select(func.count(models.Plan.id)).where(*old)) or 0
+    with writing(sessions) as session:
+        return len(session.execute(delete(models.Plan).where(*old).returning(models.Plan.id)).all())

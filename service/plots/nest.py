@@ -1,6 +1,7 @@
 """A schedule drawn as the loop nest that it makes: boxes in each other, packs at their level.
 
-This is the one drawing that no plotting library has; all other pictures are specifications.
+This drawing and those of `service.plots.networks` no plotting library has; all other pictures are
+specifications.
 """
 
 from collections.abc import Iterator, Mapping

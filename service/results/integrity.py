@@ -25,6 +25,8 @@ from service.errors import TamperedError
 from service.results import stored
 from service.results.stored import StoredProof, StoredScript, Work
 
+TUNE_AGAIN = "tune the problem again (tilewise tune, POST /v1/jobs), which replaces it"
+
 log = logging.getLogger(__name__)
 
 _SCHEDULE = (
@@ -131,12 +133,11 @@ def tampered_proofs(session: Session, schedule: models.Schedule) -> list[StoredP
     return [proof for proof in proofs if not is_proof_whole(work, proof)]
 
 
-def refusal(table: str, row: int | str, fault: str) -> TamperedError:
+def refusal(table: str, row: int | str, fault: str, way_out: str = TUNE_AGAIN) -> TamperedError:
     """The error that refuses a row, logged and counted."""
     message = (
-        f"row {row} of {table} is not what was stored: {fault}; tune the problem again "
-        "(tilewise tune, POST /v1/jobs), which replaces it, or stop the service and restore a "
-        "copy of the database"
+        f"row {row} of {table} is not what was stored: {fault}; {way_out}, "
+        "or stop the service and restore a copy of the database"
     )
     with _lock:
         _refused[table] += 1

@@ -26,7 +26,7 @@ ROWS_AT_ONCE = 5000
 STATES: tuple[models.JobState, ...] = get_args(models.JobState)
 OUTCOMES: tuple[TrialState, ...] = get_args(TrialState)
 PHASES = ("compile", "timing")
-TABLES = ("problems", "schedules", "proofs")
+TABLES = ("problems", "schedules", "proofs", "plans")
 
 
 @dataclass(eq=False)

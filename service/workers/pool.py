@@ -1,4 +1,4 @@
-"""The embedded workers: a thread that keeps claimed jobs running in child processes."""
+"""The embedded workers: a thread that keeps claimed jobs and plans running in child processes."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.system.children import ONE_THREAD, child_command, child_environment
-from service.db.models import Job
+from service.db.models import Job, Plan
 from service.db.session import Sessions, reading, writing
 from service.errors import PASSING, ClaimError, WorkerError
 from service.faults import Faults
@@ -18,6 +18,8 @@ from service.host.process_identity import me
 from service.jobs import claims, lease
 from service.jobs.lease import Lease
 from service.jobs.registry import Entry
+from service.plans import lease as plans
+from service.plans.lease import PlanLease
 from service.workers.endings import UNREACHABLE, end, reason_of, sweep
 from service.workers.presence import Presence
 
@@ -34,6 +36,7 @@ class Work:
         targets, toolchain: what the workers can time.
         workers: most jobs at once; 0 takes none.
         arguments: further arguments of `service.workers`.
+        plan_arguments: further arguments of `service.plans`.
         machine: where they are; None enters nobody in the list of live workers.
         measures_peaks: whether to measure the machine while there is nothing else to do.
     """
@@ -42,12 +45,18 @@ class Work:
     toolchain: str
     workers: int
     arguments: Sequence[str] = ()
+    plan_arguments: Sequence[str] = ()
     machine: MachineInfo | None = None
     measures_peaks: bool = False
 
 
+Claimed = Lease | PlanLease
+
+
 class Pool:
-    """Claims jobs and runs each in a child process that ends with this one.
+    """Claims jobs and plans, and runs each in a child process that ends with this one.
+
+    A plan whose jobs have ended comes before jobs: it takes less time, and somebody waits for it.
 
     Between `start` and `stop` one thread looks after the children: the kernel ends a
     child with the thread that started it, so that thread has to last. Whatever one job or the
@@ -60,7 +69,7 @@ class Pool:
         self._work = work
         self._poll_s = poll_s
         self._owner = me()
-        self._children: dict[Lease, subprocess.Popen[bytes]] = {}
+        self._children: dict[Claimed, subprocess.Popen[bytes]] = {}
         self._faults = Faults(log)
         self._presence = self._make_presence()
         self._has_retired = False
@@ -107,7 +116,7 @@ class Pool:
 
     def _tick(self) -> None:
         for held, child in list(self._children.items()):
-            with self._faults.kept_from(f"job {held.job_id}"):
+            with self._faults.kept_from(held.name):
                 self._look_after(held, child)
         with self._faults.kept_from("jobs of other toolchains"):
             self._retire()
@@ -117,7 +126,7 @@ class Pool:
             with self._faults.kept_from("the list of live workers"):
                 self._presence.tick(is_idle=not self._children)
 
-    def _look_after(self, held: Lease, child: subprocess.Popen[bytes]) -> None:
+    def _look_after(self, held: Claimed, child: subprocess.Popen[bytes]) -> None:
         """Count a child that died; end one whose job was cancelled or taken over.
 
         A child that lives keeps its job, however late its heartbeat is. One that ended for want
@@ -127,7 +136,7 @@ class Pool:
         code = child.poll()
         if code is None:
             with reading(self._sessions) as session:
-                is_ours = lease.holds(session, held)
+                is_ours = held.holds(session)
             if not is_ours:
                 end(child)
                 del self._children[held]
@@ -136,9 +145,9 @@ class Pool:
             sweep(child)
         with writing(self._sessions) as session:
             if code == UNREACHABLE:
-                lease.release(session, held)
+                held.release(session)
             else:
-                lease.crash(session, held, reason_of(code))
+                held.crash(session, reason_of(code))
         del self._children[held]
 
     def _retire(self) -> None:
@@ -146,6 +155,7 @@ class Pool:
         if not self._has_retired:
             with writing(self._sessions) as session:
                 lease.retire(session, self._work.targets, self._work.toolchain)
+                plans.retire(session, self._work.targets, self._work.toolchain)
             self._has_retired = True
 
     def _start_more(self) -> None:
@@ -160,22 +170,34 @@ class Pool:
                 refused.add(error.job_id)
 
     def _start_next(self, refused: set[int]) -> bool:
-        running = {held.job_id for held in self._children}
+        running = {held.job_id for held in self._children if isinstance(held, Lease)}
         try:
-            claimed = self._claim(refused | running)
+            claimed = self._claim_plan() or self._claim(refused | running)
         except PASSING:
             self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
             raise
         if claimed is None:
             return False
-        held, problem = claimed
+        held, what = claimed
         try:
             self._children[held] = self._spawn(held)
         except Exception as error:  # no memory, no processes left: later, perhaps
             self._give_back(held)
-            raise WorkerError(f"job {held.job_id}: no worker could be started: {error}") from error
-        log.info("job %d, run %d: %s", held.job_id, held.epoch, problem)
+            raise WorkerError(f"{held.name}: no worker could be started: {error}") from error
+        log.info("%s, run %d: %s", held.name, held.epoch, what)
         return True
+
+    def _claim_plan(self) -> tuple[PlanLease, str] | None:
+        """The lease of the next plan whose jobs have ended, and its model's name."""
+        mine = {held.plan_id for held in self._children if isinstance(held, PlanLease)}
+        work = self._work.targets, self._work.toolchain
+        with reading(self._sessions) as session:
+            if not plans.may_claim(session, *work, but=mine):
+                return None
+        spares_late = time.monotonic() < self._spares_until_s
+        with writing(self._sessions) as session:
+            held = plans.claim(session, self._owner, *work, but=mine, spares_late=spares_late)
+            return None if held is None else (held, session.get_one(Plan, held.plan_id).name)
 
     def _claim(self, but: set[int]) -> tuple[Lease, str] | None:
         """The lease of the next job and its problem; None where there is nothing to do."""
@@ -192,16 +214,14 @@ class Pool:
                 return None
             return held, session.get_one(Job, held.job_id).problem.canonical
 
-    def _spawn(self, held: Lease) -> subprocess.Popen[bytes]:
+    def _spawn(self, held: Claimed) -> subprocess.Popen[bytes]:
         # The URL may hold a password, and a command line is public.
         return subprocess.Popen(
             child_command(
-                "service.workers",
-                f"--job={held.job_id}",
+                *self._process(held),
                 f"--owner={held.owner}",
                 f"--epoch={held.epoch}",
                 f"--parent={os.getpid()}",
-                *self._work.arguments,
             ),
             # The search's own matrices are small: threads would spin where candidates are timed.
             env=child_environment(TILEWISE_DB=self._url, **ONE_THREAD),
@@ -209,13 +229,19 @@ class Pool:
             start_new_session=True,
         )
 
+    def _process(self, held: Claimed) -> list[str]:
+        """The module that runs what was claimed, and what it is told."""
+        if isinstance(held, PlanLease):
+            return ["service.plans", f"--plan={held.plan_id}", *self._work.plan_arguments]
+        return ["service.workers", f"--job={held.job_id}", *self._work.arguments]
+
     def _end_all(self) -> None:
         for held, child in self._children.items():
-            with self._faults.kept_from(f"job {held.job_id}"):
+            with self._faults.kept_from(held.name):
                 end(child)
                 self._give_back(held)
         self._children.clear()
 
-    def _give_back(self, held: Lease) -> None:
+    def _give_back(self, held: Claimed) -> None:
         with writing(self._sessions) as session:
-            lease.release(session, held)
+            held.release(session)

@@ -16,10 +16,13 @@ from service.db.session import make_sessions
 from service.host.machine import MachineInfo, examine_here
 from service.host.process_identity import me
 from service.jobs import lease, queue
+from service.jobs.queue import Submitter
+from service.plans import asked
 from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.workers.job_run import JobOutcome, run_job
 from tests.service import fakes
+from tests.service.plan_rows import wanted
 
 PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
 TOOLCHAIN = "toolchain of the tests"
@@ -49,6 +52,7 @@ def machine() -> MachineInfo:
 # What these rooms and modules ask, both databases have to answer alike.
 ON_BOTH_DATABASES = (
     "tests.service.jobs.",
+    "tests.service.plans.",
     "tests.service.cluster.test_several_drivers",
     "tests.service.runs.test_candidates",
     "tests.service.db.test_sql_trials",
@@ -57,6 +61,7 @@ ON_BOTH_DATABASES = (
     "tests.service.api.events.test_http_events",
     "tests.service.api.test_http_jobs",
     "tests.service.api.test_http_networks",
+    "tests.service.api.plans.",
     "tests.service.api.test_http_schedules",
     "tests.service.api.test_http_suites",
     "tests.service.api.test_http_trials",
@@ -157,3 +162,36 @@ def job(sessions: Sessions) -> Callable[[int], models.Job]:
             return queue.get(session, job_id)
 
     return read
+
+
+@pytest.fixture
+def plan(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
+    """Asks for a plan of one matmul, and gives its number."""
+
+    def make(toolchain: str = TOOLCHAIN) -> int:
+        with writing(sessions) as session:
+            return asked.ask(session, wanted(machine.target), toolchain, Submitter()).id
+
+    return make
+
+
+@pytest.fixture
+def look(sessions: Sessions) -> Callable[[int], models.Plan]:
+    """Reads a plan as it is now, its plan and its module too."""
+
+    def read(number: int) -> models.Plan:
+        of_run = models.Plan.plan, models.Plan.module, models.Plan.graph, models.Plan.script
+        with reading(sessions) as session:
+            return asked.get(session, number, *of_run)
+
+    return read
+
+
+@pytest.fixture
+def ready(
+    plan: Callable[..., int], submit: Callable[..., int], run: Callable[..., JobOutcome]
+) -> int:
+    """The number of a plan whose job is done."""
+    number = plan()
+    run(submit())
+    return number

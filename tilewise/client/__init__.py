@@ -23,6 +23,8 @@ from tilewise.client.found import (
     Text,
     Worker,
 )
+from tilewise.client.plans.events import PartEnded, PlanEnded, PlanEvent
+from tilewise.client.plans.results import ModelPlan, PlanTotals, PlanVariant
 from tilewise.client.results import (
     Best,
     Difference,
@@ -44,8 +46,9 @@ from tilewise.client.results import (
 
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "FoundProblem",
-    "ImportedModule", "Job", "JobEnded", "Machine", "Match", "Model", "ModelPart", "NewToken",
-    "ObjectFiles", "Peer", "Phase", "PhaseReached", "Proof", "Readiness", "Result", "SkippedOp",
+    "ImportedModule", "Job", "JobEnded", "Machine", "Match", "Model", "ModelPart", "ModelPlan",
+    "NewToken", "ObjectFiles", "PartEnded", "Peer", "Phase", "PhaseReached", "PlanEnded",
+    "PlanEvent", "PlanTotals", "PlanVariant", "Proof", "Readiness", "Result", "SkippedOp",
     "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded",
     "Worker",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ import httpx
 
 from tilewise.client.calls import Calls
 from tilewise.client.connection import SILENCE_S, TIMEOUT_S, sendable
-from tilewise.client.events import BrokenStreamError, Event, Follower, JobEnded
+from tilewise.client.events import BrokenStreamError, JobEnded, Stream, Told
 from tilewise.client.exchange import (
     Ask,
     Exchange,
@@ -49,8 +49,8 @@ class Carrier:
         """Close the connections."""
         self._http.close()
 
-    def events(self, follower: Follower) -> Iterator[Event]:
-        """The events of a job, over as many streams as it takes."""
+    def events(self, follower: Stream[Told]) -> Iterator[Told]:
+        """The events of something, over as many streams as it takes."""
         while not follower.is_over:
             with suppress(httpx.TransportError):  # counted below, as one that ends too early
                 yield from self._stream(follower)
@@ -112,7 +112,7 @@ class Carrier:
                 return event.job
         raise AssertionError("events end with that of the job")
 
-    def _stream(self, follower: Follower) -> Iterator[Event]:
+    def _stream(self, follower: Stream[Told]) -> Iterator[Told]:
         headers, timeout = follower.headers, httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
         with (
             sendable(self._calls.url),
@@ -152,8 +152,8 @@ class AsyncCarrier:
         """Close the connections."""
         await self._http.aclose()
 
-    async def events(self, follower: Follower) -> AsyncGenerator[Event, None]:
-        """The events of a job, over as many streams as it takes."""
+    async def events(self, follower: Stream[Told]) -> AsyncGenerator[Told, None]:
+        """The events of something, over as many streams as it takes."""
         while not follower.is_over:
             with suppress(httpx.TransportError):  # counted below, as one that ends too early
                 async with aclosing(self._stream(follower)) as stream:
@@ -219,7 +219,7 @@ class AsyncCarrier:
                     return event.job
         raise AssertionError("events end with that of the job")
 
-    async def _stream(self, follower: Follower) -> AsyncGenerator[Event, None]:
+    async def _stream(self, follower: Stream[Told]) -> AsyncGenerator[Told, None]:
         headers, timeout = follower.headers, httpx.Timeout(TIMEOUT_S, read=SILENCE_S)
         stream = self._http.stream("GET", follower.path, headers=headers, timeout=timeout)
         with sendable(self._calls.url):

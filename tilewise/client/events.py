@@ -1,16 +1,17 @@
-"""Server-sent events of a job, parsed as they come, and where to go on when they break off.
+"""Server-sent events, parsed as they come, and where to go on when they break off.
 
 The format is that of WHATWG's HTML, section 9.2, as far as the service writes it.
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tilewise.client.results import Job, Phase, Trial, read, read_part
 from tilewise.errors import TilewiseError
 
-NAMES = ("phase", "trial", "end")
 MOST_LOSSES = 10
 """Connections that may be lost in a row, none of which has brought an event."""
 
@@ -37,28 +38,31 @@ class JobEnded:
 
 
 Event = PhaseReached | TrialEnded | JobEnded
+Told = TypeVar("Told")
 
 
 class BrokenStreamError(TilewiseError):
-    """Streams of a job's events break off, one after the other."""
+    """Streams of events break off, one after the other."""
 
 
-class Follower:
-    """What one client has seen of a job's events, over all the streams that it has opened.
+class Stream(ABC, Generic[Told]):
+    """What one client has seen of the events of something, over all streams that it has opened.
 
     Args:
-        job_id: the job.
-        after: number of the last trial that is known; None to begin with the first.
+        path: of the streams.
+        after: number of the last numbered event that is known; None to begin with the first.
 
     Attributes:
-        is_over: whether the job has ended.
+        is_over: whether the end was told.
         losses: streams that broke off since the last sign of life.
         put_off_s: for how long the service wants to be left alone.
-        after: number of the last trial that was seen; -1 for none.
+        after: number of the last event that was seen; -1 for none.
     """
 
-    def __init__(self, job_id: int, after: int | None = None) -> None:
-        self.path = f"/v1/jobs/{job_id}/events"
+    names: tuple[str, ...]
+
+    def __init__(self, path: str, after: int | None = None) -> None:
+        self.path = path
         self.is_over = False
         self.losses = 0
         self.put_off_s: float | None = None
@@ -82,7 +86,7 @@ class Follower:
         if self.losses > MOST_LOSSES:
             raise BrokenStreamError(f"{self.path} broke off {self.losses} times in a row")
 
-    def feed(self, text: str) -> Iterator[Event]:
+    def feed(self, text: str) -> Iterator[Told]:
         """The events that end in this piece of a stream."""
         *lines, self._rest = (self._rest + text).split("\n")
         for line in (one.removesuffix("\r") for one in lines):
@@ -91,15 +95,38 @@ class Follower:
             elif (event := self._event()) is not None:
                 yield event
 
-    def _event(self) -> Event | None:
+    @abstractmethod
+    def _read(self, name: str, source: dict[str, object]) -> Told | None:
+        """An event of one of the `names`; None where it is known already."""
+
+    def _event(self) -> Told | None:
         """What the lines say; None for a heartbeat, and for what is known or unheard of."""
         name, data = self._field("event"), self._field("data")
         is_heartbeat = any(line.startswith(":") for line in self._lines)
         self._lines = []
-        event = self._read(name, _object(data)) if name in NAMES and data else None
+        event = self._read(name, _object(data)) if name in self.names and data else None
         if is_heartbeat or event is not None:
             self.losses = 0  # the service lives
         return event
+
+    def _field(self, name: str) -> str:
+        """The lines of a field; a space before its value is not part of it."""
+        pairs = (line.partition(":") for line in self._lines)
+        return "\n".join(value.removeprefix(" ") for key, _, value in pairs if key == name)
+
+
+class Follower(Stream[Event]):
+    """The events of a job.
+
+    Args:
+        job_id: the job.
+        after: number of the last trial that is known; None to begin with the first.
+    """
+
+    names = ("phase", "trial", "end")
+
+    def __init__(self, job_id: int, after: int | None = None) -> None:
+        super().__init__(f"/v1/jobs/{job_id}/events", after)
 
     def _read(self, name: str, source: dict[str, object]) -> Event | None:
         if name == "phase":
@@ -112,11 +139,6 @@ class Follower:
             return None
         self.after = trial.number
         return TrialEnded(trial)
-
-    def _field(self, name: str) -> str:
-        """The lines of a field; a space before its value is not part of it."""
-        pairs = (line.partition(":") for line in self._lines)
-        return "\n".join(value.removeprefix(" ") for key, _, value in pairs if key == name)
 
 
 def _object(data: str) -> dict[str, object]:

@@ -53,7 +53,7 @@ def read_news(session: Session, job_id: int, after: int | None) -> Told:
     return Told(
         last=found.trials[-1].number if found.trials else known,
         trials=_trials(found),
-        phase=None if phase is None else _event("phase", PhaseView(**phase).model_dump_json()),
+        phase=None if phase is None else encoded("phase", PhaseView(**phase).model_dump_json()),
         end=_end(session, found) if found.is_over else None,
         is_settled=found.is_over or (not found.is_full and found.job.state != "cancelled"),
     )
@@ -62,15 +62,16 @@ def read_news(session: Session, job_id: int, after: int | None) -> Told:
 def _trials(found: events.News) -> tuple[tuple[int, bytes], ...]:
     shown = listed("trials", found.trials, trial_json, TrialView)["trials"]
     return tuple(
-        (one["number"], _event("trial", TrialView(**one).model_dump_json(), one["number"]))
+        (one["number"], encoded("trial", TrialView(**one).model_dump_json(), one["number"]))
         for one in shown
     )
 
 
 def _end(session: Session, found: events.News) -> bytes:
-    return _event("end", JobView(**job_json(session, found.job)).model_dump_json())
+    return encoded("end", JobView(**job_json(session, found.job)).model_dump_json())
 
 
-def _event(name: str, data: str, number: int | None = None) -> bytes:
+def encoded(name: str, data: str, number: int | None = None) -> bytes:
+    """An event with its data, and with a number that a client may go on from."""
     shown = None if number is None else str(number)
     return format_sse_event(event=name, data_str=data, id=shown)

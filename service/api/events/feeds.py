@@ -48,12 +48,12 @@ class _Feed:
     error: ServiceError | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take(self, job_id: int, told: Told | ServiceError) -> None:
+    def take(self, name: str, told: Told | ServiceError) -> None:
         """Keep what a poll brought; an error ends the streams."""
         if isinstance(told, Told):
             self._add(told)
             return
-        log.warning("events of job %d: %s", job_id, told)
+        log.warning("events of %s: %s", name, told)
         self.error = told
         self.tell()
 
@@ -93,6 +93,7 @@ class Feeds:
         poll_s: between two questions.
         heartbeat_s: after which a comment shows that the stream lives.
         longest_s: after which a stream ends, for its client to open another.
+        of: what is followed, for the log.
     """
 
     def __init__(
@@ -103,9 +104,11 @@ class Feeds:
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
         longest_s: float = LONGEST_S,
+        of: str = "job",
     ) -> None:
         self._reader, self._state = reader, state
         self._poll_s, self._heartbeat_s, self._longest_s = poll_s, heartbeat_s, longest_s
+        self._of = of
         self._feeds: dict[int, _Feed] = {}
         self._poller: asyncio.Task[None] | None = None
         self._is_closing = False
@@ -200,7 +203,7 @@ class Feeds:
             answers = dict.fromkeys(asked, error)
         for job_id, told in answers.items():
             if job_id in self._feeds:
-                self._feeds[job_id].take(job_id, told)
+                self._feeds[job_id].take(f"{self._of} {job_id}", told)
 
 
 async def _is_set(event: asyncio.Event, timeout_s: float) -> bool:

@@ -1,6 +1,6 @@
 """News of jobs from the database, in the lane of reads."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,8 @@ from service.db.checked import reading
 from service.db.session import Sessions
 from service.errors import DamagedError, NotFoundError, ServiceError
 
+Read = Callable[[Session, int, int | None], Told]
+
 
 @dataclass(frozen=True)
 class NewsReader:
@@ -20,10 +22,12 @@ class NewsReader:
     Attributes:
         lane: where it blocks.
         sessions: of the database.
+        read: what one has to tell after a number; None tells where its numbers end.
     """
 
     lane: Lane
     sessions: Sessions
+    read: Read = read_news
 
     async def one(self, job_id: int, after: int) -> Told:
         """What a job has to tell after the trial of number `after`."""
@@ -35,16 +39,16 @@ class NewsReader:
 
     def _one(self, job_id: int, after: int) -> Told:
         with reading(self.sessions) as session:
-            return read_news(session, job_id, after)
+            return self.read(session, job_id, after)
 
     def _every(self, jobs: Mapping[int, int | None]) -> dict[int, Told | ServiceError]:
         with reading(self.sessions) as session:
-            return {job: _told(session, job, after) for job, after in jobs.items()}
+            return {job: _told(self.read, session, job, after) for job, after in jobs.items()}
 
 
-def _told(session: Session, job_id: int, after: int | None) -> Told | ServiceError:
+def _told(read: Read, session: Session, job_id: int, after: int | None) -> Told | ServiceError:
     """What a job has to tell; a row that is gone or damaged ends its own streams alone."""
     try:
-        return read_news(session, job_id, after)
+        return read(session, job_id, after)
     except (NotFoundError, DamagedError) as error:
         return error

@@ -6,22 +6,26 @@ waits for nothing. The same module, asked for again within a minute, is not read
 
 import hashlib
 import json
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 
 from kernels.errors import CompilerAbsentError, ModuleError
+from kernels.mlir.frontend.graph import Graph
 from kernels.mlir.frontend.imported import Imported
-from kernels.mlir.frontend.read import Limits, read_module
+from kernels.mlir.frontend.read import Limits, read_graph, read_module
 from service.api.problem_details import responses
 from service.api.schemas import ImportedView, UnfinishedView
 from service.api.services import Services, ServicesDep
 from service.errors import ConflictError
 
+Found = TypeVar("Found")
+
 PARSE = "/v1/problems/parse"
-PATHS = (PARSE, "/v1/models")
+PATHS = (PARSE, "/v1/models", "/v1/plans")
 """Where a body may be as large as a module."""
 
 LIMITS = Limits(seconds=20.0, memory_bytes=2 << 30)
@@ -72,7 +76,24 @@ async def imported_of(services: Services, key: str, module: bytes) -> Imported:
         ModuleError: it cannot be read.
         UnfinishedError: it is being read.
     """
-    found: Imported | ModuleError = await services.modules.make(key, partial(_read, module))
+    found: Imported | ModuleError = await services.modules.make(
+        key, partial(_read, read_module, module)
+    )
+    if isinstance(found, ModuleError):
+        raise found
+    return found
+
+
+async def graph_of(services: Services, key: str, module: bytes) -> Graph:
+    """A module's problems, its other ops and the tensors between, read as `imported_of` does.
+
+    Raises:
+        ModuleError: it cannot be read.
+        UnfinishedError: it is being read.
+    """
+    found: Graph | ModuleError = await services.modules.make(
+        ("graph", key), partial(_read, read_graph, module)
+    )
     if isinstance(found, ModuleError):
         raise found
     return found
@@ -96,10 +117,10 @@ def _of_json(body: bytes) -> bytes:
     return found["module"].encode(errors="replace")
 
 
-def _read(module: bytes) -> Imported | ModuleError:
+def _read(read: Callable[[bytes, Limits], Found], module: bytes) -> Found | ModuleError:
     """What the module holds; an error is a result too, which need not be found out again."""
     try:
-        return read_module(module, LIMITS)
+        return read(module, LIMITS)
     except ModuleError as error:
         return error
     except CompilerAbsentError as error:

@@ -21,6 +21,15 @@ from service.api.schemas.jobs import (
 )
 from service.api.schemas.modules import FoundProblemView, ImportedView, SkippedOpView
 from service.api.schemas.networks import NetworkView, PartView
+from service.api.schemas.plans import (
+    PackProofView,
+    PlanHeadView,
+    PlanPage,
+    PlanPartView,
+    PlanView,
+    TotalsView,
+    VariantView,
+)
 from service.api.schemas.results import (
     BestView,
     DifferenceView,
@@ -76,9 +85,14 @@ __all__ = [
     "NewTokenView",
     "ObjectProofView",
     "ObjectView",
+    "PackProofView",
     "Page",
     "PartView",
     "PhaseView",
+    "PlanHeadView",
+    "PlanPage",
+    "PlanPartView",
+    "PlanView",
     "ProblemDetails",
     "ProblemKey",
     "ProofView",
@@ -96,10 +110,12 @@ __all__ = [
     "TargetsView",
     "TokenView",
     "TokensView",
+    "TotalsView",
     "TrialCounts",
     "TrialPage",
     "TrialView",
     "UnfinishedView",
+    "VariantView",
     "WholeReportView",
     "WorkersView",
 ]

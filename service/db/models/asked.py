@@ -120,7 +120,8 @@ class IdempotencyKey(Base):
     Attributes:
         subject: who gave it: `token:ID`, or empty where no token is asked for.
         request: SHA-256 of what was asked, hex; the key with another request is refused.
-        job_id: the job that answered; None where a stored schedule did.
+        job_id: the job that answered; None where a stored schedule did, or a plan was asked for.
+        plan_id: the plan that answered.
     """
 
     __tablename__ = "idempotency_keys"
@@ -131,4 +132,5 @@ class IdempotencyKey(Base):
     key: Mapped[str] = mapped_column(String(255))
     request: Mapped[str] = mapped_column(String(64))
     job_id: Mapped[int | None] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"))
+    plan_id: Mapped[int | None] = mapped_column(ForeignKey("plans.id", ondelete="CASCADE"))
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)

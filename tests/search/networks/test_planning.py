@@ -15,7 +15,8 @@ from search.networks import planning
 from search.networks.costs import Timed
 from search.networks.layouts import Layout
 from search.networks.plan import Plan
-from search.networks.planning import UNKNOWN, Named, planned, problems_of
+from search.networks.planning import UNKNOWN, Named, planned
+from search.networks.variants import problems_of
 from tests.kernels.mlir.frontend.test_graph import AROUND
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")

@@ -1,5 +1,6 @@
 """Stores that tests fill, copy and compare."""
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -165,6 +166,7 @@ def fill_whole(sessions: Sessions) -> None:
         session.add(models.Offer(job_id=running, owner=job.owner, epoch=job.epoch, **offered))
         put_out = {"epoch": job.epoch, "number": 2, "asked": "{}", "taken_by": "1" * 64}
         session.add(models.Candidate(job_id=running, **put_out))
+        session.add(_plan(session, running))
 
 
 SECRETS = ("alice", "request-of-alice", "key-of-alice", "process-of-alice")
@@ -195,6 +197,24 @@ def _model(session: Any) -> models.Network:
         cache="hot",
         problems=[{"problem": PROBLEM, "count": 2, "where": ["main"]}],
         skipped=[{"op": "linalg.softmax", "reason": "no problem", "where": "main"}],
+    )
+
+
+def _plan(session: Any, job: int) -> models.Plan:
+    return models.Plan(
+        sha256="cd" * 32,
+        name="model.mlir",
+        target=here().target,
+        toolchain=toolchain_row(session, TOOLCHAIN),
+        trials=4,
+        seed=0,
+        cache="hot",
+        layouts="all",
+        problems=[{"problem": PROBLEM, "count": 2, "where": ["main"], "job": job}],
+        variants=[],
+        skipped=[],
+        graph={"nodes": [], "tensors": []},
+        module=zlib.compress(b"module {}"),
     )
 
 

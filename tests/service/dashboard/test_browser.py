@@ -6,8 +6,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
+from service.db import Sessions
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import TRIALS, Seen, store_reports, walk
+from tests.service.dashboard.planned import store_plans
 from tests.service.processes import ServiceProcess, wait_until
 
 LOOKS = [("light", 1920), ("dark", 1280), ("light", 390)]
@@ -19,20 +21,22 @@ SEEN_BY_ALL = ("minor", "moderate", "serious", "critical")
 def pages(service: ServiceProcess) -> list[str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return ["/", "/jobs", "/jobs/1", f"/problems/{key}", "/compare?left=1&right=1", "/submit",
-            "/suites", "/suites/3", "/sign-in", "/api", "/schedules/1/kernel",
-            "/schedules/1/assembly"]  # fmt: skip
+            "/plans", "/plans/1", "/plans/2", "/plans/3", "/suites", "/suites/3", "/sign-in",
+            "/api", "/schedules/1/kernel", "/schedules/1/assembly"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("scheme", "width"), LOOKS)
 def test_every_page_works_for_everybody(
-    browser: Browser, service: ServiceProcess, ended: int, seen: Seen, scheme: str, width: int
-) -> None:
+    browser: Browser, service: ServiceProcess, sessions: Sessions, ended: int, seen: Seen,
+    scheme: str, width: int,
+) -> None:  # fmt: skip
     context = browser.new_context(
         base_url=seen.base, color_scheme=scheme, viewport={"width": width, "height": 900}
     )
     page = context.new_page()
     seen.watch(page)
     store_reports(service.client)
+    store_plans(sessions)
     for path in pages(service):
         page.goto(path)
         walk(page)

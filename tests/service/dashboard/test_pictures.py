@@ -5,16 +5,15 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from service.workers.entry_points import PROVER, TUNER
 from tests.service.dashboard.conftest import Seen, store_reports, walk
+from tests.service.dashboard.pictures import Pictures
 from tests.service.processes import ServiceProcess, wait_until
 
-IMAGES = Path(__file__).parents[3] / "docs" / "images"
 PROBLEM = "matmul:m=128,n=512,k=256,dtype=f32"
 TRIALS = 40
 COUNTS = "['#found', '[data-field=ended]'].map((one) => document.querySelector(one).textContent)"
@@ -67,19 +66,3 @@ def test_a_search_is_seen_from_its_first_trial_to_its_script(
     walk(page)
     pictures.take("suite")
     context.close()
-
-
-class Pictures:
-    """Pictures of a page as it is on the screen, for the docs."""
-
-    def __init__(self, page: Page, *, is_kept: bool) -> None:
-        self._page = page
-        self._is_kept = is_kept
-
-    def take(self, name: str) -> None:
-        """Take one; it is written where that was asked for, and has to be there else."""
-        file = IMAGES / f"{name}.png"
-        taken = self._page.screenshot()
-        if self._is_kept:
-            file.write_bytes(taken)
-        assert file.is_file() and taken.startswith(b"\x89PNG")

@@ -9,7 +9,7 @@ from service.db import make_engine, reading, writing
 from service.db.session import make_sessions
 from service.errors import LeaseLostError
 from service.host.process_identity import me
-from service.jobs import heartbeat, lease, queue
+from service.jobs import lease, queue
 from service.jobs.heartbeat import Heartbeat
 from tests.service.processes import wait_until
 
@@ -63,7 +63,7 @@ def test_it_ends_with_the_lease(sessions, held, monkeypatch):
         tries.append(held)
         raise LeaseLostError("taken over")
 
-    monkeypatch.setattr(heartbeat.lease, "beat", lost)
+    monkeypatch.setattr(lease, "beat", lost)
     with Heartbeat(sessions, held, period_s=0.01) as beating:
         wait_until(lambda: not beating._thread.is_alive())
     assert tries == [held]

@@ -33,7 +33,7 @@ def live(sessions):
 
 
 def test_a_pool_is_entered_while_it_runs(sessions, url, machine):
-    pool = Pool(sessions, url, Work(machine.targets, TOOLCHAIN, 1, (), machine), poll_s=0.02)
+    pool = Pool(sessions, url, Work(machine.targets, TOOLCHAIN, 1, machine=machine), poll_s=0.02)
     pool.start()
     wait_until(lambda: live(sessions) == [(machine.host, list(machine.targets))])
     pool.stop()

@@ -53,6 +53,27 @@ def model(**changes: Any) -> Json:
     } | changes  # fmt: skip
 
 
+def plan(**changes: Any) -> Json:
+    """A plan of one problem that is tuned."""
+    told = {"state": "done", "job": 1, "time_us": 2.5, "key": "k" * 64}
+    return {
+        "id": 1, "state": "running", "phase": "tuning", "name": "m.mlir", "sha256": "0" * 64,
+        "target": "t", "toolchain": "t", "cache": "hot", "trials": 3, "seed": 0, "layouts": "all",
+        "problems": [{"problem": PROBLEM, "count": 2, "where": ["@f 1:1", "@f 2:1"], **told}],
+        "variants": [{"problem": PROBLEM, **told}], "skipped": [], "plan": None, "totals": None,
+        "proof": None, "script_error": None, "error": None, "created": MOMENT, "started": None,
+        "finished": None, "links": {"self": "/v1/plans/1"},
+    } | changes  # fmt: skip
+
+
+def plan_stream() -> str:
+    """Its events: a phase, a problem twice, the end."""
+    part = {**plan()["variants"][0], "done": 1, "total": 1}
+    told = [("phase", {"name": "tuning", "done": 0, "total": 1}), ("part", part), ("part", part),
+            ("end", plan(state="done", phase=None))]  # fmt: skip
+    return "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in told)
+
+
 def trial(number: int = 0, **changes: Any) -> Json:
     """A trial that was timed."""
     return {

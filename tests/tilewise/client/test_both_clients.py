@@ -53,6 +53,8 @@ class Service:
         body = request.content if is_text else json.loads(request.content or b"null")
         self.asked.append((request.method, str(request.url), body))
         path = request.url.path
+        if path.startswith("/v1/plans") and path.endswith("/events"):
+            return httpx.Response(200, text=documents.plan_stream())
         if path.endswith("/events"):
             end = documents.job(state="done")
             return httpx.Response(200, text=documents.stream(0, 1, end=end))
@@ -72,6 +74,10 @@ class Service:
             return documents.result()
         if path == "/v1/problems/parse":
             return {"problems": [{"problem": PROBLEM, "count": 1, "where": ["@f"]}], "skipped": []}
+        if path == "/v1/plans" and method == "GET":
+            return {"plans": [documents.plan()], "next": None}
+        if path.startswith("/v1/plans"):
+            return documents.plan()
         if path.startswith("/v1/models"):
             return documents.model()
         if path == "/v1/schedules/lookup":
@@ -103,6 +109,12 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("import_module", ("module {}",), {}),
     ("submit_model", ("module {}",), {"trials": 3}),
     ("model", (1,), {}),
+    ("submit_plan", ("module {}",), {"layouts": "model"}),
+    ("plan", (1,), {}),
+    ("plans", (), {"state": "done"}),
+    ("plan_events", (1,), {}),
+    ("plan_script", (1,), {}),
+    ("plan_runner", (1,), {}),
     ("text", ("/v1/x?y=1",), {"known": "k"}),
     ("trials", (1,), {"state": "timed"}),
     ("stored_trials", (PROBLEM,), {}),

@@ -33,7 +33,8 @@ def plan(options: argparse.Namespace) -> None:
     if options.executes:
         require("iree.runtime", "plan --run", "peers")
     with needed("plan", "service"):
-        from search.networks.planning import Named, planned, problems_of
+        from search.networks.planning import Named, planned
+        from search.networks.variants import problems_of
         from tilewise.plan.costs import StoredCosts
         from tilewise.plan.table import plan_text
     folder = make_folder(options.output) if options.output else None

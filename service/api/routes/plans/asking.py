@@ -1,0 +1,186 @@
+"""`/v1/plans`: algorithms and layouts of a whole model, chosen by a worker of the target."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import AfterValidator
+from sqlalchemy.orm import Session
+
+from kernels.errors import ModuleError, TargetError
+from kernels.problem import parse_problem
+from kernels.target import target_kind
+from search.records import CacheMode, TuneRequest
+from service.api.access import caller_of, request_id_of
+from service.api.lanes import in_lane
+from service.api.problem_details import responses
+from service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit
+from service.api.routes.modules import BODY, given, graph_of
+from service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
+from service.api.services import Services, ServicesDep
+from service.db import models
+from service.db.models import PlanLayouts, PlanState
+from service.jobs import idempotency
+from service.jobs.idempotency import RequestKey
+from service.jobs.queue import Submitter
+from service.plans import asked
+from service.plans.asked import Wanted
+from service.plans.documents import PATH, head_json, plan_json
+from service.results.readable import listed
+
+LONGEST_NAME = 200
+
+router = APIRouter(prefix=PATH, tags=["plans"])
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("has characters that cannot be printed")
+    return text
+
+
+PlanId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
+Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME), AfterValidator(_printable)]
+
+
+@router.post(
+    "",
+    response_model=PlanView,
+    status_code=HTTPStatus.ACCEPTED,
+    responses={
+        HTTPStatus.ACCEPTED.value: {
+            "model": PlanView | UnfinishedView,
+            "description": "A plan with its jobs; or its module is being read: post it again "
+            "after `Retry-After` seconds",
+        },
+        **responses(
+            HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.TOO_MANY_REQUESTS
+        ),
+    },
+    openapi_extra=BODY,
+)
+async def post_plan(
+    request: Request,
+    services: ServicesDep,
+    target: str = "host",
+    trials: int = 64,
+    seed: int = 0,
+    cache: CacheMode = "hot",
+    layouts: PlanLayouts = "all",
+    name: Name = "model.mlir",
+    idempotency_key: Annotated[str | None, Header(pattern=KEY, max_length=LONGEST_KEY)] = None,
+) -> JSONResponse:
+    """Plan a model: 202 with the plan, whose jobs the store did not answer.
+
+    The body is as that of `/v1/problems/parse`. Once all jobs have ended, a worker of the target
+    times the copies between layouts, chooses, and proves the script that packs the module. The
+    module is kept until then.
+
+    With an `Idempotency-Key` the same request, sent again within a day, names the same plan.
+    """
+    body, kind = await request.body(), request.headers.get("content-type", "")
+    sha256, module = await services.lanes.reads.run(partial(given, body, kind))
+    graph = await graph_of(services, sha256, module)
+    kept = await services.lanes.reads.run(partial(asked.compressed, module))
+    caller, tune = caller_of(request), TuneRequest(trials=trials, seed=seed, cache=cache)
+    wanted = Wanted(sha256, name, kept, graph, layouts, target, tune)
+    by = Submitter(caller.token_id, request_id_of(request), services.jobs_in_flight)
+    sender = _Sender(by, caller.subject, idempotency_key)
+    answer = await services.lanes.writes.run(partial(_ask, services, wanted, sender))
+    services.wake()
+    return answer
+
+
+@router.get("", response_model=PlanPage)
+@in_lane("reads")
+def list_plans(
+    services: ServicesDep,
+    state: PlanState | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """Plans without their problems, newest first; in one state, if asked.
+
+    A plan whose jobs run is `queued` to this filter: no worker has it yet.
+    """
+    with services.reading() as session:
+        found = asked.newest(session, state=state, before=cursor, limit=limit + 1)
+        page = found[:limit]
+        more = page[-1].id if len(found) > limit else None
+        return {
+            **listed("plans", page, partial(head_json, session), PlanHeadView),
+            "next": None if more is None else _next(more, limit, state),
+        }
+
+
+@router.get("/{plan_id}", response_model=PlanView, responses=responses(HTTPStatus.NOT_FOUND))
+@in_lane("reads")
+def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
+    """A plan: its state, that of each of its problems, and what was chosen."""
+    with services.reading() as session:
+        return plan_json(session, asked.get(session, plan_id, models.Plan.plan))
+
+
+@dataclass(frozen=True)
+class _Sender:
+    """Who sends a request, and by what key."""
+
+    by: Submitter
+    subject: str
+    key: str | None
+
+
+def _ask(services: Services, wanted: Wanted, sender: _Sender) -> JSONResponse:
+    wanted = _checked(services, wanted)
+    with services.writing() as session:
+        plan = _answered(session, wanted, sender)
+        if plan is None:
+            plan = asked.ask(session, wanted, services.toolchain, sender.by)
+            if (key := _key(wanted, sender)) is not None:
+                idempotency.remember(session, key, None, plan)
+        answer = plan_json(session, plan)
+    view = PlanView.model_validate(answer).model_dump(mode="json")
+    return JSONResponse(view, HTTPStatus.ACCEPTED, headers={"Location": answer["links"]["self"]})
+
+
+def _checked(services: Services, wanted: Wanted) -> Wanted:
+    """What is wanted, its target canonical, once this service can do it.
+
+    Raises:
+        ModuleError: nothing in the module can be tuned.
+        TargetError: the target is none that is served, or not one of native kernels.
+        ProblemError: a problem does not fit in memory.
+    """
+    if not wanted.graph.layers:
+        raise ModuleError("nothing in the module multiplies or convolves what can be tuned")
+    if target_kind(wanted.target) != "cpu":
+        raise TargetError(f"target {wanted.target!r}: plans are of native kernels; give cpu:host")
+    target = services.require_served(wanted.target)
+    for problem in wanted.problems:
+        services.check_memory(parse_problem(problem))
+    return replace(wanted, target=target)
+
+
+def _answered(session: Session, wanted: Wanted, sender: _Sender) -> models.Plan | None:
+    """The plan that answered this request before."""
+    key = _key(wanted, sender)
+    found = None if key is None else idempotency.answered_plan(session, key)
+    return None if found is None else asked.get(session, found.id, models.Plan.plan)
+
+
+def _key(wanted: Wanted, sender: _Sender) -> RequestKey | None:
+    if sender.key is None:
+        return None
+    digest = idempotency.digest_of_plan(
+        wanted.sha256, wanted.name, wanted.layouts, wanted.target, wanted.request
+    )
+    return RequestKey(sender.subject, sender.key, digest)
+
+
+def _next(cursor: int, limit: int, state: str | None) -> str:
+    query = {"cursor": cursor, "limit": limit, **({"state": state} if state else {})}
+    return f"{PATH}?{urlencode(query)}"

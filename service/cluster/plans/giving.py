@@ -1,0 +1,185 @@
+"""The driver's side of plans: it claims those whose jobs have ended, and has workers make them.
+
+The driver holds the lease and writes what comes of it; a worker sees neither database nor service.
+A driver that dies takes its leases with it, and another makes the plan again.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernels.system.typed_json import from_json, to_json
+from service.cluster.facts import Facts
+from service.db.session import Sessions, reading, writing
+from service.errors import DamagedError, LeaseLostError, PlanError
+from service.faults import Faults
+from service.plans import endings, lease, orders
+from service.plans.lease import PlanLease
+from service.plans.making import CHOOSING, Made
+from service.plans.orders import Order
+
+BEAT_S = 3.0
+MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
+
+log = logging.getLogger(__name__)
+
+
+class PlanTask(Protocol):
+    """A plan that was given to a worker."""
+
+    def is_over(self) -> bool:
+        """Whether it has ended, however it has."""
+        ...
+
+    def result(self) -> str:
+        """What `make_plan` gave; PlanError where its worker has died with it."""
+        ...
+
+    def cancel(self) -> None:
+        """Forget it."""
+        ...
+
+
+class Givers(Protocol):
+    """What is needed of a cluster."""
+
+    def submit_plan(self, worker: str, target: str, order: str, module: bytes) -> PlanTask:
+        """Have a worker make a plan."""
+        ...
+
+
+@dataclass
+class _Given:
+    """A plan that a worker makes."""
+
+    held: PlanLease
+    worker: str
+    task: PlanTask
+    missed: int = 0
+
+
+class PlanGiving:
+    """Plans that the workers of one driver make.
+
+    Args:
+        sessions: of the database.
+        cluster: where the workers are.
+        owner: the driver, from `service.host.process_identity.me`.
+    """
+
+    def __init__(self, sessions: Sessions, cluster: Givers, owner: str) -> None:
+        self._sessions, self._cluster, self._owner = sessions, cluster, owner
+        self._given: dict[str, _Given] = {}
+        self._faults = Faults(log)
+        self._beat_at_s = 0.0
+
+    @property
+    def busy(self) -> set[str]:
+        """The workers that make plans, by address."""
+        return set(self._given)
+
+    def settle(self) -> None:
+        """Store what has ended, and show that the others go on."""
+        is_due = time.monotonic() >= self._beat_at_s
+        if is_due:
+            self._beat_at_s = time.monotonic() + BEAT_S
+        for given in list(self._given.values()):
+            with self._faults.kept_from(given.held.name):
+                if given.task.is_over():
+                    self._store(given)
+                elif is_due:
+                    self._beat(given)
+
+    def note_missing(self, workers: Collection[str]) -> None:
+        """A plan whose worker has left waits again."""
+        for given in list(self._given.values()):
+            given.missed = 0 if given.worker in workers else given.missed + 1
+            if given.missed > MOST_MISSED:
+                self._give_back(given)
+
+    def give(self, workers: Mapping[str, Facts], *, spares_late: bool = False) -> None:
+        """Have each of some free workers make a plan, if there is one for it."""
+        for address, facts in workers.items():
+            if address not in self._given:
+                with self._faults.kept_from("plans that wait"):
+                    self._give(address, facts, spares_late=spares_late)
+
+    def stop(self) -> None:
+        """Give all plans back."""
+        for given in list(self._given.values()):
+            with self._faults.kept_from(given.held.name):
+                self._give_back(given)
+
+    def _give(self, address: str, facts: Facts, *, spares_late: bool) -> None:
+        mine = {given.held.plan_id for given in self._given.values()}
+        work = facts.targets, facts.toolchain
+        with reading(self._sessions) as session:
+            if not lease.may_claim(session, *work, but=mine):
+                return
+        with writing(self._sessions) as session:
+            held = lease.claim(session, self._owner, *work, but=mine, spares_late=spares_late)
+        if held is None:
+            return
+        try:
+            with reading(self._sessions) as session:
+                order, module = orders.read(session, held.plan_id)
+            endings.note(self._sessions, held, CHOOSING, None)
+            self._given[address] = _Given(held, address, self._submitted(address, order, module))
+        except DamagedError as error:
+            self._fail(held, str(error))
+        except BaseException:
+            with writing(self._sessions) as session:
+                lease.release(session, held)
+            raise
+        log.info("%s, run %d: on %s", held.name, held.epoch, address)
+
+    def _submitted(self, address: str, order: Order, module: bytes) -> PlanTask:
+        told = json.dumps(to_json(order))
+        return self._cluster.submit_plan(address, order.target, told, module)
+
+    def _beat(self, given: _Given) -> None:
+        try:
+            with writing(self._sessions) as session:
+                lease.beat(session, given.held)
+        except LeaseLostError as error:
+            log.warning("%s", error)
+            given.task.cancel()
+            del self._given[given.worker]
+
+    def _store(self, given: _Given) -> None:
+        """End the plan of a task, or count that its maker has died."""
+        held = given.held
+        try:
+            made = _read(given.task.result())
+        except (PlanError, ValueError) as error:
+            with writing(self._sessions) as session:
+                lease.crash(session, held, str(error))
+        else:
+            with writing(self._sessions) as session:
+                if isinstance(made, Made):
+                    endings.done(session, held, made)
+                else:
+                    endings.failed(session, held, made)
+        del self._given[given.worker]
+        log.info("%s: its task on %s is over", held.name, given.worker)
+
+    def _fail(self, held: PlanLease, message: str) -> None:
+        with writing(self._sessions) as session:
+            endings.failed(session, held, message)
+
+    def _give_back(self, given: _Given) -> None:
+        given.task.cancel()
+        with writing(self._sessions) as session:
+            lease.release(session, given.held)
+        del self._given[given.worker]
+
+
+def _read(text: str) -> Made | str:
+    """What was made, or why nothing can be; PlanError where the maker has died, else ValueError."""
+    found = json.loads(text)
+    if "died" in found:
+        raise PlanError(found["died"])
+    return str(found["refused"]) if "refused" in found else from_json(Made, found)

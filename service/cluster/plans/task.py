@@ -1,0 +1,74 @@
+"""What a worker does with a plan that it is given: Dask runs `make_plan` there.
+
+A child of the worker makes it, since the worker itself loads no compilers. Texts go both ways,
+and nothing else that a process would have to unpickle.
+"""
+
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kernels.system.children import ONE_THREAD, child_command, child_environment
+from service.plans.child import MADE, MODULE, ORDER
+from service.workers.endings import end, reason_of, sweep
+
+CHILD = "service.plans.child"
+MOST_S = 1800.0
+LOOK_S = 0.5
+GRACE_S = 3.0
+
+
+def make_plan(order: str, module: bytes, child: str = CHILD) -> str:
+    """Make a plan on this worker.
+
+    Args:
+        order: `service.plans.orders.Order` as JSON.
+        module: of the plan.
+        child: the module that makes it.
+
+    Returns:
+        JSON of `service.plans.making.Made`; an object with `refused` where there can be no plan,
+        with `died` where the process that made it did.
+    """
+    from distributed import Status, get_worker
+
+    worker = get_worker()
+    with tempfile.TemporaryDirectory(prefix="tilewise-plan-") as name:
+        folder = Path(name)
+        (folder / ORDER).write_text(order, encoding="utf-8")
+        (folder / MODULE).write_bytes(module)
+        running = subprocess.Popen(
+            child_command(child, str(folder)),
+            env=child_environment(**ONE_THREAD),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            why = _watched(running, lambda: worker.status == Status.running)
+        finally:
+            sweep(running)
+            running.wait()
+        made = folder / MADE
+        if why or not made.exists():
+            return json.dumps({"died": why or "it has left no plan"})
+        return made.read_text(encoding="utf-8")
+
+
+def _watched(child: "subprocess.Popen[bytes]", is_member: Callable[[], bool]) -> str:
+    """Wait for a child; why it has not ended well, else nothing."""
+    until = time.monotonic() + MOST_S
+    while True:
+        try:
+            code = child.wait(LOOK_S)
+        except subprocess.TimeoutExpired:
+            pass
+        else:
+            return "" if code == 0 else reason_of(code)
+        if not is_member():
+            end(child, GRACE_S)
+            return "its worker has left the cluster"
+        if time.monotonic() > until:
+            return f"it took more than {MOST_S:.0f} s"

@@ -1,0 +1,156 @@
+"""What pages show of plans, as plain values: the graph, its times as bars and as a table."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from kernels.problem import parse_problem
+from search.networks.plan import Plan
+from service.api.schemas import PlanView
+from service.db import models
+from service.errors import DamagedError
+from service.plots.networks.bars import Bar, bars, kind_of
+from service.plots.networks.drawing import draw
+from service.plots.networks.picture import Box, Picture, picture_of
+
+Json = dict[str, Any]
+
+WIDE = 900.0  # pixels beside which a page has no room for words
+LONGEST = 8  # nodes that a page names beside the graph
+
+
+@dataclass(frozen=True)
+class Row:
+    """A box as a row of the table.
+
+    Attributes:
+        box: what it is.
+        href: the page of its schedule; None where nobody has stored it.
+        share: of the planned time; None where it is not timed.
+    """
+
+    box: Box
+    href: str | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A plan as its page has it.
+
+    Attributes:
+        graph: SVG.
+        is_wide: whether it takes a whole page.
+        bars: the totals.
+        kinds: of the parts of the first bar.
+        rows: in the order in which they run.
+        longest: the rows that take most, the first the longest.
+        is_exact: as of the plan.
+        copies, copies_us: how many there are, and how long all of them take.
+        nodes, around: how many there are, and how many are planned around.
+    """
+
+    graph: str
+    is_wide: bool
+    bars: list[Bar]
+    kinds: set[str]
+    rows: list[Row]
+    longest: list[Row]
+    is_exact: bool
+    copies: int
+    copies_us: float
+    nodes: int
+    around: int
+
+
+def sound(found: Json) -> PlanView:
+    """A plan's document, as far as the API would give it.
+
+    Raises:
+        DamagedError: its row has made something else.
+    """
+    try:
+        return PlanView.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ": ".join((*map(str, first["loc"]), first["msg"]))
+        raise DamagedError(f"the row of plan {found['id']} is damaged: {where}") from error
+
+
+def plan_of(source: object) -> Plan:
+    """A stored plan.
+
+    Raises:
+        DamagedError: it is no plan.
+    """
+    try:
+        return Plan.from_json(source)
+    except ValueError as error:
+        raise DamagedError(f"the stored plan is damaged: {error}") from error
+
+
+def shown(plan: Plan, hrefs: dict[str, str]) -> Shown:
+    """A plan as its page has it.
+
+    Args:
+        plan: what was planned.
+        hrefs: pages of schedules, by problem.
+
+    Raises:
+        DamagedError: it names a tensor that it does not have.
+    """
+    try:
+        picture = picture_of(plan)
+        graph = draw(picture, _links(plan, hrefs), f"Graph of {plan.model}")
+    except ValueError as error:
+        raise DamagedError(f"the stored plan is damaged: {error}") from error
+    rows = list(_rows(picture, hrefs))
+    timed = [row for row in rows if row.box.time_us is not None]
+    return Shown(
+        graph=graph.svg,
+        is_wide=graph.width > WIDE,
+        bars=bars(picture, plan.totals),
+        kinds={kind_of(row.box) for row in timed},
+        rows=rows,
+        longest=sorted(timed, key=lambda row: -(row.box.time_us or 0.0))[:LONGEST],
+        is_exact=plan.is_exact,
+        copies=len(plan.conversions),
+        copies_us=sum(one.time_us for one in plan.conversions),
+        nodes=len(plan.nodes),
+        around=sum(bool(node.reason) for node in plan.nodes),
+    )
+
+
+def schedule_pages(session: Session, plan: Plan) -> dict[str, str]:
+    """Of each problem that is stored its page, with the schedule that the plan has taken."""
+    chosen = {
+        parse_problem(node.problem).key: (node.problem, node.schedule.hash)
+        for node in plan.nodes
+        if node.problem is not None and node.schedule is not None
+    }
+    known = session.scalars(select(models.Problem.key).where(models.Problem.key.in_(chosen)))
+    pages = {key: f"/problems/{key}" for key in known}
+    stored = session.execute(
+        select(models.Problem.key, models.Schedule.hash, models.Schedule.id)
+        .join(models.Schedule.problem)
+        .where(models.Problem.key.in_(chosen), models.Schedule.target == plan.target)
+    )
+    for key, digest, number in stored:
+        if chosen[key][1] == digest:
+            pages[key] = f"/problems/{key}?schedule={number}"
+    return {chosen[key][0]: page for key, page in pages.items()}
+
+
+def _links(plan: Plan, hrefs: dict[str, str]) -> Callable[[int], str | None]:
+    return lambda node: hrefs.get(plan.nodes[node].problem or "")
+
+
+def _rows(picture: Picture, hrefs: dict[str, str]) -> Iterator[Row]:
+    for box in picture.in_order:
+        if box.kind != "end":
+            share = (box.time_us or 0.0) / picture.total_us if picture.total_us else 0.0
+            yield Row(box, hrefs.get(box.problem), None if box.time_us is None else share)

@@ -1,0 +1,59 @@
+"""Pages of plans: which there are, and a model as a graph of what was chosen for it."""
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from service.api.lanes import in_lane
+from service.api.routes.jobs import LARGEST_ID
+from service.api.routes.plans.asking import PlanId
+from service.api.schemas import PartView, PlanHeadView, VariantView
+from service.api.services import ServicesDep
+from service.dashboard import plans, stored
+from service.dashboard.rendering import PageRoute, page
+from service.db import models
+from service.plans import asked, endings
+from service.plans.documents import head_json, plan_json
+from service.results.readable import listed
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/plans")
+@in_lane("reads")
+def every_plan(
+    request: Request,
+    services: ServicesDep,
+    before: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
+) -> Response:
+    """Plans, newest first."""
+    with services.reading() as session:
+        found = asked.newest(session, before=before, limit=stored.PAGE + 1)
+        page_of = found[: stored.PAGE]
+        shown = listed("plans", page_of, partial(head_json, session), PlanHeadView)
+        more = page_of[-1].id if len(found) > stored.PAGE else None
+    return page(request, "plans.html", **shown, more=more)
+
+
+@router.get("/plans/{plan_id}")
+@in_lane("reads")
+def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
+    """A plan: how far its problems are, then its times, its graph and its nodes."""
+    with services.reading() as session:
+        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        if row.state == "done":
+            endings.check(row)
+        found = plans.sound(plan_json(session, row))
+        plan = None if found.plan is None else plans.plan_of(found.plan)
+        hrefs = {} if plan is None else plans.schedule_pages(session, plan)
+    problems: list[PartView | VariantView] = [*found.problems, *found.variants]
+    return page(
+        request,
+        "plan.html",
+        plan=found,
+        shown=None if plan is None else plans.shown(plan, hrefs),
+        problems=problems,
+        ended=sum(one.state not in ("queued", "running") for one in problems),
+        goes_on=found.state in ("queued", "running"),
+    )

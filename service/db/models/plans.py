@@ -1,0 +1,85 @@
+"""Plans of whole models that somebody asked for: what is known of them, and what came of them."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, LargeBinary, String, Text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from search.records import CacheMode
+from service.db.base import Base, now
+from service.db.models.places import Toolchain
+
+PlanState = Literal["queued", "running", "done", "failed"]
+PlanLayouts = Literal["model", "all"]
+
+
+class Plan(Base):
+    """A plan of a model: first the jobs of its problems run, then one worker makes the plan.
+
+    Attributes:
+        sha256: of the module, hex.
+        name: what the model is called.
+        target, trials, seed, cache: of the jobs.
+        layouts: which are offered: the model's, or all that kernels can do.
+        problems: of the model: objects of `problem`, `count`, `where`, and the `job` that was
+            asked for it, null where a stored schedule answered.
+        variants: problems that differ from the model's in layout and padding: objects of `problem`
+            and `job`.
+        skipped: objects of `op`, `reason` and `where`.
+        graph: nodes and tensors of the module, from which the plan is chosen; None once it ended.
+        module: the module, compressed by zlib, of which the pack script is made and proven; None
+            once the plan has ended.
+        state: `queued` until a worker has the plan, also while its jobs run.
+        owner, heartbeat_at, epoch, crashes: of the run that makes it, as those of a job.
+        phase: what that run does.
+        plan: `tilewise/plan/1`, once it is chosen.
+        totals: of the plan.
+        script: that packs the module, with its proof in its header; None where there is none.
+        proof: of the script: `max_error`, `tolerance`, `mlir`, and what it leaves to move.
+        script_error: why there is no script.
+        digest: of what `service.plans.digest` names, hex; None before the end.
+        token_id, request_id: of who asked.
+    """
+
+    __tablename__ = "plans"
+    __table_args__ = (
+        CheckConstraint("state IN ('queued', 'running', 'done', 'failed')", name="state"),
+        CheckConstraint("state <> 'running' OR owner IS NOT NULL", name="running_has_owner"),
+        Index("ix_plans_state", "state", "target"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    sha256: Mapped[str] = mapped_column(String(64))
+    name: Mapped[str] = mapped_column(String(200))
+    target: Mapped[str] = mapped_column(String(100))
+    toolchain_id: Mapped[int] = mapped_column(ForeignKey("toolchains.id"))
+    trials: Mapped[int]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    cache: Mapped[CacheMode] = mapped_column(String(8))
+    layouts: Mapped[PlanLayouts] = mapped_column(String(8))
+    problems: Mapped[list[Any]]
+    variants: Mapped[list[Any]]
+    skipped: Mapped[list[Any]]
+    graph: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
+    module: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
+    state: Mapped[PlanState] = mapped_column(String(16), default="queued")
+    owner: Mapped[str | None] = mapped_column(String(300))
+    heartbeat_at: Mapped[datetime | None]
+    epoch: Mapped[int] = mapped_column(default=0)
+    crashes: Mapped[int] = mapped_column(default=0)
+    phase: Mapped[str | None] = mapped_column(String(32))
+    plan: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
+    totals: Mapped[dict[str, Any] | None]
+    script: Mapped[str | None] = mapped_column(Text, deferred=True)
+    proof: Mapped[dict[str, Any] | None]
+    script_error: Mapped[str | None] = mapped_column(Text)
+    digest: Mapped[str | None] = mapped_column(String(64))
+    error: Mapped[str | None] = mapped_column(Text)
+    token_id: Mapped[int | None] = mapped_column(ForeignKey("tokens.id"))
+    request_id: Mapped[str | None] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+    toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)

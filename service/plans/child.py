@@ -1,0 +1,38 @@
+"""The process that makes a plan where there is no database: `python -m service.plans.child FOLDER`.
+
+The folder has the order as `order.json` and the module as `module.mlir`; `made.json` comes to it.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from kernels.errors import KernelsError
+from kernels.system.typed_json import from_json, to_json
+from search.errors import SearchError
+from service.errors import PlanError
+from service.plans.asked import Json
+from service.plans.making import make
+from service.plans.orders import Order
+
+ORDER, MODULE, MADE = "order.json", "module.mlir", "made.json"
+
+
+def make_in(folder: Path) -> None:
+    """Make the plan of a folder's order; `refused` says in its place why there can be none."""
+    order = from_json(Order, json.loads((folder / ORDER).read_text(encoding="utf-8")))
+    try:
+        made = to_json(make(order, (folder / MODULE).read_bytes(), _untold))
+    except (KernelsError, SearchError, PlanError) as error:
+        made = {"refused": str(error)}
+    (folder / MADE).write_text(json.dumps(made), encoding="utf-8")
+
+
+def _untold(_phase: str, _plan: Json | None) -> None:
+    """Nobody here can be told of phases."""
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m service.plans.child", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    make_in(parser.parse_args().folder)

@@ -1,0 +1,134 @@
+"""Making a plan on a machine of its target: copies timed, all chosen, the pack script proven.
+
+It loads compilers, and MLIR in children of its own; so it runs in a child of a worker.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from kernels.errors import CompilerAbsentError, ModuleError, ProofError
+from kernels.mlir.frontend.read import Limits
+from kernels.quoting import one_line
+from kernels.target import resolve
+from search.networks.costs import Timed
+from search.networks.layouts import Layout
+from service.errors import PlanError
+from service.plans.orders import Order
+
+Json = dict[str, Any]
+LIMITS = Limits(seconds=600.0, memory_bytes=8 << 30)
+"""Of the child that packs a module, and of the one that runs it."""
+LONGEST = 1000  # characters of why there is no script
+
+CHOOSING, PROVING = "choosing", "proving"
+Tell = Callable[[str, Json | None], None]
+"""Told of a phase, and of the plan once it is chosen."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What became of the pack script of a module.
+
+    Attributes:
+        script: with its proof in its header; None where there is none.
+        proof: as the row of a plan has it.
+        error: why there is no script; None where there is one.
+    """
+
+    script: str | None = None
+    proof: Json | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A plan that was made: `tilewise/plan/1`, and the script that packs its module."""
+
+    plan: Json
+    packed: Packed
+
+
+def make(order: Order, module: bytes, tell: Tell) -> Made:
+    """Choose the plan of an order, unless an earlier run has, and prove its pack script.
+
+    Raises:
+        PlanError: no layer has a schedule.
+        KernelsError, SearchError: the target cannot be resolved here, or copies not be timed.
+    """
+    plan = order.plan
+    if plan is None:
+        tell(CHOOSING, None)
+        plan = chosen(order)
+    tell(PROVING, plan)
+    return Made(plan, packed(order.target, module))
+
+
+def chosen(order: Order) -> Json:
+    """The plan of the least time; copies are timed on one thread of this machine.
+
+    Raises:
+        PlanError: no layer has a schedule.
+    """
+    from search.networks.planning import Named, planned
+
+    if not any(node.found and node.found.problem in order.schedules for node in order.graph.nodes):
+        raise PlanError(
+            "no layer has a stored schedule, since every search has failed or was cancelled; "
+            "their jobs say why"
+        )
+    named = Named(order.name, order.target, order.cache)
+    plan = planned(order.graph, _Costs(order), named, order.layouts).to_json()
+    if not all(map(isfinite, plan["totals"].values())):
+        raise PlanError("a copy between layouts cannot be made; ask with layouts=model")
+    return plan
+
+
+def packed(target: str, module: bytes) -> Packed:
+    """The script that packs a whole module, applied, run and compared; or why there is none."""
+    from kernels.mlir.network.blocks import Blocks
+    from kernels.mlir.network.pack import pack_module, prove_packs
+
+    try:
+        plan = pack_module(module, Blocks(channels=resolve(target).lanes("f32")), LIMITS)
+        if not plan.packed:
+            why = f"; {plan.left[0].where} {plan.left[0].reason}" if plan.left else ""
+            return _without(f"the module has no op that can be packed{why}")
+        proof = prove_packs(plan, limits=LIMITS)
+    except (ModuleError, ProofError, CompilerAbsentError) as error:
+        return _without(str(error))
+    if not proof.ok:
+        return _without(f"the script did not prove: {proof.failure}: {proof.message}")
+    told = {
+        "max_error": proof.max_error, "tolerance": proof.tolerance, "mlir": proof.mlir,
+        **plan.counts,
+    }  # fmt: skip
+    return Packed(proof.script, told)
+
+
+def _without(why: str) -> Packed:
+    return Packed(error=one_line(why)[:LONGEST])
+
+
+@dataclass
+class _Costs:
+    """Times of an order's layers, and of copies as this machine makes them, each once."""
+
+    order: Order
+    _copies: dict[tuple[tuple[int, ...], str, Layout, Layout], float] = field(default_factory=dict)
+
+    def schedules(self, problem: str) -> tuple[Timed, ...]:
+        """As the order has them."""
+        return self.order.schedules.get(problem, ())
+
+    def conversion_us(
+        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+    ) -> float:
+        """Measured when it is asked for first."""
+        from search.networks.copies import conversion_us
+
+        copy = shape, dtype, made, wanted
+        if copy not in self._copies:
+            self._copies[copy] = conversion_us(*copy)
+        return self._copies[copy]

@@ -1,0 +1,4 @@
+"""A planned network as a drawing: layers, copies and other ops as boxes, tensors as edges.
+
+Face: `picture_of`, `draw`, `bars`.
+"""

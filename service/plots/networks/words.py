@@ -1,0 +1,68 @@
+"""What boxes and tables say of a plan's parts."""
+
+from collections.abc import Sequence
+
+from kernels.mlir.frontend.graph import Size
+from kernels.problem import Conv2d, Matmul, Problem
+
+FUSED = {
+    "addition": "residual",
+    "broadcast_a": "repeated A",
+    "broadcast_b": "repeated B",
+    "transpose_a": "transposed A",
+    "transpose_b": "transposed B",
+    "transpose_c": "transposed C",
+}
+_FROM_MS = 10_000.0  # microseconds
+
+
+def told_us(time_us: float | None) -> str:
+    """A time with as many digits as mean something, as `tilewise plan` prints it."""
+    if time_us is None:
+        return ""
+    return f"{time_us / 1e3:.2f} ms" if time_us >= _FROM_MS else f"{time_us:.1f} us"
+
+
+def told_shape(shape: Sequence[Size], dtype: str) -> str:
+    """A tensor's type as MLIR spells it."""
+    return "x".join([*("?" if size is None else str(size) for size in shape), dtype])
+
+
+def told_fused(fused: Sequence[str]) -> tuple[str, ...]:
+    """What a layer takes in, as people call it."""
+    return tuple(FUSED.get(name, name) for name in fused)
+
+
+def title(problem: Problem) -> str:
+    """What a problem does, without its extents."""
+    if isinstance(problem, Conv2d):
+        return _convolution(problem)
+    if isinstance(problem, Matmul) and problem.batch > 1:
+        return "batch matmul"
+    return problem.op
+
+
+def extents(problem: Problem) -> str:
+    """How large a problem is, and of which type."""
+    if isinstance(problem, Conv2d):
+        lead = f"{problem.n}x" if problem.n > 1 else ""
+        read, made = ((problem.h, problem.w, problem.ci), (problem.oh, problem.ow, problem.co))
+        told = " to ".join(lead + "x".join(map(str, shape)) for shape in (read, made))
+    elif isinstance(problem, Matmul):
+        lead = f"{problem.batch} of " if problem.batch > 1 else ""
+        told = f"{lead}m={problem.m} n={problem.n} k={problem.k}"
+    else:
+        told = problem.canonical.partition(":")[2].partition(",dtype")[0].replace(",", " ")
+    return f"{told} {problem.element.name}"
+
+
+def _convolution(problem: Conv2d) -> str:
+    is_depthwise = problem.groups == problem.ci > 1
+    parts = [
+        "depthwise" if is_depthwise else problem.op,
+        f"{problem.kh}x{problem.kw}",
+        f"stride {problem.stride}" if problem.stride > 1 else "",
+        f"dilation {problem.dilation}" if problem.dilation > 1 else "",
+        f"groups {problem.groups}" if problem.groups > 1 and not is_depthwise else "",
+    ]
+    return " ".join(filter(None, parts))

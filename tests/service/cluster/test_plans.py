@@ -1,0 +1,108 @@
+"""Plans that workers of a cluster make: what a driver gives them, and what it makes of each end."""
+
+import json
+from datetime import timedelta
+
+from sqlalchemy import text
+
+from kernels.system.typed_json import from_json, to_json
+from service.cluster.plans.giving import MOST_MISSED
+from service.db import models, writing
+from service.db.base import now
+from service.jobs.lease import LEASE
+from service.plans import lease
+from service.plans.making import Made, Packed
+from service.plans.orders import Order
+from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND
+from tests.service.conftest import PROBLEM
+from tests.service.plans.makers import PLAN, PROOF, SCRIPT
+
+MADE = to_json(Made(PLAN, Packed(SCRIPT, PROOF)))
+
+
+def test_a_worker_makes_a_plan_before_it_runs_a_job(driver, cluster, ready, submit, look):
+    waiting = submit(f"{PROBLEM},batch=2")
+    cluster.join(FIRST)
+    made = driver()
+    made.tick()
+    (task,) = cluster.plans
+    order = from_json(Order, json.loads(task.order))
+    assert (task.worker, task.module) == (FIRST, b"module {}")
+    assert (order.plan_id, list(order.schedules)) == (ready, [PROBLEM])
+    assert (look(ready).state, look(ready).phase) == ("running", "choosing")
+    made.tick()
+    assert not cluster.tasks and len(cluster.plans) == 1, "the worker is busy"
+    task.end(MADE)
+    made.tick()
+    row = look(ready)
+    assert (row.state, row.plan, row.script, row.module) == ("done", PLAN, SCRIPT, None)
+    assert [one.offer.job_id for one in cluster.tasks] == [waiting]
+
+
+def test_a_worker_of_another_target_makes_no_plan(driver, cluster, ready):
+    cluster.join(FIRST, targets=(FOREIGN,))
+    cluster.join(SECOND, toolchain="another")
+    driver().tick()
+    assert not cluster.plans
+
+
+def test_what_cannot_be_planned_fails_and_deaths_are_counted(driver, cluster, ready, look):
+    made = driver()
+    cluster.join(FIRST)
+    for count, ending in enumerate((None, {"died": "signal SIGKILL"}, {"refused": "no"}), 1):
+        made.tick()
+        cluster.plans[-1].end(ending)
+        made.tick()
+        assert len(cluster.plans) == count + (count < 3)
+    row = look(ready)
+    assert (row.state, row.error, row.crashes) == ("failed", "no", 2)
+
+
+def test_a_worker_that_leaves_and_a_driver_that_stops_give_plans_back(
+    driver, cluster, ready, look, stopped
+):
+    made = driver()
+    cluster.join(FIRST)
+    made.tick()
+    del cluster.present[FIRST]
+    for _ in range(MOST_MISSED + 1):
+        made.tick()
+    assert cluster.plans[0].is_cancelled
+    assert (look(ready).state, look(ready).crashes) == ("queued", 0)
+    cluster.join(SECOND)
+    made.tick()
+    assert len(cluster.plans) == 2
+    made.run(stopped)
+    assert cluster.plans[1].is_cancelled and look(ready).state == "queued"
+
+
+def test_of_two_drivers_one_makes_a_plan(driver, cluster, ready, sessions, look):
+    first, second = driver("driver-host:1:1"), driver("driver-host:2:2")
+    cluster.join(FIRST)
+    cluster.join(SECOND)
+    first.tick()
+    second.tick()
+    assert len(cluster.plans) == 1
+    with writing(sessions) as session:
+        session.get_one(models.Plan, ready).heartbeat_at = now() - 2 * LEASE
+    second.tick()
+    assert len(cluster.plans) == 2, "the first has been silent for long"
+    cluster.plans[0].end(to_json(Made(PLAN, Packed(error="late"))))
+    first.tick()
+    assert look(ready).state == "running"
+    cluster.plans[1].end(MADE)
+    second.tick()
+    assert (look(ready).state, look(ready).script) == ("done", SCRIPT)
+
+
+def test_a_plan_that_nobody_can_make_fails_in_the_end(ready, sessions, machine, look):
+    hour = timedelta(hours=1)
+    with writing(sessions) as session:
+        assert lease.fail_unserved(session, set(), hour) == 0
+        session.execute(text("UPDATE plans SET created_at = '2020-01-01 00:00:00'"))
+        assert lease.fail_unserved(session, set(), hour) == 0, "its job has just ended"
+        session.execute(text("UPDATE jobs SET finished_at = '2020-01-01 00:00:00'"))
+        served = {(machine.target, session.get_one(models.Plan, ready).toolchain.identity)}
+        assert lease.fail_unserved(session, served, hour) == 0
+        assert lease.fail_unserved(session, set(), hour) == 1
+    assert "no worker has served" in look(ready).error

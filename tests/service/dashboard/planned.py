@@ -1,0 +1,45 @@
+"""Plans in a database, as a worker leaves them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from search.networks.plan import Plan
+from service.db import Sessions, models, writing
+from service.db.rows import toolchain_row
+from service.plans import endings
+from tests.service.conftest import TOOLCHAIN
+from tests.service.plots.networks.made import attention, block
+
+PROOF = {"max_error": 1e-6, "tolerance": 1e-5, "mlir": "iree-base-compiler 3.13.0",
+         "packs": 0, "unpacks": 1, "reshapes": 1, "weights": 3}  # fmt: skip
+
+
+def store_plan(sessions: Sessions, plan: Plan | None, **columns: Any) -> int:
+    """Store a plan that is done, unless columns say otherwise; its number."""
+    problems = [] if plan is None else [
+        {"problem": node.problem, "count": 1, "where": [node.where], "job": None}
+        for node in plan.nodes if node.problem is not None
+    ]  # fmt: skip
+    unique = list({one["problem"]: one for one in problems}.values())
+    told: dict[str, Any] = {} if plan is None else {
+        "name": plan.model, "target": plan.target, "cache": plan.cache, "plan": plan.to_json(),
+        "totals": plan.to_json()["totals"], "proof": PROOF, "script": "// a script",
+    }  # fmt: skip
+    with writing(sessions) as session:
+        made = models.Plan(**{
+            "sha256": "0" * 64, "name": "model.mlir", "target": "cpu:znver5,threads=1",
+            "toolchain": toolchain_row(session, TOOLCHAIN), "trials": 8, "seed": 0, "cache": "hot",
+            "layouts": "all", "problems": unique, "variants": [], "skipped": [], "state": "done",
+            "finished_at": datetime.now(UTC), **told, **columns,
+        })  # fmt: skip
+        session.add(made)
+        session.flush()
+        made.digest = endings._digest(made, made.plan, made.script)
+        return made.id
+
+
+def store_plans(sessions: Sessions) -> None:
+    """A small plan, a wide one, and one that failed; the numbers 1 to 3."""
+    store_plan(sessions, block())
+    store_plan(sessions, attention())
+    store_plan(sessions, None, state="failed", error="a worker has died three times at this plan")

@@ -1,0 +1,226 @@
+"""Pages of plans: the list, a plan in each of its states, damage, and hostile names."""
+
+import html
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from fastapi.testclient import TestClient
+
+from kernels.problem import parse_problem
+from search.networks.plan import Plan
+from service.dashboard.rendering import POLICY
+from service.db import Sessions, models, writing
+from tests.service.conftest import PROBLEM
+from tests.service.dashboard.planned import store_plan
+from tests.service.plots.networks.made import CONV, block
+
+HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(2)>"
+
+
+def words(page: str) -> str:
+    """What a page shows, without its marks and without what stands under the pointer."""
+    page = re.sub(r"<title>.*?</title>", "", page)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def test_a_finished_plan_has_its_times_its_graph_and_its_nodes(
+    client: TestClient, sessions: Sessions
+) -> None:
+    number = store_plan(sessions, block())
+    answer = client.get(f"/plans/{number}")
+    assert answer.status_code == 200 and answer.headers["content-security-policy"] == POLICY
+    page, said = answer.text, words(answer.text)
+    assert "planned 100.0 us" in said and "all as the model has it 120.0 us 1.200x" in said
+    assert "each layer on its own 105.0 us 1.050x" in said
+    assert "exact: nothing that was offered is faster" in said
+    assert "copies 3, 10.0 us in all" in said and "planned around 1 of 4 nodes" in said
+    assert "packs left: 0, unpacks: 1, of which reshapes alone: 1" in said
+    assert {f'id="node-{i}"' for i in range(4)} <= set(re.findall(r'id="node-\d+"', page))
+    assert set(re.findall(r'href="#(node-\d+)"', page)) <= set(re.findall(r'id="(node-\d+)"', page))
+    # Whoever does not see the graph has all of it as a table.
+    rows = [words(row) for row in page.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]]
+    assert len(rows) == 4 + 3
+    assert rows[0].startswith("0 linalg.softmax 1x8x10x10xf32 @main 9:3 planned around: is no")
+    assert rows[1] == ("copy to axes 2,3,1 1x8x10x10xf32 plain axes 2,3,1 4.0 us 4.0%")
+    assert rows[4].endswith(
+        "winograd F4 pad, bias, relu axes 2,3,1 halo 1 axes 2,3,1 50.0 us 50.0%"
+    )
+    for source in re.findall(r'(?:src|href|action)="([^"]+)"', page):
+        assert source.startswith(("/", "#")) and not source.startswith("//"), source
+    assert not re.search(r"<script(?![^>]*\bsrc=)|\bon\w+=|\bstyle=", page)
+    assert "plan.js" not in page
+
+
+def test_nodes_lead_to_the_schedules_that_were_taken(
+    client: TestClient, sessions: Sessions, tuned: int, schedule_id: int
+) -> None:
+    with sessions() as session:
+        stored = session.get(models.Schedule, schedule_id)
+        assert stored is not None
+        plan = replace(block(), target=stored.target)
+        timed = plan.nodes[1].schedule
+        assert timed is not None
+        known = replace(plan.nodes[1], problem=PROBLEM, schedule=replace(timed, hash=stored.hash))
+        other = replace(plan.nodes[2], problem=PROBLEM)  # another trial's schedule
+    plan = replace(plan, nodes=(plan.nodes[0], known, *plan.nodes[2:]))
+    key = parse_problem(PROBLEM).key
+    page = client.get(f"/plans/{store_plan(sessions, plan)}").text
+    assert page.count(f'href="/problems/{key}?schedule={schedule_id}"') == 2  # graph and table
+    page = client.get(
+        f"/plans/{store_plan(sessions, replace(plan, nodes=(plan.nodes[0], other)))}"
+    ).text
+    assert f'href="/problems/{key}"' in page and "?schedule=" not in page
+    for link in re.findall(r'href="(/problems/[^"]+)"', page):
+        assert client.get(html.unescape(link)).status_code == (200 if key in link else 404)
+
+
+def test_a_plan_whose_problems_are_tuned_shows_how_far_they_are(
+    client: TestClient, sessions: Sessions, submit: Callable[..., int]
+) -> None:
+    asked = [PROBLEM, "matmul:m=8,n=8,k=8,dtype=f32", CONV]
+    jobs = [submit(problem) for problem in asked]
+    own = [{"problem": asked[0], "count": 2, "where": ["@main 1:1"], "job": jobs[0]}]
+    others = [{"problem": one, "job": job} for one, job in zip(asked[1:], jobs[1:], strict=True)]
+    number = store_plan(
+        sessions, None, state="queued", finished_at=None, problems=own, variants=others
+    )
+    page = client.get(f"/plans/{number}").text
+    assert "plan.js" in page and 'data-state="queued"' in page and "<svg" not in page
+    assert 'max="3" value="0"' in page and "phase tuning" in words(page)
+    client.delete(f"/v1/jobs/{jobs[0]}")
+    page = client.get(f"/plans/{number}").text
+    assert 'max="3" value="1"' in page and 'data-state="running"' in page
+    for job in jobs:
+        assert f'href="/jobs/{job}"' in page
+    assert "1 of 3 problems have ended." in words(page)
+    assert f"{PROBLEM} 2 cancelled {jobs[0]}" in words(page)
+    assert f"{CONV} offered queued {jobs[2]}" in words(page)
+    listed = words(client.get("/plans").text)
+    assert "model.mlir" in listed and "running tuning" in listed
+
+
+def test_a_plan_is_shown_while_its_script_is_proven(client: TestClient, sessions: Sessions) -> None:
+    number = store_plan(
+        sessions, block(), state="running", phase="proving", owner="host/1/1", proof=None,
+        script=None, finished_at=None,
+    )  # fmt: skip
+    page = client.get(f"/plans/{number}").text
+    assert "Before and after" in page and "plan.js" in page and "phase proving" in words(page)
+    assert "/runner" not in page  # which is not there yet
+
+
+def test_a_plan_that_failed_says_why(client: TestClient, sessions: Sessions) -> None:
+    number = store_plan(sessions, None, state="failed", error="the worker died three times")
+    page = client.get(f"/plans/{number}").text
+    assert '<p class="wrong" role="alert">the worker died three times</p>' in page
+    assert "plan.js" not in page and "Before and after" not in page
+
+
+def test_a_plan_without_a_script_says_why(client: TestClient, sessions: Sessions) -> None:
+    number = store_plan(
+        sessions, block(), proof=None, script=None, script_error="softmax is not packed"
+    )
+    page = client.get(f"/plans/{number}").text
+    assert "none: softmax is not packed" in page and f"/v1/plans/{number}/script" not in page
+    assert f"/v1/plans/{number}/runner" in page
+
+
+def test_a_plan_of_which_nothing_is_timed_says_so(client: TestClient, sessions: Sessions) -> None:
+    plan = block()
+    nodes = tuple(
+        replace(node, problem=None, schedule=None, reason="no schedule of it is stored")
+        if node.found
+        else node
+        for node in plan.nodes
+    )
+    nothing = replace(plan.totals, chosen_us=0.0, plain_us=0.0, alone_us=0.0)
+    number = store_plan(sessions, replace(plan, nodes=nodes, conversions=(), totals=nothing))
+    said = words(client.get(f"/plans/{number}").text)
+    assert "No layer has a stored schedule" in said and "planned around 4 of 4 nodes" in said
+    assert CONV in said and "Longest" not in said
+
+
+def test_a_plan_of_one_node_is_drawn(client: TestClient, sessions: Sessions) -> None:
+    whole = block()
+    made = replace(whole.nodes[1], reads=whole.nodes[0].reads, makes=whole.nodes[0].makes)
+    tensors = (whole.tensors[0], replace(whole.tensors[1], is_result=True))
+    totals = replace(whole.totals, chosen_us=30.0, plain_us=30.0, alone_us=30.0)
+    one = replace(whole, nodes=(made,), tensors=tensors, conversions=(), totals=totals)
+    page = client.get(f"/plans/{store_plan(sessions, one)}").text
+    assert page.count('class="net-box ') == 3 and "copies none" in words(page)
+
+
+def test_plans_are_listed_newest_first_in_pages(client: TestClient, sessions: Sessions) -> None:
+    assert "No model was planned" in client.get("/plans").text
+    for _ in range(51):
+        store_plan(sessions, block())
+    first = client.get("/plans").text
+    assert re.findall(r'href="/plans/(\d+)"', first) == [str(i) for i in range(51, 1, -1)]
+    following = re.search(r'rel="next" href="([^"]+)"', first)
+    assert following and "100.0 us 1.200x" in words(first)
+    last = client.get(html.unescape(following[1])).text
+    assert re.findall(r'href="/plans/(\d+)"', last) == ["1"] and 'rel="next"' not in last
+
+
+@pytest.mark.parametrize("path", ["/plans/99", "/plans/0", "/plans/x", "/plans?before=0"])
+def test_a_plan_that_is_not_there_is_a_page(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code in (404, 422) and "<h1>" in answer.text
+
+
+def hostile() -> Plan:
+    plan = block(HOSTILE)
+    first, second = plan.nodes[:2]
+    assert second.found is not None and second.schedule is not None
+    found = replace(second.found, op=HOSTILE, where=HOSTILE, fused=(HOSTILE,))
+    timed = replace(second.schedule, algorithm=HOSTILE)
+    second = replace(second, op=HOSTILE, where=HOSTILE, found=found, schedule=timed)
+    first = replace(first, op=HOSTILE, where=HOSTILE, reason=HOSTILE)
+    tensors = tuple(replace(one, dtype=HOSTILE) for one in plan.tensors)
+    return replace(plan, nodes=(first, second, *plan.nodes[2:]), tensors=tensors)
+
+
+def test_nothing_of_a_model_is_markup(client: TestClient, sessions: Sessions) -> None:
+    number = store_plan(sessions, hostile(), script_error=HOSTILE, proof=None, phase=HOSTILE[:30])
+    failed = store_plan(sessions, None, name=HOSTILE, state="failed", error=HOSTILE)
+    for path in (f"/plans/{number}", f"/plans/{failed}", "/plans"):
+        page = client.get(path).text
+        assert "<script>" not in page and "<img" not in page and "&lt;script&gt;" in page, path
+
+
+DAMAGES = [
+    "plan = 'no JSON'",
+    "plan = '3'",
+    'plan = \'{"schema": "tilewise/plan/0"}\'',
+    "plan = replace(plan, '\"tensor\": 1', '\"tensor\": 77')",
+    "plan = replace(plan, 'conv2d:n=1', 'conv2d:n=0')",
+    'plan = replace(plan, \'"time_us": 30.0\', \'"time_us": "long"\')',
+    "problems = '3'",
+    "proof = '3'",
+    "totals = '{}'",
+    "created_at = 'yesterday'",
+]
+
+
+def test_a_damaged_row_costs_no_more_than_itself(client: TestClient, sessions: Sessions) -> None:
+    running = {"state": "running", "phase": "proving", "owner": "host/1/1"}
+    numbers = [store_plan(sessions, block(), **running) for _ in DAMAGES]
+    sound = store_plan(sessions, block())
+    for number, damage in zip(numbers, DAMAGES, strict=True):
+        with writing(sessions) as session:
+            session.connection().exec_driver_sql(f"UPDATE plans SET {damage} WHERE id = {number}")
+        answer = client.get(f"/plans/{number}")
+        assert answer.status_code == 500 and "damaged" in answer.text, damage
+        assert "the service failed" not in answer.text, damage
+    assert client.get(f"/plans/{sound}").status_code == 200
+    with writing(sessions) as session:
+        made = session.get(models.Plan, sound)
+        assert made is not None and made.plan is not None
+        made.plan = {**made.plan, "model": "another.mlir"}
+    refused = client.get(f"/plans/{sound}")
+    assert refused.status_code == 500 and "another.mlir" not in refused.text
+    listed = client.get("/plans")
+    assert listed.status_code == 200 and f'href="/plans/{sound}"' in listed.text
+    assert "rows of the database are damaged, and left out" in listed.text

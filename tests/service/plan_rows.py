@@ -1,0 +1,29 @@
+"""A plan of one matmul, as the database has it."""
+
+from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
+from kernels.mlir.frontend.imported import Arrangement, Occurrence
+from search.records import TuneRequest
+from service.plans import asked
+from service.plans.asked import Wanted
+
+PROBLEM = "matmul:m=64,n=48,k=32,dtype=f32"
+WHOLE = tuple(Arrangement((0, 1), shape, False) for shape in ((64, 32), (32, 48), (64, 48)))
+GRAPH = Graph(
+    (
+        Node(
+            "contraction", "linalg.matmul", "main",
+            (Use(0, (64, 32), "A"), Use(1, (32, 48), "B")), (Use(2, (64, 48), "C"),),
+            Occurrence(PROBLEM, "linalg.matmul", "main", *WHOLE, False, ()), 1,
+        ),
+    ),
+    (
+        Tensor((64, 32), "f32", True, False), Tensor((32, 48), "f32", True, False),
+        Tensor((64, 48), "f32", False, True),
+    ),
+)  # fmt: skip
+
+
+def wanted(target: str) -> Wanted:
+    """The plan, for a target."""
+    module = asked.compressed(b"module {}")
+    return Wanted("ab" * 32, "one.mlir", module, GRAPH, "all", target, TuneRequest(trials=4))

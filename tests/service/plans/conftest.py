@@ -1,0 +1,38 @@
+"""Pools that make plans with `tests.service.plans.makers`."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from service.db import Sessions
+from service.host.machine import MachineInfo
+from service.workers.pool import Pool, Work
+from tests.service.conftest import TOOLCHAIN
+from tests.service.plans.makers import LOG
+
+
+@pytest.fixture
+def start(
+    sessions: Sessions,
+    url: str,
+    machine: MachineInfo,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., Pool]]:
+    """Starts a pool with a fake search and a maker of plans; stops it after the test."""
+    log = tmp_path_factory.mktemp("made") / "made.txt"
+    log.touch()
+    monkeypatch.setenv(LOG, str(log))
+    started: list[Pool] = []
+
+    def make(maker: str = "make", workers: int = 1) -> Pool:
+        arguments = ("--tuner=tests.service.fakes:tune", "--prover=tests.service.fakes:prove")
+        of_plans = (f"--maker=tests.service.plans.makers:{maker}",)
+        work = Work(machine.targets, TOOLCHAIN, workers, arguments, of_plans)
+        started.append(Pool(sessions, url, work, poll_s=0.05))
+        started[-1].start()
+        return started[-1]
+
+    yield make
+    for pool in started:
+        pool.stop()

@@ -1,0 +1,54 @@
+"""Makers of plans without compilers, for this process and for children."""
+
+import os
+import time
+from pathlib import Path
+
+from service.errors import PlanError
+from service.plans.making import CHOOSING, PROVING, Made, Packed
+
+LOG = "TEST_PLANS_LOG"
+PLAN = {
+    "schema": "tilewise/plan/1",
+    "totals": {"chosen_us": 1.0, "plain_us": 2.0, "alone_us": 3.0},
+}
+PROOF = {"max_error": 0.0, "tolerance": 1.0, "mlir": "MLIR of the tests", "packs": 0, "unpacks": 1,
+         "reshapes": 1, "weights": 2}  # fmt: skip
+SCRIPT = "module {}\n"
+
+
+def make(order, module, tell):
+    """A plan, its script, and a line in the log for each making."""
+    assert module and order.graph.layers
+    with Path(os.environ[LOG]).open("a") as file:
+        file.write(f"{order.plan_id}\n")
+    if order.plan is None:
+        tell(CHOOSING, None)
+    tell(PROVING, PLAN)
+    return Made(PLAN, Packed(SCRIPT, PROOF))
+
+
+def make_without_script(order, module, tell):
+    return Made(PLAN, Packed(error="the module has no op that can be packed"))
+
+
+def die(order, module, tell):
+    os.abort()
+
+
+def refuse(order, module, tell):
+    raise PlanError("no layer has a stored schedule")
+
+
+def hang(order, module, tell):
+    tell(CHOOSING, None)
+    time.sleep(600)
+
+
+def hang_once(order, module, tell):
+    """The first making chooses and hangs; those after it find what was chosen."""
+    if order.plan is None:
+        tell(PROVING, PLAN)
+        time.sleep(600)
+    assert order.plan == PLAN
+    return make(order, module, tell)

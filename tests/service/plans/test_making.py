@@ -1,0 +1,161 @@
+"""Plans that workers make: once each, also where workers die, hang, race or are stopped."""
+
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from service.db import models, reading, writing
+from service.db.base import now
+from service.errors import LeaseLostError, NotFoundError, TamperedError
+from service.host.process_identity import me
+from service.jobs import queue
+from service.jobs.lease import LEASE
+from service.jobs.retention import prune
+from service.plans import asked, endings, lease, orders
+from service.plans.lease import PlanLease
+from service.plans.making import Made, Packed
+from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.plans.makers import LOG, PLAN, PROOF, SCRIPT
+from tests.service.processes import wait_until
+
+
+def made(number: int) -> int:
+    """How many times a plan was made."""
+    return Path(os.environ[LOG]).read_text().split().count(str(number))
+
+
+def claim(sessions, machine, owner=None, **how):
+    with writing(sessions) as session:
+        return lease.claim(session, owner or me(), machine.targets, TOOLCHAIN, **how)
+
+
+def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions, machine):
+    number = plan()
+    assert claim(sessions, machine) is None, "its job waits"
+    start()
+    wait_until(lambda: look(number).state == "done")
+    row = look(number)
+    assert (row.plan, row.totals, row.script, row.proof) == (PLAN, PLAN["totals"], SCRIPT, PROOF)
+    assert row.owner is row.module is row.graph is row.phase is row.error is None
+    assert made(number) == 1 and claim(sessions, machine) is None
+    with reading(sessions) as session:
+        (part,) = asked.parts_of(session, row).problems
+        assert (part.state, part.time_us) == ("done", 1e3 / 13.0)
+        assert queue.get(session, 1).state == "done"
+
+
+def test_a_killed_workers_plan_is_made_by_another(start, ready, look):
+    first = start("hang_once")
+    wait_until(lambda: look(ready).phase == "proving")
+    (child,) = first._children.values()
+    os.kill(child.pid, signal.SIGKILL)
+    wait_until(lambda: look(ready).state == "done")
+    assert (look(ready).crashes, look(ready).epoch, made(ready)) == (1, 2, 1)
+
+
+def test_a_plan_that_kills_its_workers_fails_after_three(start, ready, look):
+    start("die")
+    wait_until(lambda: look(ready).state == "failed")
+    row = look(ready)
+    assert row.error == "the worker died 3 times; the last time: signal SIGABRT"
+    assert row.module is row.graph is row.owner is None
+
+
+def test_a_pool_that_stops_gives_its_plan_back(start, ready, look):
+    pool = start("hang")
+    wait_until(lambda: look(ready).phase == "choosing")
+    pool.stop()
+    row = look(ready)
+    assert (row.state, row.crashes, row.phase) == ("queued", 0, None) and row.module
+
+
+def test_what_cannot_be_planned_fails_with_its_reason(start, ready, look):
+    start("refuse")
+    wait_until(lambda: look(ready).state == "failed")
+    assert look(ready).error == "no layer has a stored schedule"
+
+
+def test_of_two_claims_one_wins_and_the_loser_writes_nothing(sessions, machine, ready, look):
+    first = claim(sessions, machine, "elsewhere:1:1")
+    assert first is not None and claim(sessions, machine) is None
+    assert claim(sessions, machine, but=[ready]) is None
+    with writing(sessions) as session:
+        session.get_one(models.Plan, ready).heartbeat_at = now() - 2 * LEASE
+    assert claim(sessions, machine, spares_late=True) is None
+    second = claim(sessions, machine)
+    assert second == PlanLease(ready, me(), first.epoch + 1)
+    with writing(sessions) as session:
+        assert not endings.done(session, first, Made(PLAN, Packed()))
+        assert not endings.failed(session, first, "late") and not lease.release(session, first)
+        lease.crash(session, first, "late")
+        with pytest.raises(LeaseLostError):
+            lease.beat(session, first)
+        assert lease.holds(session, second) and not lease.holds(session, first)
+    with pytest.raises(LeaseLostError):
+        endings.note(sessions, first, "choosing", None)
+    assert (look(ready).state, look(ready).crashes) == ("running", 0)
+    with writing(sessions) as session:
+        assert endings.done(session, second, Made(PLAN, Packed(SCRIPT, PROOF)))
+        assert lease.has_left(session, second, "done")
+        assert not endings.done(session, second, Made(PLAN, Packed())), "it has ended"
+    assert look(ready).script == SCRIPT
+
+
+def test_an_order_has_the_best_and_the_fastest_of_each_algorithm(sessions, machine, ready):
+    with reading(sessions) as session:
+        order, module = orders.read(session, ready)
+    assert module == b"module {}" and order.layouts == "all"
+    (timed,) = order.schedules[PROBLEM]
+    assert (timed.algorithm, timed.time_us) == ("direct", 1e3 / 13.0)
+
+
+def test_a_schedule_that_was_changed_is_not_planned_on(sessions, ready):
+    with writing(sessions) as session:
+        session.execute(text("UPDATE schedules SET time_us = 0.5"))
+    with reading(sessions) as session:
+        assert orders.read(session, ready)[0].schedules == {}
+
+
+def test_a_damaged_row_fails_and_stands_in_nobodys_way(sessions, machine, ready, plan, look):
+    second = plan()
+    with writing(sessions) as session:
+        session.execute(text("UPDATE plans SET problems = '[1]' WHERE id = :id"), {"id": ready})
+    held = claim(sessions, machine)
+    assert held is not None and held.plan_id == second
+    with reading(sessions) as session:
+        row = session.get_one(models.Plan, ready)
+        assert row.state == "failed" and "damaged" in (row.error or "")
+
+
+def test_plans_of_another_toolchain_are_retired(sessions, machine, plan, look):
+    number = plan("an older toolchain")
+    with writing(sessions) as session:
+        assert lease.retire(session, machine.targets, TOOLCHAIN) == 1
+    assert look(number).state == "failed" and "toolchain" in look(number).error
+
+
+def test_what_was_changed_is_refused(sessions, machine, ready, look):
+    held = claim(sessions, machine)
+    with writing(sessions) as session:
+        endings.done(session, held, Made(PLAN, Packed(SCRIPT, PROOF)))
+    endings.check(look(ready))
+    with writing(sessions) as session:
+        session.execute(text("UPDATE plans SET script = 'module { }'"))
+    with pytest.raises(TamperedError, match="row 1 of plans"):
+        endings.check(look(ready))
+
+
+def test_failed_plans_are_forgotten_in_time(sessions, machine, ready, plan, look):
+    with writing(sessions) as session:
+        assert endings.failed(session, lease.claim(session, me(), machine.targets, TOOLCHAIN), "x")
+    other = plan()
+    assert prune(sessions, timedelta(days=1), 5).plans == 0
+    assert prune(sessions, timedelta(0), 5, dry_run=True).plans == 1
+    assert prune(sessions, timedelta(0), 5).plans == 1
+    assert look(other).state == "queued"
+    with pytest.raises(NotFoundError):
+        look(ready)
