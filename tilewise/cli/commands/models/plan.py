@@ -12,7 +12,7 @@ from kernels.system.typed_json import to_json
 from kernels.target import resolve
 from search.records import TuneRequest
 from tilewise.cli.command import Command
-from tilewise.cli.files import make_folder, read_module_bytes, write_text
+from tilewise.cli.files import make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
@@ -27,6 +27,8 @@ PLAN = "plan.json"
 
 def plan(options: argparse.Namespace) -> None:
     """Choose the algorithm of each layer of a model and the layout of each tensor, together."""
+    if options.file == "-" and (options.module or options.executes):
+        raise BadInputError("-: give the model as a file; --run and --module read it once more")
     module = read_module_bytes(options.file)
     require("iree.compiler", "plan", "kernels")
     if options.executes:
@@ -49,25 +51,51 @@ def plan(options: argparse.Namespace) -> None:
     text = json.dumps(made.to_json(), indent=2) + "\n"
     if folder is not None:
         write_text(str(folder / PLAN), text)
+    told: dict[str, object] = {"plan": made.to_json()}
+    texts = [plan_text(made)]
+    if options.module:
+        _write_module(made, module, options, told, texts)
     if options.executes:
-        _run(made, options)
+        _run(made, options, told, texts)
+    if options.json:
+        sys.stdout.write(text if len(told) == 1 else json.dumps(told, indent=2) + "\n")
     else:
-        sys.stdout.write(text if options.json else plan_text(made))
+        sys.stdout.write("\n".join(texts))
+    if "run" in told:
+        _check_agreement(told["run"])
 
 
-def _run(made: "Plan", options: argparse.Namespace) -> None:
-    """Run a plan beside IREE's own code, and print both the plan and what came of it."""
+def _write_module(
+    made: "Plan", module: bytes, options: argparse.Namespace, told: dict[str, object],
+    texts: list[str],
+) -> None:  # fmt: skip
+    """Write the network as a folder that runs alone, and prove it."""
+    from tilewise.plan.folder import beside, folder_files, folder_text
+
+    folder = make_folder(options.module)
+    files = folder_files(made, module, Path(options.file).name)
+    for name, data in files.items():
+        write_bytes(str(folder / name), data)
+    found = beside(folder, Path(options.file))
+    told["module"] = {"folder": options.module, "files": list(files), **to_json(found)}
+    texts.append(folder_text(options.module, files, found))
+
+
+def _run(
+    made: "Plan", options: argparse.Namespace, told: dict[str, object], texts: list[str]
+) -> None:
+    """Run a plan beside IREE's own code."""
     from tilewise.plan.run_table import run_text
     from tilewise.plan.running import allowed, ran
-    from tilewise.plan.table import plan_text
 
     run, most = ran(made, Path(options.file)), allowed(made)
-    if options.json:
-        both = {"plan": made.to_json(), "run": {**to_json(run), "allowed": most}}
-        sys.stdout.write(json.dumps(both, indent=2) + "\n")
-    else:
-        sys.stdout.write(f"{plan_text(made)}\n{run_text(run, most)}")
-    if not run.deviation <= most:
+    told["run"] = {**to_json(run), "allowed": most}
+    texts.append(run_text(run, most))
+
+
+def _check_agreement(run: object) -> None:
+    assert isinstance(run, dict)
+    if not run["deviation"] <= run["allowed"]:
         raise TilewiseError("the network and IREE's code do not agree; do not use the plan")
 
 
@@ -94,6 +122,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", action="store_true", dest="executes",
         help="run the planned network, compare it with IREE's code of the model, and time both",
+    )  # fmt: skip
+    parser.add_argument(
+        "--module", metavar="DIR",
+        help="write the network there as a Python package with code and packed weights, which "
+        "needs NumPy alone, and prove it",
     )  # fmt: skip
     add_tuning_of_lacking(parser, seeds="the sampler")
     add_db(parser)
