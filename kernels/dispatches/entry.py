@@ -32,12 +32,17 @@ class Compiled:
     Attributes:
         problem: what is computed.
         made: the kernel as bitcode, and the interface that IREE calls.
-        found: the problem of the ops that it stands for.
+        stands_for: the problem of the ops that it stands for; None where it is `problem`.
     """
 
     problem: Problem
     made: KernelObject
-    found: Problem
+    stands_for: Problem | None = None
+
+    @property
+    def found(self) -> Problem:
+        """The problem of the ops that it stands for."""
+        return self.stands_for or self.problem
 
     @property
     def name(self) -> str:
