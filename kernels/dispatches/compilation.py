@@ -43,9 +43,23 @@ def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) 
 
 def replaced_in(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The names of the kernels that a module would call, one for each place; errors as above."""
+    return kernels_in(text_with(text, library, flags))
+
+
+def text_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> str:
+    """A module as IREE has it when a library has done its work; errors as above."""
     with _file(library) as given:
-        after = compiled_text(text, "preprocessing", (*flags, given))
+        return compiled_text(text, "preprocessing", (*flags, given))
+
+
+def kernels_in(after: str) -> tuple[str, ...]:
+    """The names of the kernels that such a module calls, one for each place."""
     return tuple(_DISPATCH.findall(after))
+
+
+def moves_in(after: str) -> tuple[int, int]:
+    """How many transpositions and pads such a module has."""
+    return after.count("= linalg.transpose"), after.count("= tensor.pad")
 
 
 @contextmanager

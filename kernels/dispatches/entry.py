@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kernels.dispatches.layouts import check_layouts
 from kernels.native.objects.make import KernelObject, make_object
 from kernels.problem import Problem
 from kernels.schedule import Schedule
@@ -15,10 +16,13 @@ class Entry:
     Attributes:
         problem: what is computed.
         schedule: how.
+        found: the problem of the ops that it stands for, which may differ in the axes of images and
+            in zeros around them; None where it is `problem`.
     """
 
     problem: Problem
     schedule: Schedule
+    found: Problem | None = None
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,17 @@ class Compiled:
     Attributes:
         problem: what is computed.
         made: the kernel as bitcode, and the interface that IREE calls.
+        stands_for: the problem of the ops that it stands for; None where it is `problem`.
     """
 
     problem: Problem
     made: KernelObject
+    stands_for: Problem | None = None
+
+    @property
+    def found(self) -> Problem:
+        """The problem of the ops that it stands for."""
+        return self.stands_for or self.problem
 
     @property
     def name(self) -> str:
@@ -45,5 +56,8 @@ def compiled(entry: Entry, target: Target) -> Compiled:
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it asks for what the target has not, or this machine is no x86-64.
+        UnsupportedError: the problem is not that of the ops, whatever the layouts.
     """
-    return Compiled(entry.problem, make_object(entry.problem, entry.schedule, target))
+    found = entry.found or entry.problem
+    check_layouts(found, entry.problem)
+    return Compiled(entry.problem, make_object(entry.problem, entry.schedule, target), found)

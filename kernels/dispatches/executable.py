@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.dispatches.entry import Compiled
+from kernels.dispatches.layouts import Laid, given_back, laid
 from kernels.dispatches.patterns.graph import tensor_type
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.oracle.operands import operand_type
@@ -75,21 +76,25 @@ def call_text(kernel: Compiled, suffix: str, signature: Sequence[str]) -> str:
         kernel: that it calls.
         suffix: of its name.
         signature: the types of its arguments, A, B, bias and C as far as there are, and of the
-            result; in memory they are the problem's.
+            result; in memory they are those of the problem that the kernel stands for.
     """
     main, *prepares = _dispatches(kernel)
     names = tuple("B" if name == _READY else name for name in main.reads)
     types = dict(zip((*names, "C"), signature, strict=False)) | {"C": signature[-1]}
     arguments = ", ".join(f"%{name}: {types[name]}" for name in names)
+    held = laid(kernel.found, kernel.problem, names, types)
+    first = "#0" if len(main.writes) > 1 else ""
+    after, result = given_back(kernel.found, kernel.problem, f"%made{first}", types["C"])
     made = [
+        *held.lines,
         *(f"%{_PACKED} = arith.constant dense<0> : {_tensor(kernel, _PACKED)}" for _ in prepares),
-        *(_dispatch_line(kernel, dispatch, types) for dispatch in (*prepares, main)),
+        *(_dispatch_line(kernel, dispatch, held) for dispatch in (*prepares, main)),
+        *after,
     ]
     lines = "".join(f"\n    {line}" for line in made)
-    first = "#0" if len(main.writes) > 1 else ""
     return f"""  util.func private @{kernel.name}_call{suffix}({arguments}) \
 -> {types["C"]} {{{lines}
-    util.return %made{first} : {types["C"]}
+    util.return {result} : {types["C"]}
   }}
 """
 
@@ -208,16 +213,22 @@ def _tensor(kernel: Compiled, name: str) -> str:
     return tensor_type((size,), _BYTE)
 
 
-def _dispatch_line(kernel: Compiled, dispatch: Dispatch, types: dict[str, str]) -> str:
+def _dispatch_line(kernel: Compiled, dispatch: Dispatch, held: Laid) -> str:
+    types = held.types
     made = "made" if dispatch.name.startswith("run_") else _READY
     count = f":{len(dispatch.writes)}" if len(dispatch.writes) > 1 else ""
-    given = ", ".join(f"%{name}" for name in dispatch.reads)
+    given = ", ".join(_value(held, name) for name in dispatch.reads)
     taken = ", ".join(types.get(name) or _tensor(kernel, name) for name in dispatch.reads)
     results = ", ".join(
-        f"%{name}" if name in dispatch.reads else types.get(name) or _tensor(kernel, name)
+        _value(held, name) if name in dispatch.reads else types.get(name) or _tensor(kernel, name)
         for name in dispatch.writes
     )
     return (
         f"%{made}{count} = flow.dispatch @{kernel.name}_executable::@{dispatch.name}({given}) : "
         f"({taken}) -> {f'({results})' if count else results}"
     )
+
+
+def _value(held: Laid, name: str) -> str:
+    """The value of a dispatch's operand."""
+    return held.values.get(name, f"%{name}")

@@ -32,6 +32,10 @@ _STEP = """
 _INLINE = """
     %module = transform.apply_registered_pass "inline" with options = {"default-pipeline" = ""} \
 to %given : (!transform.any_op) -> !transform.any_op"""
+_CANCEL = """
+    %cancelled = transform.apply_registered_pass "canonicalize" to %inlined \
+: (!transform.any_op) -> !transform.any_op"""
+"""Transpositions that follow their inverse go."""
 _CSE = """
     transform.apply_cse to %module : !transform.any_op"""
 _PADS = """
@@ -76,7 +80,7 @@ def text_of(
 ) -> str:
     """As `library_text`, of kernels that are compiled already."""
     unique = list({kernel.name: kernel for kernel in kernels}.values())
-    unique.sort(key=lambda kernel: (-_rank(kernel.problem), kernel.name))
+    unique.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name))
     uses = [use for kernel in unique for use in _uses(kernel, cuts)]
     bodies = "".join(executable_text(kernel) for kernel in unique)
     return (
@@ -105,7 +109,9 @@ def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> 
         f"  {', '.join(features) or 'x86-64, and no extension of it'}",
         *notes,
     ]
-    lines += [f"{kernel.problem.canonical}: {kernel.name}" for kernel in kernels]
+    for kernel in kernels:
+        laid = f" as {kernel.problem.canonical}" if kernel.found != kernel.problem else ""
+        lines.append(f"{kernel.found.canonical}{laid}: {kernel.name}")
     return "".join(f"// {line}\n" for line in lines)
 
 
@@ -121,7 +127,7 @@ class _Use:
     @property
     def level(self) -> int:
         """How many steps the pattern has besides its contraction."""
-        return fused(self.kernel.problem) + (self.pattern.added is not None)
+        return fused(self.kernel.found) + (self.pattern.added is not None)
 
     @property
     def is_on_the_left(self) -> bool:
@@ -139,8 +145,8 @@ class _Use:
 
 
 def _uses(kernel: Compiled, cuts: Cuts) -> list[_Use]:
-    own = cuts.get(kernel.problem.canonical, ())
-    found = {one.text: one for one in (*patterns(kernel.problem), *own)}
+    own = cuts.get(kernel.found.canonical, ())
+    found = {one.text: one for one in (*patterns(kernel.found), *own)}
     numbers: dict[tuple[str, ...], str] = {}
     for one in found.values():
         numbers.setdefault(one.signature, str(len(numbers) or ""))
@@ -166,7 +172,7 @@ def _calls(uses: Sequence[_Use]) -> str:
 
 def _relus(uses: Sequence[_Use]) -> list[tuple[Limit, str]]:
     """The relus of the patterns' types."""
-    elements = {use.pattern.result.element: None for use in uses if use.kernel.problem.has_relu}
+    elements = {use.pattern.result.element: None for use in uses if use.kernel.found.has_relu}
     return [(relu, element) for element in elements for relu in limits_of(element)]
 
 
@@ -199,7 +205,8 @@ def _main(uses: Sequence[_Use]) -> str:
     """Ops that mean more are looked for first, in passes of their own."""
     has_pads = any("tensor.insert_slice" in use.pattern.text for use in uses)
     given, before = _before(_relus(uses), has_pads=has_pads)
-    steps = ""
+    is_laid = any(use.kernel.found != use.kernel.problem for use in uses)
+    steps, after = "", _CANCEL if is_laid else ""
     levels = sorted({use.level for use in uses}, reverse=True)
     for step, level in enumerate(levels):
         found = [use for use in uses if use.level == level]
@@ -210,7 +217,7 @@ def _main(uses: Sequence[_Use]) -> str:
   transform.named_sequence @__transform_main({given}: !transform.any_op {{transform.consumed}}) {{\
 {before}{steps}
     %inlined = transform.apply_registered_pass "inline" to %module \
-: (!transform.any_op) -> !transform.any_op
+: (!transform.any_op) -> !transform.any_op{after}
     transform.yield
   }}
 """

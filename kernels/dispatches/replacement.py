@@ -24,7 +24,7 @@ def matcher_text(kernel: Compiled, pattern: Pattern, at: int) -> str:
     the program: the kernel would write over what belongs to the caller.
     """
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
-    if kernel.problem.has_constant_weights:
+    if kernel.found.has_constant_weights:
         checks.append(_is_constant(pattern))
     found = _matcher(f"{kernel.name}_is{at}", pattern, checks)
     if pattern.added is None:

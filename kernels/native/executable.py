@@ -15,6 +15,7 @@ from kernels.native.driver.parameters import (
     Addresses,
     Threads,
     bounds,
+    names_of,
     values_of,
 )
 from kernels.native.jit.drivers import Drivers, driver_code, load_driver
@@ -66,6 +67,7 @@ class Executable:
     """A schedule's native code, for any operands of its problem."""
 
     problem: Problem
+    schedule: Schedule
     nest: Nest
     kernels: CompiledKernels
     drivers: Drivers
@@ -99,6 +101,13 @@ class Executable:
             self.drivers.prepare(addresses[0])
         repeat_at = self._names.index(REPEAT)
         return Call(self.drivers, parameters, repeat_at, addresses, self.scratch_bytes, kept)
+
+    def given(self, call: Call) -> list[dict[str, int]]:
+        """What each thread's driver is told beside sizes, by name: addresses, and its part."""
+        edges = [edge for dim in self.nest.parts[0] for edge in bounds(dim)]
+        names = (*names_of(Addresses), *(edges if len(self.nest.parts) > 1 else ()))
+        places = {name: self._names.index(name) for name in names}
+        return [{name: int(row[at]) for name, at in places.items()} for row in call.parameters]
 
     def _addresses(self, operands: Operands, scratch: dict[str, Array]) -> Addresses[int]:
         roles = {role: operands[self.nest.space.operand(role)] for role in ("A", "B")}
@@ -195,6 +204,7 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
     driver = load_driver(planned.source.text)
     return Executable(
         problem,
+        schedule,
         planned.nest,
         kernels,
         driver,

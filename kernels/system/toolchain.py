@@ -17,9 +17,9 @@ _GENERATORS = (
     *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model", "naming")),
     "target/model.py",
 )
-_READERS = ("mlir/frontend/", "mlir/network/", "mlir/normalised/")
-"""Rooms inside a generator's that read users' modules and script their ops: nothing is stored of
-what they make, and what is stored has no part of theirs."""
+_READERS = ("mlir/frontend/", "mlir/network/", "mlir/normalised/", "native/programs/")
+"""Rooms inside a generator's that read users' modules, script their ops, or join kernels to
+programs: nothing is stored of what they make, and what is stored has no part of theirs."""
 _SUFFIXES = (".py", ".mlir", ".ll", ".h")
 
 

@@ -23,24 +23,41 @@ class Wanted:
     Attributes:
         problem: what is computed.
         steps: of its schedule.
+        found: the problem of the ops that the kernel stands for, which may differ in the axes of
+            images and in zeros around them; None where it is `problem`.
     """
 
     problem: Problem
     steps: list[Any]
+    found: Problem | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """What a library has of it."""
+        return Entry(self.problem, Schedule.from_json(self.steps), self.found)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A problem and what its kernel is worth inside IREE."""
+    """A problem and what its kernel is worth inside IREE.
+
+    Attributes:
+        problem: that the kernel computes.
+        gain: what it is worth.
+        found: as of `Wanted`.
+    """
 
     problem: Problem
     gain: Gain
+    found: Problem | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `tilewise script --flavor iree --json` prints it."""
         gain = self.gain
+        stands = {} if self.found in (None, self.problem) else {"for": str(self.found)}
         return {
             "problem": self.problem.canonical,
+            **stands,
             "served": gain.is_served,
             "matched": gain.matched,
             "max_error": gain.max_error,
@@ -119,16 +136,13 @@ def proven_library(
         raise CompilerAbsentError(f"{' and '.join(missing)} not installed; install tilewise[peers]")
     rows = []
     for one in wanted:
-        rows.append(Row(one.problem, measured(one.problem, one.steps, target)))
+        gain = measured(one.problem, one.steps, target)
+        rows.append(Row(one.problem, gain, one.found))
         on_row(rows[-1])
-    served = [
-        Entry(one.problem, Schedule.from_json(one.steps))
-        for one, row in zip(wanted, rows, strict=True)
-        if row.gain.is_served
-    ]
+    served = [one.entry for one, row in zip(wanted, rows, strict=True) if row.gain.is_served]
     if not served:
         raise NotServedError(rows)
     notes = [f"Left out: {row.problem.canonical}: {row.reason}" for row in rows if row.reason]
     kernels = [compiled(entry, resolve(target)) for entry in served]
-    names = {kernel.problem.canonical: kernel.name for kernel in kernels}
+    names = {kernel.found.canonical: kernel.name for kernel in kernels}
     return ProvenLibrary(text_of(kernels, resolve(target), notes, cuts), tuple(rows), names)

@@ -37,6 +37,19 @@ def make_library(
     of_models = [problem for model in models for problem in model.problems]
     unique = list({problem.key: problem for problem in (*problems, *of_models)}.values())
     canonical, wanted = _wanted(backend, unique, target)
+    return library_of(wanted, canonical, models)
+
+
+def library_of(
+    wanted: Sequence["Wanted"], canonical: str, models: Sequence[Model]
+) -> "ProvenLibrary":
+    """The library of schedules that are known; the errors of `make_library`.
+
+    Args:
+        wanted: problems and schedules.
+        canonical: the target, this machine.
+        models: as of `make_library`.
+    """
     require("iree.compiler", "a library for IREE here", "kernels")
     require("iree.runtime", "the proof of a library for IREE", "peers")
     from kernels.dispatches.cutting.cut import patterns_of

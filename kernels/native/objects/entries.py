@@ -5,6 +5,7 @@ work or on all of them. The driver takes addresses alone: its sizes are known (`
 """
 
 import ast
+from dataclasses import dataclass
 
 from kernels.errors import LoweringError
 from kernels.native.driver.parameters import PARTS, Addresses, bounds, names_of
@@ -22,6 +23,32 @@ from kernels.native.plan import Plan
 
 DRIVER, PREPARE, COPY, BOUNDS = "driver", "prepare", "copy_bytes", "part_bounds"
 _BARRIER = "wait_for_all"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What others see of a kernel's code.
+
+    Attributes:
+        name: of the module.
+        functions: the names of what is seen.
+        text: the functions in the language of drivers; they call `DRIVER`, `PREPARE` and `COPY`.
+        copies: whether they call `COPY`.
+        has_supported: whether `NAME_supported` is one of them.
+    """
+
+    name: str
+    functions: tuple[str, ...]
+    text: str
+    copies: bool = False
+    has_supported: bool = True
+
+    @classmethod
+    def of(cls, interface: Interface, planned: Plan) -> "Entries":
+        """What C calls of an object."""
+        copies = interface.weights is not None and not planned.is_ahead
+        text = entries_text(interface, planned)
+        return cls(interface.name, interface.functions, text, copies)
 
 
 def driver_text(planned: Plan) -> str:

@@ -6,6 +6,7 @@ import llvmlite.binding as llvm
 
 from kernels.errors import LoweringError
 from kernels.native.export.module import Tuned
+from kernels.native.objects.entries import Entries
 from kernels.native.objects.header import header_text
 from kernels.native.objects.interface import Interface
 from kernels.native.objects.module import Compiler
@@ -56,7 +57,7 @@ def make_object(
     planned = plan(problem, schedule, target, shares_driver=False)
     interface = Interface.of(problem, schedule, target, planned)
     try:
-        compiler = Compiler(interface, planned, target)
+        compiler = Compiler(Entries.of(interface, planned), planned, target)
         bitcode = compiler.bitcode()
         data = compiler.object_file(bitcode)
     except RuntimeError as error:  # LLVM's own

@@ -26,13 +26,12 @@ from kernels.native.objects.entries import (
     COPY,
     DRIVER,
     PREPARE,
+    Entries,
     driver_text,
     edges,
-    entries_text,
     known_sizes,
 )
 from kernels.native.objects.features import attributes, supported_text, used_features
-from kernels.native.objects.interface import Interface
 from kernels.native.objects.templates import filled
 from kernels.native.plan import Plan
 from kernels.target.model import Target
@@ -47,12 +46,17 @@ _COPY_ARGUMENTS = 3
 class Compiler:
     """Makes the modules of one kernel and joins them.
 
+    Args:
+        entries: what others see of it.
+        planned: the kernel.
+        target: the machine that it is for.
+
     Attributes:
         features: what their code may use of the processor.
     """
 
-    def __init__(self, interface: Interface, planned: Plan, target: Target) -> None:
-        self.interface, self.planned = interface, planned
+    def __init__(self, entries: Entries, planned: Plan, target: Target) -> None:
+        self.entries, self.planned = entries, planned
         text = kernel_text(planned.kernel, planned.use).text
         self.features = used_features(target.features, text)
         self._attributes = attributes(self.features)
@@ -70,12 +74,13 @@ class Compiler:
             whole.link_in(module)
         kept = _as_they_are([_piece_symbol(name) for name, _ in pieces])
         whole = self._parsed(_with_memory(str(whole)) + kept)
-        whole.link_in(self._parsed(supported_text(self.interface.name, self.features), own=False))
-        entries = self.interface.functions
+        if self.entries.has_supported:
+            asks = supported_text(self.entries.name, self.features)
+            whole.link_in(self._parsed(asks, own=False))
         for function in whole.functions:
-            if not function.is_declaration and function.name not in entries:
+            if not function.is_declaration and function.name not in self.entries.functions:
                 function.linkage = "internal"
-        whole.name = self.interface.name
+        whole.name = self.entries.name
         whole.verify()
         return bytes(whole.as_bitcode())
 
@@ -120,7 +125,7 @@ class Compiler:
 
     def _driver(self, pieces: Mapping[str, llvm.ModuleRef]) -> llvm.ModuleRef:
         """What C calls, the driver, and what both call of the language."""
-        module = ir.Module(self.interface.name)
+        module = ir.Module(self.entries.name)
         known = {name: const(size) for name, size in known_sizes(self.planned).items()}
         for name, piece in pieces.items():
             given = len(list(piece.get_function(_piece_symbol(name)).arguments))
@@ -131,9 +136,9 @@ class Compiler:
         known[DRIVER] = module.globals[symbol(DRIVER)].ptrtoint(I64)
         if self.planned.is_ahead:
             known[PREPARE] = module.globals[symbol(PREPARE)].ptrtoint(I64)
-        elif self.interface.weights:
+        elif self.entries.copies:
             known[COPY] = _address(module, symbol(COPY), _COPY_ARGUMENTS)
-        emit_driver(module, entries_text(self.interface, self.planned), known)
+        emit_driver(module, self.entries.text, known)
         _add_language(module)
         internal = {symbol(name) for name in (DRIVER, PREPARE)}
         for name, function in module.globals.items():

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from kernels.errors import KernelsError
 from kernels.native import Executable, lower
+from kernels.native.driver.parameters import Addresses, names_of
+from kernels.native.executable import Call as Bound
+from kernels.native.programs.steps import Kernel, Step
 from kernels.oracle.operands import NUMPY_TYPES, Operands, operand_type
 from kernels.problem import Conv2d, Problem, parse_problem
 from kernels.schedule import Schedule
@@ -20,7 +23,7 @@ from search.networks.planning import COPIED, UNKNOWN
 from search.networks.running.arena import room
 from search.networks.running.buffers import Buffers
 from search.networks.running.checks import refused
-from search.networks.running.works import Call, Memory, Work, rows_call
+from search.networks.running.works import Call, Memory, Work, rows_call, word_of
 
 Array = NDArray[Any]
 _TURNED = {"nchw_fchw": (3, 2, 0, 1), "nhwc_hwcf": (2, 3, 1, 0)}
@@ -195,13 +198,23 @@ class _Layer:
         bound.parameters[:, bound.repeat_at] = 1
         # What is only packed is let go: a run reads the panels alone.
         bound = replace(bound, kept=(memory, self.executable))
-        call = Call(bound.drivers.entry, bound.addresses, bound)
+        call = Call(bound.drivers.entry, bound.addresses, bound, self._step(bound, memory))
         return [call] if self.before is None else [self._copy(memory, operands["C"]), call]
+
+    def _step(self, bound: Bound, memory: Memory) -> Step:
+        """The kernel's call as another process makes it; what was packed is not read there."""
+        gone = {"b"} if self._packs_ahead else set()
+        rows = []
+        for given in self.executable.given(bound):
+            held = {name: 0 if name in gone else value for name, value in given.items()}
+            rows.append(tuple(
+                word_of(memory.place(value)) if value and name in names_of(Addresses) else value
+                for name, value in held.items()
+            ))  # fmt: skip
+        return Step(Kernel(self.executable.problem, self.executable.schedule), tuple(rows))
 
     def _copy(self, memory: Memory, target: Array) -> Call:
         assert self.before is not None
-        source = memory.bytes_of(self.before)
-        return rows_call(
-            "clamp", memory, (source.ctypes.data, target.ctypes.data), target.nbytes // 4,
-            (float("-inf"), float("inf")),
-        )  # fmt: skip
+        ends = memory.address(self.before), memory.place(target.ctypes.data)
+        limits = (float("-inf"), float("inf"))
+        return rows_call("clamp", memory, ends, target.nbytes // 4, limits)

@@ -16,9 +16,11 @@ from kernels.mlir.frontend.program import Program
 from kernels.mlir.frontend.weights import read_program
 from kernels.native.passes.chain import Chain, chain
 from kernels.native.passes.passes import pass_of
+from kernels.native.programs.steps import Step
 from kernels.native.threads.crew import crew
 from kernels.oracle.operands import poison
 from kernels.target import resolve
+from kernels.target.model import Target
 from search.errors import NetworkError
 from search.networks.layouts import plain
 from search.networks.plan import Plan
@@ -69,7 +71,7 @@ class Network:
             target = resolve(plan.target)
         except TargetError as error:
             raise NetworkError(f"{error}; make the plan here") from error
-        self.plan, self._outline = plan, program.outline
+        self.plan, self._outline, self._target = plan, program.outline, target
         self._buffers = Buffers(plan)
         works = list(_works(plan, program, self._buffers, Layers(
             plan, target, program.weights, self._buffers)))  # fmt: skip
@@ -108,6 +110,16 @@ class Network:
     def labels(self) -> tuple[str, ...]:
         """What is done, in order."""
         return tuple(work.label for work in self._works)
+
+    @property
+    def steps(self) -> tuple[tuple[str, Step | None], ...]:
+        """All calls in order, each with the label of its part, as another process makes them."""
+        return tuple(self._chains.steps)
+
+    @property
+    def target(self) -> Target:
+        """The processor and the threads that run it."""
+        return self._target
 
     def run(self, *arguments: Array) -> tuple[Array, ...]:
         """The results for arguments, in arrays of the caller's.
@@ -213,10 +225,12 @@ class _Chains:
 
     def __init__(self, works: Sequence[Work], memory: Memory) -> None:
         self._threads = memory.threads
+        self.steps: list[tuple[str, Step | None]] = []
         calls, ends = list[Call](), [0]
         for work in works:
             for call in work.calls(memory):
                 calls += [call, *self._meeting()]
+                self.steps.append((work.label, call.step))
             ends.append(len(calls))
         nothing = pass_of("nothing").entry
         self._tables = [

@@ -15,7 +15,7 @@ from search.networks.layouts import Layout
 from search.networks.plan import Plan, PlannedNode, PlannedUse
 from search.networks.running.buffers import Buffers, static
 from search.networks.running.checks import refused
-from search.networks.running.works import Call, Memory, Work, rows_call
+from search.networks.running.works import Call, Memory, Work, rows_call, table_address
 
 _LOWEST = -3.4e38
 Shape = tuple[int, ...]
@@ -232,7 +232,7 @@ def _moves_of_pad(shape: Shape, wide: Shape, low: Sequence[int]) -> Moves:
 
 def _copy(memory: Memory, moves: Moves, size: int, source: int, target: int) -> Call:
     arrays = memory.bytes_of(source), memory.bytes_of(target)
-    offsets: Any = (moves.froms.ctypes.data, moves.tos.ctypes.data)
+    offsets: Any = (table_address(moves.froms), table_address(moves.tos))
     more = [*offsets, moves.lengths[0], *(one.nbytes // size for one in arrays)]
     if moves.steps is not None:
         more += [moves.lengths[1], *moves.steps]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.native.passes.passes import pass_of
+from kernels.native.programs.steps import Area, At, Pass, Step, Table, Word
 from search.networks.running.arena import Arena
 from search.networks.running.placing import Placed
 
@@ -23,11 +24,31 @@ class Call:
         entry: the function's address.
         parameters: of each thread that calls it; the others wait.
         kept: what the addresses belong to.
+        step: the same for another process; None where there is no telling.
     """
 
     entry: int
     parameters: tuple[int, ...]
     kept: Any
+    step: Step | None = None
+
+
+class Address(int):
+    """An address in this process that says what lies there, for code that runs elsewhere."""
+
+    word: At | Table
+
+    @classmethod
+    def of(cls, address: int, word: At | Table) -> "Address":
+        """An address of something."""
+        made = cls(address)
+        made.word = word
+        return made
+
+
+def table_address(values: Array) -> Address:
+    """The address of i64s that are only read; whoever passes it on keeps them alive."""
+    return Address.of(values.ctypes.data, Table(tuple(values.tolist())))
 
 
 @dataclass(frozen=True)
@@ -46,10 +67,27 @@ class Memory:
     weights: Arena
     threads: int
 
-    def address(self, buffer: int) -> int:
+    def address(self, buffer: int) -> Address:
         """Where a buffer begins."""
-        address: int = self.bytes_of(buffer).ctypes.data
-        return address
+        return self.place(self.bytes_of(buffer).ctypes.data)
+
+    def place(self, address: int) -> Address:
+        """An address in one of the arenas, with where that is there."""
+        found = self.within(address)
+        if found is None:
+            raise ValueError(f"{address:#x} is in no arena of the network")
+        return Address.of(address, found)
+
+    def within(self, address: int) -> At | None:
+        """Where in the arenas an address is; None where it is elsewhere."""
+        arenas: tuple[tuple[Area, Arena], ...] = (
+            ("activations", self.activations), ("weights", self.weights),
+        )  # fmt: skip
+        offsets = [(area, address - arena.bytes.ctypes.data, len(arena.bytes))
+                   for area, arena in arenas]  # fmt: skip
+        inside = [At(area, at) for area, at, size in offsets if 0 <= at < size]
+        ends = [At(area, at) for area, at, size in offsets if at == size]  # of an empty buffer
+        return next(iter([*inside, *ends]), None)
 
     def bytes_of(self, buffer: int) -> Array:
         """The bytes of a buffer."""
@@ -97,4 +135,10 @@ def rows_call(
     cuts = [rows * part // memory.threads for part in range(memory.threads + 1)]
     table = np.array([[*ends, *part, *words] for part in pairwise(cuts)], np.int64)
     addresses = tuple(row.ctypes.data for row in table)
-    return Call(found.entry, addresses, (found, table, kept))
+    told = (tuple(map(word_of, (*ends, *part, *words))) for part in pairwise(cuts))
+    return Call(found.entry, addresses, (found, table, kept), Step(Pass(name), tuple(told)))
+
+
+def word_of(one: int) -> Word:
+    """A parameter as another process has it."""
+    return one.word if isinstance(one, Address) else int(one)

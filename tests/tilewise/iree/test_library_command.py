@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from examples.models.graph import Graph, Value
+from examples.models.spellings import spelled
 from kernels.mlir.iree.module_text import module_text
 from kernels.problem import parse_problem
 from kernels.target import resolve
@@ -129,3 +131,37 @@ def test_a_library_of_several_is_made_here_of_what_a_service_has(
 def test_other_flavors_take_one_problem(cli: Cli) -> None:
     assert cli("script", PROBLEM, OTHER).code == 2
     assert cli("script", PROBLEM, *FLAVOR, "--with-payload").code == 2
+
+
+def test_a_plans_kernels_are_those_of_its_models_ops(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    graph = Graph("net", Value("given", (1, 6, 6, 8)))
+    graph.conv(graph.conv(graph.given, 16, 1), 16, 1)
+    model, folder = tmp_path / "net.mlir", tmp_path / "planned"
+    model.write_text(spelled(graph))
+    assert (
+        cli("plan", str(model), "--trials", "2", "--layouts", "model", "-o", str(folder)).code == 0
+    )
+    plan = folder / "plan.json"
+    ran = cli("script", str(model), *FLAVOR, "--plan", str(plan), "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["models"] == [{"file": str(model), "ops": 2, "replaced": 2, "left": []}]
+    kernels = {node["problem"] for node in json.loads(plan.read_text())["nodes"]}
+    assert {row["problem"] for row in found["problems"]} == kernels
+
+
+def test_what_no_plan_can_be_for_is_bad_input(cli: Cli, tmp_path: Path) -> None:
+    text, absent = tmp_path / "text.json", tmp_path / "absent.json"
+    text.write_text("{}")
+    model = tmp_path / "model.mlir"
+    model.write_text(module_text(parse_problem(PROBLEM)))
+    for arguments in (
+        (str(model), *FLAVOR, "--plan", str(text)),
+        (str(model), *FLAVOR, "--plan", str(absent)),
+        (PROBLEM, *FLAVOR, "--plan", str(text)),
+        (str(model), str(model), *FLAVOR, "--plan", str(text)),
+        (str(model), "--plan", str(text)),
+    ):
+        ran = cli("script", *arguments)
+        assert (ran.code, ran.out) == (2, ""), arguments
+        assert ran.err.count("\n") == 1, ran.err

@@ -77,11 +77,19 @@ def pooled(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_planned_network_runs_beside_iree(cli: Cli, tuned: str, pooled: str) -> None:
+def test_a_planned_network_runs_beside_iree(
+    cli: Cli, tuned: str, pooled: str, tmp_path: Path
+) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
-    done = cli("plan", pooled, "--trials", "2", "--layouts", "model", "--run", "--json")
+    folder = tmp_path / "alone"
+    given = ("--trials", "2", "--layouts", "model", "--run", "--module", str(folder), "--json")
+    done = cli("plan", pooled, *given)
     assert done.code == 0, done.err
     both = json.loads(done.out)
+    assert both["module"]["folder"] == str(folder)
+    assert sorted(both["module"]["files"]) == sorted(path.name for path in folder.iterdir())
+    assert both["module"].pop("is_equal")
+    assert len(both["module"]["times"]) == len(both["module"]["own_times"]) > 2
     assert Plan.from_json(both["plan"]).schema == SCHEMA
     allowed = both["run"].pop("allowed")
     run = from_json(Ran, both["run"])
@@ -125,7 +133,8 @@ def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> N
     file.write_text("")
     for arguments in (
         (str(nothing),), (str(garbage),), (str(tmp_path / "absent.mlir"),), (str(tmp_path),),
-        (source, "-o", str(file)), (source, "--trials", "0"), (source, "--target", "gpu"),
+        (source, "-o", str(file)), (source, "--module", str(file)),
+        ("-", "--module", str(tmp_path)), (source, "--trials", "0"), (source, "--target", "gpu"),
     ):  # fmt: skip
         done = cli("plan", *arguments)
         assert done.code == 2, arguments

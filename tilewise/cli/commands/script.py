@@ -31,6 +31,8 @@ AIR_OPTIONS = (*MEMORIES, "result")
 def script(options: argparse.Namespace) -> None:
     """Print the proven transform script."""
     require_folder(options.output)
+    if options.plan and options.flavor != "iree":
+        raise BadInputError("--plan is for --flavor iree; tilewise plan makes a plan")
     if is_of_packs(options):
         refuse_air_options(options)
         write_text(options.output, make_packs(options))
@@ -135,6 +137,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--with-payload", action="store_true", help="the computation in the same module"
     )
     add_output(parser)
+    parser.add_argument(
+        "--plan", metavar="FILE",
+        help="of flavor iree: the kernels and layouts of this plan.json of MODEL.mlir",
+    )  # fmt: skip
     add_packs(parser)
     group = parser.add_argument_group("flavor air")
     group.add_argument("--l1-bytes", type=int, metavar="N", help="of a core; default: 65536")

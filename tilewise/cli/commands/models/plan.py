@@ -12,7 +12,7 @@ from kernels.system.typed_json import to_json
 from kernels.target import resolve
 from search.records import TuneRequest
 from tilewise.cli.command import Command
-from tilewise.cli.files import make_folder, read_module_bytes, write_text
+from tilewise.cli.files import make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
@@ -28,6 +28,8 @@ PLAN = "plan.json"
 
 def plan(options: argparse.Namespace) -> None:
     """Choose the algorithm of each layer of a model and the layout of each tensor, together."""
+    if options.file == "-" and (options.module or options.executes):
+        raise BadInputError("-: give the model as a file; --run and --module read it once more")
     module = read_module_bytes(options.file)
     require("iree.compiler", "plan", "kernels")
     if options.executes:
@@ -56,10 +58,16 @@ def plan(options: argparse.Namespace) -> None:
     text = json.dumps(made.to_json(), indent=2) + "\n"
     if folder is not None:
         write_text(str(folder / PLAN), text)
+    told: dict[str, object] = {"plan": made.to_json()}
+    texts = [plan_text(made)]
+    if options.module:
+        _write_module(made, module, options, told, texts)
     if run is not None:
-        _tell(made, run, options)
+        _tell(run, made, told, texts)
+    if options.json:
+        sys.stdout.write(text if len(told) == 1 else json.dumps(told, indent=2) + "\n")
     else:
-        sys.stdout.write(text if options.json else plan_text(made))
+        sys.stdout.write("\n".join(texts))
 
 
 def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
@@ -80,18 +88,29 @@ def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
     return run
 
 
-def _tell(made: "Plan", run: "Ran", options: argparse.Namespace) -> None:
-    """Print the plan that is kept and what came of its run."""
+def _write_module(
+    made: "Plan", module: bytes, options: argparse.Namespace, told: dict[str, object],
+    texts: list[str],
+) -> None:  # fmt: skip
+    """Write the network as a folder that runs alone, and prove it."""
+    from tilewise.plan.folder import beside, folder_files, folder_text
+
+    folder = make_folder(options.module)
+    files = folder_files(made, module, Path(options.file).name)
+    for name, data in files.items():
+        write_bytes(str(folder / name), data)
+    found = beside(folder, Path(options.file))
+    told["module"] = {"folder": options.module, "files": list(files), **to_json(found)}
+    texts.append(folder_text(options.module, files, found))
+
+
+def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -> None:
+    """Add what came of a run."""
     from tilewise.plan.run_table import run_text
     from tilewise.plan.running import allowed
-    from tilewise.plan.table import plan_text
 
-    most = allowed(made)
-    if options.json:
-        both = {"plan": made.to_json(), "run": {**to_json(run), "allowed": most}}
-        sys.stdout.write(json.dumps(both, indent=2) + "\n")
-    else:
-        sys.stdout.write(f"{plan_text(made)}\n{run_text(run, most)}")
+    told["run"] = {**to_json(run), "allowed": allowed(made)}
+    texts.append(run_text(run, allowed(made)))
 
 
 def _graph(name: str, module: bytes) -> "Graph":
@@ -117,6 +136,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", action="store_true", dest="executes",
         help="run the planned network, compare it with IREE's code of the model, and time both",
+    )  # fmt: skip
+    parser.add_argument(
+        "--module", metavar="DIR",
+        help="write the network there as a Python package with code and packed weights, which "
+        "needs NumPy alone, and prove it",
     )  # fmt: skip
     add_tuning_of_lacking(parser, seeds="the sampler")
     add_db(parser)

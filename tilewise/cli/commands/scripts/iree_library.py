@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kernels.problem import Problem, parse_problem
 from kernels.target import resolve
@@ -11,8 +12,12 @@ from tilewise.cli.files import read_module_bytes, read_text, require_file
 from tilewise.cli.options import backend_of
 from tilewise.errors import BadInputError
 from tilewise.fetch.problems import read_problems
-from tilewise.iree.library import described, make_library
-from tilewise.iree.models import ENDINGS, read_model, replaced_by
+from tilewise.iree.library import described, library_of, make_library
+from tilewise.iree.models import ENDINGS, Model, read_model, replaced_by
+from tilewise.iree.planned import chosen, read_plan
+
+if TYPE_CHECKING:  # it loads the compiler of kernels
+    from search.libraries.library import ProvenLibrary
 
 LISTS = (".json", ".txt")
 
@@ -27,6 +32,8 @@ def make_iree(options: argparse.Namespace) -> str:
     """
     if options.with_payload:
         raise BadInputError("--with-payload: a library for IREE is applied to a user's module")
+    if options.plan:
+        return _of_plan(options)
     given = [one for one in options.problems if not one.endswith(ENDINGS)]
     problems = wished(given)
     models = [
@@ -37,6 +44,30 @@ def make_iree(options: argparse.Namespace) -> str:
     target = resolve(options.target).canonical  # not what a service would take `host` for
     with backend_of(options) as backend:
         made = make_library(backend, problems, target, models)
+    return _told(made, target, models, options)
+
+
+def _of_plan(options: argparse.Namespace) -> str:
+    """The library of what a plan chose for the ops of its model."""
+    path, *others = options.problems
+    if others or not path.endswith(ENDINGS):
+        raise BadInputError("--plan: give the one model that was planned, as MODEL.mlir")
+    plan = read_plan(options.plan, read_text(options.plan))
+    target = resolve(plan.target).canonical
+    model = read_model(path, read_module_bytes(path))
+    found = chosen(plan)
+    lacking = {cut.problem for cut in model.cuts} - {str(one.found) for one in found.wanted}
+    for note in (*found.notes, *(f"{one}: the plan has no kernel for it" for one in lacking)):
+        sys.stderr.write(f"tilewise: {note}\n")
+    if not found.wanted or len(lacking) == len({cut.problem for cut in model.cuts}):
+        raise BadInputError(f"{options.plan} is no plan of {path}, or has no schedule")
+    return _told(library_of(found.wanted, target, [model]), target, [model], options)
+
+
+def _told(
+    made: "ProvenLibrary", target: str, models: Sequence[Model], options: argparse.Namespace
+) -> str:
+    """The library's text, or its JSON; on stderr what it does to models."""
     replaced = replaced_by(made.text, made.names, models)
     for one in replaced:
         sys.stderr.write(f"tilewise: {one.path}: {one.calls} of {one.ops} ops call a kernel\n")
@@ -48,7 +79,7 @@ def is_made_here(options: argparse.Namespace) -> bool:
     if options.flavor != "iree" or not named_server(options.server):
         return bool(options.flavor == "iree")
     first, *others = options.problems
-    return bool(others) or first.endswith((*ENDINGS, *LISTS))
+    return bool(options.plan) or bool(others) or first.endswith((*ENDINGS, *LISTS))
 
 
 def wished(given: Sequence[str]) -> list[Problem]:

@@ -1,0 +1,142 @@
+"""The files of a network that runs on its own."""
+
+import json
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from numpy.typing import NDArray
+
+from kernels.errors import KernelsError
+from kernels.native.objects.archive import archive
+from kernels.native.programs.compile import CompiledProgram, compiled_program
+from kernels.native.programs.link import shared_library
+from kernels.native.programs.steps import Program
+from kernels.native.threads import pinning
+from kernels.system.toolchain import identity
+from search.errors import NetworkError
+from search.networks.plan import Plan
+from search.networks.running.network import Network
+from search.networks.standalone import runner
+
+RUNNER_SCHEMA = runner.SCHEMA
+_PREFIX = "tilewise_network_"
+_LONGEST = 40  # characters of a model's name in a symbol
+_TEMPLATES = Path(__file__).with_name("templates")
+_PINNING = "from kernels.native.threads.pinning import", "from .pinning import"
+
+
+def runner_files(plan: Plan, module: bytes) -> dict[str, bytes]:
+    """A folder that is a Python package and needs NumPy alone: `load().run(*arrays)`.
+
+    Args:
+        plan: made on this machine's kind of processor.
+        module: that was planned, as text or bytecode.
+
+    Returns:
+        The content of each file by its name.
+
+    Raises:
+        ModuleError: the module cannot be read, or its weights are no constants in it.
+        NetworkError: the plan is of another module or machine, or a part of it runs here alone.
+    """
+    return files_of(Network.load(plan, module))
+
+
+def files_of(network: Network) -> dict[str, bytes]:
+    """The files of a network that is loaded; errors as of `runner_files`."""
+    program = program_of(network)
+    try:
+        code = compiled_program(program)
+        library = shared_library(code)
+    except KernelsError as error:
+        raise NetworkError(f"the network runs here alone: {error}") from error
+    about = _about(network, program, code)
+    weights = network.memory.weights.bytes
+    return {
+        "__init__.py": _source(runner.__file__).replace(*_PINNING).encode(),
+        "pinning.py": _source(pinning.__file__).encode(),
+        "network.json": _json(about),
+        "plan.json": _json(network.plan.to_json()),
+        "network.so": library,
+        "network.h": _header(about).encode(),
+        "libnetwork.a": archive(code.objects),
+        "weights.bin": weights.tobytes(),
+    }
+
+
+def program_of(network: Network) -> Program:
+    """What a network does, in terms of its two memories.
+
+    Raises:
+        NetworkError: a part of it cannot be told to another process.
+    """
+    steps = []
+    for label, step in network.steps:
+        if step is None or any(_is_untold(network, word) for row in step.rows for word in row):
+            raise NetworkError(f"{label} runs in this process alone")
+        steps.append(step)
+    stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in Path(network.plan.model).stem)
+    return Program(_PREFIX + stem[:_LONGEST], network.target, tuple(steps), network.placed.size)
+
+
+def _is_untold(network: Network, word: object) -> bool:
+    """Whether a number is an address in this process."""
+    return isinstance(word, int) and network.memory.within(word) is not None
+
+
+def _about(network: Network, program: Program, code: CompiledProgram) -> dict[str, Any]:
+    def array(one: NDArray[Any]) -> dict[str, Any]:
+        at = network.memory.within(one.ctypes.data)
+        assert at is not None
+        return {"offset": at.offset, "shape": list(one.shape), "dtype": str(one.dtype)}
+
+    return {
+        "schema": RUNNER_SCHEMA,
+        "name": program.name,
+        "model": network.plan.model,
+        "target": network.plan.target,
+        "toolchain": identity(),
+        "features": list(code.features),
+        "threads": program.threads,
+        "activations_bytes": program.activations_bytes,
+        "weights_bytes": len(network.memory.weights.bytes),
+        "inputs": list(map(array, network.inputs)),
+        "results": list(map(array, network.results)),
+    }
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _source(path: str) -> str:
+    """A module of ours, which becomes one of the folder's."""
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _header(about: dict[str, Any]) -> str:
+    macro = about["name"].upper()
+    arrays = "".join(
+        f"#define {macro}_{kind}_{number}_OFFSET {one['offset']} "
+        f"/* {one['dtype']} {'x'.join(map(str, one['shape']))} */\n"
+        for kind, held in (("INPUT", about["inputs"]), ("RESULT", about["results"]))
+        for number, one in enumerate(held)
+    )
+    threads = _filled("threads.h", name=about["name"]) if about["threads"] > 1 else ""
+    return _filled(
+        "network.h", name=about["name"], macro=macro, arrays=arrays, threads=threads,
+        model=_of_comment(about["model"]), target=about["target"],
+        features=", ".join(about["features"]) or "nothing beyond its first",
+        activations=str(about["activations_bytes"]), weights=str(about["weights_bytes"]),
+        parts=str(about["threads"]),
+    )  # fmt: skip
+
+
+def _of_comment(text: str) -> str:
+    """A name as it may stand in a comment of C."""
+    return "".join(c if c.isprintable() and c not in "*\\" else "?" for c in text)
+
+
+def _filled(template: str, /, **values: str) -> str:
+    return Template((_TEMPLATES / template).read_text(encoding="utf-8")).substitute(values)

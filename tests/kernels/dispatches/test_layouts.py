@@ -1,0 +1,91 @@
+"""Kernels of another layout than their ops have: right, and transposed once for all of a chain."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from examples.models.graph import Graph, Value
+from examples.models.spellings import spelled
+from kernels.dispatches.compilation import compiled_with, kernels_in, moves_in, text_with
+from kernels.dispatches.cutting.cut import cut_module, patterns_of
+from kernels.dispatches.entry import Entry, compiled
+from kernels.dispatches.layouts import check_layouts
+from kernels.dispatches.library import text_of
+from kernels.errors import UnsupportedError
+from kernels.mlir.iree.runtime import LoadedModule, open_device
+from kernels.oracle.operands import Array
+from kernels.problem import Conv2d, parse_problem
+from kernels.schedule import Pack, Register, Schedule
+from kernels.target import detect
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+TURNED = {"nchw_fchw": "nhwc_hwcf", "nhwc_hwcf": "nchw_fchw"}
+
+
+def moved(found: Conv2d) -> Conv2d:
+    """The problem in the other order of axes, its zeros in the image."""
+    wide = found.h + 2 * found.pad, found.w + 2 * found.pad
+    return replace(found, layout=TURNED[found.layout], h=wide[0], w=wide[1], pad=0)
+
+
+def test_a_chain_in_another_layout() -> None:
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
+    graph = Graph("chain", Value("given", (1, 5, 7, 6)))
+    x = graph.conv(graph.given, 10, 3)
+    y = graph.add(graph.conv(x, 10, 3, relu=False), x, relu=True)
+    graph.conv(y, 9, 1)
+    source = spelled(graph, "torch")
+    cuts, target = cut_module(source.encode()), detect()
+    schedule = Schedule((Pack("B"), Register(2, target.lanes("f32"))))
+    kernels = []
+    for cut in cuts:
+        found = parse_problem(cut.problem)
+        assert isinstance(found, Conv2d)
+        kernels.append(compiled(Entry(moved(found), schedule, found), target))
+    library = text_of(kernels, target, cuts=patterns_of(cuts))
+    after = text_with(source, library)
+    assert sorted(kernels_in(after)) == sorted(kernel.name for kernel in kernels)
+    # Of three filters, which IREE transposes when it compiles, of the argument, and of the result.
+    assert moves_in(after) == (5, 2)
+    argument = graph.argument(2)
+    got = _result(compiled_with(source, library).code, argument)
+    expected = _computed(graph, argument)
+    assert np.sqrt(np.mean((got - expected) ** 2)) < 1e-5 * np.sqrt(np.mean(expected**2))
+
+
+def _result(code: bytes, argument: Array) -> Array:
+    module = LoadedModule(code, open_device(1))
+    (name,) = [one for one in module.functions() if not one.startswith("__") and "$" not in one]
+    given = np.ascontiguousarray(argument.transpose(0, 3, 1, 2))
+    return module.results(name, [(given, "f32")])[0].transpose(0, 2, 3, 1)
+
+
+def _computed(graph: Graph, argument: Array) -> Array:
+    """What the layers of a chain make, in f64."""
+    values = {graph.given.name: argument.astype(np.float64)}
+    for layer in graph.layers:
+        made = values[layer.reads[0].name]
+        if layer.kind == "add":
+            made = made + values[layer.reads[1].name]
+        else:
+            filters, bias = (graph.weights[name].astype(np.float64) for name in layer.weights)
+            size = len(filters)
+            wide = np.pad(made, ((0, 0), *[(size // 2, size // 2)] * 2, (0, 0)))
+            seen = np.lib.stride_tricks.sliding_window_view(wide, (size, size), axis=(1, 2))
+            made = np.einsum("nhwcyx,yxcf->nhwf", seen, filters) + bias
+        values[layer.gives.name] = np.maximum(made, 0) if layer.settings["relu"] else made
+    return values[graph.result.name]
+
+
+def test_another_problem_is_refused() -> None:
+    found = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,pad=1,dtype=f32")
+    for other in (
+        "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32",
+        "conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,dtype=f32",
+        "matmul:m=1,n=24,k=64,dtype=f32",
+    ):
+        with pytest.raises(UnsupportedError, match="in no layout of an image"):
+            check_layouts(found, parse_problem(other))
+    check_layouts(found, moved(found))
+    check_layouts(found, found)
