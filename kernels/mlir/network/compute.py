@@ -2,15 +2,17 @@
 
 The last op of a layer is tiled to one tile of rows by one block of columns, the others are
 computed inside. Of the sums, blocks and taps are loops; the depth of a block is stepped through one
-element at a time. Rows that are not neighbours in the image are multiplied one by one.
+element at a time. Rows that are not neighbours in the image are multiplied one by one. Windows of
+single channels are taken apart: each tap of each row multiplies a vector of channels.
 """
 
 import textwrap
-from math import gcd
+from math import gcd, prod
 
 from kernels.mlir.cpu.packs import largest_divisor
 from kernels.mlir.network.layer import Layer, LayerShape
 from kernels.mlir.network.templates import network_sequence
+from kernels.mlir.network.windows import MOST_PRODUCTS, iterators, take_apart
 from kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
 from kernels.mlir.transform.module import HEADER_END, MODULE
 from kernels.mlir.transform.sequences import (
@@ -40,23 +42,41 @@ def emit_layer(layer: Layer, rows: int) -> str:
         rows: of a tile; a divisor of the layer's.
     """
     shape, w = layer.shape, Writer()
-    w.line(f"%contraction = transform.collect_matching @contraction in %func : ({ANY}) -> {ANY}")
-    tiled = _tiles(w, layer, rows)
-    apart = shape.is_apart and rows > 1
-    _loops(w, shape, tiled, is_apart=apart)
-    w.include("cleanup")
-    w.include("drop_unit_dims")
-    if apart:
-        w.merge_slices([w.match_loops("accumulates", "around")])
+    w.line(f"%contraction = {_found(shape)} in %func : ({ANY}) -> {ANY}")
+    tiled, apart = _tiles(w, layer, rows), shape.is_apart and (shape.is_by_channel or rows > 1)
+    if shape.is_by_channel:
+        take_apart(w, shape, tiled, rows)
+        w.include("drop_unit_dims")
     else:
-        kinds = "xxk" if rows > 1 else "xk"
-        _, loops = w.tile_for(w.collect(f"contraction_{kinds}"), [0] * (len(kinds) - 1) + [1])
-        w.line(f'transform.annotate {loops[0]} "accumulates" : {ANY}')
-    _vectors(w, layer.ends)
+        _multiply(w, shape, tiled, rows, is_apart=apart)
+    _vectors(w, has_more=bool(layer.ends) or shape.is_by_channel)
     fused = f"transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
     main = network_sequence("compute_layer", lines="\n".join(w.lines), fused=fused if apart else "")
     body = textwrap.indent("\n".join([main, *_sequences(shape.widens)]), "  ")
     return f"{HEADER_END}{MODULE}\n{body}}}\n"
+
+
+def _found(shape: LayerShape) -> str:
+    """What finds the layer's op: by what it adds up, or by its loops where it may be a pool."""
+    if not shape.is_by_channel:
+        return "transform.collect_matching @contraction"
+    return (
+        'transform.structured.match ops{["linalg.generic"]} '
+        f"attributes{{iterator_types = {iterators(shape)}}}"
+    )
+
+
+def _multiply(w: Writer, shape: LayerShape, tiled: str, rows: int, *, is_apart: bool) -> None:
+    """A tile's products, a depth at a time."""
+    _loops(w, shape, tiled, is_apart=is_apart)
+    w.include("cleanup")
+    w.include("drop_unit_dims")
+    if is_apart:
+        w.merge_slices([w.match_loops("accumulates", "around")])
+        return
+    kinds = "xxk" if rows > 1 else "xk"
+    _, loops = w.tile_for(w.collect(f"contraction_{kinds}"), [0] * (len(kinds) - 1) + [1])
+    w.line(f'transform.annotate {loops[0]} "accumulates" : {ANY}')
 
 
 def rows_of(shape: LayerShape, target: Target) -> int:
@@ -70,6 +90,9 @@ def rows_of(shape: LayerShape, target: Target) -> int:
     """
     if shape.row is None:
         return 1
+    if shape.is_by_channel:
+        taps = prod(shape.extents[dim] for dim in shape.reductions)
+        return largest_divisor((shape.extents[shape.row],), max(MOST_PRODUCTS // taps, 1))
     vectors = -(-shape.columns // target.lanes("f32"))
     held = (target.vector_registers - SPARE_REGISTERS) // vectors
     sets = SETS_BYTES // gcd(SETS_BYTES, shape.distance)
@@ -124,12 +147,17 @@ def _loops(w: Writer, shape: LayerShape, tiled: str, *, is_apart: bool) -> None:
         w.line(f"transform.loop.unroll_full {loops[0]} : {ANY}")
 
 
-def _vectors(w: Writer, ends: int) -> None:
-    """Vectors of everything in a tile, sums in registers."""
+def _vectors(w: Writer, *, has_more: bool) -> None:
+    """Vectors of everything in a tile, sums in registers.
+
+    Args:
+        w: takes the lines.
+        has_more: whether there is more than products: what is done to single elements.
+    """
     w.line("// vectors, and sums that stay in registers")
     w.vectorize_fills()
     w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
-    if ends:
+    if has_more:
         for rank in range(1, MOST_RANK + 1):
             w.line(f"transform.structured.vectorize {w.collect(f'end_{rank}')} : {ANY}")
     w.include("hoist_accumulators")

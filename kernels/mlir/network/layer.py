@@ -8,7 +8,7 @@ from kernels.mlir.frontend.nest import Dims, Operand
 
 @dataclass(frozen=True)
 class LayerShape:
-    """The loops of a contraction over blocks.
+    """The loops of a contraction over blocks, or of windows of single channels.
 
     Attributes:
         extents: of the loops.
@@ -18,6 +18,9 @@ class LayerShape:
         distance: bytes between neighbours along it, in the image.
         reductions: the loops that are summed over, in order; the last is the depth of a block.
         widens: whether what is multiplied is narrower than the sums.
+        is_by_channel: whether each channel of the result is made of the same one of the image, as
+            by a pool or a depthwise filter. Its neighbours in a block then make a vector.
+        is_pool: whether nothing is multiplied.
     """
 
     extents: Dims
@@ -27,6 +30,8 @@ class LayerShape:
     distance: int
     reductions: Dims
     widens: bool
+    is_by_channel: bool = False
+    is_pool: bool = False
 
     @classmethod
     def of(
@@ -36,7 +41,9 @@ class LayerShape:
         image, weights, made = operands
         result = tuple(axis[0][0] for axis in made.axes if len(axis) == 1)
         whole = len(result) == len(made.axes) and bool(result)
-        if not whole or weights.axes[-1:] != made.axes[-1:] or result[-1] in image.dims:
+        if whole and result[-1] in image.dims:
+            return cls._by_channel(extents, operands, result, widens=widens)
+        if not whole or weights.axes[-1:] != made.axes[-1:]:
             return None
         reductions = tuple(sorted(image.dims & weights.dims - set(result)))
         if not reductions or len(image.dims | weights.dims) != len(extents):
@@ -48,10 +55,33 @@ class LayerShape:
         distance = _distance(image, rows[-1]) * (2 if widens else 4)
         return cls(extents, result, rows[-1], is_apart, distance, reductions, widens)
 
+    @classmethod
+    def _by_channel(
+        cls,
+        extents: Dims,
+        operands: tuple[Operand, Operand, Operand],
+        result: Dims,
+        *,
+        widens: bool,
+    ) -> "LayerShape | None":
+        """The shape of windows; None where neighbours in memory are no neighbouring channels."""
+        image, weights, made = operands
+        lanes = made.axes[-1]
+        reductions = tuple(dim for dim in range(len(extents)) if dim not in result)
+        if image.axes[-1] != lanes or not reductions:
+            return None
+        if result[-1] in weights.dims and weights.axes[-1] != lanes:
+            return None
+        rows = [dim for dim in result[:-1] if extents[dim] > 1]
+        row = rows[-1] if rows else None
+        distance = 0 if row is None else _distance(image, row) * (2 if widens else 4)
+        is_pool = not weights.dims - set(reductions)
+        return cls(extents, result, row, True, distance, reductions, widens, True, is_pool)
+
     @property
-    def products(self) -> int:
-        """Multiplications of the layer."""
-        return prod(self.extents)
+    def flops(self) -> int:
+        """Floating-point operations of the layer: a product and a sum, or one of a pool."""
+        return prod(self.extents) * (1 if self.is_pool else 2)
 
     @property
     def columns(self) -> int:

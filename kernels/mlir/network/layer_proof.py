@@ -65,7 +65,7 @@ def prove_layers(
         script = _headed(emit_layer(layer, rows), layer, rows)
         proof = verify(script, payload=layer.payload, seed=seed, **vars(limits)).proof
         if proof.ok and proof.time_us:
-            proof = replace(proof, gflops=2 * layer.shape.products / proof.time_us / 1e3)
+            proof = replace(proof, gflops=layer.shape.flops / proof.time_us / 1e3)
         yield ProvenLayer(layer, rows, replace(proof, script=annotated(script, proof)))
 
 

@@ -10,6 +10,7 @@ from kernels.mlir.frontend.child.operations import operations, where
 from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
 from kernels.mlir.frontend.child.values import is_copy, only_user, owner, splat
 from kernels.mlir.frontend.nest import RefusedError
+from kernels.mlir.network.child.read import pools
 from kernels.mlir.network.layer import Layer, LayerShape
 
 INPUTS = 2
@@ -46,7 +47,7 @@ def at(place: str) -> str:
 
 
 def _shape(op: Any) -> LayerShape | None:
-    """The loops of an op that multiplies and adds over blocks; None for any other."""
+    """The loops of an op that multiplies and adds over blocks, or pools; None for any other."""
     if op.name != "linalg.generic":
         return None
     seen = structured(op)
@@ -58,7 +59,9 @@ def _shape(op: Any) -> LayerShape | None:
     except RefusedError:
         return None
     kinds = tuple(element(value) for value in op.operands)
-    if kinds not in TYPES or not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
+    if kinds not in TYPES:
+        return None
+    if not pools(seen) and not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
         return None
     return LayerShape.of(sizes, operands, widens=kinds[0] != kinds[-1])
 

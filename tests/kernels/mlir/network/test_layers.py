@@ -8,6 +8,7 @@ from kernels.mlir.network.blocks import Blocks
 from kernels.mlir.network.compute import SETS_BYTES, SPARE_REGISTERS, emit_layer, rows_of
 from kernels.mlir.network.layer import Layer, LayerShape
 from kernels.mlir.network.layer_proof import prove_layers
+from kernels.mlir.network.windows import MOST_PRODUCTS
 from kernels.mlir.proof.found import Found
 from kernels.target import Target, detect
 from tests.kernels.mlir.network import networks
@@ -39,14 +40,14 @@ def rows(layer: Layer) -> int:
 
 def test_each_distinct_layer_and_fused_block_proves() -> None:
     layers = pack(networks.residual(), Blocks(16)).layers
-    assert len(layers) == 7
+    assert len(layers) == 8 and [layer.shape.is_pool for layer in layers].count(True) == 1
     # The residual and the relu come with the convolution that is the last to be added.
     assert sorted(layer.ends for layer in layers)[-2:] == [2, 2]
     assert {layer.shape.is_apart for layer in layers} == {True, False}
     for layer in layers:
         found = proven(layer, rows(layer))
         assert found.failure is None, f"{layer.where}: {found.message}"
-        assert found.executed and found.vectorised
+        assert found.executed and found.vectorised != layer.shape.is_pool  # it multiplies nothing
 
 
 def test_sums_start_from_a_bias_or_from_what_is_given() -> None:
@@ -74,9 +75,21 @@ def test_layers_that_are_alike_are_one() -> None:
     assert len(layer.where) == 3 and len(set(layer.where)) == 3
 
 
-def test_a_depthwise_convolution_is_no_such_layer() -> None:
+def test_windows_of_single_channels_are_layers_of_vectors() -> None:
     layers = pack(networks.separable(), Blocks(16)).layers
-    assert ["conv_2d_nhwc_hwcf" in layer.where[0] for layer in layers] == [True, True]
+    assert [layer.shape.is_by_channel for layer in layers] == [False, True, False]
+    found = proven(layers[1], rows(layers[1]))
+    assert found.failure is None and found.vectorised, found.message
+    assert layers[1].ends == 1
+
+
+@pytest.mark.parametrize(("op", "rows"), [("max", 9), ("sum", 1)])
+def test_large_windows_of_several_rows_keep_a_loop(op: str, rows: int) -> None:
+    (layer,) = pack(networks.pool(op, 15, 7), Blocks(16)).layers
+    script = emit_layer(layer, rows)
+    assert script.count("transform.annotate %loop") == int(rows * 7 * 7 > MOST_PRODUCTS)
+    found = proven(layer, rows)
+    assert found.failure is None and found.executed, found.message
 
 
 def test_the_header_tells_layer_and_error() -> None:
