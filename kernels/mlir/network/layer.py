@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 from kernels.mlir.frontend.nest import Dims, Operand
 
@@ -14,6 +15,8 @@ class LayerShape:
         extents: of the loops.
         result: the loops of the result's axes, in order; the last is the columns of a block.
         row: the loop of which neighbours share a block of weights; None where there is none.
+        line: another one, around it.
+        block: the loop over the result's blocks of columns; None where there is one block.
         is_apart: whether neighbours along it have others between them, in memory.
         distance: bytes between neighbours along it, in the image.
         reductions: the loops that are summed over, in order; the last is the depth of a block.
@@ -26,6 +29,8 @@ class LayerShape:
     extents: Dims
     result: Dims
     row: int | None
+    line: int | None
+    block: int | None
     is_apart: bool
     distance: int
     reductions: Dims
@@ -48,12 +53,15 @@ class LayerShape:
         reductions = tuple(sorted(image.dims & weights.dims - set(result)))
         if not reductions or len(image.dims | weights.dims) != len(extents):
             return None
-        rows = [dim for dim in result[:-1] if dim in image.dims - weights.dims and extents[dim] > 1]
-        if not rows:
-            return cls(extents, result, None, False, 0, reductions, widens)
-        is_apart = any((rows[-1], 1) not in one.axes[-2] for one in (image, made))
-        distance = _distance(image, rows[-1]) * (2 if widens else 4)
-        return cls(extents, result, rows[-1], is_apart, distance, reductions, widens)
+        several = [dim for dim in result[:-1] if extents[dim] > 1]
+        rows = [None, None, *(dim for dim in several if dim in image.dims - weights.dims)]
+        blocks = [None, *(dim for dim in several if dim in weights.dims - image.dims)]
+        line, row = rows[-2:]
+        is_apart, distance = False, 0
+        if row is not None:
+            is_apart = any((row, 1) not in one.axes[-2] for one in (image, made))
+            distance = _distance(image, row) * (2 if widens else 4)
+        return cls(extents, result, row, line, blocks[-1], is_apart, distance, reductions, widens)
 
     @classmethod
     def _by_channel(
@@ -76,12 +84,19 @@ class LayerShape:
         row = rows[-1] if rows else None
         distance = 0 if row is None else _distance(image, row) * (2 if widens else 4)
         is_pool = not weights.dims - set(reductions)
-        return cls(extents, result, row, True, distance, reductions, widens, True, is_pool)
+        return cls(
+            extents, result, row, None, None, True, distance, reductions, widens, True, is_pool
+        )
 
     @property
     def flops(self) -> int:
         """Floating-point operations of the layer: a product and a sum, or one of a pool."""
         return prod(self.extents) * (1 if self.is_pool else 2)
+
+    def length(self, part: Literal["row", "line", "block"]) -> int:
+        """Steps of one of the loops of which a tile has a part; 1 where there is none."""
+        dim = {"row": self.row, "line": self.line, "block": self.block}[part]
+        return 1 if dim is None else self.extents[dim]
 
     @property
     def columns(self) -> int:

@@ -17,6 +17,7 @@ FAMILIES = {
     "residual, nchw": (networks.residual("torch"), (0, 1, 1)),
     "perceptron": (networks.perceptron(), (1, 1, 2)),
     "separable": (networks.separable(), (1, 1, 0)),
+    "mixer": (networks.mixer(), (4, 3, 2)),
     "on torch": (torch_networks.residual(), (0, 1, 1)),
 }
 
