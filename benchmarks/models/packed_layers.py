@@ -5,9 +5,11 @@
 Each distinct layer of the model runs as its script makes it, and as the native kernel of its
 problem that a search found, in turns of one process. The native problem has its image with the
 halo already there, as packed layers have it, and constant weights. Both have the same epilogue.
+Pools are no problems, and stand alone.
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,9 +23,10 @@ from kernels.mlir.lowering.apply import Diagnostics, apply_to
 from kernels.mlir.lowering.functions import compile_function
 from kernels.mlir.lowering.signature import signature_of
 from kernels.mlir.network.blocks import Blocks
-from kernels.mlir.network.compute import emit_layer, rows_of
+from kernels.mlir.network.compute import emit_layer
 from kernels.mlir.network.layer import Layer
 from kernels.mlir.network.pack import pack_module
+from kernels.mlir.network.tiles import Tile, tile_of
 from kernels.mlir.proof.child.timing import time_beside
 from kernels.native import lower
 from kernels.oracle.operands import make_operands
@@ -39,13 +42,18 @@ SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Row:
-    """A layer's times in seconds."""
+    """A layer's times in seconds; a pool has no native kernel here."""
 
-    problem: Problem
-    count: int
-    rows: int
+    what: str
+    layer: Layer
+    tile: Tile
     script: float
-    native: float
+    native: float | None
+
+    @property
+    def count(self) -> int:
+        """How often the model has it."""
+        return len(self.layer.where)
 
 
 def main() -> None:
@@ -60,11 +68,12 @@ def main() -> None:
     module = spelled(MODELS[options.model](options.small), options.spelling).encode()
     problems = {one.where: one.problem for one in read_module(module, LIMITS).occurrences}
     layers = pack_module(module, Blocks(options.channels), LIMITS).layers
-    print("| layer | count | rows | script, GFLOP/s | native, GFLOP/s | ratio |")
+    print("| layer | count | tile | script, GFLOP/s | native, GFLOP/s | ratio |")
     print("|---|---:|---:|---:|---:|---:|")
     rows, target = [], detect()
     for layer in layers:
-        problem = with_halo(parse_problem(problems[layer.where[0]]))
+        text = problems.get(layer.where[0])
+        problem = with_halo(parse_problem(text)) if text else None
         rows.append(measured(layer, problem, target, options.trials))
         print(line(rows[-1]), flush=True)
     print(summary(rows))
@@ -78,39 +87,48 @@ def with_halo(problem: Problem) -> Problem:
     return replace(problem, h=problem.h + grown, w=problem.w + grown, pad=0)
 
 
-def measured(layer: Layer, problem: Problem, target: Target, trials: int) -> Row:
+def measured(layer: Layer, problem: Problem | None, target: Target, trials: int) -> Row:
+    tile, script = tile_of(layer.shape, target), script_of(layer, target)
+    if problem is None:
+        (alone,) = time_beside([script], SECONDS)
+        return Row(layer.where[0].rpartition(" ")[2], layer, tile, alone, None)
     best = tune(problem, target, TuneRequest(trials=trials), MemoryStore()).best
     if best is None:
         raise SystemExit(f"{problem}: no native kernel ran")
     native = lower(problem, best.schedule, target).bind(make_operands(problem, 0))
-    rows = rows_of(layer.shape, target)
+    times = time_beside([script, native], SECONDS)
+    return Row(str(problem), layer, tile, *times)
+
+
+def script_of(layer: Layer, target: Target) -> Callable[[int], object]:
+    """Runs a layer as its script makes it, on random inputs, as often as is asked for."""
     with ir.Context() as context, ir.Location.unknown():
         diagnostics = Diagnostics(context)
-        module = apply_to(layer.payload, emit_layer(layer, rows), diagnostics)
+        script = emit_layer(layer, tile_of(layer.shape, target))
+        module = apply_to(layer.payload, script, diagnostics)
         signature = signature_of(ir.Module.parse(layer.payload))
         function = compile_function(module, signature, diagnostics)
     random = np.random.default_rng(0)
     inputs = [random.random(one.shape).astype(one.dtype) for one in signature.arguments]
-    script = function.bind(inputs).call
-    times = time_beside([script, native], SECONDS)
-    return Row(problem, len(layer.where), rows, *times)
+    return function.bind(inputs).call
 
 
 def line(row: Row) -> str:
-    speeds = [row.problem.flops / time / 1e9 for time in (row.script, row.native)]
-    return (
-        f"| `{row.problem}` | {row.count} | {row.rows} | {speeds[0]:.0f} | {speeds[1]:.0f} "
-        f"| {row.native / row.script:.2f} |"
-    )
+    flops, tile = row.layer.shape.flops, row.tile
+    script = f"{flops / row.script / 1e9:.0f}"
+    native = f"{flops / row.native / 1e9:.0f}" if row.native else "-"
+    ratio = f"{row.native / row.script:.2f}" if row.native else "-"
+    shape = f"{tile.lines} x {tile.rows} x {tile.blocks * row.layer.shape.columns}"
+    return f"| `{row.what}` | {row.count} | {shape} | {script} | {native} | {ratio} |"
 
 
 def summary(rows: list[Row]) -> str:
-    script, native = (
-        sum(row.count * getattr(row, name) for row in rows) for name in ("script", "native")
-    )
+    both = [(row.count * row.script, row.count * row.native) for row in rows if row.native]
+    script, native = (sum(times) for times in zip(*both, strict=True))
+    alone = sum(row.count * row.script for row in rows if not row.native)
     return (
         f"\nall layers: script {1e3 * script:.3f} ms, native {1e3 * native:.3f} ms, "
-        f"ratio {native / script:.2f}"
+        f"ratio {native / script:.2f}; pools {1e3 * alone:.3f} ms"
     )
 
 

@@ -2,15 +2,16 @@
 
 The last op of a layer is tiled to one tile of rows by one block of columns, the others are
 computed inside. Of the sums, blocks and taps are loops; the depth of a block is stepped through one
-element at a time. Rows that are not neighbours in the image are multiplied one by one.
+element at a time. Rows that are not neighbours in the image are multiplied one by one. Windows of
+single channels are taken apart: each tap of each row multiplies a vector of channels.
 """
 
 import textwrap
-from math import gcd
 
-from kernels.mlir.cpu.packs import largest_divisor
 from kernels.mlir.network.layer import Layer, LayerShape
 from kernels.mlir.network.templates import network_sequence
+from kernels.mlir.network.tiles import Tile
+from kernels.mlir.network.windows import iterators, take_apart
 from kernels.mlir.transform.matchers import contraction_matcher, elementwise_matcher
 from kernels.mlir.transform.module import HEADER_END, MODULE
 from kernels.mlir.transform.sequences import (
@@ -22,65 +23,69 @@ from kernels.mlir.transform.sequences import (
     lower_vectors,
 )
 from kernels.mlir.transform.writer import ANY, Writer
-from kernels.target import Target
 
 BODY = ("arith.mulf", "arith.addf")
-SPARE_REGISTERS = 4
-SETS_BYTES = 4096
-"""Of one way of a first cache: lines so far apart are of one set."""
-MOST_RANK = 2
-"""Of what is left of an op inside a tile: rows and columns."""
+MOST_RANK = 4
+"""Of what is left of an op inside a tile: blocks, lines, rows and columns."""
 
 
-def emit_layer(layer: Layer, rows: int) -> str:
-    """The transform module that computes a layer in tiles of so many rows.
+def emit_layer(layer: Layer, tile: Tile) -> str:
+    """The transform module that computes a layer in tiles.
 
     Args:
         layer: of floats.
-        rows: of a tile; a divisor of the layer's.
+        tile: rows, lines and blocks that divide the layer's.
     """
     shape, w = layer.shape, Writer()
-    w.line(f"%contraction = transform.collect_matching @contraction in %func : ({ANY}) -> {ANY}")
-    tiled = _tiles(w, layer, rows)
-    apart = shape.is_apart and rows > 1
-    _loops(w, shape, tiled, is_apart=apart)
-    w.include("cleanup")
-    w.include("drop_unit_dims")
-    if apart:
-        w.merge_slices([w.match_loops("accumulates", "around")])
+    w.line(f"%contraction = {_found(shape)} in %func : ({ANY}) -> {ANY}")
+    tiled, apart = _tiles(w, layer, tile), _is_apart(shape, tile)
+    if shape.is_by_channel:
+        take_apart(w, shape, tiled, tile.rows)
+        w.include("drop_unit_dims")
     else:
-        kinds = "xxk" if rows > 1 else "xk"
-        _, loops = w.tile_for(w.collect(f"contraction_{kinds}"), [0] * (len(kinds) - 1) + [1])
-        w.line(f'transform.annotate {loops[0]} "accumulates" : {ANY}')
-    _vectors(w, layer.ends)
+        _multiply(w, shape, tiled, tile, is_apart=apart)
+    _vectors(w, has_more=bool(layer.ends) or shape.is_by_channel)
     fused = f"transform.include @fuse_products failures(propagate) (%buffers) : ({ANY}) -> ()"
     main = network_sequence("compute_layer", lines="\n".join(w.lines), fused=fused if apart else "")
     body = textwrap.indent("\n".join([main, *_sequences(shape.widens)]), "  ")
     return f"{HEADER_END}{MODULE}\n{body}}}\n"
 
 
-def rows_of(shape: LayerShape, target: Target) -> int:
-    """The rows of a tile: as many as registers hold sums of, and as divide the layer's.
-
-    The first cache holds a line of each row at once, which are as many of one set as it has ways.
-
-    Args:
-        shape: of the layer.
-        target: whose registers and first cache they are.
-    """
-    if shape.row is None:
-        return 1
-    vectors = -(-shape.columns // target.lanes("f32"))
-    held = (target.vector_registers - SPARE_REGISTERS) // vectors
-    sets = SETS_BYTES // gcd(SETS_BYTES, shape.distance)
-    most = max(min(held, sets * (target.l1_bytes // SETS_BYTES)), 1)
-    return largest_divisor((shape.extents[shape.row],), most)
+def _found(shape: LayerShape) -> str:
+    """What finds the layer's op: by what it adds up, or by its loops where it may be a pool."""
+    if not shape.is_by_channel:
+        return "transform.collect_matching @contraction"
+    return (
+        'transform.structured.match ops{["linalg.generic"]} '
+        f"attributes{{iterator_types = {iterators(shape)}}}"
+    )
 
 
-def _tiles(w: Writer, layer: Layer, rows: int) -> str:
+def _is_apart(shape: LayerShape, tile: Tile) -> bool:
+    """Whether rows are multiplied one by one."""
+    if shape.is_by_channel or tile.lines * tile.blocks > 1:
+        return True
+    return shape.is_apart and tile.rows > 1
+
+
+def _multiply(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart: bool) -> None:
+    """A tile's products, a depth at a time."""
+    _loops(w, shape, tiled, tile, is_apart=is_apart)
+    w.include("cleanup")
+    w.include("drop_unit_dims")
+    if is_apart:
+        w.merge_slices([w.match_loops("accumulates", "around")])
+        return
+    kinds = "xxk" if tile.rows > 1 else "xk"
+    _, loops = w.tile_for(w.collect(f"contraction_{kinds}"), [0] * (len(kinds) - 1) + [1])
+    w.line(f'transform.annotate {loops[0]} "accumulates" : {ANY}')
+
+
+def _tiles(w: Writer, layer: Layer, tile: Tile) -> str:
     """Tiles of the last op with the others inside; the contraction in them."""
     shape, ends = layer.shape, layer.ends
-    w.line(f"// tiles of {rows} rows by {shape.columns} columns")
+    rows, columns = tile.rows * tile.lines, tile.blocks * shape.columns
+    w.line(f"// tiles of {rows} rows by {columns} columns")
     chain = ["%contraction"]
     for _ in range(ends):
         end = w.name("end")
@@ -89,7 +94,7 @@ def _tiles(w: Writer, layer: Layer, rows: int) -> str:
     if layer.has_start:
         w.line(f"%start = transform.get_producer_of_operand %contraction[2] : ({ANY}) -> {ANY}")
     dims = shape.result if ends else tuple(range(len(shape.extents)))
-    sizes = [_tile(shape, dim, rows) for dim in dims]
+    sizes = [_size(shape, dim, tile) for dim in dims]
     last, loop = w.name("tile"), w.name("loop")
     w.line(
         f"{last}, {loop} = transform.structured.tile_using_forall {chain[-1]} "
@@ -103,13 +108,13 @@ def _tiles(w: Writer, layer: Layer, rows: int) -> str:
     return tiled
 
 
-def _tile(shape: LayerShape, dim: int, rows: int) -> int:
+def _size(shape: LayerShape, dim: int, tile: Tile) -> int:
     if dim in shape.reductions or dim == shape.result[-1]:
         return 0
-    return rows if dim == shape.row else 1
+    return {shape.row: tile.rows, shape.line: tile.lines, shape.block: tile.blocks}.get(dim, 1)
 
 
-def _loops(w: Writer, shape: LayerShape, tiled: str, *, is_apart: bool) -> None:
+def _loops(w: Writer, shape: LayerShape, tiled: str, tile: Tile, *, is_apart: bool) -> None:
     """Loops over blocks and taps, and over rows and depth as well where rows are apart."""
     last = shape.reductions[-1]
     outer = [int(dim in shape.reductions and dim != last) for dim in range(len(shape.extents))]
@@ -119,17 +124,27 @@ def _loops(w: Writer, shape: LayerShape, tiled: str, *, is_apart: bool) -> None:
         tiled, loops = w.tile_for(tiled, outer)
         for loop in loops:
             w.line(f'transform.annotate {loop} "accumulates" : {ANY}')
-    if is_apart:
-        _, loops = w.tile_for(tiled, [int(dim == shape.row) for dim in range(len(shape.extents))])
-        w.line(f"transform.loop.unroll_full {loops[0]} : {ANY}")
+    if not is_apart:
+        return
+    dims = range(len(shape.extents))
+    ones = [int(dim not in shape.reductions and _size(shape, dim, tile) > 1) for dim in dims]
+    if any(ones):
+        _, loops = w.tile_for(tiled, ones)
+        for loop in reversed(loops):
+            w.line(f"transform.loop.unroll_full {loop} : {ANY}")
 
 
-def _vectors(w: Writer, ends: int) -> None:
-    """Vectors of everything in a tile, sums in registers."""
+def _vectors(w: Writer, *, has_more: bool) -> None:
+    """Vectors of everything in a tile, sums in registers.
+
+    Args:
+        w: takes the lines.
+        has_more: whether there is more than products: what is done to single elements.
+    """
     w.line("// vectors, and sums that stay in registers")
     w.vectorize_fills()
     w.line(f"transform.structured.vectorize {w.collect('contraction')} : {ANY}")
-    if ends:
+    if has_more:
         for rank in range(1, MOST_RANK + 1):
             w.line(f"transform.structured.vectorize {w.collect(f'end_{rank}')} : {ANY}")
     w.include("hoist_accumulators")

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels.mlir.frontend.read import Limits
-from kernels.mlir.network.compute import emit_layer, rows_of
+from kernels.mlir.network.compute import emit_layer
 from kernels.mlir.network.layer import Layer
 from kernels.mlir.network.pack import USUAL_LIMITS
+from kernels.mlir.network.tiles import Tile, tile_of
 from kernels.mlir.proof.annotation import annotated
 from kernels.mlir.proof.proof import Proof
 from kernels.mlir.proof.verify import verify
@@ -21,12 +22,12 @@ class ProvenLayer:
 
     Attributes:
         layer: the layer.
-        rows: of a tile.
+        tile: in which it is computed.
         proof: what became of the script, which it has.
     """
 
     layer: Layer
-    rows: int
+    tile: Tile
     proof: Proof
 
     def to_json(self) -> dict[str, Any]:
@@ -34,8 +35,8 @@ class ProvenLayer:
         return {
             "where": list(self.layer.where),
             "loops": list(self.layer.shape.extents),
-            "rows": self.rows,
-            "columns": self.layer.shape.columns,
+            "rows": self.tile.rows * self.tile.lines,
+            "columns": self.tile.blocks * self.layer.shape.columns,
             "ends": self.layer.ends,
             "ok": self.proof.ok,
             "failure": self.proof.failure,
@@ -61,18 +62,19 @@ def prove_layers(
         LimitError: a limit cannot be one.
     """
     for layer in layers:
-        rows = rows_of(layer.shape, target)
-        script = _headed(emit_layer(layer, rows), layer, rows)
+        tile = tile_of(layer.shape, target)
+        script = _headed(emit_layer(layer, tile), layer, tile)
         proof = verify(script, payload=layer.payload, seed=seed, **vars(limits)).proof
         if proof.ok and proof.time_us:
-            proof = replace(proof, gflops=2 * layer.shape.products / proof.time_us / 1e3)
-        yield ProvenLayer(layer, rows, replace(proof, script=annotated(script, proof)))
+            proof = replace(proof, gflops=layer.shape.flops / proof.time_us / 1e3)
+        yield ProvenLayer(layer, tile, replace(proof, script=annotated(script, proof)))
 
 
-def _headed(script: str, layer: Layer, rows: int) -> str:
+def _headed(script: str, layer: Layer, tile: Tile) -> str:
+    rows, columns = tile.rows * tile.lines, tile.blocks * layer.shape.columns
     lines = [
         f"layer:    loops of {' x '.join(map(str, layer.shape.extents))}, {layer.ends} ops behind",
-        f"tile:     {rows} rows by {layer.shape.columns} columns",
+        f"tile:     {rows} rows by {columns} columns",
         *(f"place:    {place}" for place in layer.where),
     ]
     return script.replace(HEADER_END, "".join(f"// {line}\n" for line in lines) + HEADER_END, 1)

@@ -9,7 +9,7 @@ from kernels.mlir.network.templates import network_sequence
 from kernels.mlir.transform.module import HEADER_END, MODULE
 from kernels.mlir.transform.writer import ANY, Writer
 
-SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map")
+SPREAD = ("linalg.broadcast", "linalg.transpose", "linalg.map", "linalg.elementwise")
 """Ops that packs move through once they have no name of their own."""
 
 How = tuple[Dims, tuple[Order, Order, Order]]

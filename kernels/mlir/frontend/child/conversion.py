@@ -16,16 +16,32 @@ PIPELINES = {
     "tosa": "iree-tosa-input-transformation-pipeline",
 }
 """The pipeline that lowers each dialect, in the order in which they run; ONNX becomes torch."""
+_NOT_TAKEN_APART = ("aten.flatten.using_ints", "aten.unflatten.int", "aten.adaptive_avg_pool1d",
+                    "aten.adaptive_avg_pool2d")  # fmt: skip
+TORCH_ON_TENSORS = (
+    "func.func(torch-reduce-op-variants,torch-decompose-complex-ops{legal-ops={"
+    f"{','.join(_NOT_TAKEN_APART)}}}}},torch-scalarize-shapes),"
+    "torch-backend-to-linalg-on-tensors-backend-pipeline"
+)
+"""As torch-mlir lowers to linalg: each `func.func` stays one, on tensors. `torch-to-iree` makes
+functions of them that take IREE's buffers and fences."""
 
 
-def to_linalg(module: Any) -> None:
+def to_linalg(module: Any, *, keeps_functions: bool = False) -> None:
     """Lower a module in place.
+
+    Args:
+        module: of any dialect that `PIPELINES` has.
+        keeps_functions: whether functions on torch's tensors become functions on tensors, not
+            functions that IREE's runtime calls.
 
     Raises:
         MLIRError: a pipeline refused it.
     """
     for pipeline in pipelines_of(module):
-        PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+        is_torch = pipeline == PIPELINES["torch"]
+        told = TORCH_ON_TENSORS if is_torch and keeps_functions else pipeline
+        PassManager.parse(f"builtin.module({told})").run(module.operation)
 
 
 def pipelines_of(module: Any) -> list[str]:

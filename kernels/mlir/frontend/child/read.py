@@ -27,7 +27,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def looked_at(
-    path: Path, look: Callable[[Any], dict[str, Any]], *, keeps_weights: bool = False
+    path: Path,
+    look: Callable[[Any], dict[str, Any]],
+    *,
+    keeps_weights: bool = False,
+    keeps_functions: bool = False,
 ) -> dict[str, Any]:
     """What `look` says of a file's module, lowered to linalg; or MLIR's first error.
 
@@ -37,6 +41,7 @@ def looked_at(
         path: of the file.
         look: is asked about the module.
         keeps_weights: whether values of weights stay; else they are cut out.
+        keeps_functions: as `to_linalg` takes it.
     """
     stage("cutting out weights")
     source = path.read_bytes()
@@ -63,7 +68,7 @@ def looked_at(
             stage("lowering to linalg")
             from kernels.mlir.frontend.child.conversion import to_linalg
 
-            to_linalg(parsed)
+            to_linalg(parsed, keeps_functions=keeps_functions)
         except (ir.MLIRError, ValueError) as error:
             return {"error": _first_error(error, said)}
         stage("looking for problems")

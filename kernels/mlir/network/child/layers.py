@@ -10,6 +10,8 @@ from kernels.mlir.frontend.child.operations import operations, where
 from kernels.mlir.frontend.child.structured import Structured, element, extents, structured
 from kernels.mlir.frontend.child.values import is_copy, only_user, owner, splat
 from kernels.mlir.frontend.nest import RefusedError
+from kernels.mlir.network.child.origins import read_by
+from kernels.mlir.network.child.read import pools
 from kernels.mlir.network.layer import Layer, LayerShape
 
 INPUTS = 2
@@ -46,7 +48,7 @@ def at(place: str) -> str:
 
 
 def _shape(op: Any) -> LayerShape | None:
-    """The loops of an op that multiplies and adds over blocks; None for any other."""
+    """The loops of an op that multiplies and adds over blocks, or pools; None for any other."""
     if op.name != "linalg.generic":
         return None
     seen = structured(op)
@@ -58,7 +60,9 @@ def _shape(op: Any) -> LayerShape | None:
     except RefusedError:
         return None
     kinds = tuple(element(value) for value in op.operands)
-    if kinds not in TYPES or not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
+    if kinds not in TYPES:
+        return None
+    if not pools(seen) and not is_multiply_add(body_of(seen, knows_tensors=False), INPUTS):
         return None
     return LayerShape.of(sizes, operands, widens=kinds[0] != kinds[-1])
 
@@ -91,7 +95,7 @@ def _outlined(ops: list[Any]) -> str:
     """A function of some ops: what they read from elsewhere are its arguments."""
     made = {result for op in ops for result in op.results}
     outside = dict.fromkeys(
-        value for op in ops for value in _read(op) if value not in made and not _is_copied(value)
+        value for op in ops for value in read_by(op) if value not in made and not _is_copied(value)
     )
     kinds = [str(value.type) for value in outside]
     result = ops[-1].results[0].type
@@ -113,17 +117,6 @@ def _outlined(ops: list[Any]) -> str:
     return f"{module.body.operations[0].operation.get_asm(use_local_scope=True).rstrip()}\n"
 
 
-def _read(op: Any) -> Iterator[Any]:
-    """The values from outside that an op or its body reads."""
-    yield from op.operands
-    for region in op.regions:
-        for block in region.blocks:
-            inside = {*block.arguments}
-            for inner in block.operations:
-                yield from (value for value in inner.operands if value not in inside)
-                inside.update(inner.results)
-
-
 def _is_copied(value: Any) -> bool:
     """Whether a function makes a value itself: a number, or room for a result."""
     op = owner(value)
@@ -135,7 +128,7 @@ def _is_copied(value: Any) -> bool:
 
 def _copied(op: Any, now: dict[Any, Any], end: Any) -> Any:
     """A copy of an op in front of `end`, on the values of `now`, with what it makes itself."""
-    for value in _read(op):
+    for value in read_by(op):
         if value not in now and _is_copied(value):
             now[value] = value.owner.operation.clone(ip=ir.InsertionPoint(end)).results[0]
     copy = op.clone(ip=ir.InsertionPoint(end))

@@ -1,6 +1,6 @@
 """Where values of a module come from: its weights, or the input of a run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from iree.compiler import ir
@@ -39,18 +39,26 @@ class Origins:
             op = owner(one)
             if op is None:
                 self._known[one] = self._is_weight_argument(one)
-            elif unknown := [v for v in op.operands if v not in self._known]:
+            elif unknown := [v for v in read_by(op) if v not in self._known]:
                 waiting += unknown
             else:
                 self._known[one] = not len(op.regions) or op.name.startswith(("linalg.", "tensor."))
-                self._known[one] &= all(self._known[v] for v in op.operands)
+                self._known[one] &= all(self._known[v] for v in read_by(op))
         return self._known[value]
 
     def _is_weight_argument(self, value: Any) -> bool:
-        argument = ir.BlockArgument(value)
-        if argument.arg_number in self._constants:
-            return True
-        return _is_used_as_weight(value)
+        number = _number_in_function(value)
+        if number is None:
+            return False
+        return number in self._constants or _is_used_as_weight(value)
+
+
+def _number_in_function(value: Any) -> int | None:
+    """The number of an argument of a function; None for one of a loop."""
+    argument = ir.BlockArgument(value)
+    if argument.owner.owner.operation.name != "func.func":
+        return None
+    return int(argument.arg_number)
 
 
 def _is_used_as_weight(value: Any) -> bool:
@@ -86,9 +94,20 @@ def _loops(op: Structured) -> tuple[set[int], set[int], set[int]] | None:
 
 
 def argument_behind(value: Any) -> int | None:
-    """The number of the argument that a value is, as it lies or in another order or shape."""
+    """The number of the function's argument that a value is, in whatever order or shape."""
     while (op := owner(value)) is not None:
         if op.name not in PASSING:
             return None
         value = op.operands[0]
-    return int(ir.BlockArgument(value).arg_number)
+    return _number_in_function(value)
+
+
+def read_by(op: Any) -> Iterator[Any]:
+    """The values from outside that an op or its body reads."""
+    yield from op.operands
+    for region in op.regions:
+        for block in region.blocks:
+            inside = {*block.arguments}
+            for inner in block.operations:
+                yield from (value for value in inner.operands if value not in inside)
+                inside.update(inner.results)

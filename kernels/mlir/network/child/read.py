@@ -80,7 +80,7 @@ def _shape(op: Any, number: int, place: str, origins: Origins) -> OpShape | None
     seen = structured(op)
     if seen is None or len(seen.inputs) < INPUTS:
         return None
-    is_pool = _pools(seen)
+    is_pool = pools(seen)
     if not is_pool and not _multiplies(seen):
         return None
     if len(seen.inputs) > INPUTS:
@@ -104,7 +104,7 @@ def _slides(operand: Operand) -> bool:
     return any(len(axis) > 1 or (axis and axis[0][1] != 1) for axis in operand.axes)
 
 
-def _pools(op: Structured) -> bool:
+def pools(op: Structured) -> bool:
     """Whether an op looks at windows of its first input alone; the second has their size."""
     first = op.maps[0]
     if len(op.inputs) != INPUTS or first is None:

@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.mlir.network.blocks import Blocks
-from kernels.mlir.network.compute import SETS_BYTES, SPARE_REGISTERS, emit_layer, rows_of
+from kernels.mlir.network.compute import emit_layer
 from kernels.mlir.network.layer import Layer, LayerShape
 from kernels.mlir.network.layer_proof import prove_layers
+from kernels.mlir.network.tiles import SETS_BYTES, SPARE_REGISTERS, Tile, tile_of
+from kernels.mlir.network.windows import MOST_PRODUCTS
 from kernels.mlir.proof.found import Found
 from kernels.target import Target, detect
 from tests.kernels.mlir.network import networks
@@ -18,14 +20,14 @@ pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed
 TARGET = Target("x", vector_bytes=64, vector_registers=32, l1_bytes=32 << 10)
 
 
-def proven(layer: Layer, rows: int) -> Found:
+def proven(layer: Layer, tile: Tile | None = None) -> Found:
     """What the child of `verify` finds of a layer's script."""
     from kernels.mlir.proof.child.verify import verify_here
 
     return verify_here(
         {
             "payload": layer.payload,
-            "script": emit_layer(layer, rows),
+            "script": emit_layer(layer, tile or tile_of(layer.shape, TARGET)),
             "problem": None,
             "seed": 0,
             "repeat_s": 0.001,
@@ -33,20 +35,16 @@ def proven(layer: Layer, rows: int) -> Found:
     )
 
 
-def rows(layer: Layer) -> int:
-    return rows_of(layer.shape, TARGET)
-
-
 def test_each_distinct_layer_and_fused_block_proves() -> None:
     layers = pack(networks.residual(), Blocks(16)).layers
-    assert len(layers) == 7
+    assert len(layers) == 8 and [layer.shape.is_pool for layer in layers].count(True) == 1
     # The residual and the relu come with the convolution that is the last to be added.
     assert sorted(layer.ends for layer in layers)[-2:] == [2, 2]
     assert {layer.shape.is_apart for layer in layers} == {True, False}
     for layer in layers:
-        found = proven(layer, rows(layer))
+        found = proven(layer)
         assert found.failure is None, f"{layer.where}: {found.message}"
-        assert found.executed and found.vectorised
+        assert found.executed and found.vectorised != layer.shape.is_pool  # it multiplies nothing
 
 
 def test_sums_start_from_a_bias_or_from_what_is_given() -> None:
@@ -55,7 +53,7 @@ def test_sums_start_from_a_bias_or_from_what_is_given() -> None:
     given = [layer for layer in layers if not layer.has_start]
     own = [layer for layer in layers if layer.has_start and layer.shape.is_apart]
     for layer in (given[0], own[-1]):
-        found = proven(layer, rows(layer))
+        found = proven(layer)
         assert found.failure is None, f"{layer.where}: {found.message}"
 
 
@@ -65,7 +63,7 @@ def test_layers_in_bf16_and_products_alone_prove() -> None:
     assert [layer.shape.widens for layer in layers] == [True, True, True, False, False]
     assert [layer.ends for layer in layers] == [1, 1, 1, 0, 0]
     for layer in layers[2:]:
-        found = proven(layer, rows(layer))
+        found = proven(layer)
         assert found.failure is None and found.vectorised, f"{layer.where}: {found.message}"
 
 
@@ -74,9 +72,21 @@ def test_layers_that_are_alike_are_one() -> None:
     assert len(layer.where) == 3 and len(set(layer.where)) == 3
 
 
-def test_a_depthwise_convolution_is_no_such_layer() -> None:
+def test_windows_of_single_channels_are_layers_of_vectors() -> None:
     layers = pack(networks.separable(), Blocks(16)).layers
-    assert ["conv_2d_nhwc_hwcf" in layer.where[0] for layer in layers] == [True, True]
+    assert [layer.shape.is_by_channel for layer in layers] == [False, True, False]
+    found = proven(layers[1])
+    assert found.failure is None and found.vectorised, found.message
+    assert layers[1].ends == 1
+
+
+@pytest.mark.parametrize(("op", "rows"), [("max", 9), ("sum", 1)])
+def test_large_windows_of_several_rows_keep_a_loop(op: str, rows: int) -> None:
+    (layer,) = pack(networks.pool(op, 15, 7), Blocks(16)).layers
+    script = emit_layer(layer, Tile(rows))
+    assert script.count("transform.annotate %loop") == int(rows * 7 * 7 > MOST_PRODUCTS)
+    found = proven(layer, Tile(rows))
+    assert found.failure is None and found.executed, found.message
 
 
 def test_the_header_tells_layer_and_error() -> None:
@@ -88,14 +98,37 @@ def test_the_header_tells_layer_and_error() -> None:
         assert line in one.proof.script
 
 
-@given(st.integers(1, 300), st.sampled_from([4, 8, 16, 32]), st.sampled_from([64, 3072, 12288]))
+@given(
+    st.integers(1, 300),
+    st.integers(1, 30),
+    st.integers(1, 64),
+    st.sampled_from([4, 8, 16, 32]),
+    st.sampled_from([64, 3072, 12288]),
+)
 def test_tiles_fit_registers_and_sets_and_divide_rows(
-    extent: int, columns: int, distance: int
+    row: int, line: int, block: int, columns: int, distance: int
 ) -> None:
-    shape = LayerShape((extent, columns, 16), (0, 1), 0, True, distance, (2,), False)
-    found = rows_of(shape, TARGET)
-    assert extent % found == 0
-    lines = [i * distance % SETS_BYTES // 64 for i in range(found)]
+    extents = (block, line, row, columns, 16)
+    shape = LayerShape(extents, (0, 1, 2, 3), 2, 1, 0, True, distance, (4,), False)
+    found = tile_of(shape, TARGET)
+    assert not (row % found.rows or line % found.lines or block % found.blocks)
+    lines = [i * distance % SETS_BYTES // 64 for i in range(found.rows)]
     assert max(map(lines.count, lines)) <= TARGET.l1_bytes // SETS_BYTES
-    held = found * -(-columns // 16)
-    assert found == 1 or held <= TARGET.vector_registers - SPARE_REGISTERS
+    held = found.size * -(-columns // 16)
+    assert found.size == 1 or held <= TARGET.vector_registers - SPARE_REGISTERS
+
+
+@pytest.mark.parametrize(
+    ("block", "line", "row", "tile"),
+    [
+        (32, 7, 7, Tile(7, 1, 4)),  # too few pixels a line for multiply-adds to overlap
+        (1, 4, 4, Tile(4, 4, 1)),
+        (8, 1, 1, Tile(1, 1, 8)),
+        (4, 56, 56, Tile(7, 1, 4)),
+    ],
+)
+def test_tiles_load_little_for_what_they_multiply(
+    block: int, line: int, row: int, tile: Tile
+) -> None:
+    shape = LayerShape((block, line, row, 16, 16), (0, 1, 2, 3), 2, 1, 0, True, 64, (4,), False)
+    assert tile_of(shape, TARGET) == tile

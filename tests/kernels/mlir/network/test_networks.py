@@ -7,7 +7,7 @@ import pytest
 from kernels.errors import ModuleError
 from kernels.mlir.network.blocks import Blocks, OpBlocks
 from kernels.mlir.network.pack import pack_module, prove_packs
-from tests.kernels.mlir.network import networks
+from tests.kernels.mlir.network import networks, torch_networks
 from tests.kernels.mlir.network.here import pack, prove
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -17,6 +17,8 @@ FAMILIES = {
     "residual, nchw": (networks.residual("torch"), (0, 1, 1)),
     "perceptron": (networks.perceptron(), (1, 1, 2)),
     "separable": (networks.separable(), (1, 1, 0)),
+    "mixer": (networks.mixer(), (4, 3, 2)),
+    "on torch": (torch_networks.residual(), (0, 1, 1)),
 }
 
 
@@ -109,6 +111,11 @@ def test_dynamic_shapes_stay_plain_and_are_told() -> None:
     plan = pack(module.encode())
     assert not plan.packed
     assert [one.reason for one in plan.left] == ["has dynamic shapes; give the model static ones"]
+
+
+def test_a_batch_that_torch_leaves_open_stays_plain_and_is_told() -> None:
+    plan = pack(torch_networks.residual("?"))
+    assert not plan.packed and plan.script.count("has dynamic shapes") == len(plan.left) == 5
 
 
 def test_an_argument_that_is_multiplied_in_batches_is_no_weight() -> None:
