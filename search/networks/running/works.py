@@ -93,8 +93,16 @@ def rows_call(
         kept: what addresses among them belong to.
     """
     found = pass_of(name)
+    return part_call(found.entry, memory, ends, rows, more, (found, kept))
+
+
+def part_call(
+    entry: int, memory: Memory, ends: tuple[int, int], rows: int, more: Sequence[int | float],
+    kept: object,
+) -> Call:  # fmt: skip
+    """A function of a pass's parameters, as `rows_call`, by its address."""
     words = [int(np.float64(one).view(np.int64)) if isinstance(one, float) else one for one in more]
     cuts = [rows * part // memory.threads for part in range(memory.threads + 1)]
     table = np.array([[*ends, *part, *words] for part in pairwise(cuts)], np.int64)
     addresses = tuple(row.ctypes.data for row in table)
-    return Call(found.entry, addresses, (found, table, kept))
+    return Call(entry, addresses, (table, kept))
