@@ -50,11 +50,11 @@ def stack_bytes(program: RowProgram) -> int:
     return len(phases_of(program).kept) * 4 * _rounded(program.columns)
 
 
-def emit(module: ir.Module, program: RowProgram) -> ir.Function:
+def emit(module: ir.Module, program: RowProgram, *, has_fma: bool) -> ir.Function:
     """Add the pass of a program to a module: a function of the address of its parameters."""
     function = ir.Function(module, ir.FunctionType(VOID, [I64]), _NAME)
     builder = Builder(function.append_basic_block("entry"))
-    vectors = Vectors(builder, ELEMENTS["f32"], LANES, fma=True)
+    vectors = Vectors(builder, ELEMENTS["f32"], LANES, has_fma)
     emitter = _Emitter(program, vectors, Accesses(program, vectors, function.args[0]))
     first, end = (emitter.accesses.word(number) for number in (2, 3))
     rows = builder.sub(end, first)

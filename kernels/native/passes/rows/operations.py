@@ -57,8 +57,8 @@ class Floats:
         return self.b.fmul(x, y)
 
     def multiply_add(self, x: Value, y: Value, z: Value) -> Value:
-        """The sum x * y + z, rounded once."""
-        return self.intrinsic("fma", x, y, z)
+        """The sum x * y + z, rounded once where the processor does that."""
+        return self.v.multiply_add(x, y, z)
 
     def divide(self, x: Value, y: Value) -> Value:
         """The quotient x / y."""
