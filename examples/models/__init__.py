@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from examples.models.bert import bert, bert_bf16
 from examples.models.graph import Graph
+from examples.models.mixer import mixer
 from examples.models.mlp import mlp
 from examples.models.mobilenet import mobilenet_v2
 from examples.models.resnet import resnet50
@@ -18,6 +19,7 @@ MODELS: dict[str, Callable[[bool], Graph]] = {
     "mobilenet_v2": mobilenet_v2,
     "bert": bert,
     "bert_bf16": bert_bf16,
+    "mixer": mixer,
     "mlp": mlp,
 }
 """What makes each model; True makes its small form."""

@@ -135,6 +135,10 @@ class Graph:
         heads, m, d = x.shape
         return self._add("merge_heads", (x,), (), (m, heads * d), {}, x.dtype)
 
+    def turned(self, x: Value) -> Value:
+        """[m, n] as [n, m]."""
+        return self._add("turned", (x,), (), x.shape[::-1], {}, x.dtype)
+
     def scores(self, q: Value, k: Value) -> Value:
         """Q @ k^T of each head."""
         return self._add("scores", (q, k), (), (q.shape[0], q.shape[1], k.shape[1]), {})

@@ -10,7 +10,14 @@ from kernels.mlir.frontend.read import read_module
 from kernels.mlir.iree.compiler import compile_module
 from tilewise.model.measuring import Limits, measure
 
-CONTRACTIONS = {"resnet50": 10, "mobilenet_v2": 11, "bert": 16, "bert_bf16": 16, "mlp": 3}
+CONTRACTIONS = {
+    "resnet50": 10,
+    "mobilenet_v2": 11,
+    "bert": 16,
+    "bert_bf16": 16,
+    "mixer": 8,
+    "mlp": 3,
+}
 
 
 def test_limits_and_residuals_of_mobilenet_are_read_in_every_spelling() -> None:

@@ -109,6 +109,9 @@ class Linalg(Writer):
             f"into {tensor((m, heads * d), dtype)}"
         )
 
+    def turned(self, layer: Layer, x: str) -> str:
+        return self.transposed(x, layer.reads[0].shape, (1, 0), layer.gives.dtype)
+
     def scores(self, layer: Layer, q: str, k: str) -> str:
         maps = ", ".join(
             f"affine_map<(z, m, n, k) -> (z, {at})>" for at in ("m, k", "n, k", "m, n")

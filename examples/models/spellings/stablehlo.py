@@ -75,6 +75,10 @@ class StableHlo(Writer):
         turned = self._transposed(x, (heads, m, d), (m, heads, d), dtype)
         return self._reshaped(turned, (m, heads, d), (m, heads * d), dtype)
 
+    def turned(self, layer: Layer, x: str) -> str:
+        given, out = self.type_of(layer.reads[0]), self.type_of(layer.gives)
+        return self.put(f"stablehlo.transpose {x}, dims = [1, 0] : ({given}) -> {out}")
+
     def scores(self, layer: Layer, q: str, k: str) -> str:
         return self._batched(layer, q, k, "[2] x [2]")
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.mlir.frontend.graph import Graph
+from kernels.mlir.frontend.loops import Loops
 
 WindowKind = Literal["max", "sum"]
 Elementwise = Literal["add", "clamp", "multiply", "divide", "narrow", "widen"]
@@ -80,6 +81,8 @@ class Elements:
 class Action:
     """What a node that is no contraction does: one of these, or why it is none.
 
+    Sums and what is done to each element are `loops`, too: so are they fused with their neighbours.
+
     Attributes:
         refused: why nobody here runs it; empty for contractions, and where one of the others is.
     """
@@ -88,17 +91,18 @@ class Action:
     window: Window | None = None
     sum: Sum | None = None
     elements: Elements | None = None
+    loops: Loops | None = None
     refused: str = ""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that a contraction reads and that the module holds.
+    """A value that a node reads and that the module holds.
 
     Attributes:
-        node: the contraction's number.
-        role: A, B or bias, as the problem has it.
-        dtype, shape: of the problem's operand.
+        node: its number.
+        role: of a contraction A, B or bias, as the problem has it; else as of the node's loops.
+        dtype, shape: of the problem's operand, or of what the loops read.
         name: of its pieces.
         pieces: how many there are.
     """
@@ -131,7 +135,7 @@ class Outline:
     Attributes:
         graph: of the module.
         actions: of each node.
-        constants: of all contractions.
+        constants: of all nodes.
         arguments: numbers of the tensors that the caller gives, in order; -1 where nobody reads it.
         results: in order.
     """

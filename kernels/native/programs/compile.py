@@ -7,12 +7,12 @@ import llvmlite.binding as llvm
 from kernels.errors import LoweringError
 from kernels.native.jit.object_code import optimise
 from kernels.native.objects.elf import Elf
-from kernels.native.objects.features import CHECKED, used_features
+from kernels.native.objects.features import CHECKED
 from kernels.native.objects.module import machine
 from kernels.native.programs.functions import functions_text
 from kernels.native.programs.kernels import kernel_object
-from kernels.native.programs.passes import OF_C, pass_object, pass_text
-from kernels.native.programs.steps import Kernel, Pass, Program
+from kernels.native.programs.passes import OF_C, pass_object
+from kernels.native.programs.steps import Kernel, Parametric, Program
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def compiled_program(program: Program) -> CompiledProgram:
     if not llvm.get_process_triple().startswith("x86_64"):
         raise LoweringError("programs are made for x86-64 on x86-64")
     objects: dict[str, bytes] = {}
-    symbols: dict[Kernel | Pass, str] = {}
+    symbols: dict[Kernel | Parametric, str] = {}
     features: set[str] = set()
     for number, kernel in enumerate(program.kernels):
         symbols[kernel] = name = f"{program.name}_kernel{number}"
@@ -50,8 +50,7 @@ def compiled_program(program: Program) -> CompiledProgram:
         features.update(used)
     for number, one in enumerate(program.passes):
         symbols[one] = name = f"{program.name}_pass{number}"
-        used = used_features(program.target.features, pass_text(one))
-        objects[f"pass{number}.o"] = pass_object(one, name, machine(used))
+        objects[f"pass{number}.o"], used = pass_object(one, name, program.target)
         features.update(used)
     ordered = tuple(name for name in CHECKED if name in features)
     objects["program.o"] = _functions(program, symbols, ordered)
@@ -62,7 +61,7 @@ def compiled_program(program: Program) -> CompiledProgram:
 
 
 def _functions(
-    program: Program, symbols: dict[Kernel | Pass, str], features: tuple[str, ...]
+    program: Program, symbols: dict[Kernel | Parametric, str], features: tuple[str, ...]
 ) -> bytes:
     """What others call; it runs before anybody knows whether the processor has the features."""
     made = machine(())

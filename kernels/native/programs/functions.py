@@ -12,7 +12,7 @@ from kernels.native.ir.vectors import I64, VOID, Value, const
 from kernels.native.language.frame import symbol
 from kernels.native.language.to_ir import emit_driver, emit_function
 from kernels.native.objects.features import supported_text
-from kernels.native.programs.steps import At, Kernel, Pass, Program, Row, Table, Word
+from kernels.native.programs.steps import At, Kernel, Parametric, Program, Row, Table, Word
 
 _WAIT = "wait_for_all"
 _HELP = """@njit
@@ -36,7 +36,7 @@ def {name}(board, generation):
 
 
 def functions_text(
-    program: Program, symbols: Mapping[Kernel | Pass, str], features: tuple[str, ...]
+    program: Program, symbols: Mapping[Kernel | Parametric, str], features: tuple[str, ...]
 ) -> str:
     """The module's IR.
 
@@ -69,11 +69,13 @@ class _Writer:
     """
 
     def __init__(
-        self, module: ir.Module, program: Program, symbols: Mapping[Kernel | Pass, str]
+        self, module: ir.Module, program: Program, symbols: Mapping[Kernel | Parametric, str]
     ) -> None:
         self._module, self._program, self._symbols = module, program, symbols
         self._tables: dict[Table, Value] = {}
-        rows = [row for step in program.steps for row in step.rows if isinstance(step.does, Pass)]
+        rows = [
+            row for step in program.steps if not isinstance(step.does, Kernel) for row in step.rows
+        ]
         self._most_words = max(map(len, rows), default=1)
 
     def function(self, ending: str, threads: Sequence[int], *, meets: bool) -> ir.Function:
@@ -119,10 +121,10 @@ class _Writer:
 
     def _call(
         self, builder: ir.IRBuilder, places: Mapping[str, Value], room: Value,
-        does: Kernel | Pass, row: Row,
+        does: Kernel | Parametric, row: Row,
     ) -> None:  # fmt: skip
         values = [self._value(builder, places, word) for word in row]
-        if isinstance(does, Pass):
+        if not isinstance(does, Kernel):
             for number, value in enumerate(values):
                 at = builder.gep(room, [const(0), const(number)])
                 builder.store(value, at)

@@ -8,11 +8,17 @@ dropped, and one of ours calls it.
 import re
 
 import llvmlite.binding as llvm
+from llvmlite import ir
 
 from kernels.errors import LoweringError
 from kernels.native.jit.object_code import optimise
+from kernels.native.objects.features import used_features
+from kernels.native.objects.module import machine
 from kernels.native.passes.passes import pass_of
-from kernels.native.programs.steps import Pass
+from kernels.native.passes.rows.emit import emit
+from kernels.native.passes.rows.program import RowProgram
+from kernels.native.programs.steps import Parametric, Pass
+from kernels.target.model import Target
 
 OF_C = frozenset({
     "memcpy", "memmove", "memset", "expf", "exp", "logf", "log", "erff", "erf", "tanhf", "tanh",
@@ -23,36 +29,49 @@ _STORED_ERROR = re.compile(r"^  store ptr @\.const\.picklebuf[^\n]*\n", re.MULTI
 _WRAPPER = "cfunc."
 
 
-def pass_text(one: Pass) -> str:
-    """The IR that Numba made of a pass, without what it stores about errors."""
-    return _STORED_ERROR.sub("", str(pass_of(one.name).owner.inspect_llvm()))
-
-
-def pass_object(one: Pass, symbol: str, machine: llvm.TargetMachine) -> bytes:
-    """The object of a pass.
+def pass_object(one: Parametric, symbol: str, target: Target) -> tuple[bytes, tuple[str, ...]]:
+    """The object of a pass, and what its code uses of the processor.
 
     Args:
         one: the pass.
         symbol: of its function, `void symbol(int64_t parameters)`.
-        machine: that its code is for.
+        target: the machine that it is for.
 
     Raises:
         LoweringError: it would call what a program on its own has not.
     """
-    wrapper: str = pass_of(one.name).owner.native_name
-    inner = wrapper.removeprefix(_WRAPPER)
-    module = llvm.parse_assembly(pass_text(one))
-    module.link_in(llvm.parse_assembly(_caller(symbol, inner)))
+    is_written = isinstance(one, RowProgram)
+    text = _row_text(one, symbol, target) if isinstance(one, RowProgram) else _text(one, symbol)
+    features = used_features(target.features, text)
+    made = machine(features)
+    module = llvm.parse_assembly(text)
     for held in (*module.functions, *module.global_variables):
         if not held.is_declaration and held.name != symbol:
             held.linkage = "internal"
-    module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    optimise(module, machine, "level 3")
+    module.triple, module.data_layout = made.triple, str(made.target_data)
+    optimise(module, made, "none" if is_written else "level 3")
     called = {function.name for function in module.functions if function.is_declaration}
     lacking = {name for name in called if not name.startswith("llvm.")} - OF_C
     if lacking:
-        raise LoweringError(f"pass {one.name} calls {min(lacking)}, which no program has")
-    return bytes(machine.emit_object(module))
+        raise LoweringError(f"{one} calls {min(lacking)}, which no program has")
+    return bytes(made.emit_object(module)), features
+
+
+def _row_text(one: RowProgram, symbol: str, target: Target) -> str:
+    """The IR of a row program."""
+    module = ir.Module(symbol)
+    emit(module, one, name=symbol, has_fma=target.has_fma)
+    return str(module)
+
+
+def _text(one: Pass, symbol: str) -> str:
+    """The IR that Numba made of a pass, without what it stores about errors."""
+    made = pass_of(one.name).owner
+    wrapper: str = made.native_name
+    text = _STORED_ERROR.sub("", str(made.inspect_llvm()))
+    module = llvm.parse_assembly(text)
+    module.link_in(llvm.parse_assembly(_caller(symbol, wrapper.removeprefix(_WRAPPER))))
+    return str(module)
 
 
 def _caller(symbol: str, inner: str) -> str:

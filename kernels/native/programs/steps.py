@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernels.native.language.barrier import BARRIER_WORDS
+from kernels.native.passes.rows.program import RowProgram
 from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
@@ -60,6 +61,10 @@ class Pass:
     name: str
 
 
+Parametric = Pass | RowProgram
+"""What takes the address of its words; a row program is a pass that was made for its network."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One call.
@@ -69,7 +74,7 @@ class Step:
         rows: what each thread calls it with; a thread without a row does nothing.
     """
 
-    does: Kernel | Pass
+    does: Kernel | Parametric
     rows: tuple[Row, ...]
 
 
@@ -110,6 +115,7 @@ class Program:
         return tuple(dict.fromkeys(one.does for one in self.steps if isinstance(one.does, Kernel)))
 
     @property
-    def passes(self) -> tuple[Pass, ...]:
+    def passes(self) -> tuple[Parametric, ...]:
         """Each pass once."""
-        return tuple(dict.fromkeys(one.does for one in self.steps if isinstance(one.does, Pass)))
+        found = (one.does for one in self.steps)
+        return tuple(dict.fromkeys(one for one in found if not isinstance(one, Kernel)))

@@ -30,6 +30,8 @@ from search.networks.running.checks import check
 from search.networks.running.layers import Layers
 from search.networks.running.others import Others
 from search.networks.running.placing import Lifetime, Placed, placed
+from search.networks.running.row_groups import groups_of
+from search.networks.running.row_works import RowWorks
 from search.networks.running.works import Call, Memory, Work
 
 Array = NDArray[Any]
@@ -179,7 +181,9 @@ class Network:
 
 def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> Iterator[Work]:
     """What is to do, in order: each copy of a tensor is made as soon as the tensor is."""
-    others = Others(plan, program, buffers)
+    others, rows = Others(plan, program, buffers), RowWorks(plan, program, buffers)
+    last = {group.members[-1].number: group for group in groups_of(plan, program)}
+    inside = {one.number for group in last.values() for one in group.members}
 
     def copies(tensors: Sequence[int], node: int | None) -> Iterator[Work]:
         for one in plan.conversions:
@@ -190,9 +194,16 @@ def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> It
     for tensor in given:
         buffers.made(tensor)
     yield from copies(given, None)
+
+    def work_of(number: int) -> Work | None:
+        if plan.nodes[number].kind == "contraction":
+            return layers.work(number)
+        if number in inside:  # done where the last of its group stands
+            return rows.work(last[number]) if number in last else None
+        return others.work(number)
+
     for number, node in enumerate(plan.nodes):
-        is_layer = node.kind == "contraction"
-        work = layers.work(number) if is_layer else others.work(number)
+        work = work_of(number)
         if work is not None:
             yield work
         yield from copies([use.tensor for use in node.makes], number)

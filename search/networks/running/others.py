@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from kernels.mlir.frontend.loops import Loops
 from kernels.mlir.frontend.program import Action, Elements, Pad, Program, Window
 from kernels.native.conversion import Conversion, Moves, moves_of
 from search.errors import NetworkError
 from search.networks.copies import conversion_of
 from search.networks.layouts import Layout
 from search.networks.plan import Plan, PlannedNode, PlannedUse
-from search.networks.running.buffers import Buffers, static
+from search.networks.running.buffers import Buffers, static, type_of
 from search.networks.running.checks import refused
+from search.networks.running.turning import conversion_of_loops
 from search.networks.running.works import Call, Memory, Work, rows_call, table_address
 
 _LOWEST = -3.4e38
@@ -45,6 +47,8 @@ class Others:
         if action.elements is not None:
             return self._elementwise(number, action.elements)
         read, made = self._one_of_each(node)
+        if action.loops is not None and action.sum is None:
+            return self._turned(number, action.loops)
         if action.pad is not None:
             return None if self._pool_behind(number) else self._pad(number, action.pad, read, made)
         if action.window is not None:
@@ -101,6 +105,20 @@ class Others:
             return [rows_call(action.kind, memory, ends, count, (*more, *others))]
 
         return Work(f"{action.kind} {node.op}", number, reads, (made,), calls)
+
+    def _turned(self, number: int, loops: Loops) -> Work:
+        """A copy of a tensor with its axes in another order."""
+        conversion = conversion_of_loops(loops)
+        if conversion is None:
+            raise refused(self.plan.nodes[number], "reads or reduces along axes that make no rows")
+        moves = moves_of(conversion)
+        (source,), target = self._uses(number)
+        size = np.dtype(type_of(self.plan, self.plan.nodes[number].makes[0].tensor)).itemsize
+
+        def calls(memory: Memory) -> list[Call]:
+            return [_copy(memory, moves, size, source, target)]
+
+        return Work("transposition", number, (source,), (target,), calls)
 
     def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> Work:
         shape, wide = _sizes(read), _sizes(made)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.native.passes.passes import pass_of
-from kernels.native.programs.steps import Area, At, Pass, Step, Table, Word
+from kernels.native.programs.steps import Area, At, Parametric, Pass, Step, Table, Word
 from search.networks.running.arena import Arena
 from search.networks.running.placing import Placed
 
@@ -131,12 +131,20 @@ def rows_call(
         kept: what addresses among them belong to.
     """
     found = pass_of(name)
+    return part_call(found.entry, Pass(name), memory, ends, rows, more, (found, kept))
+
+
+def part_call(
+    entry: int, does: Parametric, memory: Memory, ends: tuple[int, int], rows: int,
+    more: Sequence[int | float], kept: object,
+) -> Call:  # fmt: skip
+    """A function of a pass's parameters, as `rows_call`, by its address and by what it does."""
     words = [int(np.float64(one).view(np.int64)) if isinstance(one, float) else one for one in more]
     cuts = [rows * part // memory.threads for part in range(memory.threads + 1)]
     table = np.array([[*ends, *part, *words] for part in pairwise(cuts)], np.int64)
     addresses = tuple(row.ctypes.data for row in table)
     told = (tuple(map(word_of, (*ends, *part, *words))) for part in pairwise(cuts))
-    return Call(found.entry, addresses, (found, table, kept), Step(Pass(name), tuple(told)))
+    return Call(entry, addresses, (table, kept), Step(does, tuple(told)))
 
 
 def word_of(one: int) -> Word:

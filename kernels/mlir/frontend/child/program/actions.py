@@ -29,7 +29,7 @@ _NUMBERS = {"arith.mulf": "multiply", "arith.divf": "divide"}
 
 
 def action_of(op: Any) -> Action:
-    """What an op does; refused, with a reason, if it is none of what is run here."""
+    """What an op does; refused, with a reason, if it is none of the passes here."""
     try:
         return _action(op)
     except RefusedError as refusal:

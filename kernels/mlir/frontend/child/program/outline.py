@@ -1,6 +1,7 @@
 """The outline of a module that is to run, and the pieces of its weights in a folder."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ from numpy.typing import NDArray
 
 from kernels.mlir.frontend.child.bodies import Expr
 from kernels.mlir.frontend.child.dataflow.graph import Traced, traced
+from kernels.mlir.frontend.child.dataflow.kinds import kind_of
 from kernels.mlir.frontend.child.dataflow.surroundings import BIAS, Surroundings
 from kernels.mlir.frontend.child.dataflow.tensors import VIEWS
 from kernels.mlir.frontend.child.program.actions import action_of, expression
 from kernels.mlir.frontend.child.program.constants import Constants
+from kernels.mlir.frontend.child.program.loops import Read, loops_of
 from kernels.mlir.frontend.child.structured import element, rank, static_shape
 from kernels.mlir.frontend.child.values import Number, only_user, owner, splat
 from kernels.mlir.frontend.imported import Arrangement
@@ -44,14 +47,41 @@ def outline(module: Any, text: bytes, folder: Path) -> Outline:
     seen = traced(module)
     if len(seen.functions) != 1:
         raise RefusedError(f"has {len(seen.functions)} functions; a module with one is run here")
-    actions = tuple(
-        Action() if isinstance(source, Surroundings) else action_of(source)
-        for source in seen.sources
-    )
-    return Outline(
-        seen.graph, actions, tuple(_constants(seen, Constants(text), folder)),
-        tuple(_arguments(seen)), tuple(_results(seen)),
-    )  # fmt: skip
+    constants = Constants(text)
+    reads = [_read(source, seen, constants) for source in seen.sources]
+    actions = tuple(map(_acted, seen.sources, reads))
+    held = [*_constants(seen, constants, folder), *_of_loops(reads, folder)]
+    return Outline(seen.graph, actions, tuple(held), tuple(_arguments(seen)), tuple(_results(seen)))
+
+
+def _read(source: Any, seen: Traced, constants: Constants) -> Read | str:
+    """A node as loops with its constants, or why it is none."""
+    if isinstance(source, Surroundings):
+        return ""
+    try:
+        return loops_of(source, seen.tensors, constants)
+    except RefusedError as refusal:
+        return str(refusal)
+
+
+def _acted(source: Any, read: Read | str) -> Action:
+    """What a node does: as one of the passes, as loops, or as both."""
+    if isinstance(source, Surroundings):
+        return Action()
+    action = action_of(source)
+    if isinstance(read, Read):
+        return replace(action, loops=read.loops, refused="")
+    is_of_loops = action.refused and kind_of(source) == "elementwise"
+    return replace(action, refused=read) if is_of_loops else action
+
+
+def _of_loops(reads: list[Read | str], folder: Path) -> Iterator[Constant]:
+    for number, read in enumerate(reads):
+        for role, array in read.constants.items() if isinstance(read, Read) else ():
+            assert isinstance(read, Read)
+            (dtype,) = {one.dtype for one in read.loops.accesses if one.constant == role}
+            name = f"{number}.{role.replace(' ', '_')}"
+            yield Constant(number, role, dtype, array.shape, name, _write(array, folder / name))
 
 
 def _arguments(seen: Traced) -> Iterator[int]:

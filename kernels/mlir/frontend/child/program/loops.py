@@ -1,0 +1,223 @@
+"""Elementwise ops and reductions of axes as loops with a body, and the constants that they read."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from numpy.typing import NDArray
+
+from kernels.mlir.frontend.child.bodies import HUGE_FLOAT, Expr, applied, body_of
+from kernels.mlir.frontend.child.dataflow.kinds import kind_of
+from kernels.mlir.frontend.child.dataflow.tensors import Tensors
+from kernels.mlir.frontend.child.program.constants import Constants
+from kernels.mlir.frontend.child.structured import (
+    Structured,
+    element,
+    rank,
+    static_shape,
+    structured,
+)
+from kernels.mlir.frontend.child.values import splat
+from kernels.mlir.frontend.loops import OPERATIONS, Access, Combine, Instruction, Loops
+from kernels.mlir.frontend.nest import Axis, RefusedError
+
+_COMBINED: dict[str, Combine] = {
+    "arith.addf": "sum",
+    "arith.maximumf": "max",
+    "arith.maxnumf": "maxnum",
+    "arith.minimumf": "min",
+    "arith.minnumf": "minnum",
+}
+_FLOATS = ("f32", "bf16")
+_CASTS = ("arith.truncf", "arith.extf")
+_KNOWN_TYPES = (*_FLOATS, "i1")
+Maps = tuple[tuple[Axis, ...], ...]
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Read:
+    """An op as loops, with the values of the constants that it reads, by role."""
+
+    loops: Loops
+    constants: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Maps of the operands and of the result, in loops of which the last ones reduce."""
+
+    extents: tuple[int, ...]
+    reduced: int
+    maps: Maps
+
+
+def loops_of(op: Any, tensors: Tensors, constants: Constants) -> Read:
+    """An op as loops.
+
+    A constant has an axis of one element wherever it is repeated.
+
+    Raises:
+        RefusedError: it is none.
+    """
+    seen = structured(op)
+    nest, body, combine = _of_tensors(op) if seen is None else _of_linalg(seen)
+    writer = _Writer(op, tensors, constants, nest)
+    writer.put(body)
+    static_shape(op.results[0])
+    loops = Loops(
+        nest.extents, nest.reduced, combine, tuple(writer.accesses), tuple(writer.body),
+        _float(op.results[0]),
+    )  # fmt: skip
+    return Read(loops, writer.values)
+
+
+def _of_linalg(op: Structured) -> tuple[_Nest, Expr, Combine]:
+    nest, body = _nest(op), body_of(op)
+    _check_types(view.operation for view in op.body.operations)
+    return (nest, *_reduced(op, body)) if nest.reduced else (nest, body, "")
+
+
+def _of_tensors(op: Any) -> tuple[_Nest, Expr, Combine]:
+    """An arith or math op on whole tensors."""
+    if kind_of(op) != "elementwise":
+        raise RefusedError("is no op that is run here")
+    shape = static_shape(op.results[0])
+    if any(tuple(value.type.shape) != shape for value in op.operands):
+        raise RefusedError("works on tensors of several shapes")
+    _check_types([op])
+    numbers = [splat(one) for one in op.operands]
+    body = applied(op, tuple(
+        Expr("arg", (), i) if number is None else Expr("const", (), number)
+        for i, number in enumerate(numbers)
+    ))  # fmt: skip
+    axes: tuple[Axis, ...] = tuple(((i, 1),) for i in range(len(shape)))
+    maps = (axes,) * (len(op.operands) + 1)
+    return _Nest(shape, 0, maps), body, ""
+
+
+def _nest(op: Structured) -> _Nest:
+    """The nest of an op, its loops in the order in which the result is written."""
+    maps = [axes for axes in op.maps if axes is not None]
+    if len(maps) != len(op.maps):
+        raise RefusedError("reads an operand at an index that is no sum of loop indices")
+    values = (*op.inputs, op.init)
+    sizes: dict[int, int] = {}
+    for axes, value in zip(maps, values, strict=True):
+        for axis, size in zip(axes, static_shape(value), strict=True):
+            if len(axis) > 1 or any(step != 1 for _, step in axis):
+                raise RefusedError("reads an operand at sums or multiples of loop indices")
+            if axis and sizes.setdefault(axis[0][0], size) != size:
+                raise RefusedError("reads a part of an operand alone")
+    written = [axis[0][0] for axis in maps[-1] if axis]
+    if len(set(written)) != len(written):
+        raise RefusedError("writes its result along a diagonal")
+    order = [*written, *sorted(set(sizes) - set(written))]
+    place = {dim: i for i, dim in enumerate(order)}
+    return _Nest(
+        tuple(sizes[dim] for dim in order),
+        len(order) - len(written),
+        tuple(tuple(tuple((place[dim], 1) for dim, _ in axis) for axis in axes) for axes in maps),
+    )
+
+
+def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine]:
+    """What an op reduces, and how."""
+    out = Expr("arg", (), len(op.inputs))
+    combine = _COMBINED.get(body.name)
+    if combine is None or out not in body.of:
+        raise RefusedError("reduces by something else than a sum, a maximum or a minimum")
+    start = splat(op.init)
+    huge = start is not None and abs(start) >= HUGE_FLOAT
+    is_neutral = {
+        "sum": start == 0,
+        "max": huge and start is not None and start < 0,
+        "min": huge and start is not None and start > 0,
+    }[combine[:3]]
+    if not is_neutral:
+        raise RefusedError(f"starts its {combine} from {start}")
+    first, second = body.of
+    return (second if first == out else first), combine
+
+
+def _check_types(ops: Iterable[Any]) -> None:
+    for op in ops:
+        for value in op.results:
+            kind = element(value)
+            is_cast = op.name in _CASTS or op.name in ("arith.constant", "linalg.yield")
+            if kind not in _KNOWN_TYPES or (kind == "bf16" and not is_cast):
+                raise RefusedError(f"computes in {kind}; f32 is run here, and casts of bf16")
+
+
+def _float(value: Any) -> str:
+    kind = element(value)
+    if kind not in _FLOATS:
+        raise RefusedError(f"works on {kind}; f32 and bf16 are run here")
+    return kind
+
+
+class _Writer:
+    """Writes an expression as instructions, each subexpression once."""
+
+    def __init__(self, op: Any, tensors: Tensors, constants: Constants, nest: _Nest) -> None:
+        self._op, self._tensors, self._constants, self._nest = op, tensors, constants, nest
+        self.accesses: list[Access] = []
+        self.body: list[Instruction] = []
+        self.values: dict[str, Array] = {}
+        self._done: dict[int, int] = {}
+        self._read: dict[int, int] = {}
+
+    def put(self, expr: Expr) -> int:
+        """The number of the instruction that has an expression's value."""
+        if id(expr) not in self._done:
+            self._done[id(expr)] = self._put(expr)
+        return self._done[id(expr)]
+
+    def _put(self, expr: Expr) -> int:
+        if expr.name == "arg":
+            return self._argument(int(expr.value))
+        if expr.name == "const":
+            return self._add(Instruction("number", (), float(expr.value)))
+        if expr.name not in OPERATIONS:
+            told = "computes what is not followed" if expr.name == "other" else f"has {expr.name}"
+            raise RefusedError(f"{told}, which is not run here")
+        of = tuple(map(self.put, expr.of))
+        return self._add(Instruction(OPERATIONS[expr.name], of, float(expr.value)))
+
+    def _add(self, instruction: Instruction) -> int:
+        self.body.append(instruction)
+        return len(self.body) - 1
+
+    def _argument(self, number: int) -> int:
+        if number not in self._read:
+            self.accesses.append(self._access(number))
+            self._read[number] = self._add(Instruction("read", (), len(self.accesses) - 1))
+        return self._read[number]
+
+    def _access(self, number: int) -> Access:
+        value = self._op.operands[number]
+        if not rank(value):
+            raise RefusedError("reads a scalar that is no constant")
+        dtype = _float(value)
+        if not self._tensors.is_activation(value):
+            role = f"operand {number}"
+            self.values[role] = held = _without_repeats(self._constants.value(value))
+            return Access(None, role, dtype, self._steps(number, held.shape))
+        place = sum(self._tensors.is_activation(one) for one in list(self._op.operands)[:number])
+        return Access(place, "", dtype, self._steps(number, static_shape(value)))
+
+    def _steps(self, number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Elements from one index of each loop to the next."""
+        steps = [0] * len(self._nest.extents)
+        for i, axis in enumerate(self._nest.maps[number]):
+            if axis and shape[i] > 1:
+                steps[axis[0][0]] += prod(shape[i + 1 :])
+        return tuple(steps)
+
+
+def _without_repeats(values: Array) -> Array:
+    """An array with one element along each axis where it is repeated."""
+    return values[tuple(
+        slice(0, 1) if step == 0 else slice(None) for step in values.strides
+    )]  # fmt: skip

@@ -1,0 +1,32 @@
+"""Row programs as passes, each compiled once and kept between processes."""
+
+import functools
+
+from llvmlite import ir
+
+from kernels.errors import LoweringError
+from kernels.native.jit.engines import Loaded
+from kernels.native.jit.object_cache import object_code
+from kernels.native.passes.passes import Pass
+from kernels.native.passes.rows.emit import emit
+from kernels.native.passes.rows.program import RowProgram
+from kernels.target import detect
+
+
+@functools.lru_cache(maxsize=256)
+def row_pass(program: RowProgram) -> Pass:
+    """The pass of a program.
+
+    Raises:
+        LoweringError: code generation failed.
+    """
+    has_fma = detect().has_fma
+
+    def code(module: ir.Module) -> list[ir.Function]:
+        return [emit(module, program, has_fma=has_fma)]
+
+    try:
+        owner = Loaded(object_code(repr(program), code, "none"))
+    except Exception as error:
+        raise LoweringError(f"compiling {program} failed: {error}") from error
+    return Pass(owner.addresses[0], owner)

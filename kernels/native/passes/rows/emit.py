@@ -1,0 +1,258 @@
+"""A row program as a function in LLVM IR.
+
+A short row stays in registers between its phases. In a long one each phase is a loop over columns,
+and what a later phase needs again lies on the stack.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from llvmlite import ir
+
+from kernels.native.ir.builder import Builder
+from kernels.native.ir.control import Loop
+from kernels.native.ir.vectors import ELEMENTS, I64, VOID, Value, Vectors, const
+from kernels.native.passes.rows.access import Accesses
+from kernels.native.passes.rows.functions import FUNCTIONS
+from kernels.native.passes.rows.operations import NEUTRAL, Floats
+from kernels.native.passes.rows.program import (
+    COMPARE,
+    NUMBER,
+    READ,
+    REDUCTIONS,
+    SELECT,
+    Operation,
+    RowProgram,
+    operands,
+    phases_of,
+)
+
+LANES = 16
+TOGETHER = 4  # vectors of a turn, each with sums of its own
+MOST_IN_REGISTERS = 8  # vectors of a row
+MOST_ON_STACK = 1 << 17  # bytes
+_NAME = "tilewise_rows"
+
+
+@dataclass
+class _Chunk:
+    """Some columns of a row: where they begin, which exist, and their values so far."""
+
+    column: Value
+    mask: Value | None
+    values: dict[int, Value] = field(default_factory=dict)
+
+
+def stack_bytes(program: RowProgram) -> int:
+    """What a program needs of the stack."""
+    if _is_short(program):
+        return 0
+    return len(phases_of(program).kept) * 4 * _rounded(program.columns)
+
+
+def emit(
+    module: ir.Module, program: RowProgram, *, has_fma: bool, name: str = _NAME
+) -> ir.Function:
+    """Add the pass of a program to a module: a function of the address of its parameters."""
+    function = ir.Function(module, ir.FunctionType(VOID, [I64]), name)
+    builder = Builder(function.append_basic_block("entry"))
+    vectors = Vectors(builder, ELEMENTS["f32"], LANES, has_fma)
+    emitter = _Emitter(program, vectors, Accesses(program, vectors, function.args[0]))
+    first, end = (emitter.accesses.word(number) for number in (2, 3))
+    rows = builder.sub(end, first)
+    with builder.if_then(builder.icmp_signed(">", rows, const(0))):
+        loop = Loop(builder, [], "row")
+        emitter.row(builder.add(first, loop.index))
+        loop.close([], rows, 1)
+    builder.ret_void()
+    return function
+
+
+def _is_short(program: RowProgram) -> bool:
+    return -(-program.columns // LANES) <= MOST_IN_REGISTERS
+
+
+def _rounded(columns: int) -> int:
+    return -(-columns // LANES) * LANES
+
+
+class _Emitter:
+    """Writes what is done for a row."""
+
+    def __init__(self, program: RowProgram, vectors: Vectors, accesses: Accesses) -> None:
+        self.program, self.v, self.accesses = program, vectors, accesses
+        self._builder, self._floats = vectors.builder, Floats(vectors)
+        self._phases = phases_of(program)
+        self._is_short = _is_short(program)
+        self._whole, self._rest = divmod(program.columns, LANES)
+        self._mask = vectors.first_lanes(const(self._rest), 0) if self._rest else None
+        self._kept = {} if self._is_short else self._places()
+        self._narrow: dict[int, Value] = {}
+        self._row: Value = const(0)
+
+    def row(self, row: Value) -> None:
+        """All phases of a row."""
+        self._row, self._narrow = row, {}
+        self.accesses.begin(row)
+        self._compute_narrow(0)
+        chunks = [self._chunk(i) for i in range(-(-self.program.columns // LANES))]
+        for phase in range(self._phases.count):
+            reduced = [i for i, at in enumerate(self._phases.phase)
+                       if at == phase and self._is_reduction(i)]  # fmt: skip
+            sums = [self._floats.number(NEUTRAL[self._combine(i)])
+                    for i in reduced for _ in range(self._together)]  # fmt: skip
+            if reduced or self._stays(phase) or self._written(phase):
+                sums = self._all_columns(phase, chunks, reduced, sums)
+            for place, number in enumerate(reduced):
+                parts = sums[place * self._together : (place + 1) * self._together]
+                self._narrow[number] = self._joined(self._combine(number), parts)
+            self._compute_narrow(phase + 1)
+        for place, target in enumerate(self.program.targets):
+            if not target.is_wide:
+                self.accesses.store_one(place, row, self._narrow[target.value])
+
+    @property
+    def _together(self) -> int:
+        """Vectors of a turn: each has sums of its own."""
+        return min(TOGETHER, -(-self.program.columns // LANES))
+
+    def _is_reduction(self, number: int) -> bool:
+        return self.program.operations[number].name in REDUCTIONS
+
+    def _stays(self, phase: int) -> list[int]:
+        """The values of a phase that a later one needs."""
+        return sorted(one for one in self._phases.kept if self._phases.phase[one] == phase)
+
+    def _written(self, phase: int) -> list[int]:
+        """The targets that have an element for each column and are known in a phase first."""
+        return [place for place, target in enumerate(self.program.targets)
+                if target.is_wide and phase
+                == self._phases.phase[target.value] + self._is_reduction(target.value)]  # fmt: skip
+
+    def _all_columns(
+        self, phase: int, chunks: list[_Chunk], reduced: list[int], sums: list[Value]
+    ) -> list[Value]:
+        if not self._is_short:
+            return self._looped(phase, reduced, sums)
+        for place, chunk in enumerate(chunks):
+            sums = self._in_phase(phase, chunk, reduced, sums, place % self._together)
+        return sums
+
+    def _places(self) -> dict[int, Value]:
+        """Where values stay for later phases, by number."""
+        size = 4 * _rounded(self.program.columns)
+        line = ir.ArrayType(ir.IntType(8), size)
+        return {number: self._builder.ptrtoint(self._builder.alloca(line))
+                for number in sorted(self._phases.kept)}  # fmt: skip
+
+    def _chunk(self, number: int) -> _Chunk:
+        return _Chunk(const(number * LANES), self._mask if number == self._whole else None)
+
+    def _looped(self, phase: int, reduced: list[int], sums: list[Value]) -> list[Value]:
+        """A phase of a long row: turns of several vectors, and those that are left."""
+        turns = self._whole // TOGETHER
+        if turns:
+            loop = Loop(self._builder, sums, "columns")
+            sums = loop.carried
+            for place in range(TOGETHER):
+                column = self._builder.add(loop.index, const(place * LANES))
+                sums = self._in_phase(phase, _Chunk(column, None), reduced, sums, place)
+            sums = loop.close(sums, const(turns * TOGETHER * LANES), TOGETHER * LANES)
+        for number in range(turns * TOGETHER, -(-self.program.columns // LANES)):
+            place = number % TOGETHER
+            sums = self._in_phase(phase, self._chunk(number), reduced, sums, place)
+        return sums
+
+    def _in_phase(
+        self, phase: int, chunk: _Chunk, reduced: list[int], sums: list[Value], place: int
+    ) -> list[Value]:
+        """What a phase does with some columns; the sums with them, in those of a place."""
+        sums, each = list(sums), len(sums) // max(1, len(reduced))
+        for i, number in enumerate(reduced):
+            combine = self._combine(number)
+            value = self._value(self.program.operations[number].of[0], chunk)
+            if chunk.mask is not None:
+                neutral = self._floats.number(NEUTRAL[combine])
+                value = self._builder.select(chunk.mask, value, neutral)
+            at = i * each + place
+            sums[at] = self._combined(combine, sums[at], value)
+        for number in self._stays(phase):
+            value = self._value(number, chunk)
+            if not self._is_short:
+                self.v.store(value, self.v.offset(self._kept[number], chunk.column))
+        for target in self._written(phase):
+            value = self._value(self.program.targets[target].value, chunk)
+            self.accesses.store(target, self._row, chunk.column, value, chunk.mask)
+        return sums
+
+    def _value(self, number: int, chunk: _Chunk) -> Value:
+        """A value for some columns: known, on the stack, or computed."""
+        if not self._phases.is_wide[number]:
+            return self._narrow[number]
+        if number not in chunk.values:
+            chunk.values[number] = self._found(number, chunk)
+        return chunk.values[number]
+
+    def _found(self, number: int, chunk: _Chunk) -> Value:
+        operation = self.program.operations[number]
+        if operation.name == READ:
+            return self.accesses.load(int(operation.number), chunk.column, chunk.mask)
+        return self._applied(operation, number, lambda one: self._operand(one, number, chunk))
+
+    def _operand(self, number: int, user: int, chunk: _Chunk) -> Value:
+        """An operand, which lies on the stack where an earlier phase has computed it."""
+        is_early = self._phases.phase[number] < self._phases.phase[user]
+        if is_early and number in self._kept and number not in chunk.values:
+            chunk.values[number] = self.v.load(self.v.offset(self._kept[number], chunk.column))
+        return self._value(number, chunk)
+
+    def _compute_narrow(self, phase: int) -> None:
+        """Each value of a row that is known before a phase."""
+        for number, operation in enumerate(self.program.operations):
+            if self._phases.is_wide[number] or number in self._narrow:
+                continue
+            if operation.name in (*REDUCTIONS, COMPARE) or self._phases.phase[number] > phase:
+                continue
+            if operation.name == NUMBER:
+                self._narrow[number] = self._floats.number(operation.number)
+            elif operation.name == READ:
+                self._narrow[number] = self.accesses.load_one(int(operation.number))
+            else:
+                self._narrow[number] = self._applied(operation, number, self._narrow.__getitem__)
+
+    def _applied(
+        self, operation: Operation, number: int, value_of: Callable[[int], Value]
+    ) -> Value:
+        floats = self._floats
+        if operation.name == SELECT:
+            x, y, then, otherwise = map(value_of, operands(self.program, number))
+            predicate = int(self.program.operations[operation.of[0]].number)
+            return self._builder.select(floats.compare(predicate, x, y), then, otherwise)
+        of = tuple(map(value_of, operation.of))
+        if operation.name in FUNCTIONS:
+            return FUNCTIONS[operation.name](floats, *of)
+        return getattr(floats, operation.name.replace(" ", "_"))(*of)
+
+    def _combine(self, number: int) -> str:
+        return REDUCTIONS[self.program.operations[number].name]
+
+    def _combined(self, combine: str, x: Value, y: Value) -> Value:
+        made: Value = getattr(self._floats, "add" if combine == "sum" else combine)(x, y)
+        return made
+
+    def _joined(self, combine: str, parts: list[Value]) -> Value:
+        """Some vectors as one value, which all lanes have."""
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            left = parts[-1:] if len(parts) % 2 else []
+            parts = [self._combined(combine, x, y) for x, y in pairs] + left
+        (value,) = parts
+        step = LANES // 2
+        while step:
+            order = ir.Constant(
+                ir.VectorType(ir.IntType(32), LANES), [i ^ step for i in range(LANES)]
+            )
+            other = self._builder.shuffle_vector(value, value, order)
+            value = self._combined(combine, value, other)
+            step //= 2
+        return value

@@ -1,0 +1,117 @@
+"""exp, erf and tanh of vectors of f32, within four units in the last place.
+
+Each is a polynomial on a short interval. Its coefficients are computed here: they interpolate the
+function, in f64, at the nodes of Chebyshev (Trefethen, Approximation Theory and Approximation
+Practice, 2019, chapters 2 to 4), so that the error is near the least that a polynomial has.
+The reduction of exp is Cody's and Waite's (Software Manual for the Elementary Functions, 1980).
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.polynomial import chebyshev
+
+from kernels.native.ir.vectors import Value
+from kernels.native.passes.rows.operations import Floats
+
+_LN2_HIGH = 0.693359375  # nine bits: its products with exponents are exact
+_LN2_LOW = math.log(2) - _LN2_HIGH
+_ROUNDING = 1.5 * 2**23  # f32 has no fractions from there on: a sum with it is rounded
+_LEAST, _MOST = -104.0, 89.0  # exp is 0 below and infinite above
+_BIAS, _MANTISSA = 127, 23
+_ERF_END = 3.92  # erf is within half a unit of 1 from there on
+_TANH_SMALL = 0.55  # below, 1 - exp(-2x) loses digits
+
+
+def exp(f: Floats, x: Value) -> Value:
+    """The power e**x as 2**k e**r, |r| <= ln 2 / 2; 0, infinity and NaN where they are."""
+    x = f.larger(f.number(_LEAST), x)
+    x = f.smaller(f.number(_MOST), x)
+    rounded = f.multiply_add(x, f.number(math.log2(math.e)), f.number(_ROUNDING))
+    k = f.subtract(rounded, f.number(_ROUNDING))
+    rest = f.multiply_add(k, f.number(-_LN2_HIGH), x)
+    rest = f.multiply_add(k, f.number(-_LN2_LOW), rest)
+    power = _polynomial(f, rest, _exp_coefficients())
+    bits = f.bits(f.number(_ROUNDING))
+    exponent = f.b.sub(f.bits(rounded), bits)
+    half = f.b.ashr(exponent, f.integer(1))  # two factors: neither overflows, the last rounds
+    power = f.multiply(power, _two_to(f, half))
+    return f.multiply(power, _two_to(f, f.b.sub(exponent, half)))
+
+
+def erf(f: Floats, x: Value) -> Value:
+    """The error function of x as x P(x^2) up to where it is 1."""
+    x = _within(f, x, _ERF_END)
+    square = f.multiply(x, x)
+    at = f.multiply_add(square, f.number(2 / _ERF_END**2), f.number(-1.0))
+    return _within(f, f.multiply(x, _polynomial(f, at, _erf_coefficients())), 1.0)
+
+
+def tanh(f: Floats, x: Value) -> Value:
+    """The hyperbolic tangent of x: x P(x^2) where x is small, else by exp(-2 |x|)."""
+    size = f.abs(x)
+    square = f.multiply(size, size)
+    end = _TANH_SMALL**2
+    at = f.multiply_add(square, f.number(2 / end), f.number(-1.0))
+    small = f.multiply(size, _polynomial(f, at, _tanh_coefficients()))
+    power = exp(f, f.multiply(size, f.number(-2.0)))
+    large = f.divide(f.subtract(f.number(1.0), power), f.add(f.number(1.0), power))
+    is_small = f.b.fcmp_ordered("<", size, f.number(_TANH_SMALL))
+    return f.copy_sign(f.b.select(is_small, small, large), x)
+
+
+FUNCTIONS: dict[str, Callable[[Floats, Value], Value]] = {"exp": exp, "erf": erf, "tanh": tanh}
+
+
+def _within(f: Floats, x: Value, most: float) -> Value:
+    """The number x, but not beyond a limit on either side; NaN stays."""
+    return f.smaller(f.number(most), f.larger(f.number(-most), x))
+
+
+def _two_to(f: Floats, exponent: Value) -> Value:
+    biased = f.b.add(exponent, f.integer(_BIAS))
+    return f.floats(f.b.shl(biased, f.integer(_MANTISSA)))
+
+
+def _polynomial(f: Floats, x: Value, coefficients: Sequence[float]) -> Value:
+    """By Horner's rule, the constant first."""
+    *rest, last = coefficients
+    value = f.number(last)
+    for one in reversed(rest):
+        value = f.multiply_add(value, x, f.number(one))
+    return value
+
+
+def _interpolated(function: Callable[[float], float], degree: int) -> tuple[float, ...]:
+    """The coefficients of a function of [-1, 1]."""
+    made = chebyshev.chebinterpolate(np.vectorize(function), degree)
+    return tuple(float(one) for one in chebyshev.cheb2poly(made))
+
+
+@functools.cache
+def _exp_coefficients() -> tuple[float, ...]:
+    end = math.log(2) / 2 * 1.001  # the rest is rounded, too
+    made = _interpolated(lambda t: math.exp(t * end), 6)
+    return tuple(one / end**i for i, one in enumerate(made))
+
+
+@functools.cache
+def _erf_coefficients() -> tuple[float, ...]:
+    return _interpolated(lambda t: _over(math.erf, _root(t, _ERF_END), 2 / math.pi**0.5), 15)
+
+
+@functools.cache
+def _tanh_coefficients() -> tuple[float, ...]:
+    return _interpolated(lambda t: _over(math.tanh, _root(t, _TANH_SMALL), 1.0), 6)
+
+
+def _root(t: float, end: float) -> float:
+    """The x in [0, end] whose square lies at t, of [-1, 1]."""
+    return end * math.sqrt(max(0.0, (t + 1) / 2))
+
+
+def _over(function: Callable[[float], float], x: float, slope: float) -> float:
+    """The quotient f(x) / x; near 0 its limit."""
+    return function(x) / x if x > 1e-8 else slope

@@ -1,0 +1,211 @@
+"""Chains of elementwise ops and reductions run as passes over rows, whatever their shapes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from examples.models.graph import Array
+from kernels.mlir.frontend.weights import read_program
+from kernels.target import detect
+from search.networks.running.network import Network
+from tests.search.networks.running.drawn import plan_of
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+Numbers = Callable[..., Any]
+
+
+def generic(name: str, ins: list[tuple[str, str, str]], out: tuple[str, str, str], body: str,
+            loops: int = 3, reduces: int = 0) -> str:  # fmt: skip
+    """A linalg.generic: operands as name, axes and type; the body gives %r of %a, %b, %o."""
+    space = ", ".join(f"d{i}" for i in range(loops))
+    maps = ", ".join(f"affine_map<({space}) -> ({axes})>" for _, axes, _ in (*ins, out))
+    kinds = ", ".join('"reduction"' if i >= loops - reduces else '"parallel"' for i in range(loops))
+    named = ", ".join(f"%{letter}: f32" for letter, _ in zip("abc", ins, strict=False))
+    return f"""
+  %{name} = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}
+      ins({", ".join(one[0] for one in ins)} : {", ".join(one[2] for one in ins)})
+      outs({out[0]} : {out[2]}) {{
+    ^bb0({named}, %o: f32):
+      {body}
+      linalg.yield %r : f32
+  }} -> {out[2]}"""
+
+
+def network(text: str, threads: int = 1) -> Network:
+    program = read_program(text.encode())
+    return Network(plan_of(program, 1, threads), program)
+
+
+def run(made: Network, *arguments: Array) -> Array:
+    made.poison()
+    (result,) = made.run(*arguments)
+    return result
+
+
+def values(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+MASKED = f"""
+func.func @main(%x: tensor<2x3x7x37xf32>, %mask: tensor<2x37xf32>) -> tensor<2x3x7x37xf32> {{
+  %by = arith.constant 0.25 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %zero = arith.constant 0.0 : f32
+  %wide = tensor.empty() : tensor<2x3x7x37xf32>
+  %one = tensor.empty() : tensor<2x3x7x1xf32>
+  %lows = linalg.fill ins(%low : f32) outs(%one : tensor<2x3x7x1xf32>) -> tensor<2x3x7x1xf32>
+  %zeros = linalg.fill ins(%zero : f32) outs(%one : tensor<2x3x7x1xf32>) -> tensor<2x3x7x1xf32>
+  %view = tensor.expand_shape %mask [[0], [1, 2, 3]] output_shape [2, 1, 1, 37]
+      : tensor<2x37xf32> into tensor<2x1x1x37xf32>
+  {
+    generic(
+        "s",
+        [
+            ("%x", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
+            ("%view", "d0, 0, 0, d3", "tensor<2x1x1x37xf32>"),
+        ],
+        ("%wide", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
+        "%t = arith.mulf %a, %by : f32 %r = arith.addf %t, %b : f32",
+        4,
+    )
+}
+  {
+    generic(
+        "m",
+        [("%s", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>")],
+        ("%lows", "d0, d1, d2, 0", "tensor<2x3x7x1xf32>"),
+        "%r = arith.maximumf %a, %o : f32",
+        4,
+        1,
+    )
+}
+  {
+    generic(
+        "e",
+        [
+            ("%s", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
+            ("%m", "d0, d1, d2, 0", "tensor<2x3x7x1xf32>"),
+        ],
+        ("%wide", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
+        "%t = arith.subf %a, %b : f32 %r = math.exp %t : f32",
+        4,
+    )
+}
+  {
+    generic(
+        "n",
+        [("%e", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>")],
+        ("%zeros", "d0, d1, d2, 0", "tensor<2x3x7x1xf32>"),
+        "%r = arith.addf %o, %a : f32",
+        4,
+        1,
+    )
+}
+  {
+    generic(
+        "p",
+        [
+            ("%e", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
+            ("%n", "d0, d1, d2, 0", "tensor<2x3x7x1xf32>"),
+        ],
+        ("%wide", "d0, d1, d2, d3", "tensor<2x3x7x37xf32>"),
+        "%r = arith.divf %a, %b : f32",
+        4,
+    )
+}
+  return %p : tensor<2x3x7x37xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_masked_softmax_is_one_pass(threads: int) -> None:
+    if detect().cores < threads:
+        pytest.skip("one processor is usable here; two threads need two")
+    made = network(MASKED, threads)
+    assert len(made.labels) == 1
+    x, mask = 5 * values(2, 3, 7, 37), np.where(values(2, 37) > 0.5, -np.inf, 0)
+    found = run(made, x, mask.astype(np.float32))
+    scores = x.astype(float) / 4 + mask[:, None, None, :]
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = powers / powers.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    assert (found[expected == 0] == 0).all()
+
+
+TURNED = f"""
+func.func @main(%x: tensor<5x6x7xf32>) -> tensor<7x30xf32> {{
+  %to = tensor.empty() : tensor<7x5x6xf32>
+  %first = linalg.transpose ins(%x : tensor<5x6x7xf32>) outs(%to : tensor<7x5x6xf32>)
+      permutation = [2, 0, 1]
+  {
+    generic(
+        "second",
+        [("%first", "d0, d1, d2", "tensor<7x5x6xf32>")],
+        ("%to", "d0, d1, d2", "tensor<7x5x6xf32>"),
+        "%r = math.tanh %a : f32",
+    )
+}
+  %last = tensor.collapse_shape %second [[0], [1, 2]] : tensor<7x5x6xf32> into tensor<7x30xf32>
+  return %last : tensor<7x30xf32>
+}}
+"""
+
+
+def test_a_transposition_and_what_follows_in_another_shape() -> None:
+    x = values(5, 6, 7)
+    made = network(TURNED)
+    assert made.labels[0] == "transposition"
+    expected = np.tanh(x.astype(float).transpose(2, 0, 1).reshape(7, 30))
+    np.testing.assert_allclose(run(made, x), expected, rtol=1e-6)
+
+
+SHARED = f"""
+func.func @main(%x: tensor<4x9xf32>, %y: tensor<9x4xf32>) -> (tensor<4x9xf32>, tensor<4xf32>) {{
+  %zero = arith.constant 0.0 : f32
+  %wide = tensor.empty() : tensor<4x9xf32>
+  %one = tensor.empty() : tensor<4xf32>
+  %zeros = linalg.fill ins(%zero : f32) outs(%one : tensor<4xf32>) -> tensor<4xf32>
+  {
+    generic(
+        "s",
+        [("%x", "d0, d1", "tensor<4x9xf32>"), ("%y", "d1, d0", "tensor<9x4xf32>")],
+        ("%wide", "d0, d1", "tensor<4x9xf32>"),
+        "%r = arith.subf %a, %b : f32",
+        2,
+    )
+}
+  {
+    generic(
+        "t",
+        [("%s", "d0, d1", "tensor<4x9xf32>")],
+        ("%zeros", "d0", "tensor<4xf32>"),
+        "%r = arith.addf %a, %o : f32",
+        2,
+        1,
+    )
+}
+  {
+    generic(
+        "u",
+        [("%s", "d0, d1", "tensor<4x9xf32>"), ("%t", "d0", "tensor<4xf32>")],
+        ("%wide", "d0, d1", "tensor<4x9xf32>"),
+        "%g = arith.cmpf ugt, %a, %b : f32 %r = arith.select %g, %a, %zero : f32",
+        2,
+    )
+}
+  return %u, %t : tensor<4x9xf32>, tensor<4xf32>
+}}
+"""
+
+
+def test_an_operand_across_the_rows_and_results_on_the_way() -> None:
+    x, y = values(4, 9), values(9, 4)
+    made = network(SHARED)
+    made.poison()
+    chosen, sums = made.run(x, y)
+    rest = x - y.T
+    np.testing.assert_allclose(sums, rest.sum(1), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(chosen, np.where(rest > sums[:, None], rest, 0))
