@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--pages", action="store_true", help="also run in small pages")
+    parser.add_argument("--stored", action="store_true", help="also plan by stored times")
     parser.add_argument("--parts", action="store_true", help="print the time of each part")
     options = parser.parse_args()
     for name in options.models:
@@ -57,14 +58,24 @@ def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
         source.write_text(spelled(graph))
         given = ["plan", str(source), "-o", folder, "--trials", str(options.trials)]
         given += ["--layouts", options.layouts, "--cache", options.cache]
-        if tilewise([*given, "--target", target_of(options.threads)]) != 0:
-            sys.exit(f"tilewise plan {graph.name} failed")
-        plan = Plan.from_json(json.loads((Path(folder) / "plan.json").read_text()))
-        program = read_program(source.read_bytes())
+        given += ["--target", target_of(options.threads)]
+        plan, program = planned(given), read_program(source.read_bytes())
         made = {OURS: Network(plan, program)}
+        if options.stored:
+            made["the same, stored times"] = Network(
+                planned([*given, "--times", "stored"]), program
+            )
         if options.pages:
             made["the same, small pages"] = Network(plan, program, has_huge_pages=False)
         return made
+
+
+def planned(arguments: list[str]) -> Plan:
+    """What `tilewise` plans, by its arguments."""
+    if tilewise(arguments) != 0:
+        sys.exit(f"tilewise {' '.join(arguments)} failed")
+    folder = arguments[arguments.index("-o") + 1]
+    return Plan.from_json(json.loads((Path(folder) / "plan.json").read_text()))
 
 
 def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:

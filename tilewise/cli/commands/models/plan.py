@@ -20,9 +20,12 @@ from tilewise.requirements import needed, require
 
 if TYPE_CHECKING:
     from kernels.mlir.frontend.graph import Graph
+    from search.networks.costs import Costs
     from search.networks.plan import Plan
+    from tilewise.backends.base import Backend
 
 PLAN = "plan.json"
+RETIMED = 3  # schedules of each algorithm
 
 
 def plan(options: argparse.Namespace) -> None:
@@ -33,7 +36,6 @@ def plan(options: argparse.Namespace) -> None:
         require("iree.runtime", "plan --run", "peers")
     with needed("plan", "service"):
         from search.networks.planning import Named, planned, problems_of
-        from tilewise.plan.costs import StoredCosts
         from tilewise.plan.table import plan_text
     folder = make_folder(options.output) if options.output else None
     name = Path(options.file).name
@@ -44,7 +46,7 @@ def plan(options: argparse.Namespace) -> None:
     with backend_of(options) as backend:
         lacking = missing(backend, problems, target, options.cache)
         tune_missing(backend, lacking, target, request)
-        costs = StoredCosts(backend, target, options.cache)
+        costs = _costs(options, backend, target, graph)
         made = planned(graph, costs, Named(name, target, options.cache), options.layouts)
     text = json.dumps(made.to_json(), indent=2) + "\n"
     if folder is not None:
@@ -53,6 +55,17 @@ def plan(options: argparse.Namespace) -> None:
         _run(made, options)
     else:
         sys.stdout.write(text if options.json else plan_text(made))
+
+
+def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
+    """Times of layers: as the store has them, or taken here in the order of a network."""
+    from search.networks.retimed import Retimed, weights_bytes
+    from tilewise.plan.costs import StoredCosts
+
+    if options.times == "stored":
+        return StoredCosts(backend, target, options.cache)
+    stored = StoredCosts(backend, target, options.cache, most=RETIMED)
+    return Retimed(stored, resolve(target), weights_bytes(graph))
 
 
 def _run(made: "Plan", options: argparse.Namespace) -> None:
@@ -94,6 +107,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", action="store_true", dest="executes",
         help="run the planned network, compare it with IREE's code of the model, and time both",
+    )  # fmt: skip
+    parser.add_argument(
+        "--times", choices=("here", "stored"), default="here",
+        help="of layers: taken again here, with weights that other layers have displaced, or as "
+        "the store has them; default: here",
     )  # fmt: skip
     add_tuning_of_lacking(parser, seeds="the sampler")
     add_db(parser)
