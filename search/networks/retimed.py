@@ -7,20 +7,28 @@ where it is, as in a network, where the layer before has just made it.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from statistics import median
 
 import numpy as np
 
+from kernels.errors import KernelsError
 from kernels.mlir.frontend.graph import Graph
 from kernels.native import Executable, lower
 from kernels.native.executable import Call
 from kernels.native.passes.chain import Chain, chain
 from kernels.native.threads.crew import crew
-from kernels.oracle.operands import NUMPY_TYPES, empty_aligned, make_operands, operand_type
+from kernels.oracle.operands import (
+    NUMPY_TYPES,
+    Operands,
+    empty_aligned,
+    make_operands,
+    operand_type,
+)
 from kernels.problem import Problem, parse_problem
-from kernels.schedule import Schedule
+from kernels.schedule import Pack, Prefetch, Schedule
 from kernels.target.model import Target
 from search.networks.costs import Costs, Timed
 from search.networks.layouts import Layout
@@ -37,7 +45,7 @@ MOST_BYTES = 128 << 20  # of all copies of one layer
 class Retimed:
     """Costs of layers with their weights displaced (`search.networks.costs.Costs`).
 
-    A problem whose weights vary keeps the times that it has.
+    A problem whose weights vary keeps the times that it has, as does one that cannot be compiled.
 
     Attributes:
         costs: whose schedules are timed again; there may be several of one algorithm.
@@ -66,16 +74,34 @@ class Retimed:
         offered, parsed = self.costs.schedules(problem), parse_problem(problem)
         if not offered or not parsed.has_constant_weights:
             return offered
-        count = min(MOST_COPIES, -(-self.weights_bytes // _bytes_of_weights(parsed)))
-        runs = [
-            _in_turns(lower(parsed, Schedule.from_json(list(one.steps)), self.target), count)
-            for one in offered
-        ]
-        samples = interleave(runs, ROUNDS, self.target.threads)
+        count = -(-self.weights_bytes // _bytes_of_weights(parsed))
+        made: list[tuple[Timed, Run]] = []
+        for one in _with_prefetch(offered):
+            schedule = Schedule.from_json(list(one.steps))
+            with suppress(KernelsError):  # a prefetch of what is not packed ahead, for one
+                executable = lower(parsed, schedule, self.target)
+                made.append((one, in_turns(executable, make_operands(parsed), count)))
+        samples = interleave([run for _, run in made], ROUNDS, self.target.threads)
         return [
             replace(one, time_us=1e6 * median(taken.times))
-            for one, taken in zip(offered, samples, strict=True)
-        ]
+            for (one, _), taken in zip(made, samples, strict=True)
+        ] or offered
+
+
+def _with_prefetch(offered: Sequence[Timed]) -> tuple[Timed, ...]:
+    """Schedules, and each that packs B also with its panels fetched ahead.
+
+    Searches offer that for large factors alone: others stay in the caches from run to run.
+    """
+    found = {one.hash: one for one in offered}
+    for one in offered:
+        steps = Schedule.from_json(list(one.steps)).steps
+        if Pack("B") in steps and not any(isinstance(step, Prefetch) for step in steps):
+            behind = steps.index(Pack("B")) + 1
+            schedule = Schedule((*steps[:behind], Prefetch("B"), *steps[behind:]))
+            more = replace(one, hash=schedule.hash, steps=tuple(schedule.to_json()))
+            found.setdefault(more.hash, more)
+    return tuple(found.values())
 
 
 def weights_bytes(graph: Graph) -> int:
@@ -96,12 +122,18 @@ def _fastest_of_each(some: Iterable[Timed]) -> tuple[Timed, ...]:
     return tuple(found.values())
 
 
-def _in_turns(executable: Executable, count: int) -> Run:
-    """Runs of a kernel, each with the next copy of its weights, and so round and round."""
-    operands, panels = make_operands(executable.problem), executable.scratch_bytes
+def in_turns(executable: Executable, operands: Operands, count: int) -> Run:
+    """Runs of a kernel, each with the next copy of its weights, and so round and round.
+
+    Args:
+        executable: of a problem with constant weights.
+        operands: of it.
+        count: of copies, within `MOST_COPIES` and `MOST_BYTES`.
+    """
+    panels = executable.scratch_bytes
     packs_ahead = executable.drivers.prepare is not None
     size = panels["B"] if packs_ahead else operands["B"].nbytes
-    weights = Arena(room(*[size] * max(1, min(count, MOST_BYTES // size))))
+    weights = Arena(room(*[size] * max(1, min(count, MOST_COPIES, MOST_BYTES // size))))
     scratch = {name: empty_aligned((size,), np.uint8) for name, size in panels.items()}
     calls = []
     while weights.left >= size:
