@@ -216,7 +216,7 @@ class _Chains:
         calls, ends = list[Call](), [0]
         for work in works:
             for call in work.calls(memory):
-                calls += [call, *self._meeting()]
+                calls += [call] if call.meets else [call, *self._meeting()]
             ends.append(len(calls))
         nothing = pass_of("nothing").entry
         self._tables = [

@@ -23,11 +23,13 @@ class Call:
         entry: the function's address.
         parameters: of each thread that calls it; the others wait.
         kept: what the addresses belong to.
+        meets: whether it ends with all threads waiting for each other.
     """
 
     entry: int
     parameters: tuple[int, ...]
     kept: Any
+    meets: bool = False
 
 
 @dataclass(frozen=True)
