@@ -89,12 +89,12 @@ class Retimed:
 
 
 def _with_prefetch(offered: Sequence[Timed]) -> tuple[Timed, ...]:
-    """Schedules, and each that packs B also with its panels fetched ahead.
+    """Schedules, and the fastest of each algorithm also with its panels fetched ahead.
 
     Searches offer that for large factors alone: others stay in the caches from run to run.
     """
     found = {one.hash: one for one in offered}
-    for one in offered:
+    for one in _fastest_of_each(offered):
         steps = Schedule.from_json(list(one.steps)).steps
         if Pack("B") in steps and not any(isinstance(step, Prefetch) for step in steps):
             behind = steps.index(Pack("B")) + 1

@@ -22,7 +22,8 @@ class StoredCosts:
         backend: where the schedules are.
         target: canonical.
         cache: how they were timed.
-        most: schedules of one algorithm.
+        most: schedules of one algorithm; where several are asked for, they are timed again, and
+            those count whose timing was cut short because others were faster.
     """
 
     backend: Backend
@@ -66,11 +67,12 @@ class StoredCosts:
         return tuple(sorted(every, key=lambda one: one.time_us))
 
     def _counts(self, found: Json) -> Callable[[Json], bool]:
-        """Whether a trial was timed to its end, as the stored best was."""
+        """Whether a trial was timed as the stored best was."""
+        states = ("timed",) if self.most == 1 else ("timed", "pruned")
 
         def counts(trial: Json) -> bool:
             is_alike = (trial["cache"], trial["toolchain"]) == (self.cache, found["toolchain"])
-            return bool(is_alike and trial["state"] == "timed" and trial["time_us"] is not None)
+            return bool(is_alike and trial["state"] in states and trial["time_us"] is not None)
 
         return counts
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tilewise.backends.base import Backend
 
 PLAN = "plan.json"
-RETIMED = 3  # schedules of each algorithm
+RETIMED = 2  # schedules of each algorithm
 
 
 def plan(options: argparse.Namespace) -> None:
