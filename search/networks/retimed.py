@@ -38,7 +38,7 @@ from search.timing.samples import Run
 
 ROUNDS = 9
 MOST_COPIES = 64
-MOST_BYTES = 128 << 20  # of all copies of one layer
+MOST_BYTES = 1536 << 20  # of all copies of all schedules of one layer
 
 
 @dataclass
@@ -76,11 +76,13 @@ class Retimed:
             return offered
         count = -(-self.weights_bytes // _bytes_of_weights(parsed))
         made: list[tuple[Timed, Run]] = []
-        for one in _with_prefetch(offered):
+        tried = _with_prefetch(offered)
+        for one in tried:
             schedule = Schedule.from_json(list(one.steps))
             with suppress(KernelsError):  # a prefetch of what is not packed ahead, for one
                 executable = lower(parsed, schedule, self.target)
-                made.append((one, in_turns(executable, make_operands(parsed), count)))
+                room_of_one = MOST_BYTES // len(tried)
+                made.append((one, in_turns(executable, make_operands(parsed), count, room_of_one)))
         samples = interleave([run for _, run in made], ROUNDS, self.target.threads)
         return [
             replace(one, time_us=1e6 * median(taken.times))
@@ -122,18 +124,21 @@ def _fastest_of_each(some: Iterable[Timed]) -> tuple[Timed, ...]:
     return tuple(found.values())
 
 
-def in_turns(executable: Executable, operands: Operands, count: int) -> Run:
+def in_turns(
+    executable: Executable, operands: Operands, count: int, most_bytes: int = MOST_BYTES
+) -> Run:
     """Runs of a kernel, each with the next copy of its weights, and so round and round.
 
     Args:
         executable: of a problem with constant weights.
         operands: of it.
-        count: of copies, within `MOST_COPIES` and `MOST_BYTES`.
+        count: of copies, of which there are at most `MOST_COPIES`.
+        most_bytes: of all of them, unless there is one.
     """
     panels = executable.scratch_bytes
     packs_ahead = executable.drivers.prepare is not None
     size = panels["B"] if packs_ahead else operands["B"].nbytes
-    weights = Arena(room(*[size] * max(1, min(count, MOST_COPIES, MOST_BYTES // size))))
+    weights = Arena(room(*[size] * max(1, min(count, MOST_COPIES, most_bytes // size))))
     scratch = {name: empty_aligned((size,), np.uint8) for name, size in panels.items()}
     calls = []
     while weights.left >= size:
