@@ -3,8 +3,9 @@
     python -m benchmarks.models.native_runner resnet50 mobilenet_v2
 
 Problems without a stored schedule are tuned first. Every result is compared with PyTorch's in f64.
-A ratio is our median over another way's, both of the same rounds. `--parts` prints the time of each
-part.
+A ratio is our median over another way's, both of the same rounds. The last rows are limits: plain
+reads of the weights as they lie packed, in the same rounds, and all products of direct methods at
+the peak of multiply-adds. `--parts` prints the time of each part.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from benchmarks.models.whole_models import Run, pytorch, target_of
 from examples.models import MODELS, Graph
 from examples.models.spellings import spelled
 from kernels.mlir.frontend.weights import read_program
-from kernels.native.microbench import bandwidth_gbs, peak_gflops
+from kernels.native.microbench import STREAMS, peak_gflops, reader
 from kernels.oracle.operands import Array, to_bf16
 from kernels.problem import parse_problem
 from kernels.target import resolve
@@ -42,7 +43,7 @@ def main() -> None:
     parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--pages", action="store_true", help="also run in small pages")
-    parser.add_argument("--limits", action="store_true", help="print what products need at least")
+    parser.add_argument("--stored", action="store_true", help="also plan by stored times")
     parser.add_argument("--parts", action="store_true", help="print the time of each part")
     options = parser.parse_args()
     for name in options.models:
@@ -52,8 +53,6 @@ def main() -> None:
         compared(graph, networks, options.threads)
         if options.parts:
             parts(network)
-        if options.limits:
-            limits(network)
 
 
 def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
@@ -63,14 +62,24 @@ def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
         source.write_text(spelled(graph))
         given = ["plan", str(source), "-o", folder, "--trials", str(options.trials)]
         given += ["--layouts", options.layouts, "--cache", options.cache]
-        if tilewise([*given, "--target", target_of(options.threads)]) != 0:
-            sys.exit(f"tilewise plan {graph.name} failed")
-        plan = Plan.from_json(json.loads((Path(folder) / "plan.json").read_text()))
-        program = read_program(source.read_bytes())
+        given += ["--target", target_of(options.threads)]
+        plan, program = planned(given), read_program(source.read_bytes())
         made = {OURS: Network(plan, program)}
+        if options.stored:
+            made["the same, stored times"] = Network(
+                planned([*given, "--times", "stored"]), program
+            )
         if options.pages:
             made["the same, small pages"] = Network(plan, program, has_huge_pages=False)
         return made
+
+
+def planned(arguments: list[str]) -> Plan:
+    """What `tilewise` plans, by its arguments."""
+    if tilewise(arguments) != 0:
+        sys.exit(f"tilewise {' '.join(arguments)} failed")
+    folder = arguments[arguments.index("-o") + 1]
+    return Plan.from_json(json.loads((Path(folder) / "plan.json").read_text()))
 
 
 def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:
@@ -78,18 +87,47 @@ def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:
     argument = graph.argument()
     given = to_bf16(argument) if graph.given.dtype == "bf16" else argument
     torch_runs, torch_results, expected = pytorch(graph, argument, threads)
-    runs = {name: repeated(one) for name, one in networks.items()} | torch_runs
+    ours = {name: repeated(one) for name, one in networks.items()}
+    reads = {"plain reads of weights": reading(networks[OURS])} if threads == 1 else {}
+    runs = {**ours, **torch_runs, **reads}
     results = {name: one.run(given)[0] for name, one in networks.items()} | torch_results
     samples = interleave(list(runs.values()), ROUNDS, threads)
     times = {name: 1e3 * median(one.times) for name, one in zip(runs, samples, strict=True)}
     network = networks[OURS]
     print(f"{graph.name}, {threads} threads, {network.plan.target}, {network.plan.cache}")
     for name, time in times.items():
+        if name in reads:
+            continue
         print(f"  {name:<24} {time:9.3f} ms  ours over it {times[OURS] / time:5.3f}  "
               f"error {apart(results[name], expected):.2g}", flush=True)  # fmt: skip
+    for name in reads:
+        print(f"  {name:<24} {times[name]:9.3f} ms")
+    flops, peak = products(network.plan)
+    print(f"  {'products at the peak':<24} {flops / peak / 1e6:9.3f} ms  "
+          f"{flops / 1e9:.2f} GFLOP at {peak:.0f} GFLOP/s", flush=True)  # fmt: skip
     placed, weights = network.placed, len(network.memory.weights.bytes)
     print(f"  activations {placed.size / 2**20:.2f} MiB in one arena, {placed.apart / 2**20:.2f} "
           f"MiB apart; weights {weights / 2**20:.2f} MiB", flush=True)  # fmt: skip
+
+
+def reading(network: Network) -> Run:
+    """Plain reads of a network's weights, from end to end."""
+    target, held = resolve(network.plan.target), network.memory.weights.bytes
+    steps = len(held) // (STREAMS * target.vector_bytes)
+    read, address = reader(target, STREAMS), held.ctypes.data
+
+    def run(repeat: int) -> None:
+        for _ in range(repeat):
+            read(address, steps)
+
+    return run
+
+
+def products(plan: Plan) -> tuple[float, float]:
+    """Operations of all layers by direct methods, and the peak of their type in GFLOP/s."""
+    problems = [parse_problem(node.problem) for node in plan.nodes if node.problem is not None]
+    (dtype,) = {one.element.name for one in problems}
+    return float(sum(one.flops for one in problems)), peak_gflops(resolve(plan.target), dtype)
 
 
 def repeated(network: Network) -> Run:
@@ -113,16 +151,6 @@ def parts(network: Network) -> None:
     total = sum(part.time_us for part in times)
     for part in times:
         print(f"  {part.time_us:9.1f} us  {100 * part.time_us / total:5.1f}%  {part.label}")
-
-
-def limits(network: Network) -> None:
-    """Print how long the products take at the peak, and how long a read of the weights takes."""
-    target = resolve(network.plan.target)
-    problems = [parse_problem(node.problem) for node in network.plan.nodes if node.problem]
-    peak, gbs = peak_gflops(target, "f32"), bandwidth_gbs(target)
-    flops, size = sum(one.flops for one in problems), len(network.memory.weights.bytes)
-    print(f"  products {flops / 1e9:.2f} GFLOP at {peak:.0f} GFLOP/s: {flops / peak / 1e6:.2f} ms; "
-          f"weights at {gbs:.1f} GB/s: {size / gbs / 1e6:.2f} ms", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

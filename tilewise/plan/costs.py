@@ -22,16 +22,19 @@ class StoredCosts:
         backend: where the schedules are.
         target: canonical.
         cache: how they were timed.
+        most: schedules of one algorithm; where several are asked for, they are timed again, and
+            those count whose timing was cut short because others were faster.
     """
 
     backend: Backend
     target: str
     cache: CacheMode
+    most: int = 1
     _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
     _copies: dict[Copy, float] = field(default_factory=dict)
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
-        """The stored best, and the fastest trial of each other algorithm."""
+        """The stored best, and the fastest trials of each algorithm, the fastest first."""
         if problem not in self._known:
             self._known[problem] = self._stored(problem)
         return self._known[problem]
@@ -54,18 +57,22 @@ class StoredCosts:
         if found["stale"]:
             return ()
         best = _timed(found["best"])
-        fastest = {best.algorithm: best}
+        fastest = {best.algorithm: {best.hash: best}}
         for trial in sorted(filter(self._counts(found), trials), key=_time):
             timed = _timed(trial)
-            fastest.setdefault(timed.algorithm, timed)
-        return tuple(sorted(fastest.values(), key=lambda one: one.time_us))
+            alike = fastest.setdefault(timed.algorithm, {})
+            if len(alike) < self.most:
+                alike.setdefault(timed.hash, timed)
+        every = (one for alike in fastest.values() for one in alike.values())
+        return tuple(sorted(every, key=lambda one: one.time_us))
 
     def _counts(self, found: Json) -> Callable[[Json], bool]:
-        """Whether a trial was timed to its end, as the stored best was."""
+        """Whether a trial was timed as the stored best was."""
+        states = ("timed",) if self.most == 1 else ("timed", "pruned")
 
         def counts(trial: Json) -> bool:
             is_alike = (trial["cache"], trial["toolchain"]) == (self.cache, found["toolchain"])
-            return bool(is_alike and trial["state"] == "timed" and trial["time_us"] is not None)
+            return bool(is_alike and trial["state"] in states and trial["time_us"] is not None)
 
         return counts
 

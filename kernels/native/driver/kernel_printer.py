@@ -6,6 +6,8 @@ from kernels.native.driver.prefetch_printer import PrefetchPrinter
 from kernels.native.driver.scope import Scope
 from kernels.native.microkernels.abi import Arguments
 
+PANEL_BYTES = "(taps * words * register_cols * word_size + sums_size)"
+
 
 class KernelPrinter:
     """Prints where a tile's operands lie, what it is to do, and the call."""
@@ -21,10 +23,11 @@ class KernelPrinter:
         self._operands()
         if self.structure.fills:
             self.packs.fill_panel()
-        fetches = self.structure.prefetches
-        if fetches:
+        if self.structure.prefetches:
             self.prefetch.fetch_ahead()
-        arguments = self._arguments(fetches)
+        if self.structure.fetches_panels:
+            self.prefetch.fetch_panels(PANEL_BYTES)
+        arguments = self._arguments()
         scope.put(f"call_address(kernel, {', '.join(vars(arguments).values())})")
         scope.count("1")
 
@@ -52,8 +55,10 @@ class KernelPrinter:
             b_tap += " * depth_factor"
         scope.put(f"b_tap, beside = {b_tap}, {self._sums()}")
 
-    def _arguments(self, fetches: bool) -> Arguments[str]:
+    def _arguments(self) -> Arguments[str]:
         dims = self.structure.space.dims
+        rows, panels = self.structure.prefetches, self.structure.fetches_panels
+        step = "is_left * b_stream * size" if rows else "ahead_step" if panels else "0"
         bias = self.scope.offset("bias", tuple(d for d in self.structure.bias_dims if d in dims))
         return Arguments(
             a="a_tile",
@@ -71,8 +76,8 @@ class KernelPrinter:
             rows="rows",
             cols="cols",
             beside="beside",
-            ahead="ahead" if fetches else "0",
-            ahead_step="is_left * b_stream * size" if fetches else "0",
+            ahead="ahead" if rows or panels else "0",
+            ahead_step=step,
         )
 
     def _a_tile(self) -> str:
@@ -87,11 +92,10 @@ class KernelPrinter:
         scope, col = self.scope, self.structure.space.col
         if not self.structure.packs_b:
             return scope.b_in_place()
-        panel_bytes = "(taps * words * register_cols * word_size + sums_size)"
         if self.structure.is_ahead:
-            return f"{self._chunk()} + {scope.start[col]} // register_cols * {panel_bytes}"
+            return f"{self._chunk()} + {scope.start[col]} // register_cols * {PANEL_BYTES}"
         panel = f"({scope.start[col]} - {scope.packed_from['B'][col]}) // register_cols"
-        return f"b_panels + {panel} * {panel_bytes}"
+        return f"b_panels + {panel} * {PANEL_BYTES}"
 
     def _chunk(self) -> str:
         """Where the present chunk of panels that were packed ahead begins."""

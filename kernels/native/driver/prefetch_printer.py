@@ -1,7 +1,14 @@
-"""The prefetch of the block of B that is packed next."""
+"""The prefetch of what of B is read next: rows of a block that is packed then, or panels."""
 
 from kernels.native.driver.parameters import stride
 from kernels.native.driver.scope import Scope
+
+AHEAD_BYTES = 16384
+"""Of a panel that one call reads, how far ahead it fetches.
+
+On Zen 5, m=16, n=11008, k=4096 in bf16 takes 9.5 ms without, 4.0 with 4 KiB, 3.3 with 8, 3.2 with
+12 to 64. Its multiply-adds take 2.6. To L1 it is as to L2.
+"""
 
 
 class PrefetchPrinter:
@@ -48,3 +55,29 @@ class PrefetchPrinter:
             " * size"
         )
         scope.put("fetched += tap_rows * tap_cols * (words * depth_factor // unroll) * word_depth")
+
+    def begin_panels(self) -> None:
+        """Before the loops: no call has read a panel that was packed ahead."""
+        self.scope.put("panel_read, on_panel, calls_of_panel = 0, 0, 1")
+        self.scope.put("share, ahead_step = 0, 0")
+
+    def fetch_panels(self, panel_bytes: str) -> None:
+        """What of B's panels a call fetches: its share of the next one, which lies behind its own.
+
+        Of as many calls as read the panel before, each fetches a part: so memory is asked as long
+        as there are products, and not by the first call alone. A panel that one call reads is
+        fetched as that goes on.
+
+        Args:
+            panel_bytes: from one panel to the next.
+        """
+        put = self.scope.put
+        put("if b_tile != panel_read:")
+        put("    calls_of_panel = max(on_panel, 1)")
+        put("    panel_read, on_panel = b_tile, 0")
+        put(f"    share = ({panel_bytes}) // calls_of_panel")
+        put("    ahead_step = (register_cols * word_size - 1) // calls_of_panel + 1")
+        put(f"ahead = b_tile + {AHEAD_BYTES}")
+        put("if calls_of_panel > 1:")
+        put(f"    ahead = b_tile + {panel_bytes} + min(on_panel, calls_of_panel - 1) * share")
+        put("on_panel += 1")

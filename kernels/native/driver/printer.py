@@ -108,6 +108,8 @@ def _print_nest(scope: Scope) -> None:
     prefetch = PrefetchPrinter(scope)
     packs = PackPrinter(scope, prefetch)
     kernel = KernelPrinter(scope, packs, prefetch)
+    if scope.structure.fetches_panels:
+        prefetch.begin_panels()
     for entry in scope.structure.nest.entries:
         if isinstance(entry, Loop):
             scope.loop(entry)

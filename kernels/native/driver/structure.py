@@ -20,6 +20,7 @@ class Structure:
         is_ahead: whether B is packed before the driver runs.
         fills: whether the micro-kernel packs panels of B in passing.
         prefetches: whether it fetches rows of B's next block, which is to be packed.
+        fetches_panels: whether it fetches the panels of B that were packed ahead.
         interleaves: whether a sweep's chunk has rows of several parts of the reduction.
         writes_past_caches: whether the result goes past the caches where it lies aligned.
         a_transposed, b_transposed: whether the reduction is not the contiguous dim of A, or is
@@ -35,6 +36,7 @@ class Structure:
     is_ahead: bool
     fills: bool
     prefetches: bool
+    fetches_panels: bool
     interleaves: bool
     writes_past_caches: bool
     a_transposed: bool
@@ -56,6 +58,7 @@ class Structure:
             is_ahead=is_ahead,
             fills=strides.words.filled_row > 0,
             prefetches=schedule.prefetches and not is_ahead,
+            fetches_panels=schedule.prefetches and is_ahead,
             interleaves=schedule.streams > 1,
             writes_past_caches=schedule.writes_past_caches,
             a_transposed=strides.a.is_transposed,

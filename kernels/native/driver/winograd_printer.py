@@ -10,6 +10,7 @@ from kernels.native.driver.parameters import (
     names_of,
     stride,
 )
+from kernels.native.driver.prefetch_printer import PrefetchPrinter
 from kernels.native.driver.scope import Scope
 from kernels.native.microkernels.abi import TRANSFORMS, Arguments
 from kernels.schedule.winograd import POINT, TILES
@@ -24,6 +25,7 @@ class WinogradPrinter:
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.structure = scope, scope.structure
+        self.prefetch = PrefetchPrinter(scope)
         for name in (*TRANSFORMS, *names_of(TransformSizes), *_FILTER, TRANSFORMED):
             scope.parameter(name)
         for name in (*names_of(RegisterTile), stride("ap", TILES), stride("c", TILES)):
@@ -32,6 +34,8 @@ class WinogradPrinter:
     def nest(self) -> None:
         """The loops, and what is in them; C is transformed behind those that it lies in."""
         behind = 0
+        if self.structure.fetches_panels:
+            self.prefetch.begin_panels()
         for entry in self.structure.nest.entries:
             if isinstance(entry, Loop):
                 self.scope.loop(entry)
@@ -106,6 +110,9 @@ class WinogradPrinter:
             "a": "a_tile", "b": "b_tile", "c": "c_tile", "c_row": "c_row",
             "depth": extent("ci"), "rows": "rows", "cols": "cols",
         }  # fmt: skip
+        if self.structure.fetches_panels:
+            self.prefetch.fetch_panels("filter_point * size")
+            given |= {"ahead": "ahead", "ahead_step": "ahead_step"}
         scope.put(f"call_address(kernel, {', '.join(given.values())})")
         scope.count("1")
 

@@ -14,17 +14,14 @@ from kernels.native.microkernels.abi import Arguments
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec
 from kernels.native.microkernels.tile_of_c import TileOfC
 
-# Of panels packed ahead, on Zen 5: m=16, n=11008, k=4096 in bf16 takes 9.5 ms without, 4.0 with
-# 4 KiB, 3.3 with 8 and 3.2 with 12 to 64, of 2.6 that its multiply-adds take; to L1 as to L2.
-AHEAD_BYTES = 16384
-
 
 @dataclass(frozen=True)
 class _Weights:
-    """Where rows of B lie, and where they are copied to by a kernel that fills a panel."""
+    """Where rows of B lie, where a kernel that fills a panel copies them, and what is fetched."""
 
     rows: Value
     panel: Value
+    ahead: Value
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Reduction:
     def reduce(self, accumulators: list[Value]) -> list[Value]:
         """The accumulators plus all products of the call."""
         if not self.spec.taps:
-            weights = _Weights(self.arg.b, self.arg.beside)
+            weights = _Weights(self.arg.b, self.arg.beside, self.arg.ahead)
             return self._reduce_depth(accumulators, self.arg.a, weights, const(0))
         b, v = self.builder, self.words
         rows = Loop(b, accumulators, "tap.row")
@@ -69,6 +66,7 @@ class Reduction:
         weights = _Weights(
             v.offset(self.arg.b, b.mul(tap, self.arg.b_tap)),
             self._panel_row(self.arg.beside, b.mul(tap, self.arg.depth)),
+            b.add(self.arg.ahead, b.mul(b.mul(tap, self.arg.depth), self.arg.ahead_step)),
         )
         turns = b.sdiv(self.arg.depth, const(self.spec.unroll))
         done = self._reduce_depth(cols.carried, a, weights, b.mul(tap, turns))
@@ -136,6 +134,7 @@ class Reduction:
         b_step = _Weights(
             self.words.offset(weights.rows, b.mul(first, const(self.b_row))),
             self._panel_row(weights.panel, first),
+            b.add(weights.ahead, b.mul(first, self.arg.ahead_step)),
         )
         for u in range(count):
             accumulators = self._outer_product(accumulators, a_step, b_step, u)
@@ -150,11 +149,18 @@ class Reduction:
             for line in range(self.spec.prefetched):
                 self.tile.v.prefetch_to_l2(b.add(at, const(line * LINE_BYTES)))
 
-    def _fetch_panels(self, row: Value) -> None:
-        """The lines of a row of B's panels some way behind `row`."""
+    def _fetch_panels(self, ahead: Value) -> None:
+        """The lines that a step is to fetch, which may be parts of one line."""
         size = self.tile.vectors * self.spec.lanes * self.words.element.bytes
-        for at in range(0, size, LINE_BYTES):
-            self.words.prefetch_to_l2(self.builder.add(row, const(AHEAD_BYTES + at)))
+        lines = -(-size // LINE_BYTES)
+        b = self.builder
+        apart = b.sdiv(b.add(self.arg.ahead_step, const(lines - 1)), const(lines))
+        for line in range(lines):
+            self.words.prefetch_to_l2(b.add(ahead, b.mul(apart, const(line))))
+
+    def _ahead_of(self, weights: _Weights, u: int) -> Value:
+        b = self.builder
+        return b.add(weights.ahead, b.mul(self.arg.ahead_step, const(u)))
 
     def _outer_product(
         self, acc: list[Value], a_step: Value, b_step: _Weights, u: int
@@ -166,7 +172,7 @@ class Reduction:
             for j in range(vectors)
         ]
         if spec.streams_ahead:
-            self._fetch_panels(v.at(b_step.rows, u * self.b_row))
+            self._fetch_panels(self._ahead_of(b_step, u))
         if self.fills:
             for j in range(vectors):
                 v.store(row[j], v.at(b_step.panel, u * spec.cols + j * spec.lanes))

@@ -8,24 +8,31 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import cfunc, njit
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.core.cgutils import alloca_once_value, for_range
+from numba.extending import intrinsic
 
 from kernels.native.language.words import word
 from kernels.native.passes.memory import elements
 
-Take = Callable[[float, float], float]
+Take = Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]
+"""The instructions that take a vector of elements into a vector of results."""
+LANES = 16  # of the vectors; a processor with shorter ones uses several
+FEW = 4
+FLOAT = 4  # bytes
 
 
-@njit(nogil=True)
-def larger(most: float, value: float) -> float:
+def larger(builder: ir.IRBuilder, most: ir.Value, value: ir.Value) -> ir.Value:
     """The larger of two numbers; what is not a number stays."""
-    return value if (value > most) | np.isnan(value) else most
+    is_larger = builder.fcmp_ordered(">", value, most)
+    is_no_number = builder.fcmp_unordered("uno", value, value)
+    return builder.select(builder.or_(is_larger, is_no_number), value, most)
 
 
-@njit(nogil=True)
-def added(total: float, value: float) -> float:
+def added(builder: ir.IRBuilder, total: ir.Value, value: ir.Value) -> ir.Value:
     """The sum of two numbers."""
-    return total + value
+    return builder.fadd(total, value)
 
 
 @njit(nogil=True)
@@ -36,55 +43,121 @@ def inside(step: int, offset: int, size: int, count: int) -> tuple[int, int]:
     return first, max(first, end)
 
 
+def block_of(take: Take, start: float, lanes: int, across: int) -> Any:
+    """A function that writes so many results, whose windows lie `across` elements apart.
+
+    Its parameters: the addresses of the results and of the first window's first element; how many
+    rows of elements each has and the bytes between, how many in a row and the bytes between. No
+    result is in memory before all its elements are taken in.
+    """
+    vector, pointer = ir.VectorType(ir.FloatType(), lanes), ir.IntType(8).as_pointer()
+
+    def load(builder: ir.IRBuilder, address: ir.Value, skip: int) -> ir.Value:
+        whole = builder.add(address, ir.Constant(ir.IntType(64), skip * FLOAT))
+        typed = builder.bitcast(builder.inttoptr(whole, pointer), vector.as_pointer())
+        return builder.load(typed, align=FLOAT)
+
+    def every(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+        """Every `across`-th element; the last one loaded is the last one needed."""
+        first = load(builder, address, 0)
+        if across == 1 or lanes == 1:
+            return first
+        second = load(builder, address, lanes - 1)
+        picked = [2 * i if 2 * i < lanes else 2 * i + 1 for i in range(lanes)]
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), picked)
+        return builder.shuffle_vector(first, second, mask)
+
+    @intrinsic
+    def block(
+        _typing: Any, target: Any, source: Any, rows: Any, down: Any, cols: Any, right: Any
+    ) -> Any:
+        def codegen(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            target, source, rows, down, cols, right = args
+            held = alloca_once_value(builder, ir.Constant(vector, [start] * lanes))
+            builder.store(ir.Constant(vector, [start] * lanes), held)
+            with for_range(builder, rows) as row:
+                line = builder.add(source, builder.mul(row.index, down))
+                with for_range(builder, cols) as col:
+                    at = builder.add(line, builder.mul(col.index, right))
+                    builder.store(take(builder, builder.load(held), every(builder, at)), held)
+            typed = builder.bitcast(builder.inttoptr(target, pointer), vector.as_pointer())
+            builder.store(builder.load(held), typed, align=FLOAT)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6), codegen
+
+    return block
+
+
+def blocks_of(take: Take, start: float, across: int) -> Any:
+    """A function that writes `count` results by vectors; the last one may overlap the one before.
+
+    Its parameters: `count`, and as of `block_of`.
+    """
+    many, few, one = (block_of(take, start, lanes, across) for lanes in (LANES, FEW, 1))
+
+    @njit(nogil=True)
+    def blocks(
+        count: int, target: int, source: int, rows: int, down: int, cols: int, right: int
+    ) -> None:
+        lanes = LANES if count >= LANES else FEW if count >= FEW else 1
+        for begin in range(0, count, lanes):
+            at = min(begin, count - lanes) * FLOAT
+            if lanes == LANES:
+                many(target + at, source + at * across, rows, down, cols, right)
+            elif lanes == FEW:
+                few(target + at, source + at * across, rows, down, cols, right)
+            else:
+                one(target + at, source + at * across, rows, down, cols, right)
+
+    return blocks
+
+
 def window_pass(take: Take, start: float) -> Any:
     """The pass that takes a window's elements in, one by one, from a start on.
 
     Parameters: source, target, first and end of the target's rows; height, width, out height, out
     width, inner; of the window height, width, strides, dilations, and zeros before the image.
     """
+    beside, apart = blocks_of(take, start, 1), blocks_of(take, start, 2)
 
     @njit(nogil=True)
-    def take_in(target: Any, source: Any, step: int) -> None:
-        for i in range(len(target)):  # from 0: an index that may be negative is no vector's
-            target[i] = take(target[i], source[i * step])
-
-    @njit(nogil=True)
-    def lanes_in(target: Any, source: Any) -> None:
-        for i in range(len(target)):
-            target[i] = take(target[i], source[i])
-
-    @njit(nogil=True)
-    def row_of(source: Any, target: Any, sizes: Any, row: int) -> None:
+    def row_of(source: int, target: int, sizes: Any, row: int) -> None:
         height, width, out_height, out_width, inner = sizes[:5]
         rows, cols, down, across, row_step, col_step, above, left = sizes[5:]
+        element = inner * FLOAT
         top = row % out_height * down - above
-        out = target[row * out_width * inner : (row + 1) * out_width * inner]
-        out[:] = start
-        for tap in range(rows):
-            y = top + tap * row_step
-            if y < 0 or y >= height:
+        tap, end = inside(row_step, top, height, rows)
+        rows = end - tap
+        line = source + (row // out_height * height + top + tap * row_step) * width * element
+        out = target + row * out_width * element
+        row_bytes, col_bytes = row_step * width * element, col_step * element
+        # Windows from `first` to `last` have all their columns in the image.
+        first, _ = inside(across, -left, width, out_width)
+        _, last = inside(across, (cols - 1) * col_step - left, width, out_width)
+        in_lanes = inner == 1 and across <= 2 and last - first >= FEW
+        if in_lanes:
+            at = line + (first * across - left) * FLOAT
+            blocks = last - first, out + first * FLOAT, at, rows, row_bytes, cols, col_bytes
+            if across == 1:
+                beside(*blocks)
+            else:
+                apart(*blocks)
+        for x in range(out_width):
+            if in_lanes and first <= x < last:
                 continue
-            line = source[(row // out_height * height + y) * width * inner :]
-            for col in range(cols):
-                offset = col * col_step - left
-                first, end = inside(across, offset, width, out_width)
-                if inner == 1 and end > first:
-                    take_in(out[first:end], line[first * across + offset :], across)
-                    continue
-                for x in range(first, end):
-                    at = (x * across + offset) * inner
-                    lanes_in(out[x * inner : (x + 1) * inner], line[at : at + inner])
+            offset = x * across - left
+            col, stop = inside(col_step, offset, width, cols)
+            at = line + (offset + col * col_step) * element
+            beside(inner, out + x * element, at, rows, row_bytes, stop - col, col_bytes)
 
     @cfunc("void(int64)")
     def run(at: int) -> None:
         words = elements(at, 17, np.int64)
         sizes = (words[4], words[5], words[6], words[7], words[8], words[9], words[10], words[11],
                  words[12], words[13], words[14], words[15], words[16])  # fmt: skip
-        outer_in = words[3] // words[6] + 1
-        source = elements(words[0], outer_in * sizes[0] * sizes[1] * sizes[4], np.float32)
-        target = elements(words[1], words[3] * sizes[3] * sizes[4], np.float32)
         for row in range(words[2], words[3]):
-            row_of(source, target, sizes, row)
+            row_of(words[0], words[1], sizes, row)
 
     return run
 

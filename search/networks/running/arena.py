@@ -26,6 +26,11 @@ class Arena:
         self.bytes: Array = np.frombuffer(self._map, np.uint8)[:size]
         self._taken = 0
 
+    @property
+    def left(self) -> int:
+        """Bytes that nothing has taken."""
+        return len(self.bytes) - self._taken
+
     def part(self, offset: int, size: int) -> Array:
         """So many bytes at an offset."""
         return self.bytes[offset : offset + size]

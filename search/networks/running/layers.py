@@ -198,7 +198,10 @@ class _Layer:
         bound.parameters[:, bound.repeat_at] = 1
         # What is only packed is let go: a run reads the panels alone.
         bound = replace(bound, kept=(memory, self.executable))
-        call = Call(bound.drivers.entry, bound.addresses, bound, self._step(bound, memory))
+        # The code of several threads ends with a barrier of their crew, which is the network's
+        # where they are as many.
+        meets = 1 < len(bound.addresses) == memory.threads
+        call = Call(bound.drivers.entry, bound.addresses, bound, self._step(bound, memory), meets)
         return [call] if self.before is None else [self._copy(memory, operands["C"]), call]
 
     def _step(self, bound: Bound, memory: Memory) -> Step:

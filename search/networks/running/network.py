@@ -240,7 +240,7 @@ class _Chains:
         calls, ends = list[Call](), [0]
         for work in works:
             for call in work.calls(memory):
-                calls += [call, *self._meeting()]
+                calls += [call] if call.meets else [call, *self._meeting()]
                 self.steps.append((work.label, call.step))
             ends.append(len(calls))
         nothing = pass_of("nothing").entry

@@ -25,12 +25,14 @@ class Call:
         parameters: of each thread that calls it; the others wait.
         kept: what the addresses belong to.
         step: the same for another process; None where there is no telling.
+        meets: whether it ends with all threads waiting for each other.
     """
 
     entry: int
     parameters: tuple[int, ...]
     kept: Any
     step: Step | None = None
+    meets: bool = False
 
 
 class Address(int):

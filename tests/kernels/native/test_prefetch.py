@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from kernels.native.driver.prefetch_printer import AHEAD_BYTES
+from kernels.native.ir.vectors import LINE_BYTES as LINE
 from kernels.native.plan import plan
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Stream, Tile, Unroll
@@ -92,6 +94,61 @@ def test_a_call_goes_on_where_the_one_before_has_stopped(host: Target) -> None:
     steps = (Tile("n", cols), Pack("B"), Prefetch("B"), Register(4, cols), Unroll(2))
     found = asked(f"matmul:m=16,n={2 * cols},k=8,dtype=f32", steps, host)
     assert found[0] == rows(cols * 4, 8, 2 * cols * 4, 0, 1)
+
+
+def fetched_beside(text: str, steps: tuple[Step, ...], target: Target) -> list[list[int]]:
+    """For each panel that was packed ahead, in turn, the lines from its own on that are fetched."""
+    planned = plan(parse_problem(text), Schedule(steps), target)
+    panels: list[tuple[int, list[int]]] = []
+
+    def call_address(_function: int, *given: int) -> None:
+        _a, b, *_, depth, _flags, _rows, _cols, _beside, ahead, step = given
+        if not panels or panels[-1][0] != b:
+            panels.append((b, []))
+        lines = -(-planned.spec.vectors * planned.spec.lanes * 4 // LINE)
+        for i in range(given[8] * given[9] * depth):
+            panels[-1][1].extend(
+                (ahead + i * step - line * (-step // lines) - b) // LINE for line in range(lines)
+            )
+
+    names: dict[str, Callable[..., object]] = {
+        "njit": lambda *_, **__: lambda function: function,
+        "word": lambda given, index: given[index],
+        "add_word": lambda *_: None,
+        "call_address": call_address,
+        "pack_image": lambda *_: None,
+    }
+    driver = ast.parse(planned.source.text)
+    driver.body = [node for node in driver.body if not isinstance(node, ast.ImportFrom)]
+    exec(compile(ast.fix_missing_locations(driver), "driver", "exec"), names)
+    sizes = dict.fromkeys(planned.source.parameters, 0) | planned.sizes | {"b_panels": B}
+    names["driver"]([sizes[name] for name in planned.source.parameters])
+    return [lines for _, lines in panels]
+
+
+@pytest.mark.parametrize("vectors", [1, 3])
+def test_the_calls_of_a_panel_share_the_lines_of_the_next(vectors: int, host: Target) -> None:
+    cols = vectors * host.lanes("f32")
+    text = f"conv2d:n=1,h=9,w=7,ci=64,co={4 * cols},kh=3,kw=1,dtype=f32,weights=constant"
+    steps = (Pack("B"), Prefetch("B"), Tile("n", 1), Register(4, cols))
+    first, *others = fetched_beside(text, steps, host)
+    size = 3 * 64 * cols * 4 // LINE
+    assert len(others) == 3
+    for lines in others:
+        assert set(range(size, 2 * size)) <= set(lines)
+        assert size - 1 <= min(lines)
+        assert max(lines) <= 2 * size + 3 * 64 // LINE + 1  # each step rounds up to a byte
+    halves = others[0][: len(others[0]) // 2]
+    assert max(halves) < 1.6 * size  # the first calls leave the other half to the last
+    assert min(first) == AHEAD_BYTES // LINE  # nothing tells yet how many calls there are
+
+
+def test_a_panel_that_one_call_reads_is_fetched_as_it_goes_on(host: Target) -> None:
+    cols = 2 * host.lanes("f32")
+    text = f"matmul:m=4,n={3 * cols},k=40,dtype=f32,weights=constant"
+    for lines in fetched_beside(text, (Pack("B"), Prefetch("B"), Register(4, cols)), host):
+        ahead = AHEAD_BYTES // LINE
+        assert sorted(set(lines)) == list(range(ahead, ahead + 40 * cols * 4 // LINE))
 
 
 @pytest.mark.parametrize("target", TARGETS)

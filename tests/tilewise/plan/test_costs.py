@@ -61,6 +61,17 @@ def test_trials_of_another_kind_do_not_count(other: dict[str, Any]) -> None:
     assert found(Store(row(WINOGRAD, 10.0), row(DIRECT, 5.0) | other)) == [("winograd F4", 10.0)]
 
 
+def test_several_of_an_algorithm_are_had_for_whoever_times_them_again() -> None:
+    other = Schedule((Register(rows=4, cols=16),))
+    store = Store(
+        row(WINOGRAD, 10.0), row(DIRECT, 14.0, state="pruned"), row(other, 12.0), row(DIRECT, 15.0),
+        row(Schedule((Register(rows=2, cols=16),)), 16.0), row(WINOGRAD, 9.0),
+    )  # fmt: skip
+    costs = StoredCosts(store, "cpu:znver4,threads=1", "hot", most=2)  # type: ignore[arg-type]
+    assert [(one.hash, one.time_us) for one in costs.schedules(PROBLEM)] == [
+        (WINOGRAD.hash, 10.0), (other.hash, 12.0), (DIRECT.hash, 14.0)]  # fmt: skip
+
+
 def test_what_is_absent_or_stale_has_no_time() -> None:
     assert found(Store(None)) == []
     assert found(Store(row(DIRECT, 1.0), stale=True)) == []

@@ -61,7 +61,8 @@ def test_a_model_is_tuned_and_planned(cli: Cli, tuned: str, source: str, tmp_pat
 
 
 def test_a_service_tunes_for_a_plan(cli: Cli, served: str, source: str) -> None:
-    done = cli("plan", source, "--trials", "2", "--layouts", "model", "--json", "--server", served)
+    stored = ("--layouts", "model", "--times", "stored")
+    done = cli("plan", source, "--trials", "2", *stored, "--json", "--server", served)
     assert done.code == 0, done.err
     plan = Plan.from_json(json.loads(done.out))
     assert [node.problem for node in plan.nodes if node.schedule] == [CONV, LAST]

@@ -77,6 +77,21 @@ def test_windows(inner: int, size: Any, step: Any, dilation: Any, pad: Any, out:
         np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("inner", "width"), [(1, 45), (1, 12), (21, 5), (6, 5)])
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_windows_in_whole_vectors(inner: int, width: int, step: int) -> None:
+    """Rows and channels that are no multiple of a vector; nothing behind the image is read."""
+    x, out = values(3, 6, width, inner), (3, (width - 1) // step + 1)
+    x[1, 2, width // 2, 0] = np.nan
+    sizes = (6, width, *out, inner, 3, 3, 2, step, 1, 1, 1, 1)
+    for name, fill, reduced in (("max", -np.inf, np.max), ("window sum", 0.0, np.sum)):
+        made, around = guarded((3, *out, inner), np.float32), np.full(x.size + 2, np.nan, "f4")
+        around[1:-1] = x.reshape(-1)
+        run(name, around[1:], made, (0, 3 * out[0]), *sizes)
+        expected = reduced(windows(x, (3, 3), (2, step), (1, 1), (1, 1), fill, out), -1)
+        np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("inner", [1, 6])
 def test_sums_of_axes(inner: int) -> None:
     x, made = values(7, 49, inner), guarded((7, inner), np.float32)

@@ -20,10 +20,13 @@ from tilewise.requirements import needed, require
 
 if TYPE_CHECKING:
     from kernels.mlir.frontend.graph import Graph
+    from search.networks.costs import Costs
     from search.networks.plan import Plan
+    from tilewise.backends.base import Backend
     from tilewise.plan.running import Ran
 
 PLAN = "plan.json"
+RETIMED = 2  # schedules of each algorithm
 
 
 def plan(options: argparse.Namespace) -> None:
@@ -37,7 +40,6 @@ def plan(options: argparse.Namespace) -> None:
     with needed("plan", "service"):
         from search.networks.planning import Named, planned
         from search.networks.variants import problems_of
-        from tilewise.plan.costs import StoredCosts
         from tilewise.plan.table import plan_text
     folder = make_folder(options.output) if options.output else None
     name = Path(options.file).name
@@ -48,7 +50,7 @@ def plan(options: argparse.Namespace) -> None:
     with backend_of(options) as backend:
         lacking = missing(backend, problems, target, options.cache)
         tune_missing(backend, lacking, target, request)
-        costs = StoredCosts(backend, target, options.cache)
+        costs = _costs(options, backend, target, graph)
         named = Named(name, target, options.cache)
         made = planned(graph, costs, named, options.layouts)
         own = planned(graph, costs, named, "model")
@@ -68,6 +70,17 @@ def plan(options: argparse.Namespace) -> None:
         sys.stdout.write(text if len(told) == 1 else json.dumps(told, indent=2) + "\n")
     else:
         sys.stdout.write("\n".join(texts))
+
+
+def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
+    """Times of layers: as the store has them, or taken here in the order of a network."""
+    from search.networks.retimed import Retimed, weights_bytes
+    from tilewise.plan.costs import StoredCosts
+
+    if options.times == "stored":
+        return StoredCosts(backend, target, options.cache)
+    stored = StoredCosts(backend, target, options.cache, most=RETIMED)
+    return Retimed(stored, resolve(target), weights_bytes(graph))
 
 
 def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
@@ -141,6 +154,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--module", metavar="DIR",
         help="write the network there as a Python package with code and packed weights, which "
         "needs NumPy alone, and prove it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--times", choices=("here", "stored"), default="here",
+        help="of layers: taken again here, with weights that other layers have displaced, or as "
+        "the store has them; default: here",
     )  # fmt: skip
     add_tuning_of_lacking(parser, seeds="the sampler")
     add_db(parser)

@@ -1,0 +1,175 @@
+"""Layers timed as a network runs them: with weights that other layers' have displaced.
+
+A hot run finds its weights in the caches, where the run before has left them. In a network the
+weights of all other layers have passed since. So a layer is timed in turns over copies of its
+weights, until as many bytes have passed as the network has. What it reads and makes besides stays
+where it is, as in a network, where the layer before has just made it.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import prod
+from statistics import median
+
+import numpy as np
+
+from kernels.errors import KernelsError
+from kernels.mlir.frontend.graph import Graph
+from kernels.native import Executable, lower
+from kernels.native.executable import Call
+from kernels.native.passes.chain import Chain, chain
+from kernels.native.threads.crew import crew
+from kernels.oracle.operands import (
+    NUMPY_TYPES,
+    Operands,
+    empty_aligned,
+    make_operands,
+    operand_type,
+)
+from kernels.problem import Problem, parse_problem
+from kernels.schedule import Pack, Prefetch, Schedule
+from kernels.target.model import Target
+from search.networks.costs import Costs, Timed
+from search.networks.layouts import Layout
+from search.networks.running.arena import Arena, room
+from search.timing.interleave import interleave
+from search.timing.samples import Run
+
+ROUNDS = 9
+MOST_COPIES = 64
+MOST_BYTES = 1536 << 20  # of all copies of all schedules of one layer
+
+
+@dataclass
+class Retimed:
+    """Costs of layers with their weights displaced (`search.networks.costs.Costs`).
+
+    A problem whose weights vary keeps the times that it has, as does one that cannot be compiled.
+
+    Attributes:
+        costs: whose schedules are timed again; there may be several of one algorithm.
+        target: this machine.
+        weights_bytes: of the whole network.
+    """
+
+    costs: Costs
+    target: Target
+    weights_bytes: int
+    _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
+
+    def schedules(self, problem: str) -> tuple[Timed, ...]:
+        """The fastest of each algorithm, the fastest first."""
+        if problem not in self._known:
+            self._known[problem] = _fastest_of_each(self._timed(problem))
+        return self._known[problem]
+
+    def conversion_us(
+        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
+    ) -> float:
+        """As the other costs have it."""
+        return self.costs.conversion_us(shape, dtype, made, wanted)
+
+    def _timed(self, problem: str) -> Sequence[Timed]:
+        offered, parsed = self.costs.schedules(problem), parse_problem(problem)
+        if not offered or not parsed.has_constant_weights:
+            return offered
+        count = -(-self.weights_bytes // _bytes_of_weights(parsed))
+        made: list[tuple[Timed, Run]] = []
+        tried = _with_prefetch(offered)
+        for one in tried:
+            schedule = Schedule.from_json(list(one.steps))
+            with suppress(KernelsError):  # a prefetch of what is not packed ahead, for one
+                executable = lower(parsed, schedule, self.target)
+                room_of_one = MOST_BYTES // len(tried)
+                made.append((one, in_turns(executable, make_operands(parsed), count, room_of_one)))
+        samples = interleave([run for _, run in made], ROUNDS, self.target.threads)
+        return [
+            replace(one, time_us=1e6 * median(taken.times))
+            for (one, _), taken in zip(made, samples, strict=True)
+        ] or offered
+
+
+def _with_prefetch(offered: Sequence[Timed]) -> tuple[Timed, ...]:
+    """Schedules, and the fastest of each algorithm also with its panels fetched ahead.
+
+    Searches offer that for large factors alone: others stay in the caches from run to run.
+    """
+    found = {one.hash: one for one in offered}
+    for one in _fastest_of_each(offered):
+        steps = Schedule.from_json(list(one.steps)).steps
+        if Pack("B") in steps and not any(isinstance(step, Prefetch) for step in steps):
+            behind = steps.index(Pack("B")) + 1
+            schedule = Schedule((*steps[:behind], Prefetch("B"), *steps[behind:]))
+            more = replace(one, hash=schedule.hash, steps=tuple(schedule.to_json()))
+            found.setdefault(more.hash, more)
+    return tuple(found.values())
+
+
+def weights_bytes(graph: Graph) -> int:
+    """Bytes of all constant weights of a model, as its problems have them."""
+    problems = (parse_problem(node.found.problem) for node in graph.nodes if node.found is not None)
+    return sum(_bytes_of_weights(one) for one in problems if one.has_constant_weights)
+
+
+def _bytes_of_weights(problem: Problem) -> int:
+    size = np.dtype(NUMPY_TYPES[operand_type(problem, "B")]).itemsize
+    return size * prod(problem.operand_shapes["B"])
+
+
+def _fastest_of_each(some: Iterable[Timed]) -> tuple[Timed, ...]:
+    found: dict[str, Timed] = {}
+    for one in sorted(some, key=lambda timed: timed.time_us):
+        found.setdefault(one.algorithm, one)
+    return tuple(found.values())
+
+
+def in_turns(
+    executable: Executable, operands: Operands, count: int, most_bytes: int = MOST_BYTES
+) -> Run:
+    """Runs of a kernel, each with the next copy of its weights, and so round and round.
+
+    Args:
+        executable: of a problem with constant weights.
+        operands: of it.
+        count: of copies, of which there are at most `MOST_COPIES`.
+        most_bytes: of all of them, unless there is one.
+    """
+    panels = executable.scratch_bytes
+    packs_ahead = executable.drivers.prepare is not None
+    size = panels["B"] if packs_ahead else operands["B"].nbytes
+    weights = Arena(room(*[size] * max(1, min(count, MOST_COPIES, most_bytes // size))))
+    scratch = {name: empty_aligned((size,), np.uint8) for name, size in panels.items()}
+    calls = []
+    while weights.left >= size:
+        if packs_ahead:
+            bound = executable.bind(operands, {**scratch, "B": weights.take(size)})
+        else:
+            bound = executable.bind({**operands, "B": weights.keep(operands["B"])}, scratch)
+        bound.parameters[:, bound.repeat_at] = 1
+        calls.append(bound)
+    return _circle(calls)
+
+
+def _circle(calls: Sequence[Call]) -> Run:
+    """Runs of calls by the chain of a network, one after another, beginning where it stopped."""
+    tables = [
+        np.array([(one.drivers.entry, one.addresses[part]) for one in calls], np.int64)
+        for part in range(len(calls[0].addresses))
+    ]
+    rows = np.array([[table.ctypes.data, 0, 0] for table in tables], np.int64)
+    addresses, entry = [row.ctypes.data for row in rows], chain().address
+    at, function = 0, Chain(entry)
+
+    def run(repeat: int) -> None:
+        nonlocal at
+        while repeat > 0:
+            end = min(len(calls), at + repeat)
+            rows[:, 1], rows[:, 2] = at, end
+            if len(tables) == 1:
+                function(addresses[0])
+            else:
+                crew(len(tables)).run(entry, addresses)
+            at, repeat = end % len(calls), repeat - (end - at)
+
+    return run
