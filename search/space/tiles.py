@@ -196,7 +196,7 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
     problem = workload.problem
     if not isinstance(problem, Matmul) or not _is_swept(workload, problem):
         return ()
-    deep, size = workload.arithmetic.depth, problem.element.bytes
+    deep, size = workload.swept_arithmetic.depth, problem.element.bytes
     free = workload.target.vector_registers - deep - 2
     line = max(1, LINE_BYTES // (workload.lanes * size))
     wanted = (*(groups * line for groups in SWEPT_GROUPS), max(1, free // problem.m))
@@ -221,7 +221,7 @@ def _interleaved_tiles(
     """
     if problem.m > 1 or not workload.has_far_b:
         return ()
-    deep, registers = workload.arithmetic.depth, workload.target.vector_registers
+    deep, registers = workload.swept_arithmetic.depth, workload.target.vector_registers
     return tuple(
         f"1x{width}{SWEPT_MARK}{streams}{STREAMS_MARK}{streams}"
         for width in widths

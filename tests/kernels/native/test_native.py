@@ -170,9 +170,28 @@ def test_bf16_reads_a_in_place_where_pairs_fit(host: Target) -> None:
     check(*BF16_IN_PLACE, host, 2)
 
 
+def test_bf16_that_was_packed_ahead_stays_narrow_where_nothing_multiplies_pairs(
+    host: Target,
+) -> None:
+    plain = replace(host, vector_bytes=64, features=host.features - {"avx512bf16"})
+    size = "matmul:m=16,n=64,k=64,dtype=bf16"
+    bytes_of_b = {
+        weights: plan(parse_problem(f"{size},weights={weights}"), WHOLE, plain).panels.b
+        for weights in ("constant", "variable")
+    }
+    assert bytes_of_b == {"constant": 64 * 64 * 2, "variable": 64 * 64 * 4}
+
+
+@pytest.mark.parametrize("transpose", ["", ",transpose_a", ",transpose_b"])
+def test_bf16_that_was_packed_ahead_has_an_odd_depth(transpose: str, host: Target) -> None:
+    text = f"matmul:m=13,n=37,k=29,dtype=bf16,weights=constant{transpose}"
+    check(parse_problem(text), Schedule((Stream("k", 8), *WHOLE.steps)), host, 7)
+
+
+@pytest.mark.parametrize("weights", ["constant", "variable"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_bf16_padding_does_not_spread_nan(value: float, host: Target) -> None:
-    problem = parse_problem("matmul:m=3,n=5,k=3,dtype=bf16")
+def test_bf16_padding_does_not_spread_nan(value: float, weights: str, host: Target) -> None:
+    problem = parse_problem(f"matmul:m=3,n=5,k=3,dtype=bf16,weights={weights}")
     operands = make_operands(problem, 0)
     operands["B"][2, 4] = to_bf16(np.array([value], np.float32))[0]
     lower(problem, WHOLE, host).run(operands)
