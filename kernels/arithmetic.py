@@ -4,8 +4,8 @@ The micro-kernel knows *words*: what one splat of A loads and what one lane of B
 holds. A word is one element, or as many as the target's dot-product instruction sums
 into one accumulator lane (a bf16 pair, an i8 quad). Types without such an instruction
 are widened while they are packed, and the micro-kernel then sees plain f32 or i32.
-Panels of bf16 that were packed ahead stay as narrow as they are stored: they are read
-from far away, and a pair of them is two instructions from being two vectors of f32.
+Panels of them that were packed ahead stay as narrow as they are stored: they are read
+from far away, and one instruction widens a vector of them.
 """
 
 from dataclasses import dataclass, replace
@@ -54,8 +54,10 @@ class Arithmetic:
 
     @property
     def word_of_a(self) -> str:
-        """What a word of A takes, as an element type: those of B are as they are stored."""
-        return "i64" if self.apart else self.word
+        """A type of as many bytes as a word of A: of B's the elements can be narrower."""
+        if not self.apart:
+            return self.word
+        return self.packed if self.depth == 1 else "i64"
 
     @property
     def widens(self) -> bool:
@@ -107,6 +109,8 @@ def arithmetic(dtype: str, target: Target, split: bool = False, ahead: bool = Fa
         return Arithmetic(dtype, dtype, "i32", accumulator, 4, I8_DOT, offset=True)
     if dtype == "bf16" and whole and ahead:
         return Arithmetic(dtype, accumulator, "i32", accumulator, PAIR, apart=True)
+    if dtype == "f16" and whole and ahead:
+        return Arithmetic(dtype, accumulator, dtype, accumulator, apart=True)
     return Arithmetic(dtype, accumulator, accumulator, accumulator)
 
 

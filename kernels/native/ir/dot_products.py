@@ -74,7 +74,9 @@ def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
 
 
 def widened_from_word(builder: Builder, words: Value, how: Arithmetic, place: int) -> Value:
-    """A vector of f32 from the lower or the upper halves of words that are pairs of bf16."""
+    """A vector of f32 from words that are f16, or from either half of pairs of bf16."""
+    if how.depth == 1:
+        return widen(builder, words, how.stored, how.packed)
     assert how.stored == "bf16" and place in _HALVES
     count = words.type.count
     if place:

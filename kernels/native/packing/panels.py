@@ -66,12 +66,13 @@ class _Panel:
         wide = Vectors(b, ELEMENTS[self.how.packed], count, fma=False)
         step = b.mul(self.arg["to_row"], const(deep))
         at = wide.offset(self.arg["to"], b.mul(row, step))
-        order = [element for lane in range(count) for element in (lane, count + lane)]
+        order = [lane + count * place for lane in range(count) for place in range(deep)]
         for j, word in enumerate(words):
-            low, high = (widened_from_word(b, word, self.how, place) for place in range(deep))
+            parts = [widened_from_word(b, word, self.how, place) for place in range(deep)]
             for part in range(deep):
                 picked = order[part * count : (part + 1) * count]
-                mixed = b.shuffle_vector(low, high, ir.Constant(ir.VectorType(I32, count), picked))
+                lanes = ir.Constant(ir.VectorType(I32, count), picked)
+                mixed = b.shuffle_vector(parts[0], parts[-1], lanes)
                 wide.store(mixed, wide.at(at, (j * deep + part) * count))
         return sums
 
@@ -165,7 +166,7 @@ def _word(
         rows.append(stored.load(stored.at(at, vector * panel.lanes), on))
     if how.depth > 1:
         return join(b, rows, how.stored)
-    return widen(b, rows[0], how.stored, how.packed)
+    return widen(b, rows[0], how.stored, how.word)
 
 
 def emit_transpose_panel(
@@ -220,7 +221,7 @@ def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Valu
         if how.depth > 1:
             rows.append(b.bitcast(loaded, ir.VectorType(I32, lanes)))
         else:
-            rows.append(widen(b, loaded, how.stored, how.packed))
+            rows.append(widen(b, loaded, how.stored, how.word))
     return transpose(b, rows)
 
 

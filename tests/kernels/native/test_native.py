@@ -170,11 +170,10 @@ def test_bf16_reads_a_in_place_where_pairs_fit(host: Target) -> None:
     check(*BF16_IN_PLACE, host, 2)
 
 
-def test_bf16_that_was_packed_ahead_stays_narrow_where_nothing_multiplies_pairs(
-    host: Target,
-) -> None:
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_what_is_widened_stays_narrow_where_it_was_packed_ahead(dtype: str, host: Target) -> None:
     plain = replace(host, vector_bytes=64, features=host.features - {"avx512bf16"})
-    size = "matmul:m=16,n=64,k=64,dtype=bf16"
+    size = f"matmul:m=16,n=64,k=64,dtype={dtype}"
     bytes_of_b = {
         weights: plan(parse_problem(f"{size},weights={weights}"), WHOLE, plain).panels.b
         for weights in ("constant", "variable")
@@ -182,9 +181,12 @@ def test_bf16_that_was_packed_ahead_stays_narrow_where_nothing_multiplies_pairs(
     assert bytes_of_b == {"constant": 64 * 64 * 2, "variable": 64 * 64 * 4}
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("transpose", ["", ",transpose_a", ",transpose_b"])
-def test_bf16_that_was_packed_ahead_has_an_odd_depth(transpose: str, host: Target) -> None:
-    text = f"matmul:m=13,n=37,k=29,dtype=bf16,weights=constant{transpose}"
+def test_panels_that_stay_narrow_have_an_odd_depth(
+    dtype: str, transpose: str, host: Target
+) -> None:
+    text = f"matmul:m=24,n=37,k=29,dtype={dtype},weights=constant{transpose}"
     check(parse_problem(text), Schedule((Stream("k", 8), *WHOLE.steps)), host, 7)
 
 
