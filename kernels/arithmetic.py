@@ -4,6 +4,8 @@ The micro-kernel knows *words*: what one splat of A loads and what one lane of B
 holds. A word is one element, or as many as the target's dot-product instruction sums
 into one accumulator lane (a bf16 pair, an i8 quad). Types without such an instruction
 are widened while they are packed, and the micro-kernel then sees plain f32 or i32.
+Panels of them that were packed ahead stay as narrow as they are stored: they are read
+from far away, and one instruction widens a vector of them.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +13,7 @@ from typing import NamedTuple
 
 from kernels.problem import Conv2d, Problem
 from kernels.problem.dtypes import DTYPES
-from kernels.problem.iteration import iteration_space
+from kernels.problem.iteration import is_packed_ahead, iteration_space
 from kernels.target.model import Target
 
 
@@ -30,6 +32,8 @@ class Arithmetic:
         split: whether both factors are vectors along the reduction, each read as it is
             stored; `dot` then sums neighbours in pairs.
         joins: whether words are joined, and elements widened, as they are loaded.
+        apart: whether the elements of a word are multiplied one after another: B's, which are
+            stored ones, are widened for it, and A's are packed ones.
     """
 
     stored: str
@@ -41,6 +45,19 @@ class Arithmetic:
     offset: bool = False
     split: bool = False
     joins: bool = False
+    apart: bool = False
+
+    @property
+    def multiply_adds(self) -> int:
+        """Instructions that multiply a word of A with a vector of words of B."""
+        return self.depth if self.apart else 1
+
+    @property
+    def word_of_a(self) -> str:
+        """A type of as many bytes as a word of A: of B's the elements can be narrower."""
+        if not self.apart:
+            return self.word
+        return self.packed if self.depth == 1 else "i64"
 
     @property
     def widens(self) -> bool:
@@ -61,15 +78,26 @@ class Arithmetic:
 BF16_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 I8_DOT = "llvm.x86.avx512.vpdpbusd.512"
 I16_DOT = "llvm.x86.avx512.pmaddw.d.512"
-PAIR = 2  # elements that a lane of a split reduction takes at a time, with `dot`
+PAIR = 2  # elements of 32 bits of bf16, and those that a lane of a split reduction takes at a time
 
 
-def arithmetic(dtype: str, target: Target, split: bool = False) -> Arithmetic:
-    """The arithmetic for a problem's dtype on a target, with its reduction split or not.
+def arithmetic_of(problem: Problem, target: Target) -> Arithmetic:
+    """That of a problem whose reduction is not split: how B is packed decides as well."""
+    return arithmetic(problem.element.name, target, ahead=is_packed_ahead(problem, "B"))
+
+
+def arithmetic(dtype: str, target: Target, split: bool = False, ahead: bool = False) -> Arithmetic:
+    """The arithmetic for a problem's dtype on a target.
 
     bf16 uses vdpbf16ps where the target has it; i8 uses vpdpbusd, whose first factor is
     unsigned: (a + 128) b summed, less 128 times the column sums of B. A split reduction
     has signed pairs instead, and loads that widen, so nothing is packed for the arithmetic.
+
+    Args:
+        dtype: of the operands.
+        target: where.
+        split: whether the reduction is.
+        ahead: whether B's panels are packed before the run.
     """
     if split:
         return _split_arithmetic(dtype, target)
@@ -79,6 +107,10 @@ def arithmetic(dtype: str, target: Target, split: bool = False) -> Arithmetic:
         return Arithmetic(dtype, dtype, "i32", accumulator, 2, BF16_DOT)
     if dtype == "i8" and whole and "avx512vnni" in target.features:
         return Arithmetic(dtype, dtype, "i32", accumulator, 4, I8_DOT, offset=True)
+    if dtype == "bf16" and whole and ahead:
+        return Arithmetic(dtype, accumulator, "i32", accumulator, PAIR, apart=True)
+    if dtype == "f16" and whole and ahead:
+        return Arithmetic(dtype, accumulator, dtype, accumulator, apart=True)
     return Arithmetic(dtype, accumulator, accumulator, accumulator)
 
 

@@ -97,7 +97,7 @@ def plan(
             there are.
     """
     nest, kind = build(problem, schedule), kind_of(problem, schedule)
-    how = kind.arithmetic(problem.element.name, target)
+    how = kind.arithmetic(problem, target)
     strides = strides_of(problem, schedule, nest, how)
     kernel = kind.of(problem, schedule, target, strides)
     looks_on = schedule.prefetches and not is_packed_ahead(problem, "B", nest.space)

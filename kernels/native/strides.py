@@ -190,8 +190,8 @@ def _matmul(problem: Matmul, schedule: Schedule, nest: Nest, how: Arithmetic) ->
 def _packed_column(nest: Nest, how: Arithmetic) -> int:
     """Packed elements between steps of the reduction of a transposed A."""
     rows = next((c.shape[0] for c in nest.copies if c.operand == "A"), 0)
-    lanes = LINE_BYTES // size_of(how.word)
-    return _odd_lines(-(-rows // lanes) * lanes, size_of(how.word)) * how.depth
+    word, lanes = how.depth * size_of(how.packed), LINE_BYTES // size_of(how.word)
+    return _odd_lines(-(-rows // lanes) * lanes, word) * how.depth
 
 
 def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -> Strides:

@@ -130,7 +130,7 @@ def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
         ceil(extents[dims.col] / workload.lanes),
         ceil(extents[dims.stream] / shape.swept),
     )
-    rows, deep = extents[dims.row], workload.arithmetic.depth
+    rows, deep = extents[dims.row], workload.swept_arithmetic.depth
     words, tiles = shape.swept / deep, ceil(rows / shape.rows)
     loads = tiles * (shape.swept + shape.rows * words / shape.width)
     joins = tiles * words * (deep - 1) * (1 if shape.width % deep == 0 else JOINS_ALONE)

@@ -36,13 +36,17 @@ def add_computing(
     """Add the amounts of a tile's calls."""
     rows, vectors, adds_apart = shape.rows, shape.width, workload.adds_apart
     latency = ADD_LATENCY if adds_apart else FMA_LATENCY
-    instructions = rows * vectors * (2 if adds_apart else 1)
-    busy = max(instructions / FMA_UNITS, latency, (rows + vectors) / LOADS_PER_CYCLE)
-    steps = work.calls * (work.depth / workload.arithmetic.depth)
+    how = workload.arithmetic
+    of_word = how.multiply_adds  # for each of which an element of A is loaded; B's are widened
+    loads = (of_word * rows + vectors) / LOADS_PER_CYCLE
+    instructions = of_word * rows * vectors * (2 if adds_apart else 1)
+    widenings = how.depth * vectors if how.apart else 0
+    busy = max((instructions + widenings) / FMA_UNITS, of_word * latency, loads)
+    steps = work.calls * (work.depth / how.depth)
     out["multiply_adds"] = steps * busy * work.computed_share
-    out["loads"] = steps * (rows + vectors) / LOADS_PER_CYCLE
+    out["loads"] = steps * loads
     enough = LATENCY_HIDING_CHAINS * latency / FMA_LATENCY
-    out["few_chains"] = steps * max(0, enough - rows * vectors) / FMA_UNITS
+    out["few_chains"] = of_word * steps * max(0, enough - rows * vectors) / FMA_UNITS
     out["steps"] = steps / unroll
     out["unrolled"] = out["multiply_adds"] * log2(unroll)
     used = (rows * vectors + vectors) / workload.target.vector_registers

@@ -90,13 +90,14 @@ def tile_shape(value: Value) -> TileShape:
 def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
     """(rows, vectors) of the tiles of whole vectors that fit the registers, narrow ones first.
 
-    A step of the reduction needs the tile's accumulators, one row of B, a splat of A, and where
-    products are added apart one register more. No tile is wider than the problem, or than what
+    A step of the reduction needs the tile's accumulators, one row of B, a splat of A, where
+    products are added apart one register more, and where words of B are widened as they are
+    multiplied a row of their upper halves. No tile is wider than the problem, or than what
     minimal filtering makes of it: 7x7 pixels are 16 tiles of its rows. None has
     fewer accumulators than hide a multiply-add's latency, unless the problem is that small.
     """
     registers = workload.target.vector_registers - (2 if workload.adds_apart else 1)
-    rows = _rows(workload)
+    rows, of_b = _rows(workload), workload.arithmetic.multiply_adds
     vectors = -(-workload.extents[workload.dims.col] // workload.lanes)
     max_rows, max_vectors = min(MAX_TILE_ROWS, rows), min(MAX_TILE_VECTORS, vectors)
     least = min(MIN_ACCUMULATORS, max_rows * max_vectors)
@@ -104,7 +105,7 @@ def register_tiles(workload: Workload) -> tuple[tuple[int, int], ...]:
         (tall, wide)
         for wide in range(1, max_vectors + 1)
         for tall in range(1, max_rows + 1)
-        if tall * wide >= least and tall * wide + wide <= registers
+        if tall * wide >= least and tall * wide + of_b * wide <= registers
     )
 
 
@@ -196,7 +197,7 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
     problem = workload.problem
     if not isinstance(problem, Matmul) or not _is_swept(workload, problem):
         return ()
-    deep, size = workload.arithmetic.depth, problem.element.bytes
+    deep, size = workload.swept_arithmetic.depth, problem.element.bytes
     free = workload.target.vector_registers - deep - 2
     line = max(1, LINE_BYTES // (workload.lanes * size))
     wanted = (*(groups * line for groups in SWEPT_GROUPS), max(1, free // problem.m))
@@ -221,7 +222,7 @@ def _interleaved_tiles(
     """
     if problem.m > 1 or not workload.has_far_b:
         return ()
-    deep, registers = workload.arithmetic.depth, workload.target.vector_registers
+    deep, registers = workload.swept_arithmetic.depth, workload.target.vector_registers
     return tuple(
         f"1x{width}{SWEPT_MARK}{streams}{STREAMS_MARK}{streams}"
         for width in widths

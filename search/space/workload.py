@@ -6,7 +6,7 @@ from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-from kernels.arithmetic import Arithmetic, arithmetic, window_lanes
+from kernels.arithmetic import Arithmetic, arithmetic_of, sweep_arithmetic, window_lanes
 from kernels.problem import Conv2d, Problem
 from kernels.problem.iteration import IterationSpace, is_packed_ahead, iteration_space
 from kernels.target.model import Target
@@ -69,8 +69,13 @@ class Workload:
 
     @cached_property
     def arithmetic(self) -> Arithmetic:
-        """How elements are multiplied where the reduction is not split."""
-        return arithmetic(self.problem.element.name, self.target)
+        """How elements are multiplied where the reduction is neither split nor swept."""
+        return arithmetic_of(self.problem, self.target)
+
+    @cached_property
+    def swept_arithmetic(self) -> Arithmetic:
+        """How they are where rows of B are swept."""
+        return sweep_arithmetic(self.problem.element.name, self.target)
 
     @cached_property
     def adds_apart(self) -> bool:

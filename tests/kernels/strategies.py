@@ -2,7 +2,13 @@
 
 from hypothesis import strategies as st
 
-from kernels.arithmetic import arithmetic, must_pack, sweep_arithmetic, window_lanes
+from kernels.arithmetic import (
+    arithmetic,
+    arithmetic_of,
+    must_pack,
+    sweep_arithmetic,
+    window_lanes,
+)
 from kernels.errors import ScheduleError
 from kernels.problem import DTYPES, Conv2d, Matmul, Problem
 from kernels.problem.iteration import iteration_space
@@ -120,7 +126,9 @@ def schedules(
     if draw(st.booleans()):
         steps.append(Tile(space.col, register.cols * draw(st.integers(1, 4))))
     extent = space.extent(space.stream)
-    how = arithmetic(problem.element.name, target, split=splits)
+    how = arithmetic_of(problem, target)
+    if splits:
+        how = arithmetic(problem.element.name, target, split=True)
     chunks = max(1, extent // how.depth)
     if extent > how.depth and draw(st.booleans()):
         steps.append(Stream(space.stream, how.depth * draw(st.integers(1, chunks))))

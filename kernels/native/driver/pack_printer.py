@@ -102,7 +102,7 @@ class PackPrinter:
         elif self.structure.joins:
             scope.put(
                 f"pack_transposed_a(pack_a_panel, lanes, a_panels, packed_row // word_depth, {at},"
-                f" a_stream, {rows}, {depth}, size, word_size)"
+                f" a_stream, {rows}, {depth}, size, packed_size * word_depth)"
             )
         else:
             scope.put(

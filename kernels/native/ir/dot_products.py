@@ -11,6 +11,8 @@ from kernels.native.ir.vectors import ELEMENTS, I8, I16, I32, Value, Vectors, de
 OFFSET = 128  # what makes an i8 unsigned
 _OFFSET_BYTES = 0x80808080
 _BF16_SHIFT = 16
+_UPPER_HALF = 0xFFFF0000
+_HALVES = (0, 1)
 
 
 class _BFloat(ir.Type):
@@ -69,6 +71,19 @@ def widen(builder: Builder, value: Value, stored: str, packed: str) -> Value:
     if ELEMENTS[stored].is_float:
         return builder.fpext(value, wide)
     return builder.sext(value, wide)
+
+
+def widened_from_word(builder: Builder, words: Value, how: Arithmetic, place: int) -> Value:
+    """A vector of f32 from words that are f16, or from either half of pairs of bf16."""
+    if how.depth == 1:
+        return widen(builder, words, how.stored, how.packed)
+    assert how.stored == "bf16" and place in _HALVES
+    count = words.type.count
+    if place:
+        bits = builder.and_(words, ir.Constant(words.type, [_UPPER_HALF] * count))
+    else:
+        bits = builder.shl(words, ir.Constant(words.type, [_BF16_SHIFT] * count))
+    return builder.bitcast(bits, ir.VectorType(ELEMENTS[how.packed].type, count))
 
 
 def join(builder: Builder, rows: list[Value], stored: str) -> Value:

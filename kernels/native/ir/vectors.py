@@ -53,6 +53,7 @@ ELEMENTS: dict[str, Element] = {
     "bf16": Element(I16, "i16", 2, True),
     "f16": Element(ir.HalfType(), "f16", 2, True),
     "i8": Element(I8, "i8", 1, False),
+    "i64": Element(I64, "i64", 8, False),
 }
 
 

@@ -54,9 +54,9 @@ class InnerProduct:
         return schedule.lanes > 1
 
     @classmethod
-    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
         """That of a split reduction."""
-        return arithmetic(dtype, target, split=True)
+        return arithmetic(problem.element.name, target, split=True)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

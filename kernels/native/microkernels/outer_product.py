@@ -20,7 +20,7 @@ from typing import Self
 
 from llvmlite import ir
 
-from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.arithmetic import Arithmetic, arithmetic_of
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import branch
 from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const, internal_function
@@ -60,9 +60,9 @@ class OuterProduct:
         return schedule.lanes == 1 and not schedule.sweeps
 
     @classmethod
-    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
         """That of words of A, each multiplied with a vector of B."""
-        return arithmetic(dtype, target)
+        return arithmetic_of(problem, target)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
@@ -136,12 +136,15 @@ def _emit(
     builder, arg = Builder(fn.append_basic_block("entry")), Arguments[Value](*fn.args)
     tile = TileOfC.begin(builder, spec, arg, cut)
     offsets = [builder.mul(index, const(spec.a_row)) for index in tile.row_index]
-    words = Vectors(builder, ELEMENTS[spec.how.word], spec.lanes, spec.fma)
+    words, words_of_a = (
+        Vectors(builder, ELEMENTS[name], spec.lanes, spec.fma)
+        for name in (spec.how.word, spec.how.word_of_a)
+    )
 
     def compute(vectors: int, nothing: list[Value]) -> list[Value]:
         """The tile's first `vectors` vectors of columns; carries no value."""
         part = tile.narrowed(vectors)
-        reduction = Reduction(builder, spec, arg, words, part, offsets, fills)
+        reduction = Reduction(builder, spec, arg, words, words_of_a, part, offsets, fills)
         c_rows = part.rows_of_c()
         part.finish(reduction.reduce(part.initial(c_rows)), c_rows)
         return nothing

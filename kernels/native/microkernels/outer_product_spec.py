@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.arithmetic import Arithmetic, arithmetic_of
 from kernels.errors import LoweringError
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.native.microkernels.abi import ADD_BIAS, RELU, epilogue_flags
@@ -62,7 +62,7 @@ class OuterProductSpec:
 
     def steps(self, multiply_adds: int) -> int:
         """Steps of the reduction that so many vector multiply-adds take."""
-        return multiply_adds // (self.rows * self.vectors)
+        return multiply_adds // (self.rows * self.vectors * self.how.multiply_adds)
 
     @property
     def registers(self) -> int:
@@ -88,7 +88,7 @@ def outer_product_spec(
             f"{lanes} {problem.element.name} lanes of {target.cpu}"
         )
     return OuterProductSpec(
-        how=arithmetic(problem.element.name, target),
+        how=arithmetic_of(problem, target),
         rows=register.rows,
         vectors=register.cols // lanes,
         lanes=lanes,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch, turns
-from kernels.native.ir.dot_products import multiply_add
+from kernels.native.ir.dot_products import multiply_add, widened_from_word
 from kernels.native.ir.vectors import LINE_BYTES, Value, Vectors, const
 from kernels.native.microkernels.abi import Arguments
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec
@@ -32,7 +32,8 @@ class Reduction:
         builder: where.
         spec: the micro-kernel's.
         arg: its arguments.
-        words: vectors of words.
+        words: vectors of words of B.
+        words_of_a: vectors of words of A.
         tile: what is computed.
         a_offsets: words from A's first row to each row of the tile.
         fills: whether rows of B are read in place and copied to a panel.
@@ -42,6 +43,7 @@ class Reduction:
     spec: OuterProductSpec
     arg: Arguments[Value]
     words: Vectors
+    words_of_a: Vectors
     tile: TileOfC
     a_offsets: list[Value]
     fills: bool
@@ -56,15 +58,15 @@ class Reduction:
         if not self.spec.taps:
             weights = _Weights(self.arg.b, self.arg.beside, self.arg.ahead)
             return self._reduce_depth(accumulators, self.arg.a, weights, const(0))
-        b, v = self.builder, self.words
+        b, of_a = self.builder, self.words_of_a
         rows = Loop(b, accumulators, "tap.row")
-        a_row = v.offset(self.arg.a, b.mul(rows.index, self.arg.a_tap_row))
+        a_row = of_a.offset(self.arg.a, b.mul(rows.index, self.arg.a_tap_row))
         first_tap = b.mul(rows.index, self.arg.tap_cols)
         cols = Loop(b, rows.carried, "tap.col")
-        a = v.offset(a_row, b.mul(cols.index, self.arg.a_tap_col))
+        a = of_a.offset(a_row, b.mul(cols.index, self.arg.a_tap_col))
         tap = b.add(first_tap, cols.index)
         weights = _Weights(
-            v.offset(self.arg.b, b.mul(tap, self.arg.b_tap)),
+            self.words.offset(self.arg.b, b.mul(tap, self.arg.b_tap)),
             self._panel_row(self.arg.beside, b.mul(tap, self.arg.depth)),
             b.add(self.arg.ahead, b.mul(b.mul(tap, self.arg.depth), self.arg.ahead_step)),
         )
@@ -130,7 +132,7 @@ class Reduction:
     ) -> list[Value]:
         """So many steps of the reduction from `first` on, one after another."""
         b = self.builder
-        a_step = self.words.offset(a, b.mul(first, const(self.spec.a_step)))
+        a_step = self.words_of_a.offset(a, b.mul(first, const(self.spec.a_step)))
         b_step = _Weights(
             self.words.offset(weights.rows, b.mul(first, const(self.b_row))),
             self._panel_row(weights.panel, first),
@@ -176,12 +178,29 @@ class Reduction:
         if self.fills:
             for j in range(vectors):
                 v.store(row[j], v.at(b_step.panel, u * spec.cols + j * spec.lanes))
+        of_a = self.words_of_a
+        column = [
+            of_a.at(of_a.offset(a_step, self.a_offsets[i]), u * spec.a_step)
+            for i in range(spec.rows)
+        ]
+        if not spec.how.apart:
+            return self._products(acc, of_a, column, row)
+        size = self.tile.v.element.bytes
+        for place in range(spec.how.depth):
+            elements = [self.builder.add(at, const(place * size)) for at in column]
+            alone = [widened_from_word(self.builder, word, spec.how, place) for word in row]
+            acc = self._products(acc, self.tile.v, elements, alone)
+        return acc
+
+    def _products(
+        self, acc: list[Value], of_a: Vectors, column: list[Value], row: list[Value]
+    ) -> list[Value]:
+        """The accumulators plus the products of what lies at each place of A with vectors of B."""
         out: list[Value] = []
-        for i in range(spec.rows):
-            at = v.at(v.offset(a_step, self.a_offsets[i]), u * spec.a_step)
-            column = v.load_splat(at)
+        for i, at in enumerate(column):
+            factor = of_a.load_splat(at)
             out += [
-                multiply_add(self.tile.v, spec.how, column, row[j], acc[i * vectors + j])
-                for j in range(vectors)
+                multiply_add(self.tile.v, self.spec.how, factor, x, acc[i * len(row) + j])
+                for j, x in enumerate(row)
             ]
         return out

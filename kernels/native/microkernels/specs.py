@@ -72,8 +72,8 @@ class MicroKernel(Hashable, Protocol):
         """Whether the schedule asks for this kind."""
 
     @classmethod
-    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
-        """How it multiplies and accumulates a dtype."""
+    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
+        """How it multiplies and accumulates what the problem is of."""
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

@@ -8,7 +8,7 @@ bias and relu are the transform's of the result.
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kernels.arithmetic import Arithmetic, arithmetic
+from kernels.arithmetic import Arithmetic, arithmetic_of
 from kernels.native.microkernels.abi import ADD_BIAS, RELU, ceiling_of, epilogue_flags
 from kernels.native.microkernels.outer_product import (
     OuterProduct,
@@ -46,9 +46,9 @@ class WinogradProduct:
         return schedule.winograd is not None
 
     @classmethod
-    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
         """That of words of A, each multiplied with a vector of B."""
-        return arithmetic(dtype, target)
+        return arithmetic_of(problem, target)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

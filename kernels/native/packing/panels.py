@@ -12,7 +12,14 @@ from llvmlite import ir
 from kernels.arithmetic import Arithmetic, size_of
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, branch
-from kernels.native.ir.dot_products import OFFSET, add_offset, column_sums, join, widen
+from kernels.native.ir.dot_products import (
+    OFFSET,
+    add_offset,
+    column_sums,
+    join,
+    widen,
+    widened_from_word,
+)
 from kernels.native.ir.interleave import in_order_of_columns, interleaved
 from kernels.native.ir.vectors import ELEMENTS, I32, Value, Vectors, const, internal_function
 from kernels.native.packing.transposes import transpose
@@ -42,6 +49,8 @@ class _Panel:
     def put(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
         """Store one row of words; the column sums with it added."""
         w = self.words
+        if self.how.apart and self.for_a:
+            return self._put_widened(row, words, sums)
         at = w.offset(self.arg["to"], self.builder.mul(row, self.arg["to_row"]))
         if self.how.offset and self.for_a:
             words = [add_offset(self.builder, word) for word in words]
@@ -49,6 +58,22 @@ class _Panel:
             w.store(word, w.at(at, j * self.lanes))
         if self.sums_of_b:
             return [column_sums(w, x, s) for x, s in zip(words, sums, strict=True)]
+        return sums
+
+    def _put_widened(self, row: Value, words: list[Value], sums: list[Value]) -> list[Value]:
+        """Store one row of words of A, whose elements are widened and stay side by side."""
+        b, deep, count = self.builder, self.how.depth, self.lanes
+        wide = Vectors(b, ELEMENTS[self.how.packed], count, fma=False)
+        step = b.mul(self.arg["to_row"], const(deep))
+        at = wide.offset(self.arg["to"], b.mul(row, step))
+        order = [lane + count * place for lane in range(count) for place in range(deep)]
+        for j, word in enumerate(words):
+            parts = [widened_from_word(b, word, self.how, place) for place in range(deep)]
+            for part in range(deep):
+                picked = order[part * count : (part + 1) * count]
+                lanes = ir.Constant(ir.VectorType(I32, count), picked)
+                mixed = b.shuffle_vector(parts[0], parts[-1], lanes)
+                wide.store(mixed, wide.at(at, (j * deep + part) * count))
         return sums
 
     def first_sums(self) -> list[Value]:
@@ -141,7 +166,7 @@ def _word(
         rows.append(stored.load(stored.at(at, vector * panel.lanes), on))
     if how.depth > 1:
         return join(b, rows, how.stored)
-    return widen(b, rows[0], how.stored, how.packed)
+    return widen(b, rows[0], how.stored, how.word)
 
 
 def emit_transpose_panel(
@@ -196,7 +221,7 @@ def _block(panel: _Panel, vector: int, start: Value, inside: Value) -> list[Valu
         if how.depth > 1:
             rows.append(b.bitcast(loaded, ir.VectorType(I32, lanes)))
         else:
-            rows.append(widen(b, loaded, how.stored, how.packed))
+            rows.append(widen(b, loaded, how.stored, how.word))
     return transpose(b, rows)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 
-from kernels.arithmetic import arithmetic, must_pack
+from kernels.arithmetic import arithmetic_of, must_pack
 from kernels.loopnest import build
 from kernels.native import lower
 from kernels.native.microkernels.outer_product_spec import OuterProductSpec
@@ -72,7 +72,7 @@ def test_panels_are_filled_in_passing_where_rows_of_b_lie_as_they_are_packed(
 ) -> None:
     problem = parse_problem(text)
     lead = [Tile(dim, 1) for dim in iteration_space(problem).lead]
-    needed = must_pack(problem, arithmetic(problem.element.name, host)) - {"B"}
+    needed = must_pack(problem, arithmetic_of(problem, host)) - {"B"}
     packed = [Pack(operand) for operand in (*needed, *(["B"] if packs else []))]
     steps = (*lead, *packed, Register(4, host.lanes(problem.element.name)))
     spec = plan(problem, Schedule(steps), host).spec
@@ -131,7 +131,7 @@ def test_panels_that_were_packed_ahead_are_fetched_ahead(
 ) -> None:
     """Beyond the last panel too, where nothing may be read: a prefetch reads nothing."""
     problem = parse_problem(f"{text},weights=constant")
-    needs_a = {"A"} <= must_pack(problem, arithmetic(problem.element.name, target))
+    needs_a = {"A"} <= must_pack(problem, arithmetic_of(problem, target))
     steps = (*steps, *([Pack("A")] if needs_a and Pack("A") not in steps else []))
     tile = (Register(4, 32), Unroll(2))
     check(problem, Schedule((*steps, *tile)), target, seed)

@@ -40,9 +40,9 @@ class SweepKernel:
         return schedule.sweeps
 
     @classmethod
-    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
         """Words of B that are joined as they are loaded."""
-        return sweep_arithmetic(dtype, target)
+        return sweep_arithmetic(problem.element.name, target)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:

@@ -56,9 +56,9 @@ class Window:
         return iteration_space(problem).spans_groups
 
     @classmethod
-    def arithmetic(cls, dtype: str, target: Target) -> Arithmetic:
+    def arithmetic(cls, problem: Problem, target: Target) -> Arithmetic:
         """Element by element."""
-        return window_arithmetic(dtype)
+        return window_arithmetic(problem.element.name)
 
     @classmethod
     def of(cls, problem: Problem, schedule: Schedule, target: Target, strides: Strides) -> Self:
