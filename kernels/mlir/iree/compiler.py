@@ -16,6 +16,12 @@ FLAGS = (
 """How every module is compiled: for this processor, and with the types that it has."""
 
 DATA_TILING = "--iree-opt-data-tiling"
+SHORT_VALUES = (
+    "--mlir-elide-elementsattrs-if-larger=16",
+    "--mlir-elide-resource-strings-if-larger=16",
+)
+"""Weights are not printed, and need not be read again."""
+
 ERRORS = ("error:", "LLVM ERROR:", "Assertion failed:")
 """What stands before a message: MLIR's diagnostics, and what LLVM says before it aborts."""
 
