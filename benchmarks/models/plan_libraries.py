@@ -12,7 +12,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from kernels.dispatches.compilation import kernels_in, moves_in, text_with
+from kernels.dispatches.compilation import calls_in, moves_in, preprocessed
 from kernels.dispatches.cutting.cut import cut_module, patterns_of
 from kernels.dispatches.entry import compiled
 from kernels.dispatches.library import FLAG, text_of
@@ -43,13 +43,13 @@ def main() -> None:
             target = resolve(plan.target)
             kernels = [compiled(one.entry, target) for one in chosen(plan).wanted]
             library = text_of(kernels, target, cuts=patterns_of(cuts))
-            after = text_with(module, library)
+            after = preprocessed(module, library)
             codes[str(path)], given = folder / f"{number}.vmfb", folder / f"{number}.mlir"
             given.write_text(library)
             compile_file(options.model, codes[str(path)], (f"{FLAG}={given}",), COMPILE_S)
             transpositions, pads = moves_in(after)
             told[str(path)] = (
-                f"{len(kernels_in(after))} of {len(cuts)} ops call a kernel, "
+                f"{len(calls_in(after))} of {len(cuts)} ops call a kernel, "
                 f"{transpositions} transpositions, {pads} pads"
             )
         found = measure(codes, None, target.threads, Limits(rounds=options.rounds))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.dispatches.library import FLAG
-from kernels.mlir.iree.compiler import compile_module, compiled_text
+from kernels.mlir.iree.compiler import SHORT_VALUES, compile_module, compiled_text
 
 _DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_")
 
@@ -43,17 +43,17 @@ def compiled_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) 
 
 def replaced_in(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The names of the kernels that a module would call, one for each place; errors as above."""
-    return kernels_in(text_with(text, library, flags))
+    return calls_in(preprocessed(text, library, flags))
 
 
-def text_with(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> str:
-    """A module as IREE has it when a library has done its work; errors as above."""
+def preprocessed(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> str:
+    """A module after a library has looked at it, without its weights; errors as above."""
     with _file(library) as given:
-        return compiled_text(text, "preprocessing", (*flags, given))
+        return compiled_text(text, "preprocessing", (*flags, *SHORT_VALUES, given))
 
 
-def kernels_in(after: str) -> tuple[str, ...]:
-    """The names of the kernels that such a module calls, one for each place."""
+def calls_in(after: str) -> tuple[str, ...]:
+    """The names of the kernels that a preprocessed module calls, one for each place."""
     return tuple(_DISPATCH.findall(after))
 
 

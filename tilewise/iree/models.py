@@ -13,7 +13,7 @@ from tilewise.errors import BadInputError, TilewiseError
 if TYPE_CHECKING:  # it loads the compiler of kernels
     from kernels.dispatches.cutting.cut import Cut
 
-ENDINGS = (".mlir", ".mlirbc")
+ENDINGS = (".mlir", ".mlirbc", ".onnx")
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,10 @@ def read_model(path: str, module: bytes) -> Model:
         TilewiseError: IREE's compiler is not installed.
     """
     from kernels.dispatches.cutting.cut import cut_module
+    from kernels.mlir.frontend.onnx import as_module
 
     try:
+        module = as_module(module)
         cuts = cut_module(module)
     except (CompilerError, ModuleError) as error:
         raise BadInputError(f"{quoted(path)}: {error}") from error

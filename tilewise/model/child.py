@@ -1,5 +1,6 @@
 """The process in which compiled models run: `python -m tilewise.model.child`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def _measured(request: dict[str, Any]) -> Measured:
     }
     first = next(iter(modules.values()))
     entry = entry_of(first.functions(), request["entry"])
-    takes, gives = types_of(first.declaration(entry))
+    takes, gives = types_of(declaration_of(first, entry, request["declarations"]))
     random = np.random.default_rng(0)
     given = [(random_array(kind, random), HAL[kind.element]) for kind in takes]
     stage("compare")
@@ -52,6 +53,19 @@ def _measured(request: dict[str, Any]) -> Measured:
         for name, taken in zip(modules, samples, strict=True)
     }
     return Measured(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
+
+
+def declaration_of(module: LoadedModule, entry: str, others: Mapping[str, str]) -> str:
+    """A function's declaration; `others` has what the compiler told where the module does not.
+
+    Raises:
+        TilewiseError: neither says it.
+    """
+    found = module.declaration(entry) or others.get(entry)
+    if found is None:
+        raise TilewiseError(f"the function {entry} does not say what it takes; wrap it in one "
+                            "of tensors")  # fmt: skip
+    return found
 
 
 def entry_of(functions: list[str], asked: str | None) -> str:

@@ -77,7 +77,7 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
     calls, reasons = Counter(forms.kernels), {cut.problem: cut.reason for cut in cuts if cut.reason}
     ops = tuple(_placed(op, kernels.get(op.problem), calls, reasons) for op, _ in found)
     tell("runs")
-    forms_run = measure(forms.codes, model.entry, target.threads)
+    forms_run = measure(forms.codes, model.entry, target.threads, declarations=forms.declarations)
     allowed = tolerance((parse_problem(op.problem), op.count) for op in ops)
     return Report(
         model.source.name, target.canonical, _machine(), ops, model.imported.skipped, forms_run,

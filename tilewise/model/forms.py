@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.dispatches.compilation import replaced_in
+from kernels.dispatches.compilation import calls_in, preprocessed
 from kernels.dispatches.library import FLAG
 from kernels.errors import CompilerError
 from kernels.mlir.iree.compiler import DATA_TILING as DATA_TILING_FLAG
 from kernels.mlir.iree.compiler import compile_file
 from tilewise.errors import TilewiseError
 from tilewise.model.report import DATA_TILING, DEFAULT, WITH
+from tilewise.model.signature import declarations_in
 
 LIBRARY = "lib.mlir"
 SECONDS = 900.0
@@ -32,11 +33,13 @@ class Forms:
         codes: the file of each form that compiles.
         refused: the compiler's first error, of each form that does not.
         kernels: names of the kernels that the model calls, one for each place.
+        declarations: of functions that say nothing of their types in a compiled module.
     """
 
     codes: Mapping[str, Path]
     refused: Mapping[str, str]
     kernels: tuple[str, ...]
+    declarations: Mapping[str, str]
 
 
 def compile_forms(source: Path, folder: Path) -> Forms:
@@ -66,4 +69,5 @@ def compile_forms(source: Path, folder: Path) -> Forms:
         if not codes.keys() & set(needed):
             raise TilewiseError(f"{source.name}, {needed[0]}: {refused[needed[0]]}")
     text = (folder / LIBRARY).read_text(encoding="utf-8")
-    return Forms(codes, refused, replaced_in(source.read_bytes(), text))
+    after = preprocessed(source.read_bytes(), text)
+    return Forms(codes, refused, calls_in(after), declarations_in(after))

@@ -68,7 +68,12 @@ class Limits:
 
 
 def measure(
-    codes: Mapping[str, Path], entry: str | None, threads: int, limits: Limits | None = None
+    codes: Mapping[str, Path],
+    entry: str | None,
+    threads: int,
+    limits: Limits | None = None,
+    *,
+    declarations: Mapping[str, str] | None = None,
 ) -> Measured:
     """Run and time each compiled form.
 
@@ -78,6 +83,7 @@ def measure(
         entry: the function; None for `main`, or the only one there is.
         threads: of IREE's runtime.
         limits: what it may cost.
+        declarations: of functions that say nothing of their types in a compiled module.
 
     Raises:
         TilewiseError: a form does not load or run, or there is no such function.
@@ -87,6 +93,7 @@ def measure(
         "codes": {name: str(path) for name, path in codes.items()},
         "entry": entry,
         "threads": threads,
+        "declarations": dict(declarations or {}),
         "rounds": limits.rounds,
         "budget_s": limits.budget_s,
         "seconds": limits.seconds,

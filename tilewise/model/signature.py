@@ -20,8 +20,17 @@ HAL = {
 }  # fmt: skip
 """The runtime's name of each element type; a module's calls do not check signs."""
 
+VIEW = "!hal.buffer_view"
+
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
 _VALUE = re.compile(r"%(?:input|output)\d+: ([^,)]+(?:<[^>]*>)?)")
+
+
+_ASYNC = re.compile(r"util\.func public @(\S+)\$async\((.*?)\) -> .*?\n  }\n", re.DOTALL)
+_VIEW = re.compile(r"(%\w+): !hal\.buffer_view")
+_IMPORT = re.compile(r"hal\.tensor\.import.*?(%\w+) : !hal\.buffer_view -> (tensor<\S*>)")
+_EXPORT = re.compile(r"(%\w+) = hal\.tensor\.export.*? : (tensor<\S*>) -> !hal\.buffer_view")
+_RETURN = re.compile(r"util\.return ([^:\n]*) :")
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,30 @@ def types_of(declaration: str) -> tuple[list[TensorType], list[TensorType]]:
     """
     given, _, results = declaration.partition("->")
     return _types(given), _types(results)
+
+
+def declarations_in(module: str) -> dict[str, str]:
+    """Declarations of functions for which IREE writes none: those of torch's own tensors.
+
+    Args:
+        module: as IREE's compiler has it before it makes dispatches.
+    """
+    return {name: _declaration(name, body) for name, body in _stubs(module)}
+
+
+def _stubs(module: str) -> list[tuple[str, str]]:
+    return [(found[1], found[0]) for found in _ASYNC.finditer(module)]
+
+
+def _declaration(name: str, stub: str) -> str:
+    """As IREE's reflection has it; a value that is no tensor is named as such."""
+    head = stub.partition(" -> ")[0]
+    taken, given = dict(_IMPORT.findall(stub)), dict(_EXPORT.findall(stub))
+    returned = _RETURN.search(stub)
+    names = returned[1].split(", ") if returned else []
+    takes = [f"%input{i}: {taken.get(view, VIEW)}" for i, view in enumerate(_VIEW.findall(head))]
+    gives = [f"%output{i}: {given.get(value, VIEW)}" for i, value in enumerate(names)]
+    return f"sync func @{name}({', '.join(takes)}) -> ({', '.join(gives)})"
 
 
 def random_array(kind: TensorType, random: np.random.Generator) -> Array:

@@ -20,7 +20,7 @@ from search.networks.running.network import Network
 from search.timing.interleave import interleave
 from search.timing.samples import Run
 from tilewise.errors import TilewiseError
-from tilewise.model.child import deviation, entry_of
+from tilewise.model.child import declaration_of, deviation, entry_of
 from tilewise.model.signature import HAL, random_array, types_of
 from tilewise.plan.running import Ran
 
@@ -43,7 +43,7 @@ def _ran(request: dict[str, Any]) -> Ran:
     threads = parse_target(networks[0].plan.target)[1]
     module = LoadedModule(Path(request["code"]).read_bytes(), open_device(threads))
     entry = entry_of(module.functions(), None)
-    takes, gives = types_of(module.declaration(entry))
+    takes, gives = types_of(declaration_of(module, entry, {}))
     random = np.random.default_rng(0)
     arrays = [random_array(kind, random) for kind in takes]
     given = [(array, HAL[kind.element]) for array, kind in zip(arrays, takes, strict=True)]

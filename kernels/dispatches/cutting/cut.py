@@ -8,18 +8,13 @@ from pathlib import Path
 from kernels.dispatches.library import FLAG, Cuts, prelude_text
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.errors import ModuleError
-from kernels.mlir.iree.compiler import compiled_text
+from kernels.mlir.iree.compiler import SHORT_VALUES, compiled_text
 from kernels.quoting import one_line
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
 
 CHILD = "kernels.dispatches.cutting.child"
 LONGEST = 300  # characters of an error
-SHORT_VALUES = (
-    "--mlir-elide-elementsattrs-if-larger=16",
-    "--mlir-elide-resource-strings-if-larger=16",
-)
-"""Weights are not printed, and need not be read again."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,15 @@ FLAGS = (
 """How every module is compiled: for this processor, and with the types that it has."""
 
 DATA_TILING = "--iree-opt-data-tiling"
+SHORT_VALUES = (
+    "--mlir-elide-elementsattrs-if-larger=16",
+    "--mlir-elide-resource-strings-if-larger=16",
+)
+"""Weights are not printed, and need not be read again."""
+
+ERRORS = ("error:", "LLVM ERROR:", "Assertion failed:")
+"""What stands before a message: MLIR's diagnostics, and what LLVM says before it aborts."""
+
 COMPILE_LIMIT_S = 90.0
 COMPILE_MEMORY = 16 << 30  # of address space, which is far above what is touched
 
@@ -98,6 +107,10 @@ def _run(flags: tuple[str, ...], source: Path, code: Path, seconds: float) -> No
 
 
 def _first_error(said: str) -> str:
+    """The first error; of a compiler that crashed LLVM's, and not the end of its stack."""
     lines = said.splitlines()
-    found = next((line for line in lines if "error:" in line), lines[-1] if lines else "no message")
-    return found.partition("error:")[2].strip() or found.strip()
+    for sign in ERRORS:
+        found = next((line for line in lines if sign in line), "")
+        if told := found.partition(sign)[2].strip():
+            return told
+    return lines[-1].strip() if lines else "no message"

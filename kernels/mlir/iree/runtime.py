@@ -86,10 +86,14 @@ class LoadedModule:
         """Names of the functions that it exports."""
         return list(self._module.function_names)
 
-    def declaration(self, entry: str) -> str:
-        """What a function takes and gives: `sync func @main(%input0: ...) -> (...)`."""
+    def declaration(self, entry: str) -> str | None:
+        """What a function takes and gives: `sync func @main(%input0: ...) -> (...)`.
+
+        None where the module does not say it, as for functions of torch's own tensors.
+        """
         said = self._module.lookup_function(entry).reflection
-        return str(said["iree.abi.declaration"])
+        found: str | None = said.get("iree.abi.declaration")
+        return found
 
     def results(self, entry: str, arguments: Sequence[tuple[Array, str]]) -> list[Array]:
         """What a function gives for arrays with the runtime's names of their types.

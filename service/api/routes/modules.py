@@ -62,7 +62,7 @@ async def parse_module(request: Request, services: ServicesDep) -> dict[str, Any
     """The matmuls and convolutions of a module, as problem strings, and what is skipped and why.
 
     The body is the module as `text/x-mlir`, text or bytecode, or JSON with it as `module`: linalg,
-    torch, StableHLO or TOSA, of static shapes.
+    torch, StableHLO or TOSA, of static shapes; or an ONNX model's bytes, where `onnx` is installed.
     """
     body, kind = await request.body(), request.headers.get("content-type", "")
     key, module = await services.lanes.reads.run(partial(given, body, kind))

@@ -7,7 +7,7 @@ import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from kernels.dispatches.compilation import compiled_with, kernels_in, moves_in, text_with
+from kernels.dispatches.compilation import calls_in, compiled_with, moves_in, preprocessed
 from kernels.dispatches.cutting.cut import cut_module, patterns_of
 from kernels.dispatches.entry import Entry, compiled
 from kernels.dispatches.layouts import check_layouts
@@ -44,8 +44,8 @@ def test_a_chain_in_another_layout() -> None:
         assert isinstance(found, Conv2d)
         kernels.append(compiled(Entry(moved(found), schedule, found), target))
     library = text_of(kernels, target, cuts=patterns_of(cuts))
-    after = text_with(source, library)
-    assert sorted(kernels_in(after)) == sorted(kernel.name for kernel in kernels)
+    after = preprocessed(source, library)
+    assert sorted(calls_in(after)) == sorted(kernel.name for kernel in kernels)
     # Of three filters, which IREE transposes when it compiles, of the argument, and of the result.
     assert moves_in(after) == (5, 2)
     argument = graph.argument(2)

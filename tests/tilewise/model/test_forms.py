@@ -30,7 +30,7 @@ def test_what_compiles_is_used(
         code.write_bytes(b"code")
 
     monkeypatch.setattr(forms, "compile_file", compile_file)
-    monkeypatch.setattr(forms, "replaced_in", lambda *_: ())
+    monkeypatch.setattr(forms, "preprocessed", lambda *_: "")
     source = tmp_path / "m.mlir"
     source.write_text("")
     (tmp_path / LIBRARY).write_text("")

@@ -44,6 +44,21 @@ def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path
     assert {path.name for path in (tmp_path / "made").iterdir()} == FILES
 
 
+def test_a_function_of_torch_tensors_runs(cli: Cli, tmp_path: Path) -> None:
+    x, w, y = (f"!torch.vtensor<[{shape}],f32>" for shape in ("8,64", "64,96", "8,96"))
+    path = tmp_path / "torch.mlir"
+    path.write_text(
+        f"func.func @net(%x: {x}, %w: {w}) -> {y} {{\n"
+        f"  %0 = torch.aten.mm %x, %w : {x}, {w} -> {y}\n  return %0 : {y}\n}}\n"
+    )
+    done = cli("model", str(path), "-o", str(tmp_path / "made"), "--trials", "1", "--no-ops",
+               "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["arguments"] == ["tensor<8x64xf32>", "tensor<64x96xf32>"]
+    assert found["entry"] == "net" and found["right"] and found["ops"][0]["replaced"] == 1
+
+
 def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path) -> None:
     nothing, garbage = tmp_path / "nothing.mlir", tmp_path / "garbage.mlir"
     nothing.write_text("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> "

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.errors import TilewiseError
-from tilewise.model.signature import TensorType, random_array, types_of
+from tilewise.model.signature import TensorType, declarations_in, random_array, types_of
 
 
 def test_types_are_read() -> None:
@@ -27,3 +27,23 @@ def test_values_start_on_a_cache_line_and_are_of_their_type() -> None:
         made = random_array(TensorType((3, 5), element), np.random.default_rng(0))
         assert made.ctypes.data % 64 == 0 and made.dtype == dtype and made.shape == (3, 5)
         assert len(np.unique(made)) > 1
+
+
+def test_functions_of_torch_tensors_are_declared_by_what_the_compiler_makes_of_them() -> None:
+    found = declarations_in("""
+  util.func public @net$async(%arg0: !hal.buffer_view, %arg1: !hal.buffer_view, %arg2: !hal.fence,
+      %arg3: !hal.fence) -> (!hal.buffer_view, !hal.buffer_view) attributes {iree.abi.stub} {
+    %0 = hal.tensor.import wait(%arg2) => %arg1 : !hal.buffer_view -> tensor<4xi64>
+    %1 = hal.tensor.import wait(%arg2) => %arg0 : !hal.buffer_view -> tensor<1x8xf32>
+    %2:2 = hal.tensor.barrier join(%1, %0 : tensor<1x8xf32>, tensor<4xi64>) => %arg3 : !hal.fence
+    %3 = hal.tensor.export %2#0 : tensor<1x8xf32> -> !hal.buffer_view
+    %4 = hal.tensor.export %2#1 : tensor<4xi64> -> !hal.buffer_view
+    util.return %4, %3 : !hal.buffer_view, !hal.buffer_view
+  }
+  util.func public @net(%arg0: !hal.buffer_view) -> !hal.buffer_view attributes {iree.abi.stub} {
+    util.return %arg0 : !hal.buffer_view
+  }
+""")
+    image, numbers = TensorType((1, 8), "f32"), TensorType((4,), "i64")
+    assert list(found) == ["net"]
+    assert types_of(found["net"]) == ([image, numbers], [numbers, image])

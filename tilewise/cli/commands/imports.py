@@ -65,8 +65,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise import`."""
     parser.add_argument(
         "module",
-        metavar="FILE.mlir",
-        help="text or bytecode: linalg, torch, StableHLO, TOSA; - reads standard input",
+        metavar="FILE",
+        help="MLIR's text or bytecode: linalg, torch, StableHLO, TOSA; or ONNX; - reads stdin",
     )
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S", help="time limit; default: 60"

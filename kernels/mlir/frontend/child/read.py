@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kernels.mlir.frontend.child.onnx import OnnxError, bytecode_of
 from kernels.mlir.frontend.child.operations import operations, where, why_left
 from kernels.mlir.frontend.imported import Imported, Occurrence, Skipped
 from kernels.mlir.frontend.source import is_bytecode, is_onnx, without_weights
@@ -45,10 +46,10 @@ def looked_at(
     """
     stage("cutting out weights")
     source = path.read_bytes()
-    module = source if keeps_weights else without_weights(source)
-    if is_onnx(module):
-        return {"error": "this is an ONNX model; iree-import-onnx MODEL.onnx -o MODEL.mlir, of the "
-                         "packages iree-base-compiler and onnx, makes a module of it"}  # fmt: skip
+    try:
+        module = _without_weights(source, keeps_weights=keeps_weights)
+    except OnnxError as error:
+        return {"error": str(error)}
     if b"\0" in module and not is_bytecode(module):  # MLIR would take it for the end
         return {"error": "the text holds a null byte"}
     stage("loading MLIR")
@@ -75,6 +76,13 @@ def looked_at(
         return look(parsed)
 
 
+def _without_weights(source: bytes, *, keeps_weights: bool) -> bytes:
+    """A module's text or bytecode; an ONNX model becomes one."""
+    if is_onnx(source):
+        return bytecode_of(source)
+    return source if keeps_weights else without_weights(source)
+
+
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     """All problems of a module on linalg, its graph, what runs, or an op, as a request says."""
     if "pieces" in request:
@@ -93,7 +101,8 @@ def _outline(module: Any, request: dict[str, Any]) -> dict[str, Any]:
 
     stage("reading weights")
     source = Path(request["path"]).read_bytes()
-    text = module.operation.get_asm().encode() if is_bytecode(source) else source
+    has_text = not (is_bytecode(source) or is_onnx(source))
+    text = source if has_text else module.operation.get_asm().encode()
     try:
         return asdict(outline(module, text, Path(request["pieces"])))
     except RefusedError as refusal:

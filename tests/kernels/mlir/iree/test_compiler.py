@@ -1,8 +1,11 @@
 """IREE's compiler as a child: what it says when it refuses, and when it is stopped."""
 
+from pathlib import Path
+
 import pytest
 
 from kernels.errors import CompilerError
+from kernels.mlir.iree import compiler
 from kernels.mlir.iree.compiler import compile_module, compiled_text
 
 
@@ -22,3 +25,18 @@ def test_a_module_can_be_had_after_a_phase() -> None:
     )
     assert "util.func public @kernel" in text
     assert "!hal.buffer_view" in text
+
+
+def test_of_a_compiler_that_crashes_the_error_is_told_and_not_its_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "iree-compile"
+    tool.write_text(
+        "#!/bin/sh\necho 'LLVM ERROR: no such operand!' >&2\n"
+        "echo 'Stack dump:' >&2\necho ' #0 0x2016ae _start (iree-compile+0x2016ae)' >&2\n"
+        "kill -ABRT $$\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setattr(compiler, "find_compiler", lambda: str(tool))
+    with pytest.raises(CompilerError, match=r"^does not compile: no such operand!$"):
+        compile_module("func.func @kernel() { return }")

@@ -12,7 +12,7 @@ from kernels.target import resolve
 from search.records import TuneRequest
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
-from tilewise.cli.files import make_folder, require_file, write_text
+from tilewise.cli.files import make_folder, require_file, write_bytes, write_text
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
@@ -34,6 +34,7 @@ def model(options: argparse.Namespace) -> None:
     with needed("model", "service"):
         from tilewise.model.examine import Model, examine
         from tilewise.model.table import report_text
+    source = _compilable(source, folder)
     imported = _imported(source)
     problems = [parse_problem(found.problem) for found in imported.problems]
     counts = {found.problem: found.count for found in imported.problems}
@@ -56,6 +57,22 @@ def model(options: argparse.Namespace) -> None:
         raise TilewiseError("the forms of the model do not agree; do not use the library")
 
 
+def _compilable(source: Path, folder: Path) -> Path:
+    """The file that IREE compiles: of an ONNX model a module in the folder."""
+    from kernels.mlir.frontend.onnx import as_module
+
+    given = source.read_bytes()
+    try:
+        module = as_module(given)
+    except ModuleError as error:
+        raise BadInputError(f"{source.name}: {error}") from error
+    if module is given:
+        return source
+    path = folder / f"{source.stem}.mlirbc"
+    write_bytes(str(path), module)
+    return path
+
+
 def _imported(source: Path) -> "Imported":
     from kernels.mlir.frontend.read import read_module
 
@@ -74,7 +91,7 @@ def _note(text: str) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What can be typed after `tilewise model`."""
-    parser.add_argument("file", metavar="FILE.mlir", help="linalg, torch, StableHLO or TOSA")
+    parser.add_argument("file", metavar="FILE", help="linalg, torch, StableHLO, TOSA or ONNX")
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="folder to fill; default: FILE.tilewise"
     )

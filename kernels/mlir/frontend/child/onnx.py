@@ -1,0 +1,124 @@
+"""An ONNX model as a module in torch's dialect: `python -m kernels.mlir.frontend.child.onnx`.
+
+The importer is that of `iree-base-compiler`; it needs the package `onnx`. Both run in a child,
+since a model can be anything.
+"""
+
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kernels.mlir.frontend.source import is_onnx
+from kernels.system.limited_child import reply_to_request, stage
+
+ABSENT = "this is an ONNX model; tilewise[onnx] reads it, and onnx is not installed"
+OPSET = 17  # from which the importer's patterns know all operators
+PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
+
+
+class OnnxError(Exception):
+    """A model cannot become a module; says why."""
+
+
+def main() -> None:
+    """Serve one request: the pieces of a model's module, in a folder."""
+    reply_to_request(answer)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The number of pieces that were written, or why there are none."""
+    try:
+        code = bytecode_of(Path(request["path"]).read_bytes())
+    except OnnxError as error:
+        return {"error": str(error)}
+    folder = Path(request["folder"])
+    starts = range(0, len(code), PIECE)
+    for number, start in enumerate(starts):
+        (folder / str(number)).write_bytes(code[start : start + PIECE])
+    return {"pieces": len(starts)}
+
+
+def bytecode_of(model: bytes) -> bytes:
+    """A model as MLIR's bytecode, with its weights.
+
+    Operators of sets before 17 are converted first where the package can: the importer knows few
+    of their older forms.
+
+    Raises:
+        OnnxError: it is no model that can be imported, or the package is not installed.
+    """
+    if not is_onnx(model):
+        raise OnnxError("this is no ONNX model")
+    stage("loading ONNX")
+    try:
+        import onnx
+        from iree.compiler.extras import onnx_importer
+    except ModuleNotFoundError as error:
+        raise OnnxError(ABSENT) from error
+    from iree.compiler import ir
+
+    stage("importing ONNX")
+    try:
+        proto = onnx.load_model_from_string(model)
+        _require_whole(onnx, proto)
+        onnx.checker.check_model(proto)
+        proto = onnx.shape_inference.infer_shapes(_converted(onnx, proto), data_prop=True)
+        with ir.Context() as context:
+            info = onnx_importer.ModelInfo(proto)
+            module = info.create_module(context=context).operation
+            onnx_importer.NodeImporter.define_function(info.main_graph, module).import_all()
+            module.verify()
+            file = io.BytesIO()
+            module.write_bytecode(file)
+    except OnnxError:
+        raise
+    except Exception as error:  # whatever parser, checker and importer raise, without a common root
+        raise OnnxError(f"the ONNX model cannot be imported: {_told(error)}") from error
+    return file.getvalue()
+
+
+def _converted(onnx: Any, proto: Any) -> Any:
+    """The model in a set of operators that the importer knows; as it is where that fails."""
+    versions = [one.version for one in proto.opset_import if one.domain in {"", "ai.onnx"}]
+    if not versions or max(versions) >= OPSET:
+        return proto
+    try:
+        return onnx.version_converter.convert_version(proto, OPSET)
+    except Exception:  # the importer says what it does not know
+        return proto
+
+
+def _require_whole(onnx: Any, proto: Any) -> None:
+    """Refuse a model whose weights lie in other files, before anything looks for those."""
+    for tensor in _tensors(proto.graph):
+        if onnx.external_data_helper.uses_external_data(tensor):
+            raise OnnxError(
+                f"the ONNX model has {tensor.name or 'a tensor'} in another file; make one file "
+                "by onnx.save(onnx.load(PATH), FILE), or a module by iree-import-onnx"
+            )
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """The constants of a graph, and of those inside its nodes."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from _of_attribute(attribute)
+
+
+def _of_attribute(attribute: Any) -> Iterable[Any]:
+    if attribute.HasField("t"):
+        yield attribute.t
+    yield from attribute.tensors
+    for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+        yield from _tensors(graph)
+
+
+def _told(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()
