@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from examples.models import MODELS
 from examples.models.graph import Graph, Value
 from kernels.target import detect
 from search.errors import NetworkError
@@ -93,6 +94,17 @@ def test_a_folder_computes_the_same_bits_alone(graph: Graph, tmp_path: Path) -> 
     assert Plan.from_json(json.loads((folder / "plan.json").read_text())) == network.plan
     _refuses_what_is_not_for_it(folder)
     _is_called_from_c(folder, argument, expected)
+
+
+@pytest.mark.parametrize("name", ["bert", "mixer"])
+def test_a_folder_has_passes_that_were_made_for_it(name: str, tmp_path: Path) -> None:
+    graph = MODELS[name](True)
+    network = Network(plan_of(program_from(graph, "torch"), 2), program_from(graph, "torch"))
+    assert any(label.startswith("rows of ") for label in network.labels)
+    argument = graph.argument(4)
+    expected = computed(network, graph, "torch", argument)
+    folder = written(network, tmp_path)
+    assert np.array_equal(run_alone(folder, argument), expected)
 
 
 def _refuses_what_is_not_for_it(folder: Path) -> None:
