@@ -20,6 +20,8 @@ NOT_RUN = {
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model ": "measures for minutes; tests/tilewise/model runs it on a small model",
     "tilewise plan ": "measures for minutes; tests/tilewise/plan runs it on a small model",
+    "tilewise script --flavor iree model.mlir --plan ": "reads a plan of a model of the reader's; "
+    "tests/tilewise/iree/test_library_command.py makes one",
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "export DASK_DISTRIBUTED": "there are no such certificates; "
