@@ -10,7 +10,7 @@ import pytest
 from kernels.problem import parse_problem
 from service.cluster.connection import DaskCluster
 from service.errors import UnreachableError
-from tests.service.api.test_http_networks import MODULE
+from tests.service.api.plans.modules import MODULE
 from tests.service.cluster import certificates, chaos, kept, mixed_targets
 from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm, arguments
@@ -108,7 +108,7 @@ def test_a_worker_makes_a_plan(farm):
     def look():
         return farm.client.get(links["self"]).json()
 
-    wait_until(lambda: look()["state"] in ("done", "failed"))
+    wait_until(lambda: look()["state"] in ("done", "failed"), 120)
     plan = look()
     assert plan["state"] == "done", plan["error"]
     assert [node["problem"] for node in plan["plan"]["nodes"] if node["problem"]] == [

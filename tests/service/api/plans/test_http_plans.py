@@ -152,7 +152,8 @@ def test_texts_and_events_of_plans_that_have_ended(
     assert events(client, ready, "end", "?after=0") == ["end"]
     with writing(sessions) as session:
         session.execute(text("UPDATE plans SET sha256 = name"))
-    assert client.get(f"{ADDRESS}/{ready}/runner").status_code == 500
+    for path in ("", "/script", "/runner"):
+        assert client.get(f"{ADDRESS}/{ready}{path}").status_code == 500
 
     failing = plan()
     with writing(sessions) as session:
