@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text
 
 from kernels.mlir.frontend.read import read_graph
+from service.api.access.gate import needed
 from service.api.routes import modules
 from service.db import Sessions, writing
 from service.host.machine import MachineInfo
@@ -172,3 +173,9 @@ def test_events_tell_a_phase_while_jobs_run(client: TestClient, plan: Any) -> No
     told = client.get(f"{ADDRESS}/{number}").json()
     assert (told["state"], told["phase"]) == ("queued", "tuning")
     assert client.get(f"{ADDRESS}/9/events").status_code == 404
+
+
+def test_it_takes_a_token_that_may_submit_to_ask_for_a_plan_and_any_to_look() -> None:
+    assert needed("POST", ADDRESS) == "submit"
+    for path in ("", "/1", "/1/script", "/1/runner", "/1/events"):
+        assert needed("GET", f"{ADDRESS}{path}") == "read"
