@@ -86,7 +86,8 @@ def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def served(tuned: str) -> Iterator[str]:
     """A service on that database, with workers that fake their searches."""
     arguments = ("--tuner=tests.service.fakes:tune", "--prover=tests.service.fakes:prove")
-    app = create_app(Settings(db=tuned), 1, worker_arguments=arguments)
+    of_plans = ("--maker=tests.service.plans.makers:make",)
+    app = create_app(Settings(db=tuned), 1, worker_arguments=arguments, plan_arguments=of_plans)
     server = Server(app, log_level="warning")
     (listening,) = listen("127.0.0.1", 0)
     with listening:

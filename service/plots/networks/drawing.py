@@ -195,15 +195,17 @@ def _edges(edges: Sequence[Edge], found: Placed) -> Iterator[str]:
             f'<path class="net-arrow net-{kind}" '
             f'd="M{x:.1f} {y:.1f}l-{ARROW - 1} -{ARROW + 2}h{2 * (ARROW - 1)}z"/>'
         )
-    leftmost: dict[int, float] = {}
+    leftmost: dict[int, Sequence[Point]] = {}
     entered = Counter(edge.target for edge in edges)
     for edge, route in zip(edges, found.routes, strict=True):
-        x = route[-1][0]
-        leftmost[edge.target] = min(x, leftmost.get(edge.target, x))
+        if route[-1] <= leftmost.get(edge.target, route)[-1]:
+            leftmost[edge.target] = route
     for edge, route in zip(edges, found.routes, strict=True):
         if not edge.layout.is_plain:
             x, y = route[-1]
-            is_left = entered[edge.target] > 1 and x == leftmost[edge.target]
+            # Where all others come from the right, there is room on the left of each.
+            first = leftmost[edge.target]
+            is_left = entered[edge.target] > 1 and first[-2][0] == first[-3][0]
             label = f"net-label net-{layout_kind(edge.layout)}"
             yield _text(x - 7 if is_left else x + 7, y - 9, edge.layout.name, label, at_end=is_left)
 

@@ -10,6 +10,7 @@ import pytest
 from kernels.problem import parse_problem
 from service.cluster.connection import DaskCluster
 from service.errors import UnreachableError
+from tests.service.api.plans.modules import MODULE
 from tests.service.cluster import certificates, chaos, kept, mixed_targets
 from tests.service.cluster.chaos import Plan
 from tests.service.cluster.farm import Farm, arguments
@@ -93,6 +94,27 @@ def test_a_cancelled_job_is_ended_in_the_middle_of_a_trial_that_hangs(farm):
     farm.client.delete(f"/v1/jobs/{job}")
     wait_until(lambda: has_ended(run))
     assert farm.job(job)["state"] == "cancelled"
+
+
+def test_a_worker_makes_a_plan(farm):
+    """Its jobs by the tests' search, the plan itself as users have it."""
+    asked = farm.client.post(
+        f"/v1/plans?trials=2&seed={STEADY}&layouts=model",
+        content=MODULE,
+        headers={"content-type": "text/x-mlir"},
+    )
+    links = asked.json()["links"]
+
+    def look():
+        return farm.client.get(links["self"]).json()
+
+    wait_until(lambda: look()["state"] in ("done", "failed"), 120)
+    plan = look()
+    assert plan["state"] == "done", plan["error"]
+    assert [node["problem"] for node in plan["plan"]["nodes"] if node["problem"]] == [
+        one["problem"] for one in plan["problems"]
+    ]
+    assert farm.client.get(links["script"]).status_code == 200, plan["script_error"]
 
 
 def test_no_death_costs_a_finished_trial_or_has_one_timed_twice(farm):

@@ -1,6 +1,6 @@
 """Plans in a database, as a worker leaves them."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from search.networks.plan import Plan
@@ -14,7 +14,9 @@ PROOF = {"max_error": 1e-6, "tolerance": 1e-5, "mlir": "iree-base-compiler 3.13.
          "packs": 0, "unpacks": 1, "reshapes": 1, "weights": 3}  # fmt: skip
 
 
-def store_plan(sessions: Sessions, plan: Plan | None, **columns: Any) -> int:
+def store_plan(
+    sessions: Sessions, plan: Plan | None, toolchain: str = TOOLCHAIN, **columns: Any
+) -> int:
     """Store a plan that is done, unless columns say otherwise; its number."""
     problems = [] if plan is None else [
         {"problem": node.problem, "count": 1, "where": [node.where], "job": None}
@@ -25,12 +27,13 @@ def store_plan(sessions: Sessions, plan: Plan | None, **columns: Any) -> int:
         "name": plan.model, "target": plan.target, "cache": plan.cache, "plan": plan.to_json(),
         "totals": plan.to_json()["totals"], "proof": PROOF, "script": "// a script",
     }  # fmt: skip
+    now = datetime.now(UTC)
     with writing(sessions) as session:
         made = models.Plan(**{
             "sha256": "0" * 64, "name": "model.mlir", "target": "cpu:znver5,threads=1",
-            "toolchain": toolchain_row(session, TOOLCHAIN), "trials": 8, "seed": 0, "cache": "hot",
+            "toolchain": toolchain_row(session, toolchain), "trials": 8, "seed": 0, "cache": "hot",
             "layouts": "all", "problems": unique, "variants": [], "skipped": [], "state": "done",
-            "finished_at": datetime.now(UTC), **told, **columns,
+            "created_at": now - timedelta(minutes=9), "finished_at": now, **told, **columns,
         })  # fmt: skip
         session.add(made)
         session.flush()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from kernels.system.toolchain import identity
 from search.networks.plan import Plan
 from service.db import Sessions
 from tests.service.api.plans.modules import MODULE, TEXT
@@ -19,6 +20,9 @@ from tests.service.dashboard.planned import store_plan
 from tests.service.processes import ServiceProcess, wait_until
 
 STORED = Path(__file__).parent / "plans" / "inverted_residuals.json"
+# What `tilewise script MODEL.mlir --packs` says of the same model.
+PROOF = {"max_error": 0.0, "tolerance": 2.1e-4, "mlir": "iree-base-compiler 3.13.0",
+         "packs": 1, "unpacks": 1, "reshapes": 1, "weights": 32}  # fmt: skip
 SIZE = {"width": 1100, "height": 1500}
 
 
@@ -67,7 +71,7 @@ def test_a_long_node_is_found_in_the_graph(
     page.set_viewport_size(SIZE)
     seen.watch(page)
     plan = Plan.from_json(json.loads(STORED.read_text()))
-    store_plan(sessions, plan)
+    store_plan(sessions, plan, identity(), trials=6, proof=PROOF)
     page.goto("/plans/1")
     Pictures(page, is_kept=request.config.getoption("--update-golden")).take("plan")
     last = max(i for i, node in enumerate(plan.nodes) if node.schedule)

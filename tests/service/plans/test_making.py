@@ -33,6 +33,7 @@ def claim(sessions, machine, owner=None, **how):
         return lease.claim(session, owner or me(), machine.targets, TOOLCHAIN, **how)
 
 
+@pytest.mark.sqlite_only  # children are slow to start
 def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions, machine):
     number = plan()
     assert claim(sessions, machine) is None, "its job waits"
@@ -48,6 +49,7 @@ def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions,
         assert queue.get(session, 1).state == "done"
 
 
+@pytest.mark.sqlite_only  # children are slow to start
 def test_a_killed_workers_plan_is_made_by_another(start, ready, look):
     first = start("hang_once")
     wait_until(lambda: look(ready).phase == "proving")
@@ -57,6 +59,7 @@ def test_a_killed_workers_plan_is_made_by_another(start, ready, look):
     assert (look(ready).crashes, look(ready).epoch, made(ready)) == (1, 2, 1)
 
 
+@pytest.mark.sqlite_only  # children are slow to start
 def test_a_plan_that_kills_its_workers_fails_after_three(start, ready, look):
     start("die")
     wait_until(lambda: look(ready).state == "failed")
@@ -65,6 +68,7 @@ def test_a_plan_that_kills_its_workers_fails_after_three(start, ready, look):
     assert row.module is row.graph is row.owner is None
 
 
+@pytest.mark.sqlite_only  # children are slow to start
 def test_a_pool_that_stops_gives_its_plan_back(start, ready, look):
     pool = start("hang")
     wait_until(lambda: look(ready).phase == "choosing")
@@ -73,6 +77,7 @@ def test_a_pool_that_stops_gives_its_plan_back(start, ready, look):
     assert (row.state, row.crashes, row.phase) == ("queued", 0, None) and row.module
 
 
+@pytest.mark.sqlite_only  # children are slow to start
 def test_what_cannot_be_planned_fails_with_its_reason(start, ready, look):
     start("refuse")
     wait_until(lambda: look(ready).state == "failed")

@@ -27,7 +27,7 @@ from service.db.models import PlanLayouts, PlanState
 from service.jobs import idempotency
 from service.jobs.idempotency import RequestKey
 from service.jobs.queue import Submitter
-from service.plans import asked
+from service.plans import asked, endings
 from service.plans.asked import Wanted
 from service.plans.documents import PATH, head_json, plan_json
 from service.results.readable import listed
@@ -122,7 +122,10 @@ def list_plans(
 def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
     """A plan: its state, that of each of its problems, and what was chosen."""
     with services.reading() as session:
-        return plan_json(session, asked.get(session, plan_id, models.Plan.plan))
+        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        if row.state == "done":
+            endings.check(row)
+        return plan_json(session, row)
 
 
 @dataclass(frozen=True)

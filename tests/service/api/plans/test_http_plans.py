@@ -1,18 +1,52 @@
-"""`/v1/plans` over HTTP, without workers: asking, looking, lists, refusals."""
+"""`/v1/plans` over HTTP, without workers: asking, looking, lists, texts, events, refusals."""
 
+import re
+from functools import cache
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import text
 
+from kernels.mlir.frontend.read import read_graph
+from service.api.access.gate import needed
+from service.api.routes import modules
+from service.db import Sessions, writing
+from service.host.machine import MachineInfo
+from service.host.process_identity import me
+from service.plans import endings, lease
+from service.plans.making import Made, Packed
 from tests.service.api.plans.modules import MODULE, NOTHING, OTHERS, PROBLEMS, TEXT
-from tests.service.conftest import ClientFactory
+from tests.service.conftest import TOOLCHAIN, ClientFactory
+from tests.service.plans.makers import PLAN
+from tests.service.processes import wait_until
 
 ADDRESS = "/v1/plans"
+
+READ = cache(read_graph)
+"""Reads each module once for all tests, since a child that loads MLIR takes seconds."""
+
+
+@pytest.fixture(autouse=True)
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "read_graph", READ)
 
 
 def ask(client: TestClient, query: str = "?trials=3", **more: Any) -> Any:
     return client.post(f"{ADDRESS}{query}", content=MODULE, headers={**TEXT, **more})
+
+
+def events(client: TestClient, number: int, wanted: str, query: str = "") -> list[str]:
+    """The names of a plan's events; streams of the tests end early, so that some have none."""
+    found: list[str] = []
+
+    def look() -> bool:
+        told = client.get(f"{ADDRESS}/{number}/events{query}").text
+        found[:] = re.findall("event: (.*)", told)
+        return wanted in found
+
+    wait_until(look)
+    return found
 
 
 def test_each_problem_in_each_layout_gets_a_job(client: TestClient) -> None:
@@ -75,26 +109,24 @@ def test_a_plan_runs_once_a_job_has_begun_and_waits_once_all_have_ended(
     assert set(seen[:-1]) == {("running", "tuning")} and seen[-1] == ("running", "waiting")
 
 
-@pytest.mark.parametrize(
-    ("query", "body", "field"),
-    [
-        ("", "no module", "module"),
-        ("", NOTHING, "module"),
-        ("?trials=0", MODULE, "trials"),
-        ("?layouts=some", MODULE, "layouts"),
-        ("?cache=warm", MODULE, "cache"),
-        ("?target=cpu:z80", MODULE, "target"),
-        ("?target=iree:host", MODULE, "target"),
-        ("?name=", MODULE, "name"),
-        ("?name=a%0Ab", MODULE, "name"),
-    ],
-)
-def test_what_cannot_be_planned_is_refused(
-    client: TestClient, query: str, body: str, field: str
-) -> None:
-    refused = client.post(f"{ADDRESS}{query}", content=body, headers=TEXT)
-    assert refused.status_code == 422, refused.text
-    assert [one["field"] for one in refused.json()["errors"]] == [field]
+REFUSED = [
+    ("", "no module", "module"),
+    ("", NOTHING, "module"),
+    ("?trials=0", MODULE, "trials"),
+    ("?layouts=some", MODULE, "layouts"),
+    ("?cache=warm", MODULE, "cache"),
+    ("?target=cpu:z80", MODULE, "target"),
+    ("?target=iree:host", MODULE, "target"),
+    ("?name=", MODULE, "name"),
+    ("?name=a%0Ab", MODULE, "name"),
+]
+
+
+def test_what_cannot_be_planned_is_refused(client: TestClient) -> None:
+    for query, body, field in REFUSED:
+        refused = client.post(f"{ADDRESS}{query}", content=body, headers=TEXT)
+        assert refused.status_code == 422, (query, refused.text)
+        assert [one["field"] for one in refused.json()["errors"]] == [field], query
     assert client.get(ADDRESS).json()["plans"] == []
     assert client.get("/v1/jobs").json()["jobs"] == []
 
@@ -102,3 +134,48 @@ def test_what_cannot_be_planned_is_refused(
 def test_what_is_not_there_is_not_found(client: TestClient) -> None:
     assert client.get(f"{ADDRESS}/1").status_code == 404
     assert client.get(f"{ADDRESS}/0").status_code == 422
+
+
+def test_texts_and_events_of_plans_that_have_ended(
+    client: TestClient, sessions: Sessions, machine: MachineInfo, ready: int, plan: Any
+) -> None:
+    with writing(sessions) as session:
+        held = lease.claim(session, me(), machine.targets, TOOLCHAIN)
+        assert held is not None
+        assert endings.done(session, held, Made(PLAN, Packed(error="nothing packs")))
+    refused = client.get(f"{ADDRESS}/{ready}/script")
+    assert refused.status_code == 404
+    assert refused.json()["detail"] == f"plan {ready} has no script: nothing packs"
+    runner = client.get(f"{ADDRESS}/{ready}/runner")
+    assert runner.status_code == 200 and "ab" * 32 in runner.text
+    assert "tilewise/plan/1" in runner.text
+    assert events(client, ready, "end") == ["part", "end"]
+    assert events(client, ready, "end", "?after=0") == ["end"]
+    with writing(sessions) as session:
+        session.execute(text("UPDATE plans SET sha256 = name"))
+    for path in ("", "/script", "/runner"):
+        assert client.get(f"{ADDRESS}/{ready}{path}").status_code == 500
+
+    failing = plan()
+    with writing(sessions) as session:
+        held = lease.claim(session, me(), machine.targets, TOOLCHAIN)
+        assert held is not None and endings.failed(session, held, "no layer")
+    for what in ("script", "runner"):
+        gone = client.get(f"{ADDRESS}/{failing}/{what}")
+        assert gone.status_code == 404 and gone.json()["detail"].endswith("it failed: no layer")
+    shown = client.get(f"{ADDRESS}/{failing}").json()
+    assert (shown["state"], shown["error"], shown["phase"]) == ("failed", "no layer", None)
+
+
+def test_events_tell_a_phase_while_jobs_run(client: TestClient, plan: Any) -> None:
+    number = plan()
+    assert events(client, number, "phase") == ["phase"]
+    told = client.get(f"{ADDRESS}/{number}").json()
+    assert (told["state"], told["phase"]) == ("queued", "tuning")
+    assert client.get(f"{ADDRESS}/9/events").status_code == 404
+
+
+def test_it_takes_a_token_that_may_submit_to_ask_for_a_plan_and_any_to_look() -> None:
+    assert needed("POST", ADDRESS) == "submit"
+    for path in ("", "/1", "/1/script", "/1/runner", "/1/events"):
+        assert needed("GET", f"{ADDRESS}{path}") == "read"

@@ -99,6 +99,7 @@ def test_a_plan_is_made_proven_and_run(serving: TestClient, tmp_path: Path) -> N
     with pytest.raises(ValueError, match="SHA-256"):
         made.load(module(seed=2).encode())
 
+    wait_until(lambda: "event: end" in serving.get(links["events"]).text)
     events = serving.get(links["events"]).text
     assert events.index("event: part") < events.index("event: end")
     end = json.loads(events.split("event: end\ndata: ")[1].split("\n")[0])
