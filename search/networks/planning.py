@@ -109,7 +109,8 @@ def _offer_orders(graph: Graph, ways: list[list[_Way]]) -> None:
         for way in some if node.found is not None else ():
             layouts = (*way.variant.reads, *way.variant.makes)
             for use, layout in zip((*node.reads, *node.makes), layouts, strict=True):
-                if not layout.halo:
+                is_whole = use.shape == graph.tensors[use.tensor].shape  # else of other axes
+                if is_whole and not layout.halo:
                     orders.setdefault(use.shape, {})[layout] = None
     for node, some in zip(graph.nodes, ways, strict=True):
         if node.kind == "elementwise":

@@ -101,11 +101,22 @@ def _is_in_order(node: PlannedNode, loops: Loops) -> bool:
     if all(layout.is_plain for layout in layouts):
         return True
     (first, *others) = layouts
-    size = prod(loops.extents)
-    whole = tuple(size := size // extent for extent in loops.extents)
-    return not others and not first.halo and not loops.reduced and all(
-        access.read is not None and access.steps == whole for access in loops.accesses
-    )  # fmt: skip
+    if others or first.halo or loops.reduced:
+        return False
+    return all(
+        access.read is not None and _pairs(access, loops.extents) == _whole_pairs(loops.extents)
+        for access in loops.accesses
+    )
+
+
+def _pairs(access: Access, extents: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Loops of more than one turn, and the steps of an access along them."""
+    return [(n, step) for n, step in zip(extents, access.steps, strict=True) if n > 1]
+
+
+def _whole_pairs(extents: tuple[int, ...]) -> list[tuple[int, int]]:
+    """The same of what reads each element where the result has it."""
+    return _neighbours([n for n in extents if n > 1], 1)
 
 
 def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":

@@ -1,19 +1,15 @@
 """Chains of elementwise ops and reductions run as passes over rows, whatever their shapes."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
-from examples.models.graph import Array
+from examples.models.graph import Array, Graph, Value
 from kernels.mlir.frontend.weights import read_program
 from kernels.target import detect
 from search.networks.running.network import Network
-from tests.search.networks.running.drawn import plan_of
+from tests.search.networks.running.drawn import apart, computed, plan_of, program_of
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
-Numbers = Callable[..., Any]
 
 
 def generic(name: str, ins: list[tuple[str, str, str]], out: tuple[str, str, str], body: str,
@@ -209,3 +205,19 @@ def test_an_operand_across_the_rows_and_results_on_the_way() -> None:
     rest = x - y.T
     np.testing.assert_allclose(sums, rest.sum(1), rtol=1e-5, atol=1e-6)
     assert np.array_equal(chosen, np.where(rest > sums[:, None], rest, 0))
+
+
+def test_elements_in_whatever_order_the_layers_around_have_them() -> None:
+    pytest.importorskip("torch", reason="the extra `peers` installs torch, which computes it")
+    from examples.models.pytorch import reference
+
+    graph = Graph("gelus", Value("given", (1, 6, 5, 8)))
+    x = graph.gelu(graph.conv(graph.given, 16, 1, relu=False))
+    graph.linear(graph.mean_pool(graph.conv(x, 8, 1)), 4)
+    program = program_of(graph, "torch")
+    plans = (plan_of(program, seed, copy_us=0.1) for seed in range(9))
+    plan = next(one for one in plans if not one.nodes[1].makes[0].layout.is_plain)
+    made = Network(plan, program)
+    assert sum("erf" in label for label in made.labels) == 1
+    argument = graph.argument(2)
+    assert apart(computed(made, graph, "torch", argument), reference(graph, argument)) < 1e-5
