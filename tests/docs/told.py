@@ -30,6 +30,8 @@ NOT_RUN = {
     "cmake ": "there need be no CMake; tests/examples/test_c.py runs these commands where it is",
     "tilewise tune matmul:m=128,n=3072,k=768,dtype=f32 --target iree:host": "needs IREE's runtime; "
     "tests/tilewise/test_tuning_spec.py does the same",
+    "tilewise script --flavor iree model.mlir --plan ": "there is no plan; "
+    "tests/tilewise/iree makes one",
     "tilewise script --flavor iree-spec ": "whether IREE alone is faster says the machine; "
     "tests/tilewise/test_tuning_spec.py does the same",
     "optuna-dashboard ": "a program of others that serves until it is stopped",
