@@ -34,8 +34,9 @@ _INLINE = """
 to %given : (!transform.any_op) -> !transform.any_op"""
 _CANCEL = """
     %cancelled = transform.apply_registered_pass "canonicalize" to %inlined \
-: (!transform.any_op) -> !transform.any_op"""
-"""Transpositions that follow their inverse go."""
+: (!transform.any_op) -> !transform.any_op
+    transform.apply_cse to %cancelled : !transform.any_op"""
+"""Transpositions that follow their inverse go, and of several of one value all but one."""
 _CSE = """
     transform.apply_cse to %module : !transform.any_op"""
 _PADS = """

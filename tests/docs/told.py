@@ -20,8 +20,6 @@ NOT_RUN = {
     "python -m examples.models": "writes hundreds of MB; tests/examples/test_models.py makes them",
     "tilewise model ": "measures for minutes; tests/tilewise/model runs it on a small model",
     "tilewise plan ": "measures for minutes; tests/tilewise/plan runs it on a small model",
-    "tilewise script --flavor iree model.mlir --plan ": "reads a plan of a model of the reader's; "
-    "tests/tilewise/iree/test_library_command.py makes one",
     "tilewise bench benchmarks/data/suites/square.json": "measures for minutes",
     "psql -d tilewise ": "tests of the views run this file on a server of their own",
     "export DASK_DISTRIBUTED": "there are no such certificates; "
@@ -32,6 +30,8 @@ NOT_RUN = {
     "cmake ": "there need be no CMake; tests/examples/test_c.py runs these commands where it is",
     "tilewise tune matmul:m=128,n=3072,k=768,dtype=f32 --target iree:host": "needs IREE's runtime; "
     "tests/tilewise/test_tuning_spec.py does the same",
+    "tilewise script --flavor iree model.mlir --plan ": "there is no plan; "
+    "tests/tilewise/iree makes one",
     "tilewise script --flavor iree-spec ": "whether IREE alone is faster says the machine; "
     "tests/tilewise/test_tuning_spec.py does the same",
     "optuna-dashboard ": "a program of others that serves until it is stopped",

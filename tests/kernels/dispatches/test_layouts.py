@@ -13,7 +13,7 @@ from kernels.dispatches.entry import Entry, compiled
 from kernels.dispatches.layouts import check_layouts
 from kernels.dispatches.library import text_of
 from kernels.errors import UnsupportedError
-from kernels.mlir.iree.runtime import LoadedModule, open_device
+from kernels.mlir.iree.runtime import ELEMENTS, LoadedModule, open_device
 from kernels.oracle.operands import Array
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Pack, Register, Schedule
@@ -58,7 +58,7 @@ def _result(code: bytes, argument: Array) -> Array:
     module = LoadedModule(code, open_device(1))
     (name,) = [one for one in module.functions() if not one.startswith("__") and "$" not in one]
     given = np.ascontiguousarray(argument.transpose(0, 3, 1, 2))
-    return module.results(name, [(given, "f32")])[0].transpose(0, 2, 3, 1)
+    return module.results(name, [(given, ELEMENTS["f32"])])[0].transpose(0, 2, 3, 1)
 
 
 def _computed(graph: Graph, argument: Array) -> Array:

@@ -90,7 +90,8 @@ def test_a_planned_network_runs_beside_iree(
     assert both["module"]["folder"] == str(folder)
     assert sorted(both["module"]["files"]) == sorted(path.name for path in folder.iterdir())
     assert both["module"].pop("is_equal")
-    assert len(both["module"]["times"]) == len(both["module"]["own_times"]) > 2
+    assert both["module"]["times"]
+    assert both["module"]["own_times"]
     assert Plan.from_json(both["plan"]).schema == SCHEMA
     allowed = both["run"].pop("allowed")
     run = from_json(Ran, both["run"])

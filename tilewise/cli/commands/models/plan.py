@@ -42,6 +42,7 @@ def plan(options: argparse.Namespace) -> None:
         from search.networks.variants import problems_of
         from tilewise.plan.table import plan_text
     folder = make_folder(options.output) if options.output else None
+    alone = make_folder(options.module) if options.module else None
     name = Path(options.file).name
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
     graph = _graph(name, module)
@@ -62,8 +63,8 @@ def plan(options: argparse.Namespace) -> None:
         write_text(str(folder / PLAN), text)
     told: dict[str, object] = {"plan": made.to_json()}
     texts = [plan_text(made)]
-    if options.module:
-        _write_module(made, module, options, told, texts)
+    if alone is not None:
+        _write_module(made, module, alone, options, told, texts)
     if run is not None:
         _tell(run, made, told, texts)
     if options.json:
@@ -102,13 +103,12 @@ def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
 
 
 def _write_module(
-    made: "Plan", module: bytes, options: argparse.Namespace, told: dict[str, object],
-    texts: list[str],
+    made: "Plan", module: bytes, folder: Path, options: argparse.Namespace,
+    told: dict[str, object], texts: list[str],
 ) -> None:  # fmt: skip
     """Write the network as a folder that runs alone, and prove it."""
     from tilewise.plan.folder import beside, folder_files, folder_text
 
-    folder = make_folder(options.module)
     files = folder_files(made, module, Path(options.file).name)
     for name, data in files.items():
         write_bytes(str(folder / name), data)
