@@ -1,11 +1,13 @@
 """The compute stage of a packed model beside the native kernels, layer by layer and in sum.
 
     python -m benchmarks.models.packed_layers resnet50 [--small] [--channels 16] [--trials 16]
+    python -m benchmarks.models.packed_layers resnet50 --beside rows
 
 Each distinct layer of the model runs as its script makes it, and as the native kernel of its
 problem that a search found, in turns of one process. The native problem has its image with the
 halo already there, as packed layers have it, and constant weights. Both have the same epilogue.
-Pools are no problems, and stand alone.
+Pools are no problems, and stand alone. With `--beside rows` the script is measured beside itself
+in tiles of one line by one block of columns, and nothing is searched.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from iree.compiler import ir
 from benchmarks.report import conditions
 from examples.models import MODELS
 from examples.models.spellings import SPELLINGS, spelled
+from kernels.mlir.cpu.packs import largest_divisor
 from kernels.mlir.frontend.read import Limits, read_module
 from kernels.mlir.lowering.apply import Diagnostics, apply_to
 from kernels.mlir.lowering.functions import compile_function
@@ -26,7 +29,7 @@ from kernels.mlir.network.blocks import Blocks
 from kernels.mlir.network.compute import emit_layer
 from kernels.mlir.network.layer import Layer
 from kernels.mlir.network.pack import pack_module
-from kernels.mlir.network.tiles import Tile, tile_of
+from kernels.mlir.network.tiles import SPARE_REGISTERS, Tile, tile_of
 from kernels.mlir.proof.child.timing import time_beside
 from kernels.native import lower
 from kernels.oracle.operands import make_operands
@@ -42,13 +45,13 @@ SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Row:
-    """A layer's times in seconds; a pool has no native kernel here."""
+    """A layer's times in seconds, of its script and of the other, which a pool has not."""
 
     what: str
     layer: Layer
     tile: Tile
     script: float
-    native: float | None
+    other: float | None
 
     @property
     def count(self) -> int:
@@ -63,20 +66,24 @@ def main() -> None:
     parser.add_argument("--spelling", choices=SPELLINGS, default="linalg")
     parser.add_argument("--channels", type=int, default=16, help="the longest block")
     parser.add_argument("--trials", type=int, default=16, help="of each native search")
+    parser.add_argument("--beside", choices=("native", "rows"), default="native")
     options = parser.parse_args()
     print(conditions())
     module = spelled(MODELS[options.model](options.small), options.spelling).encode()
     problems = {one.where: one.problem for one in read_module(module, LIMITS).occurrences}
     layers = pack_module(module, Blocks(options.channels), LIMITS).layers
-    print("| layer | count | tile | script, GFLOP/s | native, GFLOP/s | ratio |")
+    print(f"| layer | count | tile | script, GFLOP/s | {options.beside}, GFLOP/s | ratio |")
     print("|---|---:|---:|---:|---:|---:|")
     rows, target = [], detect()
     for layer in layers:
         text = problems.get(layer.where[0])
         problem = with_halo(parse_problem(text)) if text else None
-        rows.append(measured(layer, problem, target, options.trials))
+        if options.beside == "native":
+            rows.append(beside_native(layer, problem, target, options.trials))
+        else:
+            rows.append(beside_rows(layer, problem, target))
         print(line(rows[-1]), flush=True)
-    print(summary(rows))
+    print(summary(rows, options.beside))
 
 
 def with_halo(problem: Problem) -> Problem:
@@ -87,11 +94,12 @@ def with_halo(problem: Problem) -> Problem:
     return replace(problem, h=problem.h + grown, w=problem.w + grown, pad=0)
 
 
-def measured(layer: Layer, problem: Problem | None, target: Target, trials: int) -> Row:
-    tile, script = tile_of(layer.shape, target), script_of(layer, target)
+def beside_native(layer: Layer, problem: Problem | None, target: Target, trials: int) -> Row:
+    """A layer beside the kernel that a search finds."""
+    tile = tile_of(layer.shape, target)
+    script = script_of(layer, tile)
     if problem is None:
-        (alone,) = time_beside([script], SECONDS)
-        return Row(layer.where[0].rpartition(" ")[2], layer, tile, alone, None)
+        return alone(layer, tile, script)
     best = tune(problem, target, TuneRequest(trials=trials), MemoryStore()).best
     if best is None:
         raise SystemExit(f"{problem}: no native kernel ran")
@@ -100,12 +108,29 @@ def measured(layer: Layer, problem: Problem | None, target: Target, trials: int)
     return Row(str(problem), layer, tile, *times)
 
 
-def script_of(layer: Layer, target: Target) -> Callable[[int], object]:
+def beside_rows(layer: Layer, problem: Problem | None, target: Target) -> Row:
+    """A layer beside the tallest tile of one line and one block."""
+    tile = tile_of(layer.shape, target)
+    script = script_of(layer, tile)
+    if problem is None:
+        return alone(layer, tile, script)
+    held = (target.vector_registers - SPARE_REGISTERS) * target.lanes("f32") // layer.shape.columns
+    rows = Tile(largest_divisor((layer.shape.length("row"),), max(held, 1)))
+    times = time_beside([script, script_of(layer, rows)], SECONDS)
+    return Row(str(problem), layer, tile, *times)
+
+
+def alone(layer: Layer, tile: Tile, script: Callable[[int], object]) -> Row:
+    """A layer beside nothing."""
+    (time,) = time_beside([script], SECONDS)
+    return Row(layer.where[0].rpartition(" ")[2], layer, tile, time, None)
+
+
+def script_of(layer: Layer, tile: Tile) -> Callable[[int], object]:
     """Runs a layer as its script makes it, on random inputs, as often as is asked for."""
     with ir.Context() as context, ir.Location.unknown():
         diagnostics = Diagnostics(context)
-        script = emit_layer(layer, tile_of(layer.shape, target))
-        module = apply_to(layer.payload, script, diagnostics)
+        module = apply_to(layer.payload, emit_layer(layer, tile), diagnostics)
         signature = signature_of(ir.Module.parse(layer.payload))
         function = compile_function(module, signature, diagnostics)
     random = np.random.default_rng(0)
@@ -116,19 +141,19 @@ def script_of(layer: Layer, target: Target) -> Callable[[int], object]:
 def line(row: Row) -> str:
     flops, tile = row.layer.shape.flops, row.tile
     script = f"{flops / row.script / 1e9:.0f}"
-    native = f"{flops / row.native / 1e9:.0f}" if row.native else "-"
-    ratio = f"{row.native / row.script:.2f}" if row.native else "-"
+    other = f"{flops / row.other / 1e9:.0f}" if row.other else "-"
+    ratio = f"{row.other / row.script:.2f}" if row.other else "-"
     shape = f"{tile.lines} x {tile.rows} x {tile.blocks * row.layer.shape.columns}"
-    return f"| `{row.what}` | {row.count} | {shape} | {script} | {native} | {ratio} |"
+    return f"| `{row.what}` | {row.count} | {shape} | {script} | {other} | {ratio} |"
 
 
-def summary(rows: list[Row]) -> str:
-    both = [(row.count * row.script, row.count * row.native) for row in rows if row.native]
-    script, native = (sum(times) for times in zip(*both, strict=True))
-    alone = sum(row.count * row.script for row in rows if not row.native)
+def summary(rows: list[Row], name: str) -> str:
+    both = [(row.count * row.script, row.count * row.other) for row in rows if row.other]
+    script, other = (sum(times) for times in zip(*both, strict=True))
+    pools = sum(row.count * row.script for row in rows if not row.other)
     return (
-        f"\nall layers: script {1e3 * script:.3f} ms, native {1e3 * native:.3f} ms, "
-        f"ratio {native / script:.2f}; pools {1e3 * alone:.3f} ms"
+        f"\nall layers: script {1e3 * script:.3f} ms, {name} {1e3 * other:.3f} ms, "
+        f"ratio {other / script:.2f}; pools {1e3 * pools:.3f} ms"
     )
 
 
