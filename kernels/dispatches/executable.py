@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from kernels.dispatches.entry import Compiled
 from kernels.dispatches.layouts import Laid, given_back, laid
 from kernels.dispatches.patterns.graph import tensor_type
+from kernels.dispatches.patterns.pattern import Pattern
+from kernels.dispatches.turned import Turned
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.oracle.operands import operand_type
 
@@ -69,32 +71,39 @@ objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
 """
 
 
-def call_text(kernel: Compiled, suffix: str, signature: Sequence[str]) -> str:
+def call_text(kernel: Compiled, suffix: str, pattern: Pattern) -> str:
     """The function of tensors that takes the place of ops.
+
+    Operands that lie in another order than the problem's are turned before the kernel reads them,
+    and the result behind it, by code of IREE's: it moves a copy of a constant to where the module
+    is loaded.
 
     Args:
         kernel: that it calls.
         suffix: of its name.
-        signature: the types of its arguments, A, B, bias and C as far as there are, and of the
-            result; in memory they are those of the problem that the kernel stands for.
+        pattern: whose operands it takes, A, B, bias and C as far as there are, and whose result
+            it gives.
     """
     main, *prepares = _dispatches(kernel)
     names = tuple("B" if name == _READY else name for name in main.reads)
-    types = dict(zip((*names, "C"), signature, strict=False)) | {"C": signature[-1]}
-    arguments = ", ".join(f"%{name}: {types[name]}" for name in names)
+    *given, result = _turned((*names, "C"), pattern)
+    types = {one.name: one.type for one in (*given, result)}
+    arguments = ", ".join(f"%{one.given}: {one.value.type}" for one in given)
     held = laid(kernel.found, kernel.problem, names, types)
     first = "#0" if len(main.writes) > 1 else ""
-    after, result = given_back(kernel.found, kernel.problem, f"%made{first}", types["C"])
+    after, value = given_back(kernel.found, kernel.problem, f"%made{first}", types["C"])
+    last, back = result.turned_back(value)
     made = [
+        *(line for one in given for line in one.lines),
         *held.lines,
         *(f"%{_PACKED} = arith.constant dense<0> : {_tensor(kernel, _PACKED)}" for _ in prepares),
         *(_dispatch_line(kernel, dispatch, held) for dispatch in (*prepares, main)),
         *after,
     ]
-    lines = "".join(f"\n    {line}" for line in made)
+    lines = "".join(f"\n    {line}" for line in (*made, *back))
     return f"""  util.func private @{kernel.name}_call{suffix}({arguments}) \
--> {types["C"]} {{{lines}
-    util.return {result} : {types["C"]}
+-> {result.value.type} {{{lines}
+    util.return {last} : {result.value.type}
   }}
 """
 
@@ -110,6 +119,13 @@ def aliases_text(kernels: Sequence[Compiled]) -> str:
             f'#code_{kernel.name} = dense<"0x{code.hex().upper()}"> : vector<{len(code)}xi8>'
         )
     return "\n".join(lines) + "\n"
+
+
+def _turned(names: tuple[str, ...], pattern: Pattern) -> list[Turned]:
+    """A pattern's operands and result by the names that dispatches have for them."""
+    values = (*pattern.operands, pattern.result)
+    turns = pattern.turns or ((),) * len(values)
+    return [Turned(*one) for one in zip(names, values, turns, strict=True)]
 
 
 def _alias(key: str) -> str:

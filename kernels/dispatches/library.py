@@ -148,7 +148,7 @@ class _Use:
 def _uses(kernel: Compiled, cuts: Cuts) -> list[_Use]:
     own = cuts.get(kernel.found.canonical, ())
     found = {one.text: one for one in (*patterns(kernel.found), *own)}
-    numbers: dict[tuple[str, ...], str] = {}
+    numbers: dict[tuple[tuple[str, tuple[int, ...]], ...], str] = {}
     for one in found.values():
         numbers.setdefault(one.signature, str(len(numbers) or ""))
     return [
@@ -162,7 +162,7 @@ def _calls(uses: Sequence[_Use]) -> str:
     called = {(use.kernel.name, use.suffix): use for use in uses}.values()
     return "".join(
         [
-            *(call_text(use.kernel, use.suffix, use.pattern.signature) for use in called),
+            *(call_text(use.kernel, use.suffix, use.pattern) for use in called),
             *(matcher_text(use.kernel, use.pattern, use.number) for use in uses),
             *(replacer_text(use.kernel, use.suffix) for use in called),
             *(relu_text(relu, element) for relu, element in _relus(uses)),

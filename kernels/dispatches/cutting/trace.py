@@ -52,8 +52,6 @@ def cut_out(op: Any, where: str) -> Cut | None:
 
 
 def _pattern(op: Structured, occurrence: Occurrence, ending: Ending) -> Pattern:
-    if not occurrence.is_plain:
-        raise UnseenError("its operands lie in another order in memory than the problem's")
     problem = parse_problem(occurrence.problem)
     traced = _traced(op, occurrence, problem, ending)
     root = traced.users[-1]
@@ -71,7 +69,39 @@ def _pattern(op: Structured, occurrence: Occurrence, ending: Ending) -> Pattern:
         weights=(*path, b, *[0] * traced.steps_to_b),
         constant="" if name in PLAIN else name,
         added=None if ending.added is None else _path_to(ending.added, traced.users, path),
+        turns=_turns(op, occurrence, traced, _names(problem)),
     )
+
+
+def _turns(
+    op: Structured, occurrence: Occurrence, traced: _Traced, names: Sequence[str]
+) -> tuple[tuple[int, ...], ...]:
+    """The axes of each operand, and of the result, in the problem's order; empty where they lie so.
+
+    Raises:
+        UnseenError: what is around the op lies in an order of its own, too.
+    """
+    if occurrence.is_plain:
+        return ()
+    if around := sorted(COPIES.union({"pad", "transpose_c"}).intersection(occurrence.fused)):
+        raise UnseenError(f"its operands lie in another order, and it takes in a {around[0]}")
+    result = traced.users[-1].results[0]
+    if result.type.shape != op.result.type.shape:
+        raise UnseenError("its result lies in another order, and is reshaped")
+    arrangements = {"A": occurrence.a, "B": occurrence.b, "C": occurrence.c}
+    turns = []
+    for name, value in zip((*names, "C"), (*traced.operands, result), strict=True):
+        if name == "bias" and occurrence.c.moves and len(value.type.shape) > 1:
+            raise UnseenError("its result lies in another order, and the bias has several dims")
+        one = arrangements.get(name)
+        turns.append(one.axes if one is not None and one.moves else ())
+    return tuple(turns)
+
+
+def _names(problem: Problem) -> list[str]:
+    """A call's operands in their order."""
+    bias, held = ["bias"] * problem.has_bias, ["C"] * problem.accumulates
+    return ["A", "B", *bias, *held]
 
 
 def _traced(op: Structured, occurrence: Occurrence, problem: Problem, ending: Ending) -> _Traced:

@@ -26,7 +26,7 @@ class Pattern:
 
     Attributes:
         operands: the values that it reads, in the order of the call that takes its place. They lie
-            in memory as the problem's do, in shapes of their own.
+            in memory as the problem's do, in shapes of their own, but for `turns`.
         result: what the last op makes.
         text: the ops, one a line or more.
         size: how many there are.
@@ -36,6 +36,8 @@ class Pattern:
         constant: what makes B, where that is no plain constant.
         added: the path to C, where it is added to what the contraction makes; None where it is
             what that starts from, or there is none.
+        turns: of each operand, and at last of the result, its axes in the problem's order; empty
+            for one that lies as the problem's does. Without any, all do.
     """
 
     operands: tuple[Value, ...]
@@ -46,11 +48,16 @@ class Pattern:
     weights: tuple[int, ...]
     constant: str = ""
     added: tuple[int, ...] | None = None
+    turns: tuple[tuple[int, ...], ...] = ()
 
     @property
-    def signature(self) -> tuple[str, ...]:
-        """The types of operands and result."""
-        return (*(value.type for value in self.operands), self.result.type)
+    def signature(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The types of operands and result, each with its axes in the problem's order."""
+        values = (*self.operands, self.result)
+        return tuple(
+            (value.type, turn)
+            for value, turn in zip(values, self.turns or [()] * len(values), strict=True)
+        )
 
 
 def patterns(problem: Problem) -> tuple[Pattern, ...]:

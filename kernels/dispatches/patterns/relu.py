@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 PREFIX = "tilewise_relu_"
 SIX = 6
+LARGEST = int(2.0**128 - 2.0**104)
+"""The largest f32, which TOSA's relu takes the lesser of: it is a clamp, and has two ends."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One way to cut a scalar off: below 0, or above 6.
+    """One way to cut a scalar off: below 0, or above 6 or the largest number.
 
     Attributes:
         name: of the way; no two have the same.
@@ -42,7 +44,7 @@ class Limit:
 
     def body(self, element: str) -> list[str]:
         """The ops."""
-        number = "%six" if self.number else "%zero"
+        number = {0: "%zero", SIX: "%six"}.get(self.number, "%largest")
         written = str(self.number) if element[0] == "i" else f"{self.number}.0"
         lines = [f"$N = arith.constant {written} : $T", *self.lines]
         told = {"$N": number, "$R": self.result, "$T": element}
@@ -83,8 +85,11 @@ MAXIMUM_INTEGER, SELECT_INTEGER = _named("maxsi"), _chosen("sgt", "cmpi sgt")
 OF_INTEGERS = (MAXIMUM_INTEGER, SELECT_INTEGER)
 MINIMUM, CLAMP_SIX = _named("minimumf", SIX), _replaced("ugt_six", "cmpf ugt", SIX)
 CEILINGS = (MINIMUM, _named("minnumf", SIX), _chosen("ult_six", "cmpf ult", SIX), CLAMP_SIX)
+UNLIMITED = Limit("minimumf_largest", ("%x",), ("$R = arith.minimumf %x, $N : $T",), LARGEST)
 
 
 def limits_of(element: str) -> tuple[Limit, ...]:
     """The ways that there are for a type."""
-    return OF_INTEGERS if element[0] == "i" else (*OF_FLOATS, *CEILINGS)
+    if element[0] == "i":
+        return OF_INTEGERS
+    return (*OF_FLOATS, *CEILINGS, *([UNLIMITED] if element == "f32" else []))
