@@ -7,6 +7,8 @@ from kernels.schedule import Schedule
 from search.networks.layouts import Layout
 
 DIRECT = "direct"
+RETIMED = 2
+"""Schedules of each algorithm that are timed again (`search.networks.retimed`)."""
 
 
 @dataclass(frozen=True)

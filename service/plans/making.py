@@ -1,4 +1,4 @@
-"""Making a plan on a machine of its target: copies timed, all chosen, the pack script proven.
+"""Making a plan on a machine of its target: times taken, all chosen, the pack script proven.
 
 It loads compilers, and MLIR in children of its own; so it runs in a child of a worker.
 """
@@ -66,12 +66,13 @@ def make(order: Order, module: bytes, tell: Tell) -> Made:
 
 
 def chosen(order: Order) -> Json:
-    """The plan of the least time; copies are timed on one thread of this machine.
+    """The plan of the least time: layers are timed here again, and copies on one thread.
 
     Raises:
         PlanError: no layer has a schedule.
     """
     from search.networks.planning import Named, planned
+    from search.networks.retimed import Retimed, weights_bytes
 
     if not any(node.found and node.found.problem in order.schedules for node in order.graph.nodes):
         raise PlanError(
@@ -79,7 +80,8 @@ def chosen(order: Order) -> Json:
             "their jobs say why"
         )
     named = Named(order.name, order.target, order.cache)
-    plan = planned(order.graph, _Costs(order), named, order.layouts).to_json()
+    costs = Retimed(_Costs(order), resolve(order.target), weights_bytes(order.graph))
+    plan = planned(order.graph, costs, named, order.layouts).to_json()
     if not all(map(isfinite, plan["totals"].values())):
         raise PlanError("a copy between layouts cannot be made; ask with layouts=model")
     return plan
@@ -113,7 +115,7 @@ def _without(why: str) -> Packed:
 
 @dataclass
 class _Costs:
-    """Times of an order's layers, and of copies as this machine makes them, each once."""
+    """Stored times of an order's layers, and of copies as this machine makes them, each once."""
 
     order: Order
     _copies: dict[tuple[tuple[int, ...], str, Layout, Layout], float] = field(default_factory=dict)

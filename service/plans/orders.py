@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from kernels.mlir.frontend.graph import Graph
 from kernels.schedule import Schedule
 from kernels.system.typed_json import from_json
-from search.networks.costs import Timed, algorithm_of
+from search.networks.costs import RETIMED, Timed, algorithm_of
 from service.db import models
 from service.db.models import PlanLayouts
 from service.errors import DamagedError, TamperedError
@@ -30,8 +30,8 @@ class Order:
         target, cache: canonical, and how layers were timed.
         layouts: which are offered.
         graph: of the module.
-        schedules: of each problem the fastest of each algorithm, the fastest first; no entry
-            where none is stored.
+        schedules: of each problem the fastest of each algorithm, `RETIMED` of them, the fastest
+            first; no entry where none is stored.
         plan: what an earlier run has chosen; None where none has.
     """
 
@@ -69,7 +69,7 @@ def read(session: Session, number: int) -> tuple[Order, bytes]:
 
 
 def _stored(session: Session, plan: models.Plan, problem: str) -> tuple[Timed, ...]:
-    """The stored best of a problem, and the fastest trial of each other algorithm."""
+    """The stored best of a problem, and the fastest trials of each algorithm."""
     key = asked.key_of(problem)
     best = find_fresh(session, key, plan.target, plan.toolchain.identity, plan.cache)
     if best is None:
@@ -79,14 +79,20 @@ def _stored(session: Session, plan: models.Plan, problem: str) -> tuple[Timed, .
     except TamperedError:  # it was logged; nothing is planned on it
         return ()
     first = _timed(best.hash, best.steps, best.time_us)
-    fastest = {first.algorithm: first}
+    fastest = {first.algorithm: {first.hash: first}}
     for timed in _trials(session, best):
-        fastest.setdefault(timed.algorithm, timed)
-    return tuple(sorted(fastest.values(), key=lambda one: one.time_us))
+        alike = fastest.setdefault(timed.algorithm, {})
+        if len(alike) < RETIMED:
+            alike.setdefault(timed.hash, timed)
+    every = (one for alike in fastest.values() for one in alike.values())
+    return tuple(sorted(every, key=lambda one: one.time_us))
 
 
 def _trials(session: Session, best: models.Schedule) -> Iterator[Timed]:
-    """The trials for the same work that were timed to their end, the fastest first."""
+    """The trials for the same work that were timed, the fastest first.
+
+    Those count, too, whose timing was cut short because others were faster: a worker times again.
+    """
     trial, job = models.Trial, models.Job
     query = (
         select(trial.hash, trial.steps, trial.time_us)
@@ -96,7 +102,7 @@ def _trials(session: Session, best: models.Schedule) -> Iterator[Timed]:
             job.target == best.target,
             job.toolchain_id == best.toolchain_id,
             job.cache == best.cache,
-            trial.state == "timed",
+            trial.state.in_(("timed", "pruned")),
             trial.time_us.is_not(None),
         )
         .order_by(trial.time_us)

@@ -114,7 +114,9 @@ def test_an_order_has_the_best_and_the_fastest_of_each_algorithm(sessions, machi
     with reading(sessions) as session:
         order, module = orders.read(session, ready)
     assert module == b"module {}" and order.layouts == "all"
-    (timed,) = order.schedules[PROBLEM]
+    timed, slower = order.schedules[PROBLEM]
+    assert timed.algorithm == slower.algorithm and timed.time_us <= slower.time_us
+    assert timed.hash != slower.hash
     assert (timed.algorithm, timed.time_us) == ("direct", 1e3 / 13.0)
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tilewise.plan.running import Ran
 
 PLAN = "plan.json"
-RETIMED = 2  # schedules of each algorithm
 
 
 def plan(options: argparse.Namespace) -> None:
@@ -75,6 +74,7 @@ def plan(options: argparse.Namespace) -> None:
 
 def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
     """Times of layers: as the store has them, or taken here in the order of a network."""
+    from search.networks.costs import RETIMED
     from search.networks.retimed import Retimed, weights_bytes
     from tilewise.plan.costs import StoredCosts
 
