@@ -16,6 +16,7 @@ function micros(time) {
 
 function onPart(event) {
   const part = JSON.parse(event.data);
+  tell(field("state"), "running");
   last = Number(event.lastEventId);
   progress.value = Math.max(progress.value, part.done);
   tell(field("ended"), progress.value);
@@ -32,6 +33,9 @@ function onPart(event) {
 function onPhase(event) {
   const phase = JSON.parse(event.data);
   tell(field("phase"), phase.total ? `${phase.name} ${phase.done}/${phase.total}` : phase.name);
+  if (phase.name !== "tuning") {
+    tell(field("state"), "running");
+  }
 }
 
 const stop = watch(() => {

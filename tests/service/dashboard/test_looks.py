@@ -12,10 +12,8 @@ import pytest
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser
 
-from service.db import Sessions
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import Seen, store_reports, walk
-from tests.service.dashboard.planned import store_plans
 from tests.service.processes import ServiceProcess
 
 LOOKS = Path(__file__).parent / "looks"
@@ -45,16 +43,15 @@ def pages(service: ServiceProcess) -> dict[str, str]:
     key = service.client.get("/v1/schedules", params={"problem": PROBLEM}).json()["key"]
     return {
         "overview": "/", "jobs": "/jobs", "job": "/jobs/1", "problem": f"/problems/{key}",
-        "compare": "/compare?left=1&right=1", "plans": "/plans", "plan": "/plans/1",
-        "suites": "/suites", "suite": "/suites/3",
+        "compare": "/compare?left=1&right=1", "suites": "/suites", "suite": "/suites/3",
         "submit": "/submit", "sign_in": "/sign-in",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_look_as_they_did(
-    browser: Browser, service: ServiceProcess, sessions: Sessions, ended: int, seen: Seen,
-    scheme: str, request: pytest.FixtureRequest,
+    browser: Browser, service: ServiceProcess, ended: int, seen: Seen, scheme: str,
+    request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     context = browser.new_context(
         base_url=seen.base, color_scheme=scheme, viewport={"width": WIDTH, "height": 900}
@@ -63,7 +60,6 @@ def test_pages_look_as_they_did(
     seen.watch(page)
     LOOKS.mkdir(exist_ok=True)
     store_reports(service.client)
-    store_plans(sessions)
     for name, path in pages(service).items():
         page.goto(path)
         walk(page)

@@ -36,7 +36,7 @@ def test_a_finished_plan_has_its_times_its_graph_and_its_nodes(
     assert "each layer on its own 105.0 us 1.050x" in said
     assert "exact: nothing that was offered is faster" in said
     assert "copies 3, 10.0 us in all" in said and "planned around 1 of 4 nodes" in said
-    assert "packs: 0, unpacks: 1; of these move data: 0" in said
+    assert "packs of activations left: 0, unpacks: 1, moving data: 0" in said
     assert {f'id="node-{i}"' for i in range(4)} <= set(re.findall(r'id="node-\d+"', page))
     assert set(re.findall(r'href="#(node-\d+)"', page)) <= set(re.findall(r'id="(node-\d+)"', page))
     # Whoever does not see the graph has all of it as a table.
