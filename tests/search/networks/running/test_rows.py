@@ -116,6 +116,17 @@ func.func @main(%x: tensor<2x3x7x37xf32>, %mask: tensor<2x37xf32>) -> tensor<2x3
 """
 
 
+def test_rows_that_are_too_long_to_be_kept() -> None:
+    text = MASKED.replace("2x3x7", "1x1x2").replace("37", "30011").replace("tensor<2x", "tensor<1x")
+    made = network(text.replace("[2, 1, 1", "[1, 1, 1"))
+    assert made.labels[0].count("; ") == 4
+    x, mask = 5 * values(1, 1, 2, 30011), values(1, 30011)
+    scores = x.astype(float) / 4 + mask
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = powers / powers.sum(-1, keepdims=True)
+    np.testing.assert_allclose(run(made, x, mask), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_masked_softmax_is_one_pass(threads: int) -> None:
     if detect().cores < threads:
