@@ -20,10 +20,7 @@ from benchmarks.models.whole_models import Run, pytorch, target_of
 from examples.models import MODELS, Graph
 from examples.models.spellings import spelled
 from kernels.mlir.frontend.weights import read_program
-from kernels.native.microbench import bandwidth_gbs, peak_gflops
 from kernels.oracle.operands import Array, to_bf16
-from kernels.problem import parse_problem
-from kernels.target import resolve
 from search.networks.plan import Plan
 from search.networks.running.network import Network
 from search.timing.interleave import interleave
@@ -42,7 +39,6 @@ def main() -> None:
     parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--pages", action="store_true", help="also run in small pages")
-    parser.add_argument("--limits", action="store_true", help="print what products need at least")
     parser.add_argument("--parts", action="store_true", help="print the time of each part")
     options = parser.parse_args()
     for name in options.models:
@@ -52,8 +48,6 @@ def main() -> None:
         compared(graph, networks, options.threads)
         if options.parts:
             parts(network)
-        if options.limits:
-            limits(network)
 
 
 def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
@@ -113,16 +107,6 @@ def parts(network: Network) -> None:
     total = sum(part.time_us for part in times)
     for part in times:
         print(f"  {part.time_us:9.1f} us  {100 * part.time_us / total:5.1f}%  {part.label}")
-
-
-def limits(network: Network) -> None:
-    """Print how long the products take at the peak, and how long a read of the weights takes."""
-    target = resolve(network.plan.target)
-    problems = [parse_problem(node.problem) for node in network.plan.nodes if node.problem]
-    peak, gbs = peak_gflops(target, "f32"), bandwidth_gbs(target)
-    flops, size = sum(one.flops for one in problems), len(network.memory.weights.bytes)
-    print(f"  products {flops / 1e9:.2f} GFLOP at {peak:.0f} GFLOP/s: {flops / peak / 1e6:.2f} ms; "
-          f"weights at {gbs:.1f} GB/s: {size / gbs / 1e6:.2f} ms", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
