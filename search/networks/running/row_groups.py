@@ -5,7 +5,7 @@ are what is reduced.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -70,8 +70,8 @@ def groups_of(plan: Plan, program: Program) -> Iterator[Group]:
     """The groups of a network, in order; a node that another pass does as well is not alone."""
     grown: _Growing | None = None
     for number, action in enumerate(program.outline.actions):
-        loops = action.loops
-        if loops is None or not _is_in_order(plan.nodes[number], loops):
+        loops = None if action.loops is None else _as_stored(plan.nodes[number], action.loops)
+        if loops is None:
             yield from _ended(grown, program)
             grown = None
             continue
@@ -93,30 +93,31 @@ def _ended(grown: "_Growing | None", program: Program) -> Iterator[Group]:
         yield group
 
 
-def _is_in_order(node: PlannedNode, loops: Loops) -> bool:
-    """Whether a node finds everything as the model has it, or does the same whatever the order."""
+def _as_stored(node: PlannedNode, loops: Loops) -> Loops | None:
+    """The loops of a node in the order in which its tensors lie; None where they lie apart."""
     if len(node.makes) != 1:
-        return False
+        return None
     layouts = {use.layout for use in (*node.reads, *node.makes)}
     if all(layout.is_plain for layout in layouts):
-        return True
+        return loops
     (first, *others) = layouts
     if others or first.halo or loops.reduced:
-        return False
-    return all(
-        access.read is not None and _pairs(access, loops.extents) == _whole_pairs(loops.extents)
-        for access in loops.accesses
-    )
+        return None
+    whole = _whole_steps(loops.extents)
+    if any(one.read is not None and one.steps != whole for one in loops.accesses):
+        return None
+    order = [*(i for i, n in enumerate(loops.extents) if n == 1), *first.order]
+    extents = tuple(loops.extents[i] for i in order)
+    return replace(loops, extents=extents, accesses=tuple(
+        replace(one, steps=_whole_steps(extents) if one.constant == "" else
+                tuple(one.steps[i] for i in order))
+        for one in loops.accesses
+    ))  # fmt: skip
 
 
-def _pairs(access: Access, extents: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Loops of more than one turn, and the steps of an access along them."""
-    return [(n, step) for n, step in zip(extents, access.steps, strict=True) if n > 1]
-
-
-def _whole_pairs(extents: tuple[int, ...]) -> list[tuple[int, int]]:
-    """The same of what reads each element where the result has it."""
-    return _neighbours([n for n in extents if n > 1], 1)
+def _whole_steps(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The steps of what reads each element where the result has it."""
+    return tuple(prod(extents[i + 1 :]) if n > 1 else 0 for i, n in enumerate(extents))
 
 
 def _begun(plan: Plan, number: int, loops: Loops) -> "_Growing":

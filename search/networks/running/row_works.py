@@ -1,6 +1,6 @@
 """Works of nodes that are one pass over rows: the program of the pass, and where its memory is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +9,7 @@ from kernels.errors import LoweringError
 from kernels.mlir.frontend.loops import Access, Loops
 from kernels.mlir.frontend.program import Program
 from kernels.native.passes.rows.compiled import row_pass
+from kernels.native.passes.rows.emit import MOST_ON_STACK, stack_bytes
 from kernels.native.passes.rows.program import Operation, RowProgram, Source, Target
 from search.errors import NetworkError
 from search.networks.plan import Plan
@@ -37,7 +38,7 @@ class RowWorks:
     buffers: Buffers
 
     def work(self, group: Group) -> Work:
-        """The work of a group.
+        """The work of a group; where its rows are too long to be kept, of a pass for each node.
 
         Raises:
             NetworkError: its code cannot be made.
@@ -46,6 +47,8 @@ class RowWorks:
         for member in group.members:
             writer.put(member)
         made = writer.made(self._left(group))
+        if len(group.members) > 1 and stack_bytes(made.program) > MOST_ON_STACK:
+            return _joined([self.work(Group(group.split, (one,))) for one in group.members])
         try:
             entry = row_pass(made.program).entry
         except LoweringError as error:
@@ -152,6 +155,17 @@ class _Writer:
             self._numbers[operation] = len(self._operations)
             self._operations.append(operation)
         return self._numbers[operation]
+
+
+def _joined(parts: Sequence[Work]) -> Work:
+    """Several works as one."""
+    return Work(
+        "; ".join(part.label for part in parts), parts[-1].node,
+        tuple(one for part in parts for one in part.reads),
+        tuple(one for part in parts for one in part.writes),
+        lambda memory: [call for part in parts for call in part.calls(memory)],
+        sum(part.weights_bytes for part in parts),
+    )  # fmt: skip
 
 
 def _call(made: _Made, entry: int, program: Program, rows: int, memory: Memory) -> Call:

@@ -43,6 +43,7 @@ class Drawn:
 
     def conversion_us(self, shape: tuple[int, ...], dtype: str, made: Layout, to: Layout) -> float:
         assert made != to
+        assert max((*made.order, *to.order), default=0) < len(shape)
         return self._copy_us
 
 
