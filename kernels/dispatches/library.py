@@ -35,13 +35,8 @@ to %given : (!transform.any_op) -> !transform.any_op"""
 _CANCEL = """
     %cancelled = transform.apply_registered_pass "canonicalize" to %inlined \
 : (!transform.any_op) -> !transform.any_op
-    transform.apply_cse to %cancelled : !transform.any_op
-    %turned = transform.structured.match ops{["util.func"]} in %cancelled \
-: (!transform.any_op) -> !transform.any_op
-    %moved = transform.apply_registered_pass "iree-global-opt-propagate-linalg-transpose" \
-to %turned : (!transform.any_op) -> !transform.any_op"""
-"""Transpositions that follow their inverse go, and of several of one value all but one; IREE moves
-those around elementwise ops through them, until they meet, too."""
+    transform.apply_cse to %cancelled : !transform.any_op"""
+"""Transpositions that follow their inverse go, and of several of one value all but one."""
 _CSE = """
     transform.apply_cse to %module : !transform.any_op"""
 _PADS = """
