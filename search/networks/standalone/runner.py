@@ -70,12 +70,12 @@ class Network:
         self.inputs = tuple(map(self._array, self.about["inputs"]))
         self.results = tuple(map(self._array, self.about["results"]))
         self._lock = threading.Lock()
-        memory = self._activations.ctypes.data, self._weights.ctypes.data
+        memory = self._activations, self._weights
         self._run: Callable[[], None]
         if self.about["threads"] == 1:
             run = code[f"{name}_run"]
             run.argtypes, run.restype = [_ADDRESS] * 2, None
-            self._run = partial(run, *memory)
+            self._run = partial(run, *(one.ctypes.data for one in memory))
         else:
             crew = _Crew(code, name, self.about["threads"], memory)
             weakref.finalize(self, crew.stop)
@@ -159,10 +159,11 @@ class _Crew:
         code: the library.
         name: what its functions begin with.
         threads: how many there are with the caller.
-        memory: addresses of activations and weights.
+        memory: activations and weights. A helper that lost its processor while it waited for the
+            others may still look at them when the network has gone, and so they stay.
     """
 
-    def __init__(self, code: ctypes.CDLL, name: str, threads: int, memory: tuple[int, int]) -> None:
+    def __init__(self, code: ctypes.CDLL, name: str, threads: int, memory: Sequence[Any]) -> None:
         self._part, self._help, self._tell = (
             code[f"{name}_{ending}"] for ending in ("part", "help", "tell")
         )
@@ -170,7 +171,8 @@ class _Crew:
         self._tell.argtypes, self._tell.restype = [_ADDRESS, ctypes.c_int64], None
         self._help.argtypes = [_ADDRESS, *[ctypes.c_int64] * 2, *[_ADDRESS] * 2, ctypes.c_int64]
         self._help.restype = ctypes.c_int64
-        self._memory = memory
+        self._kept = memory
+        self._memory = tuple(one.ctypes.data for one in memory)
         self._board = _room(4096)
         self._generation, self._is_over = 0, False
         usable = usable_processors()

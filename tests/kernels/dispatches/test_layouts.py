@@ -1,18 +1,20 @@
 """Kernels of another layout than their ops have: right, and transposed once for all of a chain."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
-from kernels.dispatches.compilation import calls_in, compiled_with, moves_in, preprocessed
+from kernels.dispatches.compilation import calls_in, moves_in, preprocessed
 from kernels.dispatches.cutting.cut import cut_module, patterns_of
 from kernels.dispatches.entry import Entry, compiled
 from kernels.dispatches.layouts import check_layouts
-from kernels.dispatches.library import text_of
+from kernels.dispatches.library import FLAG, text_of
 from kernels.errors import UnsupportedError
+from kernels.mlir.iree.compiler import compile_module
 from kernels.mlir.iree.runtime import ELEMENTS, LoadedModule, open_device
 from kernels.oracle.operands import Array
 from kernels.problem import Conv2d, parse_problem
@@ -29,7 +31,7 @@ def moved(found: Conv2d) -> Conv2d:
     return replace(found, layout=TURNED[found.layout], h=wide[0], w=wide[1], pad=0)
 
 
-def test_a_chain_in_another_layout() -> None:
+def test_a_chain_in_another_layout(tmp_path: Path) -> None:
     pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
     graph = Graph("chain", Value("given", (1, 5, 7, 6)))
     x = graph.conv(graph.given, 10, 3)
@@ -49,7 +51,9 @@ def test_a_chain_in_another_layout() -> None:
     # Of three filters, which IREE transposes when it compiles, of the argument, and of the result.
     assert moves_in(after) == (5, 2)
     argument = graph.argument(2)
-    got = _result(compiled_with(source, library).code, argument)
+    (tmp_path / "library.mlir").write_text(library)
+    code = compile_module(source, (f"{FLAG}={tmp_path / 'library.mlir'}",))
+    got = _result(code, argument)
     expected = _computed(graph, argument)
     assert np.sqrt(np.mean((got - expected) ** 2)) < 1e-5 * np.sqrt(np.mean(expected**2))
 

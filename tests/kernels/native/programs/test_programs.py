@@ -1,0 +1,69 @@
+"""A program's library computes what its steps say, and shows its own functions alone."""
+
+import ctypes
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.errors import LoweringError
+from kernels.native.objects.elf import Elf
+from kernels.native.programs import compile as compiling
+from kernels.native.programs.compile import compiled_program
+from kernels.native.programs.link import shared_library
+from kernels.native.programs.passes import OF_C
+from kernels.native.programs.steps import At, Pass, Program, Row, Step, Table
+from kernels.oracle.operands import empty_aligned
+from kernels.target import detect
+
+pytest.importorskip("iree.compiler", reason="its linker; iree-base-compiler is not installed")
+ROWS, LENGTH = 6, 5
+COUNT = ROWS * LENGTH
+NAME = "tilewise_test"
+
+
+def bits(number: float) -> int:
+    return int(np.float64(number).view(np.int64))
+
+
+def steps() -> tuple[Step, ...]:
+    """Rows of the weights in reverse, then half of them cut off at 0 by each of two threads."""
+    froms = Table(tuple(LENGTH * row for row in reversed(range(ROWS))))
+    tos = Table(tuple(LENGTH * row for row in range(ROWS)))
+    copy: Row = (At("weights", 0), At("activations", 0), 0, ROWS, froms, tos, LENGTH, COUNT, COUNT)
+    ends = At("activations", 0), At("activations", 4 * COUNT)
+    cuts = tuple((*ends, *part, bits(0.0), bits(inf)) for part in ((0, 13), (13, COUNT)))
+    return Step(Pass("rows 4"), (copy,)), Step(Pass("clamp"), cuts)
+
+
+def test_a_program_runs_from_a_library(tmp_path: Path) -> None:
+    program = Program(NAME, detect().with_threads(2), steps(), 8 * COUNT)
+    code = compiled_program(program)
+    undefined = {name for data in code.objects.values() for name in Elf.read(data).undefined}
+    assert {name for name in undefined if not name.startswith(NAME)} <= OF_C
+    path = tmp_path / "program.so"
+    path.write_bytes(shared_library(code))
+    library = ctypes.CDLL(str(path))
+    assert all(hasattr(library, name) for name in code.functions)
+    assert not hasattr(library, f"{NAME}_pass0")
+    assert library[f"{NAME}_supported"]() == 1
+    weights = empty_aligned((ROWS, LENGTH), np.float32)
+    weights[...] = np.random.default_rng(0).standard_normal(weights.shape)
+    activations = empty_aligned((program.activations_bytes,), np.uint8)
+    activations[...] = 0
+    run = library[f"{NAME}_run"]
+    run.argtypes, run.restype = [ctypes.c_void_p] * 2, None
+    run(activations.ctypes.data, weights.ctypes.data)
+    made = activations[: 8 * COUNT].view(np.float32).reshape(2, ROWS, LENGTH)
+    assert np.array_equal(made[0], weights[::-1])
+    assert np.array_equal(made[1], np.maximum(weights[::-1], 0))
+
+
+def test_what_others_would_have_to_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = At("weights", 0), At("activations", 0), 0, 4, 8, 16
+    program = Program(NAME, detect(), (Step(Pass("sum"), (row,)),), 1024)
+    assert compiled_program(program).objects
+    monkeypatch.setattr(compiling, "OF_C", frozenset())
+    with pytest.raises(LoweringError, match="of the program would call mem"):
+        compiled_program(program)
