@@ -51,6 +51,7 @@ def test_only_transposes_of_heads_move_in_an_encoder() -> None:
         "tensor<2x16x16xf32> to tensor<16x2x1x16xf32>"
     }
     assert len(moves) == 4 and {one.types for one in moves} == heads
+    assert prove(plan).executed
 
 
 def test_blocks_of_rows_move_the_input_and_the_result_alone() -> None:
