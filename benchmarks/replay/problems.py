@@ -22,12 +22,9 @@ METHODS = {
     "weights=constant",
     "sweep-bf16": "matmul:m=8,n=2048,k=2048,dtype=bf16",
     "column-f32": "matmul:m=1000,n=1,k=1000,dtype=f32",
-    "streams-f32": "matmul:m=1,n=1000,k=1000,dtype=f32",
-    "strided-f32": "conv2d:n=1,h=28,w=28,ci=64,co=64,kh=3,kw=3,dtype=f32,pad=1,stride=2,"
-    "weights=constant",
 }
 """A problem for each kind of kernel beside the blocked one: windows of both layouts, minimal
-filtering with strides of 1 and 2, sweeps, sweeps of streams apart, and partial sums along k."""
+filtering, sweeps, and partial sums along k."""
 UNSEEN = {
     "unseen-f32": "matmul:m=128,n=3072,k=768,dtype=f32",
     "unseen-skinny-f32": "matmul:m=12,n=2048,k=768,dtype=f32",
