@@ -4,14 +4,15 @@ The micro-kernel knows *words*: what one splat of A loads and what one lane of B
 holds. A word is one element, or as many as the target's dot-product instruction sums
 into one accumulator lane (a bf16 pair, an i8 quad). Types without such an instruction
 are widened while they are packed, and the micro-kernel then sees plain f32 or i32.
-Panels of them that were packed ahead stay as narrow as they are stored: they are read
-from far away, and one instruction widens a vector of them.
+Where B comes from beyond the second cache, and was packed ahead or is used for few rows,
+its panels stay as narrow as they are stored; one instruction then widens a vector of them.
 """
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple
 
-from kernels.problem import Conv2d, Problem
+from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.dtypes import DTYPES
 from kernels.problem.iteration import is_packed_ahead, iteration_space
 from kernels.target.model import Target
@@ -78,15 +79,21 @@ class Arithmetic:
 BF16_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 I8_DOT = "llvm.x86.avx512.vpdpbusd.512"
 I16_DOT = "llvm.x86.avx512.pmaddw.d.512"
+FEW_ROWS = 32  # of a result, up to which reading B takes longer than multiplying it
 PAIR = 2  # elements of 32 bits of bf16, and those that a lane of a split reduction takes at a time
 
 
 def arithmetic_of(problem: Problem, target: Target) -> Arithmetic:
-    """That of a problem whose reduction is not split: how B is packed decides as well."""
-    return arithmetic(problem.element.name, target, ahead=is_packed_ahead(problem, "B"))
+    """That of a problem whose reduction is not split: where B's panels lie decides as well."""
+    element = problem.element
+    bytes_of_b = prod(problem.operand_shapes["B"]) * element.accumulator_bytes
+    few_rows = isinstance(problem, Matmul) and problem.m <= FEW_ROWS
+    seldom_used = few_rows or is_packed_ahead(problem, "B")
+    is_far = seldom_used and bytes_of_b > target.l2_bytes
+    return arithmetic(element.name, target, is_far=is_far)
 
 
-def arithmetic(dtype: str, target: Target, split: bool = False, ahead: bool = False) -> Arithmetic:
+def arithmetic(dtype: str, target: Target, split: bool = False, is_far: bool = False) -> Arithmetic:
     """The arithmetic for a problem's dtype on a target.
 
     bf16 uses vdpbf16ps where the target has it; i8 uses vpdpbusd, whose first factor is
@@ -97,7 +104,7 @@ def arithmetic(dtype: str, target: Target, split: bool = False, ahead: bool = Fa
         dtype: of the operands.
         target: where.
         split: whether the reduction is.
-        ahead: whether B's panels are packed before the run.
+        is_far: whether B comes from beyond the second cache, packed ahead or for few rows.
     """
     if split:
         return _split_arithmetic(dtype, target)
@@ -107,9 +114,9 @@ def arithmetic(dtype: str, target: Target, split: bool = False, ahead: bool = Fa
         return Arithmetic(dtype, dtype, "i32", accumulator, 2, BF16_DOT)
     if dtype == "i8" and whole and "avx512vnni" in target.features:
         return Arithmetic(dtype, dtype, "i32", accumulator, 4, I8_DOT, offset=True)
-    if dtype == "bf16" and whole and ahead:
+    if dtype == "bf16" and whole and is_far:
         return Arithmetic(dtype, accumulator, "i32", accumulator, PAIR, apart=True)
-    if dtype == "f16" and whole and ahead:
+    if dtype == "f16" and whole and is_far:
         return Arithmetic(dtype, accumulator, dtype, accumulator, apart=True)
     return Arithmetic(dtype, accumulator, accumulator, accumulator)
 

@@ -23,6 +23,7 @@ from search.space.tiles import (
 MAX_SPLIT_POINTS = 8  # points of split tiles that are proposed
 MAX_SWEPT_POINTS = 6  # of swept ones that hold all rows
 SWEPT_AT_ONCE = 8  # rows of a result up to which registers hold all, for a wide tile
+WIDENED_AT_ONCE = 4  # and up to which a sweep widens B as fast as a pack that many rows share
 LONG_STREAM = 32  # vectors of a row, from where caches deliver one row at a time best
 SHORT_ROWS = 1024  # elements of rows of which a tile reads several
 JOINED_ROWS, JOINED_TILE = 4, "{}x4"  # a line of i8, and two of bf16
@@ -121,10 +122,12 @@ def at_once(space: Space, swept: Sequence[Point]) -> list[Point]:
     Many rows that lie a multiple of a page apart meet in few sets of the first cache; of these,
     few rows come first, in streams that run on from row to row, and where the last cache has B.
     """
-    rows = space.workload.dims.extent(space.workload.dims.row)
-    if rows > SWEPT_AT_ONCE:
+    workload = space.workload
+    rows = workload.dims.extent(workload.dims.row)
+    can_join = workload.arithmetic.apart and joins_for_few_rows(workload)
+    if rows > (WIDENED_AT_ONCE if can_join else SWEPT_AT_ONCE):
         return []
-    stored = space.workload.stored["B"]
+    stored = workload.stored["B"]
     is_near = stored.total <= OWN_SHARE * space.target.l3_bytes
     prefers_runs = is_near or stored.stride % PAGE_BYTES == 0
 

@@ -237,7 +237,8 @@ def joins_for_few_rows(workload: Workload) -> bool:
     problem, by_rows = workload.problem, is_packed_by_rows(workload.problem)
     if not isinstance(problem, Matmul) or not by_rows or not workload.has_far_b:
         return False
-    return workload.arithmetic.depth > 1 and problem.m <= MAX_SWEPT_ROWS
+    how = workload.arithmetic
+    return (how.depth > 1 or how.apart) and problem.m <= MAX_SWEPT_ROWS
 
 
 def _is_swept(workload: Workload, problem: Matmul) -> bool:
