@@ -6,14 +6,35 @@ from pathlib import Path
 
 from kernels.errors import CompilerAbsentError, CompilerError
 from kernels.system.children import child_command, child_environment
+from kernels.target.processor import Processor, this_processor
 
+CPU = "--iree-llvmcpu-target-cpu="
 FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-llvmcpu-target-cpu=host",
+    f"{CPU}host",
     "--iree-input-demote-f64-to-f32=false",
 )
 """How every module is compiled: for this processor, and with the types that it has."""
+
+WITH_BF16 = frozenset({"cooperlake", "sapphirerapids", "emeraldrapids", "graniterapids"})
+ICE_LAKE = "icelake-server"
+ICE_LAKE_HAS = frozenset(
+    f"avx512{name}"
+    for name in (
+        "f",
+        "bw",
+        "cd",
+        "dq",
+        "vl",
+        "ifma",
+        "vbmi",
+        "vbmi2",
+        "vnni",
+        "bitalg",
+        "vpopcntdq",
+    )
+)
 
 DATA_TILING = "--iree-opt-data-tiling"
 SHORT_VALUES = (
@@ -22,7 +43,8 @@ SHORT_VALUES = (
 )
 """Weights are not printed, and need not be read again."""
 
-ERRORS = ("error:", "LLVM ERROR:", "Assertion failed:")
+CRASH = "LLVM ERROR:"
+ERRORS = ("error:", CRASH, "Assertion failed:")
 """What stands before a message: MLIR's diagnostics, and what LLVM says before it aborts."""
 
 COMPILE_LIMIT_S = 90.0
@@ -88,9 +110,31 @@ def _compiled(text: str | bytes, flags: tuple[str, ...], seconds: float) -> byte
 
 
 def _run(flags: tuple[str, ...], source: Path, code: Path, seconds: float) -> None:
+    done = _tried(flags, source, code, seconds)
+    older = older_model(this_processor()) if CRASH in done.stderr else None
+    if done.returncode and older is not None:
+        named = tuple(flag for flag in flags if not flag.startswith(CPU))
+        done = _tried((*named, f"{CPU}{older}"), source, code, seconds)
+    if done.returncode:
+        raise CompilerError(f"does not compile: {_first_error(done.stderr)}")
+
+
+def older_model(here: Processor) -> str | None:
+    """A model of processor whose features this one all has; None where its own name does.
+
+    A virtual machine may hide features of its processor, such as bf16. IREE takes them from the
+    model's name, and makes vectors of them that LLVM, which knows better, cannot select.
+    """
+    hides = here.name in WITH_BF16 and "avx512bf16" not in here.features
+    return ICE_LAKE if hides and ICE_LAKE_HAS.issubset(here.features) else None
+
+
+def _tried(
+    flags: tuple[str, ...], source: Path, code: Path, seconds: float
+) -> "subprocess.CompletedProcess[str]":
     command = [find_compiler(), *flags, str(source), "-o", str(code)]
     try:
-        done = subprocess.run(
+        return subprocess.run(
             child_command("kernels.mlir.iree.compile_child", str(COMPILE_MEMORY), *command),
             env=child_environment(),
             stdin=subprocess.DEVNULL,
@@ -102,8 +146,6 @@ def _run(flags: tuple[str, ...], source: Path, code: Path, seconds: float) -> No
         )
     except subprocess.TimeoutExpired as error:
         raise CompilerError(f"no code after {seconds:.0f} s") from error
-    if done.returncode:
-        raise CompilerError(f"does not compile: {_first_error(done.stderr)}")
 
 
 def _first_error(said: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 from kernels.errors import CompilerError
 from kernels.mlir.iree import compiler
 from kernels.mlir.iree.compiler import compile_module, compiled_text
+from kernels.target.processor import Processor
 
 
 def test_a_text_that_iree_refuses_is_an_error_with_its_message() -> None:
@@ -40,3 +41,32 @@ def test_of_a_compiler_that_crashes_the_error_is_told_and_not_its_stack(
     monkeypatch.setattr(compiler, "find_compiler", lambda: str(tool))
     with pytest.raises(CompilerError, match=r"^does not compile: no such operand!$"):
         compile_module("func.func @kernel() { return }")
+
+
+def test_where_a_processor_hides_features_an_older_model_is_named_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "iree-compile"
+    tool.write_text(
+        "#!/bin/sh\n"
+        "case \"$*\" in *target-cpu=host*) echo 'LLVM ERROR: cannot select' >&2; exit 134;; esac\n"
+        'while [ "$1" != -o ]; do shift; done; printf compiled > "$2"\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setattr(compiler, "find_compiler", lambda: str(tool))
+    monkeypatch.setattr(compiler, "older_model", lambda _: None)
+    with pytest.raises(CompilerError, match="cannot select"):
+        compile_module("")
+    monkeypatch.setattr(compiler, "older_model", lambda _: "icelake-server")
+    assert compile_module("") == b"compiled"
+
+
+def test_only_a_model_that_hides_bf16_and_has_the_rest_is_an_older_one() -> None:
+    has = tuple(compiler.ICE_LAKE_HAS)
+    for cpu, features, expected in (
+        ("emeraldrapids", has, "icelake-server"),
+        ("emeraldrapids", (*has, "avx512bf16"), None),
+        ("emeraldrapids", has[1:], None),
+        ("znver5", has, None),
+    ):
+        assert compiler.older_model(Processor("key", cpu, features)) == expected
