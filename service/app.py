@@ -123,17 +123,13 @@ def create_app(
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()
+    wanted = Wanted(workers, present, worker_arguments, plan_arguments, measures_peaks)
     metrics, tracing = Metrics(version(NAME), present), start_tracing("service")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        services = await run_in_threadpool(
-            _open,
-            settings,
-            machine or examine(),
-            Wanted(workers, present, worker_arguments, plan_arguments, measures_peaks),
-            metrics,
-        )
+        here = machine or examine()
+        services = await run_in_threadpool(_open, settings, here, wanted, metrics)
         app.state.services = services
         app.state.overviews = live.Overviews(
             live.reader(services.lanes.reads, services.sessions),

@@ -61,6 +61,36 @@ class _Due:
         return True
 
 
+class _Shown:
+    """The list of live workers that the service shows: those of the cluster.
+
+    Args:
+        sessions: of the database.
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._owners: dict[str, str] = {}
+        self._due = _Due(registry.SEEN_EVERY.total_seconds())
+
+    def note(self, workers: dict[str, Facts]) -> None:
+        """Write who has come and who is gone, and now and then that the others live."""
+        gone = [address for address in self._owners if address not in workers]
+        new = {address for address in workers if address not in self._owners}
+        shown = set(workers) if self._due.is_now() else new
+        if not gone and not shown:
+            return
+        with writing(self._sessions) as session:
+            for address in gone:
+                registry.leave(session, self._owners[address])
+            for address in shown:
+                registry.show(session, workers[address].entry)
+                measured = workers[address].measured
+                if address in new and measured is not None:
+                    registry.note_measured(session, workers[address].machine, measured)
+        self._owners = {address: facts.owner for address, facts in workers.items()}
+
+
 class Driver:
     """Gives jobs to the workers of a cluster, until it is told to stop.
 
@@ -78,13 +108,12 @@ class Driver:
         self._unserved, self._poll_s = unserved, poll_s
         self._me = me()
         self._given: dict[str, _Given] = {}
-        self._shown: dict[str, str] = {}
+        self._shown = _Shown(sessions)
         self._paused: dict[str, float] = {}
         self._rests: dict[str, float] = {}
         self._spares_until_s = 0.0
         self._faults = Faults(log)
-        self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
-        self._looks = _Due(UNSERVED_S)
+        self._beats, self._looks = _Due(BEAT_S), _Due(UNSERVED_S)
         self._plans = PlanGiving(sessions, cluster, self._me)
 
     def run(self, stopping: threading.Event) -> None:
@@ -107,7 +136,7 @@ class Driver:
             workers = self._cluster.workers()
             self._note_missing(workers)
             with self._faults.kept_from("the list of live workers"):
-                self._show(workers)
+                self._shown.note(workers)
             with self._faults.kept_from("plans that wait"):
                 self._give_plans(workers)
             with self._faults.kept_from("jobs that wait"):
@@ -175,23 +204,6 @@ class Driver:
         for given in self._given.values():
             given.missed = 0 if given.offer.worker in workers else given.missed + 1
         self._plans.note_missing(workers)
-
-    def _show(self, workers: dict[str, Facts]) -> None:
-        """Keep the list of live workers, which the service shows."""
-        gone = [address for address in self._shown if address not in workers]
-        new = {address for address in workers if address not in self._shown}
-        shown = set(workers) if self._shows.is_now() else new
-        if not gone and not shown:
-            return
-        with writing(self._sessions) as session:
-            for address in gone:
-                registry.leave(session, self._shown[address])
-            for address in shown:
-                registry.show(session, workers[address].entry)
-                measured = workers[address].measured
-                if address in new and measured is not None:
-                    registry.note_measured(session, workers[address].machine, measured)
-        self._shown = {address: facts.owner for address, facts in workers.items()}
 
     def _give_plans(self, workers: dict[str, Facts]) -> None:
         """Have free workers make plans, which come before jobs: somebody waits, and not long."""
