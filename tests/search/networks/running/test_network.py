@@ -80,7 +80,7 @@ def test_sums_of_layers_that_are_read_again(residual: tuple[Graph, Program]) -> 
 
     graph, program = residual
     network = Network(plan_of(program, 5), program)
-    assert any(label.startswith("add ") for label in network.labels)
+    assert any(label.startswith("rows of 648: add") for label in network.labels)
     assert any("init=accumulate" in label for label in network.labels)
     argument = graph.argument(6)
     expected = reference(graph, argument)
