@@ -113,12 +113,10 @@ def create_app(
 
     Args:
         settings: where the database is.
-        workers: jobs to run at once; 0 only takes and shows them. Where `settings` name the
-            scheduler of a cluster, any other number drives it.
+        workers: jobs to run at once; 0 only shows them, and any other number drives a cluster.
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
-        worker_arguments: further arguments of `python -m service.workers`.
-        plan_arguments: further arguments of `python -m service.plans`.
+        worker_arguments, plan_arguments: further ones of `service.workers` and `service.plans`.
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()

@@ -109,7 +109,7 @@ class Driver:
             with self._faults.kept_from("the list of live workers"):
                 self._show(workers)
             with self._faults.kept_from("plans that wait"):
-                self._give_plans(workers)
+                self._plans.give(workers, spares_late=time.monotonic() < self._spares_until_s)
             with self._faults.kept_from("jobs that wait"):
                 self._give(workers)
         with self._faults.kept_from("jobs that nobody serves"):
@@ -192,13 +192,6 @@ class Driver:
                 if address in new and measured is not None:
                     registry.note_measured(session, workers[address].machine, measured)
         self._shown = {address: facts.owner for address, facts in workers.items()}
-
-    def _give_plans(self, workers: dict[str, Facts]) -> None:
-        """Have free workers make plans, which come before jobs: somebody waits, and not long."""
-        with reading(self._sessions) as session:
-            taken = offers.taken(session)
-        free = {one: facts for one, facts in workers.items() if one not in taken}
-        self._plans.give(free, spares_late=time.monotonic() < self._spares_until_s)
 
     def _give(self, workers: dict[str, Facts]) -> None:
         """Give each free worker the oldest job that it can run, else one that it can help."""
