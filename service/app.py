@@ -47,7 +47,6 @@ from service.dashboard import live
 from service.dashboard.rendering import as_page
 from service.dashboard.routes import code, files, forms, pages, plots
 from service.dashboard.routes import live as live_route
-from service.dashboard.routes import plans as plan_pages
 from service.dashboard.routes import suites as suite_pages
 from service.db import schema
 from service.db.changes import Changes
@@ -109,13 +108,11 @@ def create_app(
 ) -> FastAPI:
     """The service as an ASGI application; nothing is opened before it starts.
 
-    An empty database gets the schema at the start; one of another version stops it with a
-    `DatabaseError`. A read-only one is served without workers.
+    An empty database gets the schema then; another schema is an error; read-only has no workers.
 
     Args:
         settings: where the database is.
-        workers: jobs to run at once; 0 only takes and shows them. Where `settings` name the
-            scheduler of a cluster, any other number drives it.
+        workers: jobs to run at once; 0 only shows them, and any other number drives a cluster.
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
         worker_arguments: further arguments of `python -m service.workers`.
@@ -123,13 +120,17 @@ def create_app(
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()
-    wanted = Wanted(workers, present, worker_arguments, plan_arguments, measures_peaks)
     metrics, tracing = Metrics(version(NAME), present), start_tracing("service")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        here = machine or examine()
-        services = await run_in_threadpool(_open, settings, here, wanted, metrics)
+        services = await run_in_threadpool(
+            _open,
+            settings,
+            machine or examine(),
+            Wanted(workers, present, worker_arguments, plan_arguments, measures_peaks),
+            metrics,
+        )
         app.state.services = services
         app.state.overviews = live.Overviews(
             live.reader(services.lanes.reads, services.sessions),
@@ -165,7 +166,7 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
         *(suites, tokens, status, runs, exchange, helping, metrics_route),
     ):
         app.include_router(part.router)
-    for seen in (pages, code, forms, plots, live_route, files, suite_pages, plan_pages):
+    for seen in (pages, code, forms, plots, live_route, files, suite_pages):
         app.include_router(seen.router)
     app.include_router(suite_pages.plots)
     problem_details.install(app, as_page)

@@ -61,36 +61,6 @@ class _Due:
         return True
 
 
-class _Shown:
-    """The list of live workers that the service shows: those of the cluster.
-
-    Args:
-        sessions: of the database.
-    """
-
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-        self._owners: dict[str, str] = {}
-        self._due = _Due(registry.SEEN_EVERY.total_seconds())
-
-    def note(self, workers: dict[str, Facts]) -> None:
-        """Write who has come and who is gone, and now and then that the others live."""
-        gone = [address for address in self._owners if address not in workers]
-        new = {address for address in workers if address not in self._owners}
-        shown = set(workers) if self._due.is_now() else new
-        if not gone and not shown:
-            return
-        with writing(self._sessions) as session:
-            for address in gone:
-                registry.leave(session, self._owners[address])
-            for address in shown:
-                registry.show(session, workers[address].entry)
-                measured = workers[address].measured
-                if address in new and measured is not None:
-                    registry.note_measured(session, workers[address].machine, measured)
-        self._owners = {address: facts.owner for address, facts in workers.items()}
-
-
 class Driver:
     """Gives jobs to the workers of a cluster, until it is told to stop.
 
@@ -108,12 +78,13 @@ class Driver:
         self._unserved, self._poll_s = unserved, poll_s
         self._me = me()
         self._given: dict[str, _Given] = {}
-        self._shown = _Shown(sessions)
+        self._shown: dict[str, str] = {}
         self._paused: dict[str, float] = {}
         self._rests: dict[str, float] = {}
         self._spares_until_s = 0.0
         self._faults = Faults(log)
-        self._beats, self._looks = _Due(BEAT_S), _Due(UNSERVED_S)
+        self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
+        self._looks = _Due(UNSERVED_S)
         self._plans = PlanGiving(sessions, cluster, self._me)
 
     def run(self, stopping: threading.Event) -> None:
@@ -136,9 +107,9 @@ class Driver:
             workers = self._cluster.workers()
             self._note_missing(workers)
             with self._faults.kept_from("the list of live workers"):
-                self._shown.note(workers)
+                self._show(workers)
             with self._faults.kept_from("plans that wait"):
-                self._give_plans(workers)
+                self._plans.give(workers, spares_late=time.monotonic() < self._spares_until_s)
             with self._faults.kept_from("jobs that wait"):
                 self._give(workers)
         with self._faults.kept_from("jobs that nobody serves"):
@@ -205,12 +176,22 @@ class Driver:
             given.missed = 0 if given.offer.worker in workers else given.missed + 1
         self._plans.note_missing(workers)
 
-    def _give_plans(self, workers: dict[str, Facts]) -> None:
-        """Have free workers make plans, which come before jobs: somebody waits, and not long."""
-        with reading(self._sessions) as session:
-            taken = offers.taken(session)
-        free = {one: facts for one, facts in workers.items() if one not in taken}
-        self._plans.give(free, spares_late=time.monotonic() < self._spares_until_s)
+    def _show(self, workers: dict[str, Facts]) -> None:
+        """Keep the list of live workers, which the service shows."""
+        gone = [address for address in self._shown if address not in workers]
+        new = {address for address in workers if address not in self._shown}
+        shown = set(workers) if self._shows.is_now() else new
+        if not gone and not shown:
+            return
+        with writing(self._sessions) as session:
+            for address in gone:
+                registry.leave(session, self._shown[address])
+            for address in shown:
+                registry.show(session, workers[address].entry)
+                measured = workers[address].measured
+                if address in new and measured is not None:
+                    registry.note_measured(session, workers[address].machine, measured)
+        self._shown = {address: facts.owner for address, facts in workers.items()}
 
     def _give(self, workers: dict[str, Facts]) -> None:
         """Give each free worker the oldest job that it can run, else one that it can help."""

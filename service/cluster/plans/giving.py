@@ -20,6 +20,7 @@ from service.plans import endings, lease, orders
 from service.plans.lease import PlanLease
 from service.plans.making import CHOOSING, Made
 from service.plans.orders import Order
+from service.runs import offers
 
 BEAT_S = 3.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
@@ -101,9 +102,14 @@ class PlanGiving:
                 self._give_back(given)
 
     def give(self, workers: Mapping[str, Facts], *, spares_late: bool = False) -> None:
-        """Have each of some free workers make a plan, if there is one for it."""
+        """Have each free worker make a plan, if there is one for it.
+
+        Plans come before jobs: somebody waits for them, and not for long.
+        """
+        with reading(self._sessions) as session:
+            taken = offers.taken(session)
         for address, facts in workers.items():
-            if address not in self._given:
+            if address not in self._given and address not in taken:
                 with self._faults.kept_from("plans that wait"):
                     self._give(address, facts, spares_late=spares_late)
 

@@ -180,7 +180,7 @@ def test_a_worker_is_shown_again_before_it_counts_as_lost(driver, cluster, sessi
     before = seen()
     made.tick()
     assert seen() == before
-    made._shown._due.at_s = 0.0
+    made._shows.at_s = 0.0
     made.tick()
     assert seen() > before and registry.SEEN_EVERY < registry.LOST_AFTER
 
