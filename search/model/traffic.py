@@ -4,7 +4,6 @@ from functools import lru_cache
 from math import gcd
 from typing import NamedTuple
 
-from kernels.arithmetic import size_of
 from kernels.problem import Conv2d
 from search.model.sizes import Sizes
 from search.space.points import Point
@@ -82,15 +81,14 @@ def add_reads(
     """
     rows, cols = tile
     workload, caches = space.workload, (space.target.l1_bytes, space.target.l2_bytes)
-    taps, is_packed = workload.dims.taps, {name: bool(point[f"pack_{name}"]) for name in "ab"}
-    size_a, size_b = (element_bytes(workload, name, is_packed[name]) for name in "ab")
-    row_a, row_b = sizes.depth * size_a, sizes.depth * size_b
-    strip, panel = rows * row_a, cols * row_b * taps
-    block_a, block_b = sizes.block_rows * row_a, sizes.block_cols * row_b * taps
-    a_packed, b_packed = is_packed["a"], is_packed["b"]
+    size, taps = space.problem.element.bytes, workload.dims.taps
+    row = sizes.depth * size
+    strip, panel = rows * row, cols * row * taps
+    block_a, block_b = sizes.block_rows * row, sizes.block_cols * row * taps
+    a_packed, b_packed = bool(point["pack_a"]), bool(point["pack_b"])
     stored_a, stored_b = workload.stored["A"], workload.stored["B"]
-    a = _held("a", a_packed, stored_a.stride, row_a, *caches)
-    b = _held("b", b_packed, stored_b.stride, cols * size_b, *caches)
+    a = _held("a", a_packed, stored_a.stride, row, *caches)
+    b = _held("b", b_packed, stored_b.stride, cols * size, *caches)
     if point["outer"] == "cols":  # a panel of B stays while the block of A passes by
         again_a, again_b = float(block_a), panel + strip * a.l1_weight / b.l1_weight
     else:
@@ -99,20 +97,11 @@ def add_reads(
     first_a, first_b = visits * block_a, visits * block_b
     a.add_lines(out, min(first_a, calls * strip), block_a if a_packed else stored_a.total)
     a.add_lines(out, max(0, calls * strip - first_a), again_a)
-    total_b = stored_b.total * size_b / workload.problem.element.bytes
-    streams = stored_b.is_packed_ahead and b_packed and total_b > b.l2_bytes
+    streams = stored_b.is_packed_ahead and b_packed and stored_b.total > b.l2_bytes
     slowed = slowed_stream(rows, bool(point.get("prefetch"))) if streams else 1.0
-    held_b = block_b if b_packed and not streams else total_b
+    held_b = block_b if b_packed and not streams else stored_b.total
     b.add_lines(out, slowed * min(first_b, calls * panel), held_b)
     b.add_lines(out, max(0, calls * panel - first_b), again_b)
-
-
-def element_bytes(workload: Workload, name: str, is_packed: bool) -> float:
-    """Bytes of an element of a or b where a kernel reads it: panels may be of a wider type."""
-    how = workload.arithmetic
-    if not is_packed:
-        return workload.problem.element.bytes
-    return size_of(how.packed) if name == "a" else size_of(how.word) / how.depth
 
 
 def slowed_stream(rows: int, is_fetched: bool) -> float:
@@ -150,8 +139,7 @@ def add_packs(
 def _packed_lines_of_b(workload: Workload, sizes: Sizes, tile_cols: int) -> float:
     """Lines of B's panels, the columns that fill up the last one included."""
     reduction = sizes.depth * sizes.chunks * workload.dims.taps
-    size = element_bytes(workload, "b", is_packed=True)
-    return reduction * sizes.col_tiles * tile_cols * size / LINE_BYTES
+    return reduction * sizes.col_tiles * tile_cols * workload.problem.element.bytes / LINE_BYTES
 
 
 def _packed_lines_of_a(workload: Workload, sizes: Sizes) -> float:
@@ -161,5 +149,5 @@ def _packed_lines_of_a(workload: Workload, sizes: Sizes) -> float:
         image_rows = sizes.block_rows / sizes.row
         reach = problem.dilation * (problem.kh - 1)
         halo = problem.stride**2 * (1 + reach / image_rows)
-    size = element_bytes(workload, "a", is_packed=True)
+    size = problem.element.bytes
     return sizes.rows * halo * sizes.depth * sizes.chunks * size / LINE_BYTES
