@@ -108,15 +108,15 @@ def create_app(
 ) -> FastAPI:
     """The service as an ASGI application; nothing is opened before it starts.
 
-    An empty database gets the schema at the start; one of another version stops it with a
-    `DatabaseError`. A read-only one is served without workers.
+    An empty database gets the schema then; another schema is an error; read-only has no workers.
 
     Args:
         settings: where the database is.
         workers: jobs to run at once; 0 only shows them, and any other number drives a cluster.
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
-        worker_arguments, plan_arguments: further ones of `service.workers` and `service.plans`.
+        worker_arguments: further arguments of `python -m service.workers`.
+        plan_arguments: further arguments of `python -m service.plans`.
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()
