@@ -103,8 +103,10 @@ def client_factory(url: str, machine: MachineInfo) -> Iterator[ClientFactory]:
     """Starts an application, without workers, on the test's database or on another."""
     with ExitStack() as stack:
 
-        def make(database: str = url, toolchain: str = TOOLCHAIN) -> TestClient:
-            app = create_app(settings_for(database), 0, machine=machine, toolchain=toolchain)
+        def make(
+            database: str = url, toolchain: str = TOOLCHAIN, on: MachineInfo = machine
+        ) -> TestClient:
+            app = create_app(settings_for(database), 0, machine=on, toolchain=toolchain)
             return stack.enter_context(TestClient(app, raise_server_exceptions=True))
 
         yield make

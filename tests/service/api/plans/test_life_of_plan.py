@@ -99,8 +99,14 @@ def test_a_plan_is_made_proven_and_run(serving: TestClient, tmp_path: Path) -> N
     with pytest.raises(ValueError, match="SHA-256"):
         made.load(module(seed=2).encode())
 
-    wait_until(lambda: "event: end" in serving.get(links["events"]).text)
-    events = serving.get(links["events"]).text
+    streams: list[str] = []  # each is closed after a moment
+
+    def is_told() -> bool:
+        streams.append(serving.get(links["events"]).text)
+        return "event: end" in streams[-1]
+
+    wait_until(is_told)
+    events = streams[-1]
     assert events.index("event: part") < events.index("event: end")
     end = json.loads(events.split("event: end\ndata: ")[1].split("\n")[0])
     assert end["state"] == "done" and "problems" not in end
