@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--cache", choices=("hot", "cold"), default="hot")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--pages", action="store_true", help="also run in small pages")
+    parser.add_argument("--one", action="store_true", help="also plan and run on one thread")
     parser.add_argument("--stored", action="store_true", help="also plan by stored times")
     parser.add_argument("--parts", action="store_true", help="print the time of each part")
     options = parser.parse_args()
@@ -65,6 +66,8 @@ def loaded(graph: Graph, options: argparse.Namespace) -> dict[str, Network]:
         given += ["--target", target_of(options.threads)]
         plan, program = planned(given), read_program(source.read_bytes())
         made = {OURS: Network(plan, program)}
+        if options.one:
+            made["one thread"] = Network(planned([*given, "--target", target_of(1)]), program)
         if options.stored:
             made["the same, stored times"] = Network(
                 planned([*given, "--times", "stored"]), program
