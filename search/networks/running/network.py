@@ -202,11 +202,16 @@ def _works(plan: Plan, program: Program, buffers: Buffers, layers: Layers) -> It
             return rows.work(last[number]) if number in last else None
         return others.work(number)
 
-    for number, node in enumerate(plan.nodes):
+    for number in range(len(plan.nodes)):
         work = work_of(number)
         if work is not None:
             yield work
-        yield from copies([use.tensor for use in node.makes], number)
+        if number in last:
+            done = [member.number for member in last[number].members]
+        else:
+            done = [] if number in inside else [number]
+        for one in done:
+            yield from copies([use.tensor for use in plan.nodes[one].makes], one)
 
 
 def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> Placed:

@@ -1,6 +1,7 @@
 """What a pass over rows computes: reads, operations, reductions along a row, writes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import copysign
 
 from kernels.errors import LoweringError
 
@@ -39,6 +40,11 @@ class Operation:
     name: str
     of: tuple[int, ...] = ()
     number: float = 0.0
+    _sign: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Keep the sign, by which 0.0 and -0.0 are two constants: as numbers they are equal."""
+        object.__setattr__(self, "_sign", copysign(1.0, self.number))
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def test_elementwise_ops_and_reductions_are_loops(spelling: str) -> None:
 
 OPS = """
 func.func @main(%x: tensor<3x5xf32>, %y: tensor<3x5xf64>) -> (tensor<3x5xf32>, tensor<3xf32>,
-                                                              tensor<3x5xf64>, tensor<3x5xf32>) {
+                                              tensor<3x5xf64>, tensor<3x5xf32>, tensor<3xf32>) {
   %a = math.log %x : tensor<3x5xf32>
   %one = arith.constant 1.0 : f32
   %empty = tensor.empty() : tensor<3xf32>
@@ -138,7 +138,16 @@ func.func @main(%x: tensor<3x5xf32>, %y: tensor<3x5xf64>) -> (tensor<3x5xf32>, t
       %w = arith.extf %h : f16 to f32
       linalg.yield %w : f32
   } -> tensor<3x5xf32>
-  return %a, %b, %c, %d : tensor<3x5xf32>, tensor<3xf32>, tensor<3x5xf64>, tensor<3x5xf32>
+  %low = arith.constant 0xFF800000 : f32
+  %lows = linalg.fill ins(%low : f32) outs(%empty : tensor<3xf32>) -> tensor<3xf32>
+  %e = linalg.reduce ins(%x : tensor<3x5xf32>) outs(%lows : tensor<3xf32>) dimensions = [1]
+    (%in: f32, %out: f32) {
+      %far = arith.subf %in, %out : f32
+      %t = arith.maximumf %far, %out : f32
+      linalg.yield %t : f32
+    }
+  return %a, %b, %c, %d, %e
+      : tensor<3x5xf32>, tensor<3xf32>, tensor<3x5xf64>, tensor<3x5xf32>, tensor<3xf32>
 }
 """
 
@@ -150,4 +159,5 @@ def test_what_is_not_run_here_says_why() -> None:
         "starts the sum of a window from 1.0",
         "computes in f64; f32 is run here, and casts of bf16",
         "computes in f16; f32 is run here, and casts of bf16",
+        "reduces by something else than a sum",  # its result so far is in both sides
     ]

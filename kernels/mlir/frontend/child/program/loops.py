@@ -138,7 +138,15 @@ def _reduced(op: Structured, body: Expr) -> tuple[Expr, Combine]:
     if not is_neutral:
         raise RefusedError(f"starts its {combine} from {start}")
     first, second = body.of
-    return (second if first == out else first), combine
+    taken = second if first == out else first
+    if _has(taken, out):
+        raise RefusedError(f"reads its result so far in what it takes into the {combine}")
+    return taken, combine
+
+
+def _has(expr: Expr, part: Expr) -> bool:
+    """Whether a part occurs in an expression."""
+    return expr == part or any(_has(one, part) for one in expr.of)
 
 
 def _check_types(ops: Iterable[Any]) -> None:

@@ -73,6 +73,19 @@ def test_a_layer_norm_with_a_residual(columns: int) -> None:
     assert {*made[8].view(np.uint32), *means[8:].view(np.uint32)} == {0xC5C5C5C5}
 
 
+def test_a_zero_keeps_its_sign() -> None:
+    def program(zero: float) -> RowProgram:
+        operations = (READ, Operation("number", (), zero), Operation("divide", (0, 1)))
+        return RowProgram(5, (wide(5),), operations, (Target("f32", 2, True),))
+
+    above, below = guarded(1, 5), guarded(1, 5)
+    assert program(0.0) != program(-0.0)
+    run(program(0.0), (0, 1), [np.ones((1, 5), np.float32)], [above])
+    run(program(-0.0), (0, 1), [np.ones((1, 5), np.float32)], [below])
+    assert (above == np.inf).all()
+    assert (below == -np.inf).all()
+
+
 @pytest.mark.parametrize("columns", LENGTHS)
 def test_a_softmax_keeps_what_is_no_number(columns: int) -> None:
     names = [("number", (), 0.125), ("multiply", (0, 1)), ("row max", (2,)), ("subtract", (2, 3)),
