@@ -12,9 +12,10 @@ from kernels.oracle.tolerance import compare
 from kernels.problem import parse_problem
 from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Tile, Winograd
 from kernels.target import detect
+from search.networks import retimed
 from search.networks.costs import Timed
 from search.networks.layouts import Layout
-from search.networks.retimed import Retimed, in_turns, weights_bytes
+from search.networks.retimed import Retimed, in_turns, weights_bytes, with_prefetch
 from tests.search.networks.running.drawn import timed
 
 CONV = "conv2d:n=1,h=8,w=8,ci=8,co=16,kh=3,kw=3,dtype=f32,bias,weights=constant"
@@ -51,9 +52,21 @@ def test_the_fastest_of_each_algorithm_is_offered() -> None:
 
 
 def test_panels_are_also_fetched_ahead() -> None:
-    (packed,) = Retimed(Costs(PACKED), detect(), 1 << 16).schedules(CONV)
     ahead = Schedule((Pack("B"), Prefetch("B"), Register(rows=6, cols=16)))
+    tried = with_prefetch([timed(PACKED, 1.0), timed(IN_PLACE, 2.0), timed(FILTERED, 3.0)])
+    fetching = next(one for one in tried if one[0].hash == ahead.hash)
+    assert fetching[1] == PACKED.hash, "it has to compute what the schedule without computes"
+    assert len(tried) == 5, "the fastest of each algorithm, where it packs B"
+    (packed,) = Retimed(Costs(PACKED), detect(), 1 << 16).schedules(CONV)
     assert packed.hash in (PACKED.hash, ahead.hash)
+
+
+def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = iter([b"right", b"wrong"])
+    monkeypatch.setattr(retimed, "_result", lambda *_: next(results))
+    (packed,) = Retimed(Costs(PACKED), detect(), 1 << 16).schedules(CONV)
+    assert packed.hash == PACKED.hash
+    assert next(results, None) is None
 
 
 @pytest.mark.parametrize(
