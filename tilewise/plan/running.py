@@ -11,8 +11,9 @@ from pathlib import Path
 from statistics import median
 
 from kernels.errors import CompilerError, ModuleError
+from kernels.mlir.frontend.onnx import as_module
 from kernels.mlir.frontend.weights import read_program
-from kernels.mlir.iree.compiler import compile_file
+from kernels.mlir.iree.compiler import SHORT_VALUES, compile_file, compiled_text
 from kernels.problem import parse_problem
 from kernels.system.limited_child import run_limited
 from kernels.system.typed_json import from_json
@@ -21,6 +22,7 @@ from search.networks.plan import Plan
 from search.networks.running.checks import check
 from search.networks.running.network import LayerTime
 from tilewise.errors import BadInputError, TilewiseError
+from tilewise.model.signature import declarations_in
 from tilewise.model.tolerance import tolerance
 
 CHILD = "tilewise.plan.child"
@@ -82,26 +84,38 @@ def ran(plans: Sequence[Plan], source: Path) -> Ran:
         TilewiseError: IREE does not compile the model, or the run failed.
     """
     try:
-        program = read_program(source.read_bytes())
+        module = as_module(source.read_bytes())
+        program = read_program(module)
         for plan in plans:
             check(plan, program)  # before IREE works on it for minutes
     except (NetworkError, ModuleError) as error:
         raise BadInputError(f"{source.name}: {error}") from error
     with tempfile.TemporaryDirectory() as folder:
-        code, written = Path(folder) / "model.vmfb", Path(folder) / "plans.json"
+        names = ("model.mlir", "model.vmfb", "plans.json")
+        model, code, written = (Path(folder) / name for name in names)
+        model.write_bytes(module)
         written.write_text(json.dumps([plan.to_json() for plan in plans]), encoding="utf-8")
         try:
-            compile_file(source, code, (), COMPILE_S)
+            compile_file(model, code, (), COMPILE_S)
+            declarations = _declarations(module)
         except CompilerError as error:
             raise TilewiseError(f"IREE does not compile {source.name}: {error}") from error
-        request = {"plans": str(written), "module": str(source), "code": str(code),
-                   "rounds": ROUNDS, "seconds": RUN_S, "memory_bytes": MEMORY_BYTES}  # fmt: skip
+        request = {"plans": str(written), "module": str(model), "code": str(code),
+                   "declarations": declarations, "rounds": ROUNDS, "seconds": RUN_S,
+                   "memory_bytes": MEMORY_BYTES}  # fmt: skip
         ended = run_limited(request, CHILD)
     if ended.reply is None:
         raise TilewiseError(f"the network does not run: {ended.message}")
     if "refused" in ended.reply:
         raise BadInputError(f"{source.name}: {ended.reply['refused']}")
     return from_json(Ran, ended.reply)
+
+
+def _declarations(module: bytes) -> dict[str, str]:
+    """Declarations of functions of torch's tensors, of which IREE's code has none."""
+    if b"torch" not in module:
+        return {}
+    return declarations_in(compiled_text(module, "preprocessing", SHORT_VALUES, COMPILE_S))
 
 
 def allowed(plan: Plan) -> float:

@@ -47,3 +47,19 @@ def test_functions_of_torch_tensors_are_declared_by_what_the_compiler_makes_of_t
     image, numbers = TensorType((1, 8), "f32"), TensorType((4,), "i64")
     assert list(found) == ["net"]
     assert types_of(found["net"]) == ([image, numbers], [numbers, image])
+
+
+def test_a_function_without_results_takes_nothing_of_the_next() -> None:
+    found = declarations_in("""
+  util.func public @quiet$async(%arg0: !hal.buffer_view, %arg1: !hal.fence, %arg2: !hal.fence) {
+    util.return
+  }
+  util.func public @net$async(%arg0: !hal.buffer_view, %arg1: !hal.fence) -> !hal.buffer_view {
+    %0 = hal.tensor.import wait(%arg1) => %arg0 : !hal.buffer_view -> tensor<3xf32>
+    %1 = hal.tensor.export %0 : tensor<3xf32> -> !hal.buffer_view
+    util.return %1 : !hal.buffer_view
+  }
+""")
+    assert list(found) == ["quiet", "net"]
+    assert types_of(found["net"]) == ([TensorType((3,), "f32")], [TensorType((3,), "f32")])
+    assert types_of(found["quiet"].replace(": !hal.buffer_view", ""))[1] == []

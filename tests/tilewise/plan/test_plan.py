@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from examples.models.graph import Graph, Value
@@ -11,6 +12,7 @@ from kernels.system.typed_json import from_json
 from search.networks import copies
 from search.networks.plan import SCHEMA, Plan
 from tests.kernels.mlir.frontend.test_graph import AROUND
+from tests.kernels.mlir.frontend.test_onnx import model
 from tests.tilewise.conftest import Cli
 from tilewise.plan.run_table import run_text
 from tilewise.plan.running import Ran
@@ -113,6 +115,20 @@ def test_a_planned_network_runs_beside_iree(
     told = run_text(run, allowed).splitlines()
     assert told[2].split()[:2] == ["2", "linalg.pooling_nhwc_max"]
     assert "from IREE's results" in told[-1]
+
+
+def test_an_onnx_model_is_planned_and_run(cli: Cli, tuned: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    pytest.importorskip("iree.runtime", reason="iree-base-runtime is not installed")
+    path = tmp_path / "net.onnx"
+    weights = {"g": np.random.default_rng(1).standard_normal((16, 16), np.float32)}
+    product = onnx.helper.make_node("MatMul", ["x", "g"], ["y"])
+    path.write_bytes(model(onnx, [product], weights, [4, 16], [4, 16], 17).SerializeToString())
+    done = cli("plan", str(path), "--trials", "2", "--layouts", "model", "--run", "--json")
+    assert done.code == 0, done.err
+    both = json.loads(done.out)
+    assert [node["problem"] for node in both["plan"]["nodes"] if node["problem"]]
+    assert 0 <= both["run"]["deviation"] <= both["run"]["allowed"]
 
 
 def test_a_network_with_an_op_that_nobody_runs_is_refused(

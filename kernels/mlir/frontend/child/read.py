@@ -23,8 +23,13 @@ def main() -> None:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, or MLIR's first error."""
-    path, keeps_weights = Path(request["path"]), "pieces" in request
-    return looked_at(path, lambda parsed: _asked(parsed, request), keeps_weights=keeps_weights)
+    path, is_run = Path(request["path"]), "pieces" in request
+    return looked_at(
+        path,
+        lambda parsed: _asked(parsed, request),
+        keeps_weights=is_run,
+        keeps_functions=is_run or "graph" in request,
+    )
 
 
 def looked_at(
