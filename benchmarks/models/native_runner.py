@@ -11,6 +11,7 @@ the peak of multiply-adds. `--parts` prints the time of each part.
 import argparse
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -105,9 +106,9 @@ def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:
               f"error {apart(results[name], expected):.2g}", flush=True)  # fmt: skip
     for name in reads:
         print(f"  {name:<24} {times[name]:9.3f} ms")
-    flops, peak = products(network.plan)
-    print(f"  {'products at the peak':<24} {flops / peak / 1e6:9.3f} ms  "
-          f"{flops / 1e9:.2f} GFLOP at {peak:.0f} GFLOP/s", flush=True)  # fmt: skip
+    for dtype, (flops, peak) in products(network.plan).items():
+        print(f"  {'products at the peak':<24} {flops / peak / 1e6:9.3f} ms  "
+              f"{flops / 1e9:.2f} GFLOP of {dtype} at {peak:.0f} GFLOP/s", flush=True)  # fmt: skip
     placed, weights = network.placed, len(network.memory.weights.bytes)
     print(f"  activations {placed.size / 2**20:.2f} MiB in one arena, {placed.apart / 2**20:.2f} "
           f"MiB apart; weights {weights / 2**20:.2f} MiB", flush=True)  # fmt: skip
@@ -126,11 +127,14 @@ def reading(network: Network) -> Run:
     return run
 
 
-def products(plan: Plan) -> tuple[float, float]:
-    """Operations of all layers by direct methods, and the peak of their type in GFLOP/s."""
+def products(plan: Plan) -> dict[str, tuple[float, float]]:
+    """Of each type the operations of all layers by direct methods, and the peak in GFLOP/s."""
     problems = [parse_problem(node.problem) for node in plan.nodes if node.problem is not None]
-    (dtype,) = {one.element.name for one in problems}
-    return float(sum(one.flops for one in problems)), peak_gflops(resolve(plan.target), dtype)
+    flops = Counter[str]()
+    for one in problems:
+        flops[one.element.name] += one.flops
+    target = resolve(plan.target)
+    return {dtype: (float(many), peak_gflops(target, dtype)) for dtype, many in flops.items()}
 
 
 def repeated(network: Network) -> Run:

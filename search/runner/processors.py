@@ -7,11 +7,12 @@ on the machine; what compiles meanwhile stays off it and off its core's other pr
 import socket
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.native.threads.pinning import core_of, usable_processors
+from kernels.native.threads.pinning import core_of, pin, usable_processors
 from kernels.target import parse_target
 
 SLOW = 1.08  # times the fastest pace that was seen: somebody else is on the core
@@ -105,6 +106,23 @@ def claim(target: str) -> Claim:
         if holder is not None:
             return Claim({processor}, _beside(processor, usable), holder)
     return Claim(None, set())
+
+
+@contextmanager
+def timing_alone(target: str) -> Iterator[None]:
+    """This thread on a claimed processor, as searches time; where none is free, where it is.
+
+    Args:
+        target: canonical; with several threads their crew pins them, and nothing is claimed.
+    """
+    held = claim(target)
+    before = pin(held.timing) if held.timing else None
+    try:
+        yield
+    finally:
+        if before is not None:
+            pin(before)
+        held.release()
 
 
 def _beside(timing: int, usable: list[int]) -> set[int]:

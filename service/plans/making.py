@@ -57,10 +57,13 @@ def make(order: Order, module: bytes, tell: Tell) -> Made:
         PlanError: no layer has a schedule.
         KernelsError, SearchError: the target cannot be resolved here, or copies not be timed.
     """
+    from search.runner.processors import timing_alone
+
     plan = order.plan
     if plan is None:
         tell(CHOOSING, None)
-        plan = chosen(order)
+        with timing_alone(order.target):
+            plan = chosen(order)
     tell(PROVING, plan)
     return Made(plan, packed(order.target, module))
 

@@ -122,6 +122,24 @@ def test_compilers_stay_off_the_processor_that_times(monkeypatch: pytest.MonkeyP
     again.release()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="claims are abstract sockets, of Linux")
+def test_who_times_alone_is_on_a_processor_that_nobody_else_claims(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processors, "CLAIM", f"\0tilewise/test/{os.getpid()}/{{}}")
+    before = os.sched_getaffinity(0)
+    with processors.timing_alone("cpu:any,threads=1"):
+        inside = os.sched_getaffinity(0)
+        assert len(inside) == 1
+        assert claim("cpu:any,threads=1").timing is None, "of the processors left here"
+    assert os.sched_getaffinity(0) == before
+    again = claim("cpu:any,threads=1")
+    assert again.timing == inside, "it was given back"
+    again.release()
+    with processors.timing_alone("cpu:any,threads=2"):
+        assert os.sched_getaffinity(0) == before
+
+
 def test_threads_of_the_target_leave_the_rest_to_compilers() -> None:
     every = len(os.sched_getaffinity(0))
     assert len(claim(f"cpu:any,threads={max(2, every)}").others) == 0

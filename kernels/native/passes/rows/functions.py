@@ -1,4 +1,4 @@
-"""exp, erf and tanh of vectors of f32, within four units in the last place.
+"""exp, erf and tanh of vectors of f32, within five units in the last place.
 
 Each is a polynomial on a short interval. Its coefficients are computed here: they interpolate the
 function, in f64, at the nodes of Chebyshev (Trefethen, Approximation Theory and Approximation

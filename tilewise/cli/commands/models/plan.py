@@ -39,6 +39,7 @@ def plan(options: argparse.Namespace) -> None:
     with needed("plan", "service"):
         from search.networks.planning import Named, planned
         from search.networks.variants import problems_of
+        from search.runner.processors import timing_alone
         from tilewise.plan.table import plan_text
     folder = make_folder(options.output) if options.output else None
     alone = make_folder(options.module) if options.module else None
@@ -52,8 +53,9 @@ def plan(options: argparse.Namespace) -> None:
         tune_missing(backend, lacking, target, request)
         costs = _costs(options, backend, target, graph)
         named = Named(name, target, options.cache)
-        made = planned(graph, costs, named, options.layouts)
-        own = planned(graph, costs, named, "model")
+        with timing_alone(target):
+            made = planned(graph, costs, named, options.layouts)
+            own = planned(graph, costs, named, "model") if options.executes else made
     run = _ran(made, own, options) if options.executes else None
     if run is not None and run.kept:
         made = own
