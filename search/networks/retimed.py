@@ -3,8 +3,8 @@
 A hot run finds its weights in the caches, where the run before has left them. In a network the
 weights of all other layers have passed since. So a layer is timed in turns over copies of its
 weights, until as many bytes have passed as the network has, or `MOST_COPIES` copies: weights of a
-few KiB stay in the caches. What it reads and makes besides stays
-where it is, as in a network, where the layer before has just made it.
+few KiB stay in the caches. What it reads and makes besides stays where it is, as in a network,
+where the layer before has just made it.
 """
 
 from collections.abc import Iterable, Sequence
