@@ -158,10 +158,13 @@ def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path, source: str) -> N
     nothing.write_text("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> "
                        "{ return %a : tensor<4xf32> }")  # fmt: skip
     garbage.write_text("no module")
+    other = str(tmp_path / "package")
+    Path(other).mkdir()
+    (Path(other) / "__init__.py").write_text("")
     file.write_text("")
     for arguments in (
         (str(nothing),), (str(garbage),), (str(tmp_path / "absent.mlir"),), (str(tmp_path),),
-        (source, "-o", str(file)), (source, "--module", str(file)),
+        (source, "-o", str(file)), (source, "--module", str(file)), (source, "--module", other),
         ("-", "--module", str(tmp_path)), (source, "--trials", "0"), (source, "--target", "gpu"),
     ):  # fmt: skip
         done = cli("plan", *arguments)

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from kernels.errors import ModuleError
@@ -12,7 +13,7 @@ from kernels.system.typed_json import to_json
 from kernels.target import resolve
 from search.records import TuneRequest
 from tilewise.cli.command import Command
-from tilewise.cli.files import make_folder, read_module_bytes, write_bytes, write_text
+from tilewise.cli.files import file_errors, make_folder, read_module_bytes, write_bytes, write_text
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
@@ -42,7 +43,7 @@ def plan(options: argparse.Namespace) -> None:
         from search.runner.processors import timing_alone
         from tilewise.plan.table import plan_text
     folder = make_folder(options.output) if options.output else None
-    alone = make_folder(options.module) if options.module else None
+    alone = _folder_alone(options.module) if options.module else None
     name = Path(options.file).name
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
     graph = _graph(name, module)
@@ -72,6 +73,14 @@ def plan(options: argparse.Namespace) -> None:
         sys.stdout.write(text if len(told) == 1 else json.dumps(told, indent=2) + "\n")
     else:
         sys.stdout.write("\n".join(texts))
+
+
+def _folder_alone(path: str) -> Path:
+    """The folder for a network; another package's is not written to."""
+    folder = make_folder(path)
+    if (folder / "__init__.py").exists() and not (folder / "network.json").exists():
+        raise BadInputError(f"{path} is a package of another kind; give a folder of its own")
+    return folder
 
 
 def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
@@ -108,13 +117,18 @@ def _write_module(
     made: "Plan", module: bytes, folder: Path, options: argparse.Namespace,
     told: dict[str, object], texts: list[str],
 ) -> None:  # fmt: skip
-    """Write the network as a folder that runs alone, and prove it."""
+    """Write the network as a folder that runs alone, once it is proven."""
     from tilewise.plan.folder import beside, folder_files, folder_text
 
     files = folder_files(made, module, Path(options.file).name)
-    for name, data in files.items():
-        write_bytes(str(folder / name), data)
-    found = beside(folder, Path(options.file))
+    with file_errors("write", str(folder)), TemporaryDirectory(dir=folder) as beneath:
+        proven = Path(beneath) / "network"
+        proven.mkdir()
+        for name, data in files.items():
+            write_bytes(str(proven / name), data)
+        found = beside(proven, Path(options.file))
+        for name in files:
+            (proven / name).replace(folder / name)
     told["module"] = {"folder": options.module, "files": list(files), **to_json(found)}
     texts.append(folder_text(options.module, files, found))
 
