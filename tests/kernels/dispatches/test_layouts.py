@@ -94,9 +94,10 @@ def test_problems_that_share_a_kernel_are_all_found() -> None:
         kernels.append(replace(stand_in(moved(one).canonical), stands_for=one))
     name = kernels[0].name
     assert kernels[1].name == name
-    library = text_of(kernels, TARGET)
-    assert found_in(module_of(NARROW, WIDE), library) == {"f0": [name], "f1": [name]}
-    assert text_of([kernels[1], *kernels], TARGET) == library
+    for order in (kernels, kernels[::-1]):
+        library = text_of(order, TARGET)
+        assert found_in(module_of(NARROW, WIDE), library) == {"f0": [name], "f1": [name]}
+    assert text_of([*kernels, *kernels], TARGET) == library
 
 
 def test_another_problem_is_refused() -> None:
