@@ -46,7 +46,7 @@ class Compiled:
 
     @property
     def name(self) -> str:
-        """The kernel's symbol, which names all that belongs to it."""
+        """The kernel's symbol, which names its executable and its code."""
         return self.made.interface.name
 
 

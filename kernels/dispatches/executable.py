@@ -71,7 +71,7 @@ objects = #hal.executable.objects<{{{objects}}}>}}> ({{{exports}
 """
 
 
-def call_text(kernel: Compiled, suffix: str, pattern: Pattern) -> str:
+def call_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     """The function of tensors that takes the place of ops.
 
     Operands that lie in another order than the problem's are turned before the kernel reads them,
@@ -80,7 +80,7 @@ def call_text(kernel: Compiled, suffix: str, pattern: Pattern) -> str:
 
     Args:
         kernel: that it calls.
-        suffix: of its name.
+        name: its own.
         pattern: whose operands it takes, A, B, bias and C as far as there are, and whose result
             it gives.
     """
@@ -101,7 +101,7 @@ def call_text(kernel: Compiled, suffix: str, pattern: Pattern) -> str:
         *after,
     ]
     lines = "".join(f"\n    {line}" for line in (*made, *back))
-    return f"""  util.func private @{kernel.name}_call{suffix}({arguments}) \
+    return f"""  util.func private @{name}({arguments}) \
 -> {result.value.type} {{{lines}
     util.return {last} : {result.value.type}
   }}

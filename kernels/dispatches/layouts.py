@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kernels.dispatches.patterns.graph import tensor_type
+from kernels.dispatches.turned import transposed
 from kernels.errors import UnsupportedError
 from kernels.oracle.operands import operand_type
 from kernels.problem import Conv2d, Problem
@@ -39,13 +40,15 @@ class Laid:
 def check_layouts(found: Problem, problem: Problem) -> None:
     """Refuse a kernel that differs from its op in more than an image's axes and zeros.
 
+    A kernel with more zeros around than its op is refused: the op has data there.
+
     Raises:
         UnsupportedError: names both problems.
     """
     if found == problem:
         return
     are_images = isinstance(found, Conv2d) and isinstance(problem, Conv2d)
-    if not are_images or found.canonical != _without_layout(found, problem):
+    if not are_images or not _is_laid_otherwise(found, problem):
         raise UnsupportedError(f"{problem} computes {found} in no layout of an image")
 
 
@@ -96,14 +99,16 @@ def given_back(found: Problem, problem: Problem, value: str, type_: str) -> tupl
     return made.lines, _reshaped(made, value, tensor_type(shape, element), type_)
 
 
-def _without_layout(found: Problem, problem: Problem) -> str:
-    """A kernel's problem in the layout of an op, with as many zeros around as that."""
+def _is_laid_otherwise(found: Problem, problem: Problem) -> bool:
+    """Whether a kernel's problem is an op's, with some of the op's zeros as a part of the image."""
     assert isinstance(found, Conv2d)
     assert isinstance(problem, Conv2d)
-    more = 2 * (found.pad - problem.pad)
+    more = found.pad - problem.pad
+    if more < 0 or min(problem.h, problem.w) <= 2 * more:
+        return False
     plain = replace(problem, layout=found.layout, pad=found.pad,
-                    h=problem.h - more, w=problem.w - more)  # fmt: skip
-    return plain.canonical
+                    h=problem.h - 2 * more, w=problem.w - 2 * more)  # fmt: skip
+    return plain.canonical == found.canonical
 
 
 def _reshaped(made: Laid, value: str, given: str, wanted: str) -> str:
@@ -120,11 +125,7 @@ def _turned(
 ) -> tuple[str, tuple[int, ...]]:
     name, turned = _name(made, value), tuple(shape[axis] for axis in axes)
     given, wanted = tensor_type(shape, element), tensor_type(turned, element)
-    made.lines += [
-        f"{name}_empty = tensor.empty() : {wanted}",
-        f"{name} = linalg.transpose ins({value} : {given}) outs({name}_empty : {wanted}) "
-        f"permutation = {list(axes)}",
-    ]
+    made.lines += transposed(value, given, name, wanted, axes)
     return name, turned
 
 

@@ -1,6 +1,7 @@
 """A library: what is in front of IREE's own compiler, and replaces ops by tuned kernels."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -80,15 +81,27 @@ def text_of(
     cuts: Cuts = MappingProxyType({}),
 ) -> str:
     """As `library_text`, of kernels that are compiled already."""
-    unique = list({kernel.name: kernel for kernel in kernels}.values())
-    unique.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name))
-    uses = [use for kernel in unique for use in _uses(kernel, cuts)]
+    calls = list({(kernel.name, kernel.found.canonical): kernel for kernel in kernels}.values())
+    calls.sort(key=lambda kernel: (-_rank(kernel.found), kernel.name, kernel.found.canonical))
+    unique = list({kernel.name: kernel for kernel in calls}.values())
+    uses = [use for kernel, name in _named(calls) for use in _uses(kernel, name, cuts)]
     bodies = "".join(executable_text(kernel) for kernel in unique)
     return (
-        f"{_head(unique, target, notes)}{aliases_text(unique)}"
+        f"{_head(calls, target, notes)}{aliases_text(unique)}"
         f"module attributes {{transform.with_named_sequence}} {{\n{bodies}{_calls(uses)}"
         f"{_main(uses)}}}\n"
     )
+
+
+def _named(kernels: Sequence[Compiled]) -> Iterator[tuple[Compiled, str]]:
+    """Kernels with what the functions that call them are named by: one may stand for several ops'
+    problems, of which all but the first have a number.
+    """
+    counts: Counter[str] = Counter()
+    for kernel in kernels:
+        number = counts[kernel.name]
+        counts[kernel.name] += 1
+        yield kernel, f"{kernel.name}_for{number}" if number else kernel.name
 
 
 def fused(problem: Problem) -> int:
@@ -118,9 +131,18 @@ def _head(kernels: Sequence[Compiled], target: Target, notes: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class _Use:
-    """A pattern, and which of its kernel's functions is called where it is found."""
+    """A pattern, and which of its kernel's functions is called where it is found.
+
+    Attributes:
+        kernel: that computes it.
+        name: what its functions and sequences begin with.
+        pattern: that is looked for.
+        number: of the pattern among those of the name.
+        suffix: of the function that is called.
+    """
 
     kernel: Compiled
+    name: str
     pattern: Pattern
     number: int
     suffix: str
@@ -139,32 +161,31 @@ class _Use:
     @property
     def pairs(self) -> tuple[str, ...]:
         """As `transform.foreach_match` takes them: the first that fits is the one."""
-        name = self.kernel.name
-        matcher = f"@{name}_is{self.number}"
-        use = f"{matcher} -> @{name}_use{self.suffix}"
+        matcher = f"@{self.name}_is{self.number}"
+        use = f"{matcher} -> @{self.name}_use{self.suffix}"
         return (use,) if self.pattern.added is None else (f"{matcher}_given -> @{LEAVE}", use)
 
 
-def _uses(kernel: Compiled, cuts: Cuts) -> list[_Use]:
+def _uses(kernel: Compiled, name: str, cuts: Cuts) -> list[_Use]:
     own = cuts.get(kernel.found.canonical, ())
     found = {one.text: one for one in (*patterns(kernel.found), *own)}
     numbers: dict[tuple[tuple[str, tuple[int, ...]], ...], str] = {}
     for one in found.values():
         numbers.setdefault(one.signature, str(len(numbers) or ""))
     return [
-        _Use(kernel, one, number, numbers[one.signature])
+        _Use(kernel, name, one, number, numbers[one.signature])
         for number, one in enumerate(found.values())
     ]
 
 
 def _calls(uses: Sequence[_Use]) -> str:
     """The functions that take the place of ops, and the sequences that put them there."""
-    called = {(use.kernel.name, use.suffix): use for use in uses}.values()
+    called = {(use.name, use.suffix): use for use in uses}.values()
     return "".join(
         [
-            *(call_text(use.kernel, use.suffix, use.pattern) for use in called),
-            *(matcher_text(use.kernel, use.pattern, use.number) for use in uses),
-            *(replacer_text(use.kernel, use.suffix) for use in called),
+            *(call_text(use.kernel, f"{use.name}_call{use.suffix}", use.pattern) for use in called),
+            *(matcher_text(use.kernel, f"{use.name}_is{use.number}", use.pattern) for use in uses),
+            *(replacer_text(use.kernel, use.name, use.suffix) for use in called),
             *(relu_text(relu, element) for relu, element in _relus(uses)),
             *([leave_text()] if any(use.pattern.added is not None for use in uses) else []),
         ]

@@ -17,8 +17,8 @@ _HANDLE = "!transform.any_op"
 _VALUES = "!transform.any_value"
 
 
-def matcher_text(kernel: Compiled, pattern: Pattern, at: int) -> str:
-    """Finds the ops of one pattern, where nobody else reads what lies between them.
+def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
+    """Finds, by a name, the ops of one pattern, where nobody else reads what lies between them.
 
     Where the pattern adds a tensor, a second sequence finds those of which it is an argument of
     the program: the kernel would write over what belongs to the caller.
@@ -26,10 +26,10 @@ def matcher_text(kernel: Compiled, pattern: Pattern, at: int) -> str:
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
     if kernel.found.has_constant_weights:
         checks.append(_is_constant(pattern))
-    found = _matcher(f"{kernel.name}_is{at}", pattern, checks)
+    found = _matcher(name, pattern, checks)
     if pattern.added is None:
         return found
-    return found + _matcher(f"{kernel.name}_is{at}_given", pattern, [_is_given(pattern.added)])
+    return found + _matcher(f"{name}_given", pattern, [_is_given(pattern.added)])
 
 
 def leave_text() -> str:
@@ -54,16 +54,16 @@ def _matcher(name: str, pattern: Pattern, checks: Sequence[str]) -> str:
   }}"""
 
 
-def replacer_text(kernel: Compiled, suffix: str) -> str:
-    """Puts a call of the kernel where the ops were found."""
+def replacer_text(kernel: Compiled, name: str, suffix: str) -> str:
+    """Puts a call of the kernel, by the function of a name, where the ops were found."""
     return f"""
-  transform.named_sequence @{kernel.name}_use{suffix}(%ins: {_VALUES} {{transform.readonly}}, \
+  transform.named_sequence @{name}_use{suffix}(%ins: {_VALUES} {{transform.readonly}}, \
 %out: {_VALUES} {{transform.readonly}}) {{
     %root = transform.get_defining_op %out : ({_VALUES}) -> {_HANDLE}
     %module = transform.util.get_nearest_symbol_table %root : ({_HANDLE}) -> {_HANDLE}
     %code = transform.util.import_symbol @{kernel.name}_executable into %module if undefined \
 : ({_HANDLE}) -> {_HANDLE}
-    %call = transform.util.import_symbol @{kernel.name}_call{suffix} into %module if undefined \
+    %call = transform.util.import_symbol @{name}_call{suffix} into %module if undefined \
 : ({_HANDLE}) -> {_HANDLE}
     transform.util.cast_and_call %call(%ins) -> %out after %root {{
       transform.type_conversion.tensor.cast_shape_dynamic_dims

@@ -36,21 +36,22 @@ class Turned:
         """What makes that tensor of the given one."""
         if not self.axes:
             return ()
-        return _transposed(f"%{self.given}", self.value.type, f"%{self.name}", self.type, self.axes)
+        return transposed(f"%{self.given}", self.value.type, f"%{self.name}", self.type, self.axes)
 
     def turned_back(self, made: str) -> tuple[str, tuple[str, ...]]:
         """The value that a pattern has of what the kernel made, and the lines that make it."""
         if not self.axes:
             return made, ()
         back = tuple(self.axes.index(at) for at in range(len(self.axes)))
-        return "%back", _transposed(made, self.type, "%back", self.value.type, back)
+        return "%back", transposed(made, self.type, "%back", self.value.type, back)
 
 
-def _transposed(
-    source: str, kind: str, target: str, wanted: str, axes: tuple[int, ...]
+def transposed(
+    source: str, type_: str, target: str, wanted: str, axes: tuple[int, ...]
 ) -> tuple[str, str]:
+    """The lines that make `target` of `source`, of which axis `axes[i]` becomes axis i."""
     return (
         f"{target}_empty = tensor.empty() : {wanted}",
-        f"{target} = linalg.transpose ins({source} : {kind}) outs({target}_empty : {wanted}) "
+        f"{target} = linalg.transpose ins({source} : {type_}) outs({target}_empty : {wanted}) "
         f"permutation = {list(axes)}",
     )

@@ -1,6 +1,7 @@
 """Memory for a whole network, in huge pages where the system has them."""
 
 import mmap
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,8 @@ class Arena:
     def __init__(self, size: int, *, has_huge_pages: bool = True) -> None:
         self._map = mmap.mmap(-1, max(size, 1))
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._map.madvise(mmap.MADV_HUGEPAGE if has_huge_pages else mmap.MADV_NOHUGEPAGE)
+            with suppress(OSError):  # of a system that is built without them
+                self._map.madvise(mmap.MADV_HUGEPAGE if has_huge_pages else mmap.MADV_NOHUGEPAGE)
         self.bytes: Array = np.frombuffer(self._map, np.uint8)[:size]
         self._taken = 0
 

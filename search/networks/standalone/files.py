@@ -1,6 +1,8 @@
 """The files of a network that runs on its own."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -21,7 +23,7 @@ from search.networks.standalone import runner
 
 RUNNER_SCHEMA = runner.SCHEMA
 _PREFIX = "tilewise_network_"
-_LONGEST = 40  # characters of a model's name in a symbol
+_LONGEST, _DIGITS = 40, 8  # characters of a model's name, and of a hash, in a symbol
 _TEMPLATES = Path(__file__).with_name("templates")
 _PINNING = "from kernels.native.threads.pinning import", "from .pinning import"
 
@@ -40,33 +42,33 @@ def runner_files(plan: Plan, module: bytes) -> dict[str, bytes]:
         ModuleError: the module cannot be read, or its weights are no constants in it.
         NetworkError: the plan is of another module or machine, or a part of it runs here alone.
     """
-    return files_of(Network.load(plan, module))
+    return files_of(Network.load(plan, module), module)
 
 
-def files_of(network: Network) -> dict[str, bytes]:
-    """The files of a network that is loaded; errors as of `runner_files`."""
-    program = program_of(network)
+def files_of(network: Network, module: bytes) -> dict[str, bytes]:
+    """The files of a network that is loaded, of a module; errors as of `runner_files`."""
+    program = program_of(network, module)
     try:
         code = compiled_program(program)
         library = shared_library(code)
     except KernelsError as error:
         raise NetworkError(f"the network runs here alone: {error}") from error
-    about = _about(network, program, code)
-    weights = network.memory.weights.bytes
+    weights = network.memory.weights.bytes.tobytes()
+    held = {"network.so": library, "weights.bin": weights}
+    about = _about(network, program, code, held)
     return {
         "__init__.py": _source(runner.__file__).replace(*_PINNING).encode(),
         "pinning.py": _source(pinning.__file__).encode(),
         "network.json": _json(about),
         "plan.json": _json(network.plan.to_json()),
-        "network.so": library,
         "network.h": _header(about).encode(),
         "libnetwork.a": archive(code.objects),
-        "weights.bin": weights.tobytes(),
+        **held,
     }
 
 
-def program_of(network: Network) -> Program:
-    """What a network does, in terms of its two memories.
+def program_of(network: Network, module: bytes) -> Program:
+    """What a network of a module does, in terms of its two memories.
 
     Raises:
         NetworkError: a part of it cannot be told to another process.
@@ -76,8 +78,14 @@ def program_of(network: Network) -> Program:
         if step is None or any(_is_untold(network, word) for row in step.rows for word in row):
             raise NetworkError(f"{label} runs in this process alone")
         steps.append(step)
-    stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in Path(network.plan.model).stem)
-    return Program(_PREFIX + stem[:_LONGEST], network.target, tuple(steps), network.placed.size)
+    return Program(_name(network.plan, module), network.target, tuple(steps), network.placed.size)
+
+
+def _name(plan: Plan, module: bytes) -> str:
+    """What symbols begin with; a module for two targets, too, may be linked into one program."""
+    stem = "".join(c if c.isascii() and c.isalnum() else "_" for c in Path(plan.model).stem)
+    of = f"{plan.model}\n{plan.target}\n".encode() + module
+    return f"{_PREFIX}{stem[:_LONGEST]}_{hashlib.sha256(of).hexdigest()[:_DIGITS]}"
 
 
 def _is_untold(network: Network, word: object) -> bool:
@@ -85,7 +93,9 @@ def _is_untold(network: Network, word: object) -> bool:
     return isinstance(word, int) and network.memory.within(word) is not None
 
 
-def _about(network: Network, program: Program, code: CompiledProgram) -> dict[str, Any]:
+def _about(
+    network: Network, program: Program, code: CompiledProgram, held: Mapping[str, bytes]
+) -> dict[str, Any]:
     def array(one: NDArray[Any]) -> dict[str, Any]:
         at = network.memory.within(one.ctypes.data)
         assert at is not None
@@ -101,6 +111,8 @@ def _about(network: Network, program: Program, code: CompiledProgram) -> dict[st
         "threads": program.threads,
         "activations_bytes": program.activations_bytes,
         "weights_bytes": len(network.memory.weights.bytes),
+        "barrier": program.barrier.offset,
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in held.items()},
         "inputs": list(map(array, network.inputs)),
         "results": list(map(array, network.results)),
     }

@@ -20,8 +20,11 @@ from kernels.oracle.operands import Array
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Pack, Register, Schedule
 from kernels.target import detect
+from tests.kernels.dispatches.matching import TARGET, found_in, module_of, stand_in
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+NARROW = "conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,pad=1,dtype=f32"
+WIDE = "conv2d:n=1,h=11,w=11,ci=8,co=8,kh=3,kw=3,dtype=f32"
 TURNED = {"nchw_fchw": "nhwc_hwcf", "nhwc_hwcf": "nchw_fchw"}
 
 
@@ -82,14 +85,33 @@ def _computed(graph: Graph, argument: Array) -> Array:
     return values[graph.result.name]
 
 
+def test_problems_that_share_a_kernel_are_all_found() -> None:
+    """Zeros around an image are a part of the op, or of the image before it."""
+    found = [parse_problem(text) for text in (NARROW, WIDE)]
+    kernels = []
+    for one in found:
+        assert isinstance(one, Conv2d)
+        kernels.append(replace(stand_in(moved(one).canonical), stands_for=one))
+    name = kernels[0].name
+    assert kernels[1].name == name
+    for order in (kernels, kernels[::-1]):
+        library = text_of(order, TARGET)
+        assert found_in(module_of(NARROW, WIDE), library) == {"f0": [name], "f1": [name]}
+    assert text_of([*kernels, *kernels], TARGET) == library
+
+
 def test_another_problem_is_refused() -> None:
-    found = parse_problem("conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,pad=1,dtype=f32")
+    found = parse_problem(NARROW)
+    assert isinstance(found, Conv2d)
     for other in (
         "conv2d:n=1,h=9,w=9,ci=8,co=16,kh=3,kw=3,pad=1,dtype=f32",
         "conv2d:n=1,h=9,w=9,ci=8,co=8,kh=3,kw=3,dtype=f32",
+        "conv2d:n=1,h=2,w=2,ci=8,co=8,kh=1,kw=1,dtype=f32",
         "matmul:m=1,n=24,k=64,dtype=f32",
     ):
         with pytest.raises(UnsupportedError, match="in no layout of an image"):
             check_layouts(found, parse_problem(other))
+    with pytest.raises(UnsupportedError, match="in no layout of an image"):
+        check_layouts(parse_problem(WIDE), found)
     check_layouts(found, moved(found))
     check_layouts(found, found)

@@ -1,7 +1,8 @@
 /* $model for $target: a network of tuned kernels.
 
    It needs of an x86-64 processor: $features.
-   It calls the C library alone, allocates nothing, and keeps nothing but what is in `activations`.
+   It calls the C library alone, with its mathematics: link with -lm. It allocates nothing, and
+   keeps nothing but what is in `activations`.
    `activations` has ${macro}_ACTIVATIONS_BYTES, which are zero before the first run; `weights` is
    what weights.bin has. Both begin at a multiple of ${macro}_ALIGNMENT. Arguments and results lie
    in `activations`, at the offsets below. */

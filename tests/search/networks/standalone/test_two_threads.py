@@ -1,0 +1,109 @@
+"""Two threads run a folder, after whatever happened to a run before."""
+
+import numpy as np
+import pytest
+
+from examples.models.graph import Graph
+from kernels.target import detect
+from search.networks.running.network import Network
+from tests.search.networks.running.drawn import computed, plan_of
+from tests.search.networks.running.drawn import program_of as program_from
+from tests.search.networks.standalone.written import Drawn, run_alone, written
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+TWO = """
+import os, sys, time
+sys.path[:0] = {path!r}
+import numpy, net
+network, given = net.load(), numpy.load({given!r})
+"""
+WHOLE = (
+    TWO
+    + """
+import ctypes
+run = network._code[network.about["name"] + "_run"]
+run.argtypes, run.restype = [ctypes.c_void_p] * 2, None
+network.inputs[0][...] = given
+run(network._activations.ctypes.data, network._weights.ctypes.data)
+numpy.save({made!r}, network.results[0])
+"""
+)
+FORKED = (
+    TWO
+    + """
+before, = network.run(given)
+network._turn().acquire()  # as a thread that runs it at the time of the fork has it
+network._crew._barrier[0] = 1  # and as a helper that has arrived
+child = os.fork()
+if not child:
+    network.run(given * 0)
+    result, = network.run(given)
+    os._exit(0 if numpy.array_equal(result, before) else 7)
+network._crew._barrier[0] = 0
+network._turn().release()
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+result, = network.run(given)
+numpy.save({made!r}, result)
+"""
+)
+CUT_OFF = (
+    TWO
+    + """
+class Stopped(BaseException):
+    pass
+
+network.run(given * 0)
+crew, count = network._crew, 0
+code = type(crew).run.__code__
+wanted = sorted({{line for _, _, line in code.co_lines() if line}} - {{code.co_firstlineno}})
+for line in wanted:
+    def trace(frame, event, argument):
+        global count
+        if frame.f_code is not code:
+            return None
+        if event == "line" and frame.f_lineno == line:
+            sys.settrace(None)
+            count += 1
+            raise Stopped
+        return trace
+    network.inputs[0][...] = 0
+    sys.settrace(trace)
+    try:
+        network()
+    except Stopped:
+        time.sleep(0.02)  # in which a helper begins what it was told of
+    finally:
+        sys.settrace(None)
+    result, = network.run(given)
+    again, = network.run(given)
+    assert numpy.array_equal(result, again), line
+assert count > 8, count
+numpy.save({made!r}, result)
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def double(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+    """A network of two threads."""
+    if detect().cores < 2:
+        pytest.skip("one processor is usable here; two threads need two")
+    program = program_from(graph, "linalg")
+    network = Network(plan_of(program, 3, threads=2), program)
+    argument = graph.argument(4)
+    expected = computed(network, graph, "linalg", argument)
+    folder = written(network, tmp_path_factory.mktemp("double"))
+    return Drawn(network, folder, argument, expected)
+
+
+def test_two_threads_run_a_folder(double: Drawn) -> None:
+    assert np.array_equal(run_alone(double.folder, double.argument, runs=50), double.expected)
+
+
+@pytest.mark.parametrize("text", [WHOLE, FORKED, CUT_OFF], ids=["whole", "forked", "cut off"])
+def test_two_threads_end_well(text: str, double: Drawn) -> None:
+    """Where one thread does it all, in a process that is forked off, and after an exception."""
+    found = run_alone(double.folder, double.argument, text=text)
+    assert np.array_equal(found, double.expected)
