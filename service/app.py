@@ -47,6 +47,7 @@ from service.dashboard import live
 from service.dashboard.rendering import as_page
 from service.dashboard.routes import code, files, forms, pages, plots
 from service.dashboard.routes import live as live_route
+from service.dashboard.routes import plans as plan_pages
 from service.dashboard.routes import suites as suite_pages
 from service.db import schema
 from service.db.changes import Changes
@@ -166,7 +167,7 @@ def _build(app: FastAPI, settings: Settings, metrics: Metrics, tracing: Tracing 
         *(suites, tokens, status, runs, exchange, helping, metrics_route),
     ):
         app.include_router(part.router)
-    for seen in (pages, code, forms, plots, live_route, files, suite_pages):
+    for seen in (pages, code, forms, plots, live_route, files, suite_pages, plan_pages):
         app.include_router(seen.router)
     app.include_router(suite_pages.plots)
     problem_details.install(app, as_page)

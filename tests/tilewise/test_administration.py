@@ -67,7 +67,8 @@ def test_old_samples_are_thinned(cli: Cli, tuned: str) -> None:
     ran = cli("db", "prune", "--older-than", "0", "--dry-run", "--json", "--db", tuned)
     assert ran.code == 0
     assert json.loads(ran.out) == {
-        "dry_run": True, "trials": 0, "samples": 0, "bytes": 0, "keys": 0, "workers": 0
+        "dry_run": True, "trials": 0, "samples": 0, "bytes": 0, "keys": 0, "workers": 0,
+        "plans": 0,
     }  # fmt: skip
     assert cli("db", "prune", "--vacuum", "--db", tuned).code == 0
 
