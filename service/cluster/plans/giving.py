@@ -11,10 +11,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from kernels.errors import KernelsError
 from kernels.system.typed_json import from_json, to_json
 from service.cluster.facts import Facts
 from service.db.session import Sessions, reading, writing
-from service.errors import DamagedError, LeaseLostError, PlanError
+from service.errors import (
+    DatabaseError,
+    LeaseLostError,
+    PlanError,
+    ServiceError,
+    UnreachableError,
+)
 from service.faults import Faults
 from service.plans import endings, lease, orders
 from service.plans.lease import PlanLease
@@ -24,6 +31,9 @@ from service.runs import offers
 
 BEAT_S = 3.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
+OF_PLAN = (KernelsError, ServiceError)
+NOT_OF_PLAN = (DatabaseError, UnreachableError, LeaseLostError)
+"""Of what keeps a plan from being given, what would keep another from it too, or passes."""
 
 log = logging.getLogger(__name__)
 
@@ -134,11 +144,16 @@ class PlanGiving:
                 order, module = orders.read(session, held.plan_id)
             endings.note(self._sessions, held, CHOOSING, None)
             self._given[address] = _Given(held, address, self._submitted(address, order, module))
-        except DamagedError as error:
-            self._fail(held, str(error))
-        except BaseException:
+        except BaseException as error:
+            is_of_plan = isinstance(error, OF_PLAN) and not isinstance(error, NOT_OF_PLAN)
             with writing(self._sessions) as session:
-                lease.release(session, held)
+                if is_of_plan:
+                    endings.failed(session, held, str(error))
+                else:
+                    lease.release(session, held)
+            if is_of_plan:
+                log.warning("%s fails: %s", held.name, error)
+                return
             raise
         log.info("%s, run %d: on %s", held.name, held.epoch, address)
 
@@ -171,10 +186,6 @@ class PlanGiving:
                     endings.failed(session, held, made)
         del self._given[given.worker]
         log.info("%s: its task on %s is over", held.name, given.worker)
-
-    def _fail(self, held: PlanLease, message: str) -> None:
-        with writing(self._sessions) as session:
-            endings.failed(session, held, message)
 
     def _give_back(self, given: _Given) -> None:
         given.task.cancel()

@@ -5,12 +5,14 @@ from datetime import timedelta
 
 from sqlalchemy import text
 
+from kernels.errors import ScheduleError
 from kernels.system.typed_json import from_json, to_json
 from service.cluster.plans.giving import MOST_MISSED
 from service.db import models, writing
 from service.db.base import now
+from service.errors import UnreachableError
 from service.jobs.lease import LEASE
-from service.plans import lease
+from service.plans import lease, orders
 from service.plans.making import Made, Packed
 from service.plans.orders import Order
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND
@@ -56,6 +58,39 @@ def test_what_cannot_be_planned_fails_and_deaths_are_counted(driver, cluster, re
         assert len(cluster.plans) == count + (count < 3)
     row = look(ready)
     assert (row.state, row.error, row.crashes) == ("failed", "no", 2)
+
+
+def test_a_plan_that_cannot_be_given_fails_and_holds_up_no_other(
+    driver, cluster, ready, plan, look, monkeypatch
+):
+    second, read = plan(), orders.read
+
+    def refuse(session, number):
+        if number == ready:
+            raise ScheduleError("step 1 cannot be read")
+        return read(session, number)
+
+    monkeypatch.setattr(orders, "read", refuse)
+    made = driver()
+    cluster.join(FIRST)
+    made.tick()
+    made.tick()
+    assert (look(ready).state, look(ready).error) == ("failed", "step 1 cannot be read")
+    assert [json.loads(task.order)["plan_id"] for task in cluster.plans] == [second]
+
+
+def test_a_plan_waits_while_its_cluster_is_away(driver, cluster, ready, look, monkeypatch):
+    def refuse(*_order):
+        raise UnreachableError("the scheduler does not answer")
+
+    made = driver()
+    cluster.join(FIRST)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "submit_plan", refuse)
+        made.tick()
+    assert look(ready).state == "queued"
+    made.tick()
+    assert look(ready).state == "running"
 
 
 def test_a_worker_that_leaves_and_a_driver_that_stops_give_plans_back(

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from service.db import models, reading, writing
 from service.db.base import now
 from service.errors import LeaseLostError, NotFoundError, TamperedError
+from service.faults import tell_once
 from service.host.process_identity import me
 from service.jobs import queue
 from service.jobs.lease import LEASE
@@ -118,6 +119,19 @@ def test_an_order_has_the_best_and_the_fastest_of_each_algorithm(sessions, machi
     assert timed.algorithm == slower.algorithm and timed.time_us <= slower.time_us
     assert timed.hash != slower.hash
     assert (timed.algorithm, timed.time_us) == ("direct", 1e3 / 13.0)
+
+
+def test_a_damaged_trial_is_passed_over(sessions, machine, ready, caplog):
+    tell_once.cache_clear()
+    with reading(sessions) as session:
+        _best, slower = orders.read(session, ready)[0].schedules[PROBLEM]
+    with writing(sessions) as session:
+        damage = text("UPDATE trials SET steps = '[1]' WHERE hash = :hash")
+        session.execute(damage, {"hash": slower.hash})
+    with reading(sessions) as session:
+        found = orders.read(session, ready)[0].schedules[PROBLEM]
+    assert found and slower.hash not in {timed.hash for timed in found}
+    assert f"trial {slower.hash} of {PROBLEM} is damaged" in caplog.text
 
 
 def test_a_schedule_that_was_changed_is_not_planned_on(sessions, ready):
