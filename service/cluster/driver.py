@@ -258,6 +258,6 @@ class Driver:
             live = registry.live(session)
             served = {(target, worker.toolchain) for worker in live for target in worker.targets}
             failed = note_unserved(session, served, self._unserved)
-            failed += plan_lease.fail_unserved(session, served, self._unserved)
+            failed += plan_lease.note_unserved(session, served, self._unserved)
         if failed:
             log.warning("%d jobs and plans failed, since nobody has served their targets", failed)

@@ -4,10 +4,10 @@ import hashlib
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session, undefer
 
 from kernels.mlir.frontend.graph import Graph
@@ -16,7 +16,7 @@ from kernels.system.typed_json import to_json
 from search.networks.variants import problems_of
 from search.records import TuneRequest
 from service.db import models
-from service.db.base import damage, now
+from service.db.base import damage
 from service.db.models import JobState, PlanLayouts, PlanState
 from service.db.rows import toolchain_row
 from service.errors import DamagedError, NotFoundError
@@ -239,14 +239,6 @@ def is_tuned(session: Session, plan: models.Plan) -> bool:
         models.Job.id.in_(_jobs((*plan.problems, *plan.variants))),
         models.Job.state.not_in(ENDED),
     )
-    return session.scalar(query.limit(1)) is None
-
-
-def has_waited(session: Session, plan: models.Plan, longest: timedelta) -> bool:
-    """Whether all jobs of a plan had ended so long ago."""
-    late = or_(models.Job.state.not_in(ENDED), models.Job.finished_at >= now() - longest)
-    numbers = _jobs((*plan.problems, *plan.variants))
-    query = select(models.Job.id).where(models.Job.id.in_(numbers), late)
     return session.scalar(query.limit(1)) is None
 
 

@@ -32,6 +32,8 @@ class Plan(Base):
             once the plan has ended.
         state: `queued` until a worker has the plan, also while its jobs run.
         owner, heartbeat_at, epoch, crashes: of the run that makes it, as those of a job.
+        unserved_since: since when it has waited for a live worker that could make it; None where
+            there is one, or its jobs run.
         phase: what that run does.
         plan: `tilewise/plan/1`, once it is chosen.
         totals: of the plan.
@@ -68,6 +70,7 @@ class Plan(Base):
     heartbeat_at: Mapped[datetime | None]
     epoch: Mapped[int] = mapped_column(default=0)
     crashes: Mapped[int] = mapped_column(default=0)
+    unserved_since: Mapped[datetime | None]
     phase: Mapped[str | None] = mapped_column(String(32))
     plan: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     totals: Mapped[dict[str, Any] | None]

@@ -16,7 +16,7 @@ from service.plans import lease, orders
 from service.plans.making import Made, Packed
 from service.plans.orders import Order
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND
-from tests.service.conftest import PROBLEM
+from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plans.makers import PLAN, PROOF, SCRIPT
 
 MADE = to_json(Made(PLAN, Packed(SCRIPT, PROOF)))
@@ -130,14 +130,35 @@ def test_of_two_drivers_one_makes_a_plan(driver, cluster, ready, sessions, look)
     assert (look(ready).state, look(ready).script) == ("done", SCRIPT)
 
 
-def test_a_plan_that_nobody_can_make_fails_in_the_end(ready, sessions, machine, look):
-    hour = timedelta(hours=1)
-    with writing(sessions) as session:
-        assert lease.fail_unserved(session, set(), hour) == 0
+def test_a_plan_that_nobody_can_make_fails_in_the_end(plan, submit, run, sessions, machine, look):
+    hour, number = timedelta(hours=1), plan()
+
+    def note(*served):
+        with writing(sessions) as session:
+            return lease.note_unserved(session, served, hour)
+
+    assert note() == 0 and look(number).unserved_since is None, "its job waits"
+    run(submit())
+    with writing(sessions) as session:  # as where the service was stopped for long
         session.execute(text("UPDATE plans SET created_at = '2020-01-01 00:00:00'"))
-        assert lease.fail_unserved(session, set(), hour) == 0, "its job has just ended"
         session.execute(text("UPDATE jobs SET finished_at = '2020-01-01 00:00:00'"))
-        served = {(machine.target, session.get_one(models.Plan, ready).toolchain.identity)}
-        assert lease.fail_unserved(session, served, hour) == 0
-        assert lease.fail_unserved(session, set(), hour) == 1
-    assert "no worker has served" in look(ready).error
+    assert note() == 0 and look(number).unserved_since is not None
+    assert note((machine.target, TOOLCHAIN)) == 0 and look(number).unserved_since is None
+    assert note() == 0
+    with writing(sessions) as session:
+        session.get_one(models.Plan, number).unserved_since = now() - 2 * hour
+    assert note() == 1
+    row = look(number)
+    assert (row.state, row.error) == (
+        "failed",
+        f"no live worker has served {machine.target} with {TOOLCHAIN} for 3600 s; start one, or "
+        "ask for a target of GET /v1/targets",
+    )
+
+
+def test_a_plan_that_is_taken_waits_for_no_worker_any_more(driver, cluster, ready, sessions, look):
+    with writing(sessions) as session:
+        session.get_one(models.Plan, ready).unserved_since = now() - timedelta(days=1)
+    cluster.join(FIRST)
+    driver().tick()
+    assert (look(ready).state, look(ready).unserved_since) == ("running", None)
