@@ -63,7 +63,7 @@ def test_what_cannot_be_planned_fails_and_deaths_are_counted(driver, cluster, re
 def test_a_plan_that_cannot_be_given_fails_and_holds_up_no_other(
     driver, cluster, ready, plan, look, monkeypatch
 ):
-    second, read = plan(), orders.read
+    second, read = plan(name="other.mlir"), orders.read
 
     def refuse(session, number):
         if number == ready:

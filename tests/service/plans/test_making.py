@@ -2,12 +2,14 @@
 
 import os
 import signal
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from search.records import TuneRequest
 from service.db import models, reading, writing
 from service.db.base import now
 from service.errors import LeaseLostError, NotFoundError, TamperedError
@@ -15,11 +17,13 @@ from service.faults import tell_once
 from service.host.process_identity import me
 from service.jobs import queue
 from service.jobs.lease import LEASE
+from service.jobs.queue import Submitter
 from service.jobs.retention import prune
 from service.plans import asked, endings, lease, orders
 from service.plans.lease import PlanLease
 from service.plans.making import Made, Packed
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.plan_rows import wanted
 from tests.service.plans.makers import LOG, PLAN, PROOF, SCRIPT
 from tests.service.processes import wait_until
 
@@ -142,7 +146,7 @@ def test_a_schedule_that_was_changed_is_not_planned_on(sessions, ready):
 
 
 def test_a_damaged_row_fails_and_stands_in_nobodys_way(sessions, machine, ready, plan, look):
-    second = plan()
+    second = plan(name="other.mlir")
     with writing(sessions) as session:
         session.execute(text("UPDATE plans SET problems = '[1]' WHERE id = :id"), {"id": ready})
     held = claim(sessions, machine)
@@ -180,3 +184,23 @@ def test_failed_plans_are_forgotten_in_time(sessions, machine, ready, plan, look
     assert look(other).state == "queued"
     with pytest.raises(NotFoundError):
         look(ready)
+
+
+def test_a_request_for_the_same_joins_the_active_plan_alone(sessions, machine, plan, look):
+    first = plan()
+    assert plan() == first and plan(name="other.mlir") == 2
+    assert plan("an older toolchain") == 3
+    with writing(sessions) as session:
+        session.execute(text("UPDATE plans SET problems = '[1]' WHERE id = 2"))
+    assert plan(name="other.mlir") == 4, "a damaged one will not be made"
+    with writing(sessions) as session:
+        session.execute(text("UPDATE plans SET state = 'done' WHERE id = 1"))
+    assert plan() == 5 and look(5).state == "queued"
+    for changed in (
+        {"layouts": "model"},
+        {"request": TuneRequest(trials=5)},
+        {"sha256": "cd" * 32},
+    ):
+        other = replace(wanted(machine.target), **changed)
+        with writing(sessions) as session:
+            assert asked.ask(session, other, TOOLCHAIN, Submitter()).id > 5, changed
