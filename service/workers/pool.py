@@ -172,7 +172,7 @@ class Pool:
     def _start_next(self, refused: set[int]) -> bool:
         running = {held.job_id for held in self._children if isinstance(held, Lease)}
         try:
-            claimed = self._claim_plan() or self._claim(refused | running)
+            claimed = self._plan_first(refused | running)
         except PASSING:
             self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
             raise
@@ -186,6 +186,18 @@ class Pool:
             raise WorkerError(f"{held.name}: no worker could be started: {error}") from error
         log.info("%s, run %d: %s", held.name, held.epoch, what)
         return True
+
+    def _plan_first(self, but: set[int]) -> tuple[Claimed, str] | None:
+        """What is done next; what is wrong with plans alone keeps no job."""
+        with self._faults.kept_from("plans that wait"):
+            try:
+                found = self._claim_plan()
+            except PASSING:
+                self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
+                raise
+            if found is not None:
+                return found
+        return self._claim(but)
 
     def _claim_plan(self) -> tuple[PlanLease, str] | None:
         """The lease of the next plan whose jobs have ended, and its model's name."""

@@ -31,6 +31,7 @@ from service.runs import offers
 
 BEAT_S = 3.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
+PAUSE_S = 5.0  # for a worker that has died, or could not even begin
 OF_PLAN = (KernelsError, ServiceError)
 NOT_OF_PLAN = (DatabaseError, UnreachableError, LeaseLostError)
 """Of what keeps a plan from being given, what would keep another from it too, or passes."""
@@ -79,9 +80,13 @@ class PlanGiving:
         sessions: of the database.
         cluster: where the workers are.
         owner: the driver, from `service.host.process_identity.me`.
+        paused: until when workers get nothing, by address, in seconds of `time.monotonic`.
     """
 
-    def __init__(self, sessions: Sessions, cluster: Givers, owner: str) -> None:
+    def __init__(
+        self, sessions: Sessions, cluster: Givers, owner: str, paused: dict[str, float]
+    ) -> None:
+        self._paused = paused
         self._sessions, self._cluster, self._owner = sessions, cluster, owner
         self._given: dict[str, _Given] = {}
         self._faults = Faults(log)
@@ -109,7 +114,8 @@ class PlanGiving:
         for given in list(self._given.values()):
             given.missed = 0 if given.worker in workers else given.missed + 1
             if given.missed > MOST_MISSED:
-                self._give_back(given)
+                with self._faults.kept_from(given.held.name):
+                    self._give_back(given)
 
     def give(self, workers: Mapping[str, Facts], *, spares_late: bool = False) -> None:
         """Have each free worker make a plan, if there is one for it.
@@ -119,7 +125,8 @@ class PlanGiving:
         with reading(self._sessions) as session:
             taken = offers.taken(session)
         for address, facts in workers.items():
-            if address not in self._given and address not in taken:
+            is_paused = time.monotonic() < self._paused.get(address, 0.0)
+            if address not in self._given and address not in taken and not is_paused:
                 with self._faults.kept_from("plans that wait"):
                     self._give(address, facts, spares_late=spares_late)
 
@@ -176,6 +183,7 @@ class PlanGiving:
         try:
             made = _read(given.task.result())
         except (PlanError, ValueError) as error:
+            self._paused[given.worker] = time.monotonic() + PAUSE_S
             with writing(self._sessions) as session:
                 lease.crash(session, held, str(error))
         else:

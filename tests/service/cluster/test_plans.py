@@ -55,7 +55,9 @@ def test_what_cannot_be_planned_fails_and_deaths_are_counted(driver, cluster, re
         made.tick()
         cluster.plans[-1].end(ending)
         made.tick()
-        assert len(cluster.plans) == count + (count < 3)
+        made.tick()
+        assert len(cluster.plans) == count, "the worker is paused, or the plan has ended"
+        made._paused.clear()
     row = look(ready)
     assert (row.state, row.error, row.crashes) == ("failed", "no", 2)
 
