@@ -230,7 +230,7 @@ class Pool:
         # The URL may hold a password, and a command line is public.
         return subprocess.Popen(
             child_command(
-                *self._process(held),
+                *_process(held, self._work),
                 f"--owner={held.owner}",
                 f"--epoch={held.epoch}",
                 f"--parent={os.getpid()}",
@@ -240,12 +240,6 @@ class Pool:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-    def _process(self, held: Claimed) -> list[str]:
-        """The module that runs what was claimed, and what it is told."""
-        if isinstance(held, PlanLease):
-            return ["service.plans", f"--plan={held.plan_id}", *self._work.plan_arguments]
-        return ["service.workers", f"--job={held.job_id}", *self._work.arguments]
 
     def _end_all(self) -> None:
         for held, child in self._children.items():
@@ -257,3 +251,10 @@ class Pool:
     def _give_back(self, held: Claimed) -> None:
         with writing(self._sessions) as session:
             held.release(session)
+
+
+def _process(held: Claimed, work: Work) -> list[str]:
+    """The module that runs what was claimed, and what it is told."""
+    if isinstance(held, PlanLease):
+        return ["service.plans", f"--plan={held.plan_id}", *work.plan_arguments]
+    return ["service.workers", f"--job={held.job_id}", *work.arguments]
