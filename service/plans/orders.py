@@ -19,6 +19,7 @@ from service.db.models import PlanLayouts
 from service.errors import DamagedError, TamperedError
 from service.faults import tell_once
 from service.plans import asked
+from service.plans.digests import digest
 from service.results import integrity
 from service.results.schedules import find_fresh
 
@@ -68,9 +69,17 @@ def read(session: Session, number: int) -> tuple[Order, bytes]:
              for one in (*row.problems, *row.variants)}  # fmt: skip
     schedules = {problem: timed for problem, timed in found.items() if timed}
     order = Order(
-        number, row.name, row.target, row.cache, row.layouts, graph, schedules, row.plan
+        number, row.name, row.target, row.cache, row.layouts, graph, schedules, _chosen(row)
     )  # fmt: skip
     return order, module
+
+
+def _chosen(row: models.Plan) -> dict[str, Any] | None:
+    """What an earlier run has chosen; None where it was changed since: all is chosen anew."""
+    if row.plan is None or row.digest == digest(row, row.plan, None):
+        return row.plan
+    log.warning("plan %d: what was chosen is not what was stored; it is chosen anew", row.id)
+    return None
 
 
 def _stored(session: Session, plan: models.Plan, problem: str) -> tuple[Timed, ...]:

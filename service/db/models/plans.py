@@ -40,7 +40,7 @@ class Plan(Base):
         script: that packs the module, with its proof in its header; None where there is none.
         proof: of the script: `max_error`, `tolerance`, `mlir`, and what it leaves to move.
         script_error: why there is no script.
-        digest: of what `service.plans.digest` names, hex; None before the end.
+        digest: of what `service.plans.digests.digest` names, hex; None until a plan is chosen.
         token_id, request_id: of who asked.
     """
 

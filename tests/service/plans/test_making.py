@@ -174,6 +174,17 @@ def test_what_was_changed_is_refused(sessions, machine, ready, look):
         endings.check(look(ready))
 
 
+def test_a_choice_that_was_changed_is_not_continued_from(sessions, machine, ready):
+    held = claim(sessions, machine)
+    endings.note(sessions, held, "proving", PLAN)
+    with reading(sessions) as session:
+        assert orders.read(session, ready)[0].plan == PLAN
+    with writing(sessions) as session:
+        session.get_one(models.Plan, ready).plan = {**PLAN, "totals": {"chosen_us": 0.5}}
+    with reading(sessions) as session:
+        assert orders.read(session, ready)[0].plan is None
+
+
 def test_failed_plans_are_forgotten_in_time(sessions, machine, ready, plan, look):
     with writing(sessions) as session:
         assert endings.failed(session, lease.claim(session, me(), machine.targets, TOOLCHAIN), "x")
