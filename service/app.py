@@ -112,11 +112,11 @@ def create_app(
 
     Args:
         settings: where the database is.
-        workers: jobs to run at once here; 0 takes and shows jobs and leaves them to others. A
-            cluster is driven at any other number, where the settings name its scheduler.
+        workers: jobs run at once; 0 only takes them, all else drives a cluster if one is named.
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
-        worker_arguments, plan_arguments: further ones of `service.workers` and `service.plans`.
+        worker_arguments: further arguments of `python -m service.workers`.
+        plan_arguments: further arguments of `python -m service.plans`.
         measures_peaks: whether idle workers measure this machine, for `/v1/targets`.
     """
     present = toolchain or identity()
