@@ -113,7 +113,7 @@ def create_app(
 
     Args:
         settings: where the database is.
-        workers: jobs to run at once; 0 only shows them, and any other number drives a cluster.
+        workers: jobs run at once; 0 only takes them, all else drives a cluster if one is named.
         machine: this machine; None examines it.
         toolchain: identity of the compilers; None asks `kernels.system.toolchain`.
         worker_arguments: further arguments of `python -m service.workers`.

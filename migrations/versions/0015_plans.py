@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("heartbeat_at", sa.DateTime(timezone=True)),
         sa.Column("epoch", sa.Integer(), nullable=False),
         sa.Column("crashes", sa.Integer(), nullable=False),
+        sa.Column("unserved_since", sa.DateTime(timezone=True)),
         sa.Column("phase", sa.String(32)),
         sa.Column("plan", sa.JSON(none_as_null=True)),
         sa.Column("totals", sa.JSON(none_as_null=True)),

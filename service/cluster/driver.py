@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from service.cluster.connection import Cluster, Task
 from service.cluster.facts import Facts
-from service.cluster.plans.giving import PlanGiving
+from service.cluster.plans.giving import PAUSE_S, PlanGiving
 from service.cluster.recalling import Kind, kind_of, recall_for_waiting
 from service.db.session import Sessions, reading, writing
 from service.db.tokens import digest
@@ -32,7 +32,6 @@ POLL_S = 0.25
 BEAT_S = 3.0
 UNSERVED_S = 5.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
-PAUSE_S = 5.0  # for a worker that could not even begin
 REST_S = 2.0  # for one that has helped, which may just have learnt that the search is over
 
 log = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class Driver:
         self._faults = Faults(log)
         self._beats, self._shows = _Due(BEAT_S), _Due(registry.SEEN_EVERY.total_seconds())
         self._looks = _Due(UNSERVED_S)
-        self._plans = PlanGiving(sessions, cluster, self._me)
+        self._plans = PlanGiving(sessions, cluster, self._me, self._paused)
 
     def run(self, stopping: threading.Event) -> None:
         """Drive until `stopping` is set; the jobs that were given go back to the queue then."""
@@ -258,6 +257,6 @@ class Driver:
             live = registry.live(session)
             served = {(target, worker.toolchain) for worker in live for target in worker.targets}
             failed = note_unserved(session, served, self._unserved)
-            failed += plan_lease.fail_unserved(session, served, self._unserved)
+            failed += plan_lease.note_unserved(session, served, self._unserved)
         if failed:
             log.warning("%d jobs and plans failed, since nobody has served their targets", failed)

@@ -87,8 +87,12 @@ def _answered(session: Session, given: RequestKey) -> models.IdempotencyKey | No
 
 def remember(
     session: Session, given: RequestKey, job: models.Job | None, plan: models.Plan | None = None
-) -> None:
-    """Store what answered the request of a key, and forget the keys that are too old."""
+) -> bool:
+    """Store what answered the request of a key, and forget the keys that are too old.
+
+    Returns:
+        Whether it did; False where the same request in another place was first.
+    """
     session.execute(
         delete(models.IdempotencyKey).where(models.IdempotencyKey.created_at < now() - KEPT)
     )
@@ -103,8 +107,9 @@ def remember(
         with session.begin_nested():
             session.add(made)
     except IntegrityError:
-        # The same request in two places at once; both were answered with one job.
         session.expire_all()
+        return False
+    return True
 
 
 def _find(session: Session, given: RequestKey) -> models.IdempotencyKey | None:

@@ -4,10 +4,10 @@ import hashlib
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import or_, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session, undefer
 
 from kernels.mlir.frontend.graph import Graph
@@ -16,10 +16,10 @@ from kernels.system.typed_json import to_json
 from search.networks.variants import problems_of
 from search.records import TuneRequest
 from service.db import models
-from service.db.base import damage, now
+from service.db.base import damage
 from service.db.models import JobState, PlanLayouts, PlanState
 from service.db.rows import toolchain_row
-from service.errors import DamagedError, NotFoundError
+from service.errors import DamagedError, NotFoundError, TooManyJobsError
 from service.jobs import queue
 from service.jobs.queue import ENDED, Submitter
 from service.results.schedules import find_schedules
@@ -113,17 +113,21 @@ def compressed(module: bytes) -> bytes:
 
 
 def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> models.Plan:
-    """Queue what the store does not answer, and remember the plan.
+    """Join the active plan of the same, or queue what the store does not answer and make a plan.
 
     Args:
         session: a transaction that writes.
         wanted: the plan.
         toolchain: the present one.
-        by: who asks.
+        by: who asks; a plan that is joined stays with whoever asked first.
 
     Raises:
-        TooManyJobsError: a token has as many jobs in flight as it may.
+        TooManyJobsError: a token has as many plans or jobs in flight as it may.
     """
+    same = _active(session, wanted, toolchain)
+    if same is not None:
+        return same
+    _require_room(session, by)
     jobs = {}
     for problem in wanted.problems:
         submitted = queue.create_or_join(
@@ -157,6 +161,43 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
     session.add(made)
     session.flush()
     return made
+
+
+def _active(session: Session, wanted: Wanted, toolchain: str) -> models.Plan | None:
+    """The plan that waits or is made and will be what is wanted."""
+    plan, request = models.Plan, wanted.request
+    query = (
+        select(plan)
+        .join(plan.toolchain)
+        .where(
+            plan.state.in_(ACTIVE),
+            plan.sha256 == wanted.sha256,
+            plan.name == wanted.name,
+            plan.target == wanted.target,
+            models.Toolchain.identity == toolchain,
+            plan.trials == request.trials,
+            plan.seed == request.seed,
+            plan.cache == request.cache,
+            plan.layouts == wanted.layouts,
+        )
+        .order_by(plan.id)
+        .options(undefer(plan.plan))
+    )
+    return next((one for one in session.scalars(query) if fault_of(one) is None), None)
+
+
+def _require_room(session: Session, by: Submitter) -> None:
+    """Raise TooManyJobsError where a token has as many plans in flight as it may have jobs."""
+    if by.token_id is None or not by.most_in_flight:
+        return
+    query = select(func.count()).where(
+        models.Plan.token_id == by.token_id, models.Plan.state.in_(ACTIVE)
+    )
+    if (session.scalar(query) or 0) >= by.most_in_flight:
+        raise TooManyJobsError(
+            f"{by.most_in_flight} plans of this token wait or are made, the most that may; "
+            "ask again when one has ended"
+        )
 
 
 def get(session: Session, number: int, *columns: Any) -> models.Plan:
@@ -239,14 +280,6 @@ def is_tuned(session: Session, plan: models.Plan) -> bool:
         models.Job.id.in_(_jobs((*plan.problems, *plan.variants))),
         models.Job.state.not_in(ENDED),
     )
-    return session.scalar(query.limit(1)) is None
-
-
-def has_waited(session: Session, plan: models.Plan, longest: timedelta) -> bool:
-    """Whether all jobs of a plan had ended so long ago."""
-    late = or_(models.Job.state.not_in(ENDED), models.Job.finished_at >= now() - longest)
-    numbers = _jobs((*plan.problems, *plan.variants))
-    query = select(models.Job.id).where(models.Job.id.in_(numbers), late)
     return session.scalar(query.limit(1)) is None
 
 

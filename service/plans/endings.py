@@ -3,8 +3,6 @@
 What is served of a plan carries a digest, so that a row that was changed is refused.
 """
 
-import hashlib
-import json
 import logging
 
 from sqlalchemy.orm import Session
@@ -14,6 +12,7 @@ from service.db.session import Sessions, writing
 from service.errors import PASSING, LeaseLostError
 from service.plans import lease
 from service.plans.asked import Json
+from service.plans.digests import digest
 from service.plans.lease import PlanLease
 from service.plans.making import Made
 from service.results.integrity import refusal
@@ -32,10 +31,12 @@ def note(sessions: Sessions, held: PlanLease, phase: str, plan: Json | None) -> 
         LeaseLostError: another run has the plan.
     """
     values: Json = {"phase": phase}
-    if plan is not None:
-        values |= {"plan": plan, "totals": plan["totals"]}
     try:
         with writing(sessions) as session:
+            if plan is not None:
+                row = session.get_one(models.Plan, held.plan_id)
+                chosen = digest(row, plan, None)
+                values |= {"plan": plan, "totals": plan["totals"], "digest": chosen}
             is_ours = lease.note(session, held, **values)
     except PASSING as error:
         log.warning("%s: phase %s is not stored: %s", held.name, phase, error)
@@ -58,7 +59,7 @@ def done(session: Session, held: PlanLease, made: Made) -> bool:
         proof=packed.proof,
         script_error=packed.error,
         error=None,
-        digest=_digest(row, made.plan, packed.script),
+        digest=digest(row, made.plan, packed.script),
     )
 
 
@@ -73,10 +74,5 @@ def check(row: models.Plan) -> None:
     Raises:
         TamperedError: they are not.
     """
-    if row.digest != _digest(row, row.plan, row.script):
+    if row.digest != digest(row, row.plan, row.script):
         raise refusal("plans", row.id, "the plan or its script", PLAN_AGAIN)
-
-
-def _digest(row: models.Plan, plan: Json | None, script: str | None) -> str:
-    told = [row.sha256, row.target, row.toolchain.identity, plan, script]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

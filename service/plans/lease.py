@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Update, select, update
+from sqlalchemy import Update, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.db.base import now
@@ -19,7 +19,8 @@ from service.db.models import Plan, Toolchain
 from service.errors import LeaseLostError
 from service.host.process_identity import is_dead
 from service.jobs.lease import LEASE, MOST_CRASHES
-from service.plans.asked import ACTIVE, fault_of, has_waited, is_tuned
+from service.plans.asked import ACTIVE, fault_of, is_tuned
+from service.runs.unserved import unserved
 
 _DAMAGED = "its row in the database is damaged: {}; ask again"
 _ENDED: dict[str, Any] = {"module": None, "graph": None, "phase": None}
@@ -183,28 +184,32 @@ def retire(session: Session, targets: Sequence[str], toolchain: str) -> int:
     return len(plans)
 
 
-def fail_unserved(session: Session, served: Collection[tuple[str, str]], longest: timedelta) -> int:
-    """Fail the plans whose jobs have ended and that no live worker could make for so long.
+def note_unserved(session: Session, served: Collection[tuple[str, str]], most: timedelta) -> int:
+    """Note since when plans whose jobs have ended wait for a worker; those that did for long fail.
 
     Args:
         session: a transaction that writes.
-        served: targets with toolchains that live workers have.
-        longest: for which a plan waits.
+        served: each target that a live worker serves, with the toolchain of that worker.
+        most: for which a plan waits so.
 
     Returns:
-        How many there were.
+        How many failed.
     """
-    query = select(Plan).where(Plan.state == "queued", Plan.created_at < now() - longest)
-    late = [
-        plan
-        for plan in session.scalars(query)
-        if (plan.target, plan.toolchain.identity) not in served
-        and fault_of(plan) is None
-        and has_waited(session, plan, longest)
-    ]
-    for plan in late:
-        _fail(plan, f"no worker has served {plan.target} for {longest}; start one and ask again")
-    return len(late)
+    waiting = or_(Plan.state == "queued", Plan.unserved_since.is_not(None))
+    query = select(Plan).where(waiting, Plan.state.in_(ACTIVE))
+    failed = 0
+    for plan in session.scalars(query):
+        if fault_of(plan) is not None:
+            continue
+        place = plan.target, plan.toolchain.identity
+        if plan.state != "queued" or place in served or not is_tuned(session, plan):
+            plan.unserved_since = None
+        elif plan.unserved_since is None:
+            plan.unserved_since = now()
+        elif plan.unserved_since < now() - most:
+            failed += 1
+            _fail(plan, unserved(*place, most))
+    return failed
 
 
 def _open_plans(session: Session, targets: Sequence[str], toolchain: str) -> list[Plan]:
@@ -260,6 +265,7 @@ def _take(session: Session, plan: Plan, owner: str) -> PlanLease | None:
             epoch=Plan.epoch + 1,
             heartbeat_at=moment,
             started_at=plan.started_at or moment,
+            unserved_since=None,
         )
     )
     if plan.state == "running":  # it may have shown itself since the row was read

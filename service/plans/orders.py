@@ -1,5 +1,6 @@
 """What the making of a plan starts from, read from the database in one look."""
 
+import logging
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from kernels.errors import KernelsError
 from kernels.mlir.frontend.graph import Graph
 from kernels.schedule import Schedule
 from kernels.system.typed_json import from_json
@@ -15,9 +17,13 @@ from search.networks.costs import RETIMED, Timed, algorithm_of
 from service.db import models
 from service.db.models import PlanLayouts
 from service.errors import DamagedError, TamperedError
+from service.faults import tell_once
 from service.plans import asked
+from service.plans.digests import digest
 from service.results import integrity
 from service.results.schedules import find_fresh
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,17 @@ def read(session: Session, number: int) -> tuple[Order, bytes]:
              for one in (*row.problems, *row.variants)}  # fmt: skip
     schedules = {problem: timed for problem, timed in found.items() if timed}
     order = Order(
-        number, row.name, row.target, row.cache, row.layouts, graph, schedules, row.plan
+        number, row.name, row.target, row.cache, row.layouts, graph, schedules, _chosen(row)
     )  # fmt: skip
     return order, module
+
+
+def _chosen(row: models.Plan) -> dict[str, Any] | None:
+    """What an earlier run has chosen; None where it was changed since: all is chosen anew."""
+    if row.plan is None or row.digest == digest(row, row.plan, None):
+        return row.plan
+    log.warning("plan %d: what was chosen is not what was stored; it is chosen anew", row.id)
+    return None
 
 
 def _stored(session: Session, plan: models.Plan, problem: str) -> tuple[Timed, ...]:
@@ -108,8 +122,12 @@ def _trials(session: Session, best: models.Schedule) -> Iterator[Timed]:
         .order_by(trial.time_us)
     )
     for hashed, steps, time_us in session.execute(query):
-        if isinstance(steps, list) and isinstance(time_us, float):
+        if not isinstance(steps, list) or not isinstance(time_us, float):
+            continue
+        try:
             yield _timed(hashed, steps, time_us)
+        except KernelsError as error:
+            tell_once(log, f"trial {hashed} of {best.problem.canonical} is damaged: {error}")
 
 
 def _timed(hashed: str, steps: list[Any], time_us: float) -> Timed:

@@ -32,12 +32,13 @@ def note_unserved(session: Session, served: Collection[tuple[str, str]], most: t
             job.unserved_since = now()
         elif job.unserved_since < now() - most:
             failed += 1
-            lease.fail(job, _unserved(job, most))
+            lease.fail(job, unserved(job.target, job.toolchain.identity, most))
     return failed
 
 
-def _unserved(job: Job, most: timedelta) -> str:
+def unserved(target: str, toolchain: str, most: timedelta) -> str:
+    """Why what waited for so long fails."""
     return (
-        f"no live worker has served {job.target} with {job.toolchain.identity} for "
+        f"no live worker has served {target} with {toolchain} for "
         f"{most.total_seconds():.0f} s; start one, or ask for a target of GET /v1/targets"
     )

@@ -172,7 +172,7 @@ class Pool:
     def _start_next(self, refused: set[int]) -> bool:
         running = {held.job_id for held in self._children if isinstance(held, Lease)}
         try:
-            claimed = self._claim_plan() or self._claim(refused | running)
+            claimed = self._plan_first(refused | running)
         except PASSING:
             self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
             raise
@@ -186,6 +186,18 @@ class Pool:
             raise WorkerError(f"{held.name}: no worker could be started: {error}") from error
         log.info("%s, run %d: %s", held.name, held.epoch, what)
         return True
+
+    def _plan_first(self, but: set[int]) -> tuple[Claimed, str] | None:
+        """What is done next; what is wrong with plans alone keeps no job."""
+        with self._faults.kept_from("plans that wait"):
+            try:
+                found = self._claim_plan()
+            except PASSING:
+                self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
+                raise
+            if found is not None:
+                return found
+        return self._claim(but)
 
     def _claim_plan(self) -> tuple[PlanLease, str] | None:
         """The lease of the next plan whose jobs have ended, and its model's name."""
@@ -218,7 +230,7 @@ class Pool:
         # The URL may hold a password, and a command line is public.
         return subprocess.Popen(
             child_command(
-                *self._process(held),
+                *_process(held, self._work),
                 f"--owner={held.owner}",
                 f"--epoch={held.epoch}",
                 f"--parent={os.getpid()}",
@@ -228,12 +240,6 @@ class Pool:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-    def _process(self, held: Claimed) -> list[str]:
-        """The module that runs what was claimed, and what it is told."""
-        if isinstance(held, PlanLease):
-            return ["service.plans", f"--plan={held.plan_id}", *self._work.plan_arguments]
-        return ["service.workers", f"--job={held.job_id}", *self._work.arguments]
 
     def _end_all(self) -> None:
         for held, child in self._children.items():
@@ -245,3 +251,10 @@ class Pool:
     def _give_back(self, held: Claimed) -> None:
         with writing(self._sessions) as session:
             held.release(session)
+
+
+def _process(held: Claimed, work: Work) -> list[str]:
+    """The module that runs what was claimed, and what it is told."""
+    if isinstance(held, PlanLease):
+        return ["service.plans", f"--plan={held.plan_id}", *work.plan_arguments]
+    return ["service.workers", f"--job={held.job_id}", *work.arguments]

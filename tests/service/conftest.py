@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,9 +171,10 @@ def job(sessions: Sessions) -> Callable[[int], models.Job]:
 def plan(sessions: Sessions, machine: MachineInfo) -> Callable[..., int]:
     """Asks for a plan of one matmul, and gives its number."""
 
-    def make(toolchain: str = TOOLCHAIN) -> int:
+    def make(toolchain: str = TOOLCHAIN, name: str = "one.mlir") -> int:
+        named = replace(wanted(machine.target), name=name)
         with writing(sessions) as session:
-            return asked.ask(session, wanted(machine.target), toolchain, Submitter()).id
+            return asked.ask(session, named, toolchain, Submitter()).id
 
     return make
 

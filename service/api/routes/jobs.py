@@ -190,6 +190,7 @@ def _made(
     if before is not None:
         return Submission(job=before)
     made = queue.create_or_join(session, problem, target, request, services.toolchain, by)
+    # Who was late has joined the job of who was first.
     idempotency.remember(session, given, made.job)
     return made
 

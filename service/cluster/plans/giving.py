@@ -11,10 +11,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from kernels.errors import KernelsError
 from kernels.system.typed_json import from_json, to_json
 from service.cluster.facts import Facts
 from service.db.session import Sessions, reading, writing
-from service.errors import DamagedError, LeaseLostError, PlanError
+from service.errors import (
+    DatabaseError,
+    LeaseLostError,
+    PlanError,
+    ServiceError,
+    UnreachableError,
+)
 from service.faults import Faults
 from service.plans import endings, lease, orders
 from service.plans.lease import PlanLease
@@ -24,6 +31,10 @@ from service.runs import offers
 
 BEAT_S = 3.0
 MOST_MISSED = 2  # times that a worker may be missing from the scheduler's list
+PAUSE_S = 5.0  # for a worker that has died, or could not even begin
+OF_PLAN = (KernelsError, ServiceError)
+NOT_OF_PLAN = (DatabaseError, UnreachableError, LeaseLostError)
+"""Of what keeps a plan from being given, what would keep another from it too, or passes."""
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +80,13 @@ class PlanGiving:
         sessions: of the database.
         cluster: where the workers are.
         owner: the driver, from `service.host.process_identity.me`.
+        paused: until when workers get nothing, by address, in seconds of `time.monotonic`.
     """
 
-    def __init__(self, sessions: Sessions, cluster: Givers, owner: str) -> None:
+    def __init__(
+        self, sessions: Sessions, cluster: Givers, owner: str, paused: dict[str, float]
+    ) -> None:
+        self._paused = paused
         self._sessions, self._cluster, self._owner = sessions, cluster, owner
         self._given: dict[str, _Given] = {}
         self._faults = Faults(log)
@@ -99,7 +114,8 @@ class PlanGiving:
         for given in list(self._given.values()):
             given.missed = 0 if given.worker in workers else given.missed + 1
             if given.missed > MOST_MISSED:
-                self._give_back(given)
+                with self._faults.kept_from(given.held.name):
+                    self._give_back(given)
 
     def give(self, workers: Mapping[str, Facts], *, spares_late: bool = False) -> None:
         """Have each free worker make a plan, if there is one for it.
@@ -109,7 +125,8 @@ class PlanGiving:
         with reading(self._sessions) as session:
             taken = offers.taken(session)
         for address, facts in workers.items():
-            if address not in self._given and address not in taken:
+            is_paused = time.monotonic() < self._paused.get(address, 0.0)
+            if address not in self._given and address not in taken and not is_paused:
                 with self._faults.kept_from("plans that wait"):
                     self._give(address, facts, spares_late=spares_late)
 
@@ -134,11 +151,16 @@ class PlanGiving:
                 order, module = orders.read(session, held.plan_id)
             endings.note(self._sessions, held, CHOOSING, None)
             self._given[address] = _Given(held, address, self._submitted(address, order, module))
-        except DamagedError as error:
-            self._fail(held, str(error))
-        except BaseException:
+        except BaseException as error:
+            is_of_plan = isinstance(error, OF_PLAN) and not isinstance(error, NOT_OF_PLAN)
             with writing(self._sessions) as session:
-                lease.release(session, held)
+                if is_of_plan:
+                    endings.failed(session, held, str(error))
+                else:
+                    lease.release(session, held)
+            if is_of_plan:
+                log.warning("%s fails: %s", held.name, error)
+                return
             raise
         log.info("%s, run %d: on %s", held.name, held.epoch, address)
 
@@ -161,6 +183,7 @@ class PlanGiving:
         try:
             made = _read(given.task.result())
         except (PlanError, ValueError) as error:
+            self._paused[given.worker] = time.monotonic() + PAUSE_S
             with writing(self._sessions) as session:
                 lease.crash(session, held, str(error))
         else:
@@ -171,10 +194,6 @@ class PlanGiving:
                     endings.failed(session, held, made)
         del self._given[given.worker]
         log.info("%s: its task on %s is over", held.name, given.worker)
-
-    def _fail(self, held: PlanLease, message: str) -> None:
-        with writing(self._sessions) as session:
-            endings.failed(session, held, message)
 
     def _give_back(self, given: _Given) -> None:
         given.task.cancel()

@@ -36,6 +36,13 @@ def make_plan(order: str, module: bytes, child: str = CHILD) -> str:
     from distributed import Status, get_worker
 
     worker = get_worker()
+    key = worker.get_current_task()
+
+    def is_wanted() -> bool:
+        task = worker.state.tasks.get(key)  # Dask interrupts no function: a cancelled one looks
+        is_ours = task is not None and task.state == "executing"
+        return is_ours and bool(worker.status == Status.running)
+
     with tempfile.TemporaryDirectory(prefix="tilewise-plan-") as name:
         folder = Path(name)
         (folder / ORDER).write_text(order, encoding="utf-8")
@@ -47,7 +54,7 @@ def make_plan(order: str, module: bytes, child: str = CHILD) -> str:
             start_new_session=True,
         )
         try:
-            why = _watched(running, lambda: worker.status == Status.running)
+            why = _watched(running, is_wanted)
         finally:
             sweep(running)
             running.wait()
@@ -57,7 +64,7 @@ def make_plan(order: str, module: bytes, child: str = CHILD) -> str:
         return made.read_text(encoding="utf-8")
 
 
-def _watched(child: "subprocess.Popen[bytes]", is_member: Callable[[], bool]) -> str:
+def _watched(child: "subprocess.Popen[bytes]", is_wanted: Callable[[], bool]) -> str:
     """Wait for a child; why it has not ended well, else nothing."""
     until = time.monotonic() + MOST_S
     while True:
@@ -67,8 +74,8 @@ def _watched(child: "subprocess.Popen[bytes]", is_member: Callable[[], bool]) ->
             pass
         else:
             return "" if code == 0 else reason_of(code)
-        if not is_member():
+        if not is_wanted():
             end(child, GRACE_S)
-            return "its worker has left the cluster"
+            return "its worker has left the cluster, or it was cancelled"
         if time.monotonic() > until:
             return f"it took more than {MOST_S:.0f} s"

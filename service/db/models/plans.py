@@ -32,13 +32,15 @@ class Plan(Base):
             once the plan has ended.
         state: `queued` until a worker has the plan, also while its jobs run.
         owner, heartbeat_at, epoch, crashes: of the run that makes it, as those of a job.
+        unserved_since: since when it has waited for a live worker that could make it; None where
+            there is one, or its jobs run.
         phase: what that run does.
         plan: `tilewise/plan/1`, once it is chosen.
         totals: of the plan.
         script: that packs the module, with its proof in its header; None where there is none.
         proof: of the script: `max_error`, `tolerance`, `mlir`, and what it leaves to move.
         script_error: why there is no script.
-        digest: of what `service.plans.digest` names, hex; None before the end.
+        digest: of what `service.plans.digests.digest` names, hex; None until a plan is chosen.
         token_id, request_id: of who asked.
     """
 
@@ -68,6 +70,7 @@ class Plan(Base):
     heartbeat_at: Mapped[datetime | None]
     epoch: Mapped[int] = mapped_column(default=0)
     crashes: Mapped[int] = mapped_column(default=0)
+    unserved_since: Mapped[datetime | None]
     phase: Mapped[str | None] = mapped_column(String(32))
     plan: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     totals: Mapped[dict[str, Any] | None]

@@ -103,3 +103,12 @@ def test_two_hundred_at_once_are_one_job(client, sessions):
     assert {answer.status_code for answer in answers} == {202}
     assert {answer.json()["id"] for answer in answers} == {1}
     assert keys(sessions) == 7
+
+
+def test_of_two_who_remember_a_key_one_is_told_that_it_was_late(submit, sessions):
+    given, number = idempotency.RequestKey("token:1", "k", "0" * 64), submit()
+    for is_first in (True, False):
+        with writing(sessions) as session:
+            job = session.get_one(models.Job, number)
+            assert idempotency.remember(session, given, job) is is_first
+    assert keys(sessions) == 1

@@ -5,16 +5,18 @@ from datetime import timedelta
 
 from sqlalchemy import text
 
+from kernels.errors import ScheduleError
 from kernels.system.typed_json import from_json, to_json
 from service.cluster.plans.giving import MOST_MISSED
 from service.db import models, writing
 from service.db.base import now
+from service.errors import UnreachableError
 from service.jobs.lease import LEASE
-from service.plans import lease
+from service.plans import lease, orders
 from service.plans.making import Made, Packed
 from service.plans.orders import Order
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND
-from tests.service.conftest import PROBLEM
+from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plans.makers import PLAN, PROOF, SCRIPT
 
 MADE = to_json(Made(PLAN, Packed(SCRIPT, PROOF)))
@@ -53,9 +55,44 @@ def test_what_cannot_be_planned_fails_and_deaths_are_counted(driver, cluster, re
         made.tick()
         cluster.plans[-1].end(ending)
         made.tick()
-        assert len(cluster.plans) == count + (count < 3)
+        made.tick()
+        assert len(cluster.plans) == count, "the worker is paused, or the plan has ended"
+        made._paused.clear()
     row = look(ready)
     assert (row.state, row.error, row.crashes) == ("failed", "no", 2)
+
+
+def test_a_plan_that_cannot_be_given_fails_and_holds_up_no_other(
+    driver, cluster, ready, plan, look, monkeypatch
+):
+    second, read = plan(name="other.mlir"), orders.read
+
+    def refuse(session, number):
+        if number == ready:
+            raise ScheduleError("step 1 cannot be read")
+        return read(session, number)
+
+    monkeypatch.setattr(orders, "read", refuse)
+    made = driver()
+    cluster.join(FIRST)
+    made.tick()
+    made.tick()
+    assert (look(ready).state, look(ready).error) == ("failed", "step 1 cannot be read")
+    assert [json.loads(task.order)["plan_id"] for task in cluster.plans] == [second]
+
+
+def test_a_plan_waits_while_its_cluster_is_away(driver, cluster, ready, look, monkeypatch):
+    def refuse(*_order):
+        raise UnreachableError("the scheduler does not answer")
+
+    made = driver()
+    cluster.join(FIRST)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "submit_plan", refuse)
+        made.tick()
+    assert look(ready).state == "queued"
+    made.tick()
+    assert look(ready).state == "running"
 
 
 def test_a_worker_that_leaves_and_a_driver_that_stops_give_plans_back(
@@ -95,14 +132,35 @@ def test_of_two_drivers_one_makes_a_plan(driver, cluster, ready, sessions, look)
     assert (look(ready).state, look(ready).script) == ("done", SCRIPT)
 
 
-def test_a_plan_that_nobody_can_make_fails_in_the_end(ready, sessions, machine, look):
-    hour = timedelta(hours=1)
-    with writing(sessions) as session:
-        assert lease.fail_unserved(session, set(), hour) == 0
+def test_a_plan_that_nobody_can_make_fails_in_the_end(plan, submit, run, sessions, machine, look):
+    hour, number = timedelta(hours=1), plan()
+
+    def note(*served):
+        with writing(sessions) as session:
+            return lease.note_unserved(session, served, hour)
+
+    assert note() == 0 and look(number).unserved_since is None, "its job waits"
+    run(submit())
+    with writing(sessions) as session:  # as where the service was stopped for long
         session.execute(text("UPDATE plans SET created_at = '2020-01-01 00:00:00'"))
-        assert lease.fail_unserved(session, set(), hour) == 0, "its job has just ended"
         session.execute(text("UPDATE jobs SET finished_at = '2020-01-01 00:00:00'"))
-        served = {(machine.target, session.get_one(models.Plan, ready).toolchain.identity)}
-        assert lease.fail_unserved(session, served, hour) == 0
-        assert lease.fail_unserved(session, set(), hour) == 1
-    assert "no worker has served" in look(ready).error
+    assert note() == 0 and look(number).unserved_since is not None
+    assert note((machine.target, TOOLCHAIN)) == 0 and look(number).unserved_since is None
+    assert note() == 0
+    with writing(sessions) as session:
+        session.get_one(models.Plan, number).unserved_since = now() - 2 * hour
+    assert note() == 1
+    row = look(number)
+    assert (row.state, row.error) == (
+        "failed",
+        f"no live worker has served {machine.target} with {TOOLCHAIN} for 3600 s; start one, or "
+        "ask for a target of GET /v1/targets",
+    )
+
+
+def test_a_plan_that_is_taken_waits_for_no_worker_any_more(driver, cluster, ready, sessions, look):
+    with writing(sessions) as session:
+        session.get_one(models.Plan, ready).unserved_since = now() - timedelta(days=1)
+    cluster.join(FIRST)
+    driver().tick()
+    assert (look(ready).state, look(ready).unserved_since) == ("running", None)

@@ -7,12 +7,15 @@ import pytest
 from sqlalchemy import select, text
 
 from service.api.lanes import Lane
+from service.api.routes import modules
 from service.db import make_engine, models, reading, writing
 from service.db.session import make_sessions
 from service.errors import BusyError, UndoneError
 from service.host.process_identity import me
 from service.jobs import claims, queue
+from service.plans import asked
 from tests.service.conftest import TOOLCHAIN
+from tests.service.plan_rows import GRAPH
 
 
 @pytest.fixture
@@ -143,3 +146,33 @@ def test_options_of_the_url_win(url):
         assert connection.exec_driver_sql("SHOW statement_timeout").scalar() == "1234ms"
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == "30s"
     engine.dispose()
+
+
+def test_two_requests_of_one_key_are_one_plan(client, sessions, monkeypatch):
+    """Both have found nothing by the key when they begin to ask."""
+    monkeypatch.setattr(modules, "read_graph", lambda *_: GRAPH)
+    begins, ask, numbers = threading.Barrier(2, timeout=30), asked.ask, []
+
+    def meet(*given):
+        numbers.append(1)
+        if len(numbers) <= 2:
+            begins.wait()
+        return ask(*given)
+
+    monkeypatch.setattr(asked, "ask", meet)
+    answers = []
+
+    def post():
+        headers = {"Content-Type": "text/x-mlir", "Idempotency-Key": "one"}
+        answers.append(client.post("/v1/plans?trials=2", content="module {}", headers=headers))
+
+    threads = [threading.Thread(target=post) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    with reading(sessions) as session:
+        assert session.query(models.Plan).count() == 1
+        assert session.query(models.IdempotencyKey).count() == 1

@@ -2,23 +2,28 @@
 
 import os
 import signal
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from search.records import TuneRequest
 from service.db import models, reading, writing
 from service.db.base import now
 from service.errors import LeaseLostError, NotFoundError, TamperedError
+from service.faults import tell_once
 from service.host.process_identity import me
 from service.jobs import queue
 from service.jobs.lease import LEASE
+from service.jobs.queue import Submitter
 from service.jobs.retention import prune
 from service.plans import asked, endings, lease, orders
 from service.plans.lease import PlanLease
 from service.plans.making import Made, Packed
 from tests.service.conftest import PROBLEM, TOOLCHAIN
+from tests.service.plan_rows import wanted
 from tests.service.plans.makers import LOG, PLAN, PROOF, SCRIPT
 from tests.service.processes import wait_until
 
@@ -120,6 +125,19 @@ def test_an_order_has_the_best_and_the_fastest_of_each_algorithm(sessions, machi
     assert (timed.algorithm, timed.time_us) == ("direct", 1e3 / 13.0)
 
 
+def test_a_damaged_trial_is_passed_over(sessions, machine, ready, caplog):
+    tell_once.cache_clear()
+    with reading(sessions) as session:
+        _best, slower = orders.read(session, ready)[0].schedules[PROBLEM]
+    with writing(sessions) as session:
+        damage = text("UPDATE trials SET steps = '[1]' WHERE hash = :hash")
+        session.execute(damage, {"hash": slower.hash})
+    with reading(sessions) as session:
+        found = orders.read(session, ready)[0].schedules[PROBLEM]
+    assert found and slower.hash not in {timed.hash for timed in found}
+    assert f"trial {slower.hash} of {PROBLEM} is damaged" in caplog.text
+
+
 def test_a_schedule_that_was_changed_is_not_planned_on(sessions, ready):
     with writing(sessions) as session:
         session.execute(text("UPDATE schedules SET time_us = 0.5"))
@@ -128,7 +146,7 @@ def test_a_schedule_that_was_changed_is_not_planned_on(sessions, ready):
 
 
 def test_a_damaged_row_fails_and_stands_in_nobodys_way(sessions, machine, ready, plan, look):
-    second = plan()
+    second = plan(name="other.mlir")
     with writing(sessions) as session:
         session.execute(text("UPDATE plans SET problems = '[1]' WHERE id = :id"), {"id": ready})
     held = claim(sessions, machine)
@@ -156,6 +174,17 @@ def test_what_was_changed_is_refused(sessions, machine, ready, look):
         endings.check(look(ready))
 
 
+def test_a_choice_that_was_changed_is_not_continued_from(sessions, machine, ready):
+    held = claim(sessions, machine)
+    endings.note(sessions, held, "proving", PLAN)
+    with reading(sessions) as session:
+        assert orders.read(session, ready)[0].plan == PLAN
+    with writing(sessions) as session:
+        session.get_one(models.Plan, ready).plan = {**PLAN, "totals": {"chosen_us": 0.5}}
+    with reading(sessions) as session:
+        assert orders.read(session, ready)[0].plan is None
+
+
 def test_failed_plans_are_forgotten_in_time(sessions, machine, ready, plan, look):
     with writing(sessions) as session:
         assert endings.failed(session, lease.claim(session, me(), machine.targets, TOOLCHAIN), "x")
@@ -166,3 +195,23 @@ def test_failed_plans_are_forgotten_in_time(sessions, machine, ready, plan, look
     assert look(other).state == "queued"
     with pytest.raises(NotFoundError):
         look(ready)
+
+
+def test_a_request_for_the_same_joins_the_active_plan_alone(sessions, machine, plan, look):
+    first = plan()
+    assert plan() == first and plan(name="other.mlir") == 2
+    assert plan("an older toolchain") == 3
+    with writing(sessions) as session:
+        session.execute(text("UPDATE plans SET problems = '[1]' WHERE id = 2"))
+    assert plan(name="other.mlir") == 4, "a damaged one will not be made"
+    with writing(sessions) as session:
+        session.execute(text("UPDATE plans SET state = 'done' WHERE id = 1"))
+    assert plan() == 5 and look(5).state == "queued"
+    for changed in (
+        {"layouts": "model"},
+        {"request": TuneRequest(trials=5)},
+        {"sha256": "cd" * 32},
+    ):
+        other = replace(wanted(machine.target), **changed)
+        with writing(sessions) as session:
+            assert asked.ask(session, other, TOOLCHAIN, Submitter()).id > 5, changed

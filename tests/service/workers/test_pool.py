@@ -13,6 +13,7 @@ from service.db import make_engine, models, reading, writing
 from service.errors import DatabaseError, OutageError
 from service.jobs import claims, lease, queue
 from service.jobs.trial_store import SqlTrialStore
+from service.plans import lease as plans
 from service.workers.endings import reason_of
 from service.workers.pool import Pool, Work
 from tests.service.conftest import PROBLEM, TOOLCHAIN
@@ -279,6 +280,17 @@ def test_a_pool_that_saw_an_outage_spares_the_silent_for_a_while(start, submit, 
     job_id = submit()
     wait_until(lambda: job(job_id).state == "done")
     assert given[:4] == [False, False, True, True]
+
+
+def test_what_is_wrong_with_plans_keeps_no_job(start, submit, job, monkeypatch, caplog):
+    def refuse(*_arguments, **_options):
+        raise DatabaseError("no such table: plans")
+
+    monkeypatch.setattr(plans, "may_claim", refuse)
+    job_id = submit()
+    start("tune")
+    wait_until(lambda: job(job_id).state == "done")
+    assert caplog.text.count("plans that wait: no such table") == 1
 
 
 def test_a_worker_that_has_lost_its_database_has_not_crashed(start, submit, job):

@@ -24,6 +24,7 @@ from service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
 from service.api.services import Services, ServicesDep
 from service.db import models
 from service.db.models import PlanLayouts, PlanState
+from service.errors import UndoneError
 from service.jobs import idempotency
 from service.jobs.idempotency import RequestKey
 from service.jobs.queue import Submitter
@@ -143,8 +144,10 @@ def _ask(services: Services, wanted: Wanted, sender: _Sender) -> JSONResponse:
         plan = _answered(session, wanted, sender)
         if plan is None:
             plan = asked.ask(session, wanted, services.toolchain, sender.by)
-            if (key := _key(wanted, sender)) is not None:
-                idempotency.remember(session, key, None, plan)
+            key = _key(wanted, sender)
+            if key is not None and not idempotency.remember(session, key, None, plan):
+                # Nothing of this plan is kept: the lane asks again, and finds the first one.
+                raise UndoneError("another request with the same key was first")
         answer = plan_json(session, plan)
     view = PlanView.model_validate(answer).model_dump(mode="json")
     return JSONResponse(view, HTTPStatus.ACCEPTED, headers={"Location": answer["links"]["self"]})

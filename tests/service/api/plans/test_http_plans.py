@@ -11,13 +11,14 @@ from sqlalchemy import text
 from kernels.mlir.frontend.read import read_graph
 from service.api.access.gate import needed
 from service.api.routes import modules
-from service.db import Sessions, writing
+from service.app import create_app
+from service.db import Sessions, tokens, writing
 from service.host.machine import MachineInfo
 from service.host.process_identity import me
 from service.plans import endings, lease
 from service.plans.making import Made, Packed
 from tests.service.api.plans.modules import MODULE, NOTHING, OTHERS, PROBLEMS, TEXT
-from tests.service.conftest import TOOLCHAIN, ClientFactory
+from tests.service.conftest import TOOLCHAIN, ClientFactory, settings_for
 from tests.service.plans.makers import PLAN
 from tests.service.processes import wait_until
 
@@ -76,7 +77,7 @@ def test_layouts_of_the_model_alone_need_fewer_jobs(client: TestClient) -> None:
 def test_plans_outlive_the_service_and_are_listed(client_factory: ClientFactory) -> None:
     first = ask(client_factory()).json()
     again = client_factory()
-    second = ask(again).json()
+    second = ask(again, "?trials=3&name=two").json()
     assert second["id"] == 2 and second["sha256"] == first["sha256"]
     assert [one["job"] for one in second["problems"]] == [one["job"] for one in first["problems"]]
     page = again.get(f"{ADDRESS}?limit=1").json()
@@ -91,10 +92,37 @@ def test_plans_outlive_the_service_and_are_listed(client_factory: ClientFactory)
 def test_a_request_that_is_sent_again_names_the_same_plan(client: TestClient) -> None:
     first = ask(client, **{"Idempotency-Key": "one"}).json()
     assert ask(client, **{"Idempotency-Key": "one"}).json() == first
-    assert ask(client, **{"Idempotency-Key": "two"}).json()["id"] == 2
+    other = ask(client, "?trials=3&seed=7", **{"Idempotency-Key": "two"}).json()
+    assert other["id"] == 2
     refused = ask(client, "?trials=4", **{"Idempotency-Key": "one"})
     assert refused.status_code == 422
     assert [one["field"] for one in refused.json()["errors"]] == ["Idempotency-Key"]
+
+
+def test_a_request_for_the_same_plan_joins_it(client: TestClient) -> None:
+    first = ask(client)
+    again = ask(client, **{"Idempotency-Key": "another"})
+    assert (again.status_code, again.json()) == (202, first.json())
+    assert ask(client, "?trials=3&layouts=model").json()["id"] == 2
+
+
+def test_a_token_has_so_many_plans_in_flight(
+    url: str, machine: MachineInfo, sessions: Sessions
+) -> None:
+    settings = settings_for(url, require_tokens=True, jobs_in_flight=5)
+    app = create_app(settings, 0, machine=machine, toolchain=TOOLCHAIN)
+    with writing(sessions) as session:
+        made = [tokens.create(session, name, "submit", None) for name in "ab"]
+    keys = [{"Authorization": f"Bearer {token}"} for token in made]
+    with TestClient(app) as client:
+        for number in range(5):  # their jobs are the same
+            asked = ask(client, f"?trials=3&name={number}", **keys[0])
+            assert asked.status_code == 202, asked.text
+        refused = ask(client, "?trials=3&name=5", **keys[0])
+        assert refused.status_code == 429 and "5 plans of this token" in refused.json()["detail"]
+        assert int(refused.headers["retry-after"]) > 0
+        assert ask(client, "?trials=3&name=4", **keys[0]).json()["id"] == 5, "joined"
+        assert ask(client, "?trials=3&name=5", **keys[1]).status_code == 202
 
 
 def test_a_plan_runs_once_a_job_has_begun_and_waits_once_all_have_ended(
