@@ -6,7 +6,7 @@ from typing import Any
 from search.networks.plan import Plan
 from service.db import Sessions, models, writing
 from service.db.rows import toolchain_row
-from service.plans import endings
+from service.plans.digests import digest
 from tests.service.conftest import TOOLCHAIN
 from tests.service.plots.networks.made import attention, block
 
@@ -37,7 +37,7 @@ def store_plan(
         })  # fmt: skip
         session.add(made)
         session.flush()
-        made.digest = endings._digest(made, made.plan, made.script)
+        made.digest = digest(made, made.plan, made.script)
         return made.id
 
 
