@@ -37,7 +37,7 @@ def _whole(run: Ran, allowed: float) -> Iterator[str]:
     yield f"the network     {run.time_ms:.3f} ms"
     if run.other_ms is not None:
         other = OWN if run.kept == 0 else CHOSEN
-        yield f"{other:<15} {run.other_ms:.3f} ms   {run.other_ms / run.time_ms:.2f}x, not kept"
+        yield f"{other:<15} {run.other_ms:.3f} ms   {run.other_ms / run.time_ms:.2f}x, slower"
     yield f"IREE alone      {run.iree_ms:.3f} ms   {run.iree_ms / run.time_ms:.2f}x"
     yield (f"activations     {run.arena_bytes / MIB:.2f} MiB; {run.buffers_bytes / MIB:.2f} MiB "
            "if no buffer shared memory with another")  # fmt: skip

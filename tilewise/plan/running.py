@@ -39,7 +39,7 @@ class Ran:
         kept: the number of the plan whose network was the fastest: all that follows is of it.
         parts: each layer, pass and copy by itself, in order.
         times, iree_times: seconds of runs of the whole, ours and IREE's in turn.
-        other_times: of the plan that was not kept, in the same rounds; empty with one plan.
+        other_times: of the slower plan, in the same rounds; empty with one plan.
         deviation: of our results from IREE's: rms of the difference over rms.
         arena_bytes: of all activations and scratch memory.
         buffers_bytes: what they would take if none shared memory with another.
@@ -68,7 +68,7 @@ class Ran:
 
     @property
     def other_ms(self) -> float | None:
-        """Median of the plan that was not kept; None with one plan."""
+        """Median of the slower plan; None with one plan."""
         return 1e3 * median(self.other_times) if self.other_times else None
 
 
