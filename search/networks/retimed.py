@@ -30,7 +30,7 @@ from kernels.oracle.operands import (
     poison,
 )
 from kernels.problem import Problem, parse_problem
-from kernels.schedule import Pack, Prefetch, Schedule
+from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Sweep
 from kernels.target.model import Target
 from search.networks.costs import Costs, Timed
 from search.networks.layouts import Layout
@@ -98,7 +98,8 @@ class Retimed:
 def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:
     """Schedules, and the fastest of each algorithm also with its panels fetched ahead.
 
-    Searches offer that for large factors alone: others stay in the caches from run to run.
+    Searches offer that for large factors alone: others stay in the caches from run to run. So do
+    factors that are read in place. Panels are read from end to end, and their way is known ahead.
 
     Returns:
         Each with the hash of the schedule whose very result it has to compute.
@@ -106,12 +107,25 @@ def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:
     found = {one.hash: (one, one.hash) for one in offered}
     for one in _fastest_of_each(offered):
         steps = Schedule.from_json(list(one.steps)).steps
-        if Pack("B") in steps and not any(isinstance(step, Prefetch) for step in steps):
-            behind = steps.index(Pack("B")) + 1
-            schedule = Schedule((*steps[:behind], Prefetch("B"), *steps[behind:]))
+        if not any(isinstance(step, Prefetch) for step in steps):
+            schedule = Schedule(_fetched(steps))
             more = replace(one, hash=schedule.hash, steps=tuple(schedule.to_json()))
             found.setdefault(more.hash, (more, one.hash))
     return tuple(found.values())
+
+
+def _fetched(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Steps that fetch panels of B ahead, and pack them before the registers if none did.
+
+    A sweep reads B in place by its nature, and stays as it is.
+    """
+    if Pack("B") not in steps:
+        if any(isinstance(step, Sweep) for step in steps):
+            return steps
+        at = next((i for i, step in enumerate(steps) if isinstance(step, Register)), len(steps))
+        steps = (*steps[:at], Pack("B"), *steps[at:])
+    behind = steps.index(Pack("B")) + 1
+    return (*steps[:behind], Prefetch("B"), *steps[behind:])
 
 
 def _result(executable: Executable, operands: Operands) -> bytes:

@@ -10,7 +10,17 @@ from kernels.oracle.operands import make_operands, poison
 from kernels.oracle.reference import reference
 from kernels.oracle.tolerance import compare
 from kernels.problem import parse_problem
-from kernels.schedule import Pack, Parallel, Prefetch, Register, Schedule, Tile, Winograd
+from kernels.schedule import (
+    Pack,
+    Parallel,
+    Prefetch,
+    Register,
+    Schedule,
+    Step,
+    Sweep,
+    Tile,
+    Winograd,
+)
 from kernels.target import detect
 from search.networks import retimed
 from search.networks.costs import Timed
@@ -59,6 +69,25 @@ def test_panels_are_also_fetched_ahead() -> None:
     assert len(tried) == 5, "the fastest of each algorithm, where it packs B"
     (packed,) = Retimed(Costs(PACKED), detect(), 1 << 16).schedules(CONV)
     assert packed.hash in (PACKED.hash, ahead.hash)
+
+
+def test_what_was_read_in_place_is_also_packed_and_fetched() -> None:
+    ahead = Schedule((Tile("co", 16), Pack("B"), Prefetch("B"), Register(rows=4, cols=16)))
+    in_place = Schedule((Tile("co", 16), Register(rows=4, cols=16)))
+    tried = with_prefetch([timed(in_place, 1.0), timed(PACKED, 2.0)])
+    assert [(one.hash, twin) for one, twin in tried] == [
+        (in_place.hash, in_place.hash), (PACKED.hash, PACKED.hash), (ahead.hash, in_place.hash),
+    ]  # fmt: skip
+    (found,) = Retimed(Costs(in_place), detect(), 1 << 16).schedules(CONV)
+    assert found.hash in (in_place.hash, ahead.hash)
+
+
+@pytest.mark.parametrize(
+    "steps", [(Register(4, 16), Sweep("co")), (Pack("B"), Prefetch("B"), Register(4, 16))]
+)
+def test_nothing_is_added_to_sweeps_and_to_what_fetches(steps: tuple[Step, ...]) -> None:
+    one = timed(Schedule(steps), 1.0)
+    assert with_prefetch([one]) == ((one, one.hash),)
 
 
 def test_what_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
