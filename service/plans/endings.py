@@ -11,10 +11,10 @@ from service.db import models
 from service.db.session import Sessions, writing
 from service.errors import PASSING, LeaseLostError
 from service.plans import lease
-from service.plans.asked import Json
 from service.plans.digests import digest
 from service.plans.lease import PlanLease
 from service.plans.making import Made
+from service.plans.rows import Json
 from service.results.integrity import refusal
 
 PLAN_AGAIN = "ask for the plan again (POST /v1/plans)"

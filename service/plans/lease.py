@@ -19,7 +19,8 @@ from service.db.models import Plan, Toolchain
 from service.errors import LeaseLostError
 from service.host.process_identity import is_dead
 from service.jobs.lease import LEASE, MOST_CRASHES
-from service.plans.asked import ACTIVE, fault_of, is_tuned
+from service.plans.parts import is_tuned
+from service.plans.rows import ACTIVE, fault_of
 from service.runs.unserved import unserved
 
 _DAMAGED = "its row in the database is damaged: {}; ask again"

@@ -5,9 +5,9 @@ from sqlalchemy.orm import Session
 from service.api.events.encoding import Told, encoded
 from service.api.schemas import PhaseView, PlanHeadView, PlanPartView
 from service.db import models
-from service.plans import asked
-from service.plans.asked import Part, Parts
+from service.plans import rows
 from service.plans.documents import head_json, part_json
+from service.plans.parts import TUNING, Part, Parts, endings, parts_of, phase_of
 
 
 def read_plan_news(session: Session, plan_id: int, after: int | None) -> Told:
@@ -22,9 +22,9 @@ def read_plan_news(session: Session, plan_id: int, after: int | None) -> Told:
         NotFoundError, DamagedError: there is no such plan, or its row cannot be read.
     """
     # Read first: what ends between the queries is told with the next news.
-    plan = asked.get(session, plan_id)
-    parts = asked.parts_of(session, plan)
-    ended = list(asked.endings(parts))
+    plan = rows.get(session, plan_id)
+    parts = parts_of(session, plan)
+    ended = list(endings(parts))
     known = len(ended) - 1 if after is None else after
     is_over = plan.state in ("done", "failed")
     return Told(
@@ -42,10 +42,10 @@ def _part(number: int, part: Part, parts: Parts) -> bytes:
 
 
 def _phase(plan: models.Plan, parts: Parts, done: int) -> bytes | None:
-    name = asked.phase_of(plan, parts)
+    name = phase_of(plan, parts)
     if name is None:
         return None
-    total = len(parts.every) if name == asked.TUNING else 0
+    total = len(parts.every) if name == TUNING else 0
     view = PhaseView(name=name, done=done if total else 0, total=total)
     return encoded("phase", view.model_dump_json())
 

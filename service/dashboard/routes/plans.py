@@ -13,7 +13,7 @@ from service.api.services import ServicesDep
 from service.dashboard import plans, stored
 from service.dashboard.rendering import PageRoute, page
 from service.db import models
-from service.plans import asked, endings
+from service.plans import endings, rows
 from service.plans.documents import head_json, plan_json
 from service.results.readable import listed
 
@@ -29,7 +29,7 @@ def every_plan(
 ) -> Response:
     """Plans, newest first."""
     with services.reading() as session:
-        found = asked.newest(session, before=before, limit=stored.PAGE + 1)
+        found = rows.newest(session, before=before, limit=stored.PAGE + 1)
         page_of = found[: stored.PAGE]
         shown = listed("plans", page_of, partial(head_json, session), PlanHeadView)
         more = page_of[-1].id if len(found) > stored.PAGE else None
@@ -41,7 +41,7 @@ def every_plan(
 def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
     """A plan: how far its problems are, then its times, its graph and its nodes."""
     with services.reading() as session:
-        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        row = rows.get(session, plan_id, models.Plan.plan, models.Plan.script)
         if row.state == "done":
             endings.check(row)
         found = plans.sound(plan_json(session, row))

@@ -22,6 +22,7 @@ from service.jobs.retention import prune
 from service.plans import asked, endings, lease, orders
 from service.plans.lease import PlanLease
 from service.plans.making import Made, Packed
+from service.plans.parts import parts_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plan_rows import wanted
 from tests.service.plans.makers import LOG, PLAN, PROOF, SCRIPT
@@ -49,7 +50,7 @@ def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions,
     assert row.owner is row.module is row.graph is row.phase is row.error is None
     assert made(number) == 1 and claim(sessions, machine) is None
     with reading(sessions) as session:
-        (part,) = asked.parts_of(session, row).problems
+        (part,) = parts_of(session, row).problems
         assert (part.state, part.time_us) == ("done", 1e3 / 13.0)
         assert queue.get(session, 1).state == "done"
 

@@ -28,7 +28,7 @@ from service.errors import UndoneError
 from service.jobs import idempotency
 from service.jobs.idempotency import RequestKey
 from service.jobs.queue import Submitter
-from service.plans import asked, endings
+from service.plans import asked, endings, rows
 from service.plans.asked import Wanted
 from service.plans.documents import PATH, head_json, plan_json
 from service.results.readable import listed
@@ -109,7 +109,7 @@ def list_plans(
     A plan whose jobs run is `queued` to this filter: no worker has it yet.
     """
     with services.reading() as session:
-        found = asked.newest(session, state=state, before=cursor, limit=limit + 1)
+        found = rows.newest(session, state=state, before=cursor, limit=limit + 1)
         page = found[:limit]
         more = page[-1].id if len(found) > limit else None
         return {
@@ -123,7 +123,7 @@ def list_plans(
 def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
     """A plan: its state, that of each of its problems, and what was chosen."""
     with services.reading() as session:
-        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        row = rows.get(session, plan_id, models.Plan.plan, models.Plan.script)
         if row.state == "done":
             endings.check(row)
         return plan_json(session, row)
@@ -175,7 +175,7 @@ def _answered(session: Session, wanted: Wanted, sender: _Sender) -> models.Plan 
     """The plan that answered this request before."""
     key = _key(wanted, sender)
     found = None if key is None else idempotency.answered_plan(session, key)
-    return None if found is None else asked.get(session, found.id, models.Plan.plan)
+    return None if found is None else rows.get(session, found.id, models.Plan.plan)
 
 
 def _key(wanted: Wanted, sender: _Sender) -> RequestKey | None:

@@ -12,7 +12,7 @@ from service.api.routes.events import HEADERS
 from service.api.routes.jobs import LARGEST_ID
 from service.api.routes.plans.asking import PlanId
 from service.api.services import Services, ServicesDep
-from service.plans import asked
+from service.plans import rows
 from service.plans.documents import PATH
 
 router = APIRouter(prefix=PATH, tags=["plans"])
@@ -64,4 +64,4 @@ async def get_events(
 
 def _require_plan(services: Services, plan_id: int) -> None:
     with services.reading() as session:
-        asked.get(session, plan_id)
+        rows.get(session, plan_id)

@@ -14,7 +14,7 @@ from service.api.routes.plans.asking import PlanId
 from service.api.services import Services, ServicesDep
 from service.db import models
 from service.errors import ConflictError, NotFoundError
-from service.plans import asked, endings
+from service.plans import endings, rows
 from service.plans.documents import PATH
 
 router = APIRouter(prefix=PATH, tags=["plans"])
@@ -85,7 +85,7 @@ def _done(services: Services, plan_id: int, what: str) -> models.Plan:
         TamperedError: it is not what was stored.
     """
     with services.reading() as session:
-        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        row = rows.get(session, plan_id, models.Plan.plan, models.Plan.script)
         if row.state == "failed":
             raise NotFoundError(f"plan {plan_id} has no {what}, since it failed: {row.error}")
         if row.state != "done":
