@@ -112,7 +112,7 @@ def _end(sessions: Sessions, held: PlanLease, state: str, end: Any) -> None:
             return is_ended
 
     is_ours = patiently(step, f"{held.name}, {state}")
-    log.info("%s", state if is_ours else "it was taken over meanwhile")
+    log.info("%s", state if is_ours else "it was cancelled or taken over meanwhile")
 
 
 def _load(path: str) -> Any:

@@ -1,9 +1,10 @@
-"""Plans that are asked for: what is wanted, and the plan and the jobs that come of it."""
+"""Plans that are asked for, or called off: what is wanted, and the plan that comes of it."""
 
 import zlib
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
 from kernels.mlir.frontend.graph import Graph
@@ -14,10 +15,11 @@ from search.records import TuneRequest
 from service.db import models
 from service.db.models import PlanLayouts
 from service.db.rows import toolchain_row
-from service.errors import TooManyJobsError
+from service.errors import ConflictError, ForbiddenError, TooManyJobsError
 from service.jobs import queue
 from service.jobs.queue import Submitter
-from service.plans.rows import ACTIVE, fault_of
+from service.plans import lease, rows
+from service.plans.rows import ACTIVE
 
 LEVEL = 1  # of zlib: dense weights in hex shrink to about half at any level
 
@@ -68,8 +70,10 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
     Raises:
         TooManyJobsError: a token has as many plans or jobs in flight as it may.
     """
-    same = _active(session, wanted, toolchain)
-    if same is not None:
+    active = _active(wanted, toolchain)
+    # Locked on a server, where its end could come between.
+    same = session.scalar(active.with_for_update(of=models.Plan))
+    if same is not None and not lease.fail_damaged(session, same):
         return same
     _require_room(session, by)
     jobs = {}
@@ -102,15 +106,46 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
         token_id=by.token_id,
         request_id=by.request_id,
     )
-    session.add(made)
-    session.flush()
+    try:
+        with session.begin_nested():
+            session.add(made)
+    except IntegrityError:  # another request for the same plan was first
+        return session.scalars(active).one()
     return made
 
 
-def _active(session: Session, wanted: Wanted, toolchain: str) -> models.Plan | None:
+def cancel(session: Session, number: int, only_of: int | None = None) -> models.Plan:
+    """Call a plan off; who makes it sees that and stops. Twice is as good as once.
+
+    Its jobs go on, as those of a model do: others may have joined them.
+
+    Args:
+        session: a transaction that writes.
+        number: the plan's.
+        only_of: the token that must have asked for it first; None for whoever.
+
+    Raises:
+        NotFoundError, DamagedError: as `rows.get`.
+        ForbiddenError: another token has asked for it.
+        ConflictError: it has ended.
+    """
+    plan = rows.get(session, number, models.Plan.plan, lock=True)
+    if only_of is not None and plan.token_id != only_of:
+        raise ForbiddenError(
+            f"plan {number} was asked for with another token; that one, or one of scope admin, "
+            "may cancel it"
+        )
+    if plan.state in ("done", "failed"):
+        raise ConflictError(f"plan {number} is {plan.state} and cannot be cancelled")
+    if plan.state != "cancelled":
+        lease.call_off(plan)
+    return plan
+
+
+def _active(wanted: Wanted, toolchain: str) -> Select[models.Plan]:
     """The plan that waits or is made and will be what is wanted."""
     plan, request = models.Plan, wanted.request
-    query = (
+    return (
         select(plan)
         .join(plan.toolchain)
         .where(
@@ -124,10 +159,8 @@ def _active(session: Session, wanted: Wanted, toolchain: str) -> models.Plan | N
             plan.cache == request.cache,
             plan.layouts == wanted.layouts,
         )
-        .order_by(plan.id)
         .options(undefer(plan.plan))
     )
-    return next((one for one in session.scalars(query) if fault_of(one) is None), None)
 
 
 def _require_room(session: Session, by: Submitter) -> None:

@@ -14,20 +14,27 @@ Json = dict[str, Any]
 ACTIVE: tuple[PlanState, ...] = ("queued", "running")
 
 
-def get(session: Session, number: int, *columns: Any) -> models.Plan:
+def get(session: Session, number: int, *columns: Any, lock: bool = False) -> models.Plan:
     """A plan by its number.
 
     Args:
         session: an open session.
         number: the plan's.
         columns: deferred ones that are read too.
+        lock: whether a server locks it against other writers.
 
     Raises:
         NotFoundError: there is none.
         DamagedError: its row cannot be read.
     """
     also = [undefer(column) for column in columns]
-    found = session.get(models.Plan, number, options=also, populate_existing=True)
+    found = session.get(
+        models.Plan,
+        number,
+        options=also,
+        populate_existing=True,
+        with_for_update={"of": models.Plan} if lock else None,
+    )
     if found is None:
         raise NotFoundError(f"there is no plan {number}")
     broken = fault_of(found)

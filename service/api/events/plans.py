@@ -5,6 +5,7 @@ from sqlalchemy.orm import Session
 from service.api.events.encoding import Told, encoded
 from service.api.schemas import PhaseView, PlanHeadView, PlanPartView
 from service.db import models
+from service.jobs.queue import ENDED
 from service.plans import rows
 from service.plans.documents import head_json, part_json
 from service.plans.parts import TUNING, Part, Parts, endings, parts_of, phase_of
@@ -26,7 +27,7 @@ def read_plan_news(session: Session, plan_id: int, after: int | None) -> Told:
     parts = parts_of(session, plan)
     ended = list(endings(parts))
     known = len(ended) - 1 if after is None else after
-    is_over = plan.state in ("done", "failed")
+    is_over = plan.state in ENDED
     return Told(
         last=max(known, len(ended) - 1),
         trials=tuple((i, _part(i, part, parts)) for i, part in ended if i > known),

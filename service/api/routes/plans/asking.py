@@ -129,6 +129,24 @@ def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
         return plan_json(session, row)
 
 
+@router.delete(
+    "/{plan_id}",
+    response_model=PlanView,
+    responses=responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+@in_lane("writes")
+def cancel_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> dict[str, Any]:
+    """Call a plan off; its jobs go on, and each can be called off by its number.
+
+    A token of scope submit may call off the plans that were asked for with it, admin any.
+    """
+    only_of = caller_of(request).only_of
+    with services.writing() as session:
+        answer = plan_json(session, asked.cancel(session, plan_id, only_of))
+    services.wake()
+    return answer
+
+
 @dataclass(frozen=True)
 class _Sender:
     """Who sends a request, and by what key."""
