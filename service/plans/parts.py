@@ -1,9 +1,8 @@
 """The problems of a plan: what each has come to, and with that the plan."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select
@@ -29,7 +28,6 @@ class Part:
         state: of its job; done where a schedule is stored.
         job: its number; None where a stored schedule needed none.
         time_us: of the stored schedule; None before.
-        ended: when its job did; None where there was none, or it goes on.
     """
 
     found: Mapping[str, Any]
@@ -37,7 +35,6 @@ class Part:
     state: JobState
     job: int | None
     time_us: float | None
-    ended: datetime | None
 
 
 @dataclass(frozen=True)
@@ -118,20 +115,9 @@ def _jobs(found: Sequence[Json]) -> Collection[int]:
 
 def _part(found: Json, key: str, job: models.Job | None, time_us: float | None) -> Part:
     number = None if job is None else job.id
-    ended = None if job is None else job.finished_at
     if job is not None and job.state not in ENDED:
-        return Part(found, key, job.state, number, time_us, None)
+        return Part(found, key, job.state, number, time_us)
     if time_us is not None:
-        return Part(found, key, "done", number, time_us, ended)
+        return Part(found, key, "done", number, time_us)
     state: JobState = "failed" if job is None or job.state == "done" else job.state
-    return Part(found, key, state, number, None, ended)
-
-
-def endings(parts: Parts) -> Iterator[tuple[int, Part]]:
-    """The parts that have ended, numbered in the order in which they did.
-
-    Those that a stored schedule answered come first.
-    """
-    ended = [part for part in parts.every if part.state in ENDED]
-    ranked = sorted(ended, key=lambda part: (part.ended is not None, part.ended))
-    return enumerate(ranked)
+    return Part(found, key, state, number, None)

@@ -24,7 +24,7 @@ EVENT = {
     "properties": {
         "event": {"enum": ["phase", "part", "end"]},
         "data": {"type": "string"},
-        "id": {"type": "string", "description": "how many problems had ended before"},
+        "id": {"type": "string", "description": "the problem's number among those that have ended"},
         "retry": {"type": "integer", "description": "milliseconds"},
     },
 }
@@ -51,6 +51,8 @@ async def get_events(
     last_event_id: LastEventId = None,
 ) -> Response:
     """Server-sent events of a plan: each problem once its job has ended, phases, and its end.
+
+    Problems come in one order for all who follow, whatever clocks say.
 
     A stream that is broken off goes on after the problem that `Last-Event-ID` names, or `after`
     where there is no such header. After `end` the stream closes. A stream is closed after an
