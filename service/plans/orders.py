@@ -14,6 +14,7 @@ from kernels.mlir.frontend.graph import Graph
 from kernels.schedule import Schedule
 from kernels.system.typed_json import from_json
 from search.networks.costs import RETIMED, Timed, algorithm_of
+from search.networks.fastest import fastest_of_each
 from service.db import models
 from service.db.models import PlanLayouts
 from service.errors import DamagedError, TamperedError
@@ -94,13 +95,7 @@ def _stored(session: Session, plan: models.Plan, problem: str) -> tuple[Timed, .
     except TamperedError:  # it was logged; nothing is planned on it
         return ()
     first = _timed(best.hash, best.steps, best.time_us)
-    fastest = {first.algorithm: {first.hash: first}}
-    for timed in _trials(session, best):
-        alike = fastest.setdefault(timed.algorithm, {})
-        if len(alike) < RETIMED:
-            alike.setdefault(timed.hash, timed)
-    every = (one for alike in fastest.values() for one in alike.values())
-    return tuple(sorted(every, key=lambda one: one.time_us))
+    return fastest_of_each(first, _trials(session, best), RETIMED)
 
 
 def _trials(session: Session, best: models.Schedule) -> Iterator[Timed]:
