@@ -17,7 +17,7 @@ from service.api.access.gate import Gate, Rules
 from service.api.access.stored import run_token_book, token_book
 from service.api.answer_cache import AnswerCache
 from service.api.events.feeds import Feeds
-from service.api.events.plans import read_plan_news
+from service.api.events.plans import PlanNewsReader
 from service.api.events.reading import NewsReader
 from service.api.flights import Flights
 from service.api.lanes import PATIENCE_S, Lane
@@ -240,7 +240,7 @@ def _open(settings: Settings, here: MachineInfo, wanted: Wanted, metrics: Metric
             NewsReader(lanes.reads, sessions), changes.number, longest_s=settings.stream_seconds
         ),
         plan_feeds=Feeds(
-            NewsReader(lanes.reads, sessions, read_plan_news),
+            PlanNewsReader(lanes.reads, sessions),
             changes.number,
             longest_s=settings.stream_seconds,
             of="plan",

@@ -1,7 +1,8 @@
 """Retention: the samples of old trials are thinned, and what nobody needs any more goes.
 
 Best schedules, their proofs and scripts, and the trials of the jobs that found them stay as they
-are, and so do plans of models that are done; those that have failed go once they are old enough.
+are, and so do plans of models that are done; those that failed or were cancelled go once they are
+old enough.
 Of every other trial that is old enough some samples stay, evenly by rank, with the smallest
 and the largest: its median and its spread can be seen as before. All else of a trial stays.
 """
@@ -35,7 +36,7 @@ class Pruned:
         samples: that were dropped.
         bytes: that they took.
         keys, workers: rows of requests and of processes that were forgotten.
-        plans: that had failed and were forgotten.
+        plans: that had failed or were cancelled, and were forgotten.
     """
 
     trials: int
@@ -149,8 +150,9 @@ def _forget(sessions: Sessions, *, dry_run: bool) -> tuple[int, int]:
 
 
 def _forget_plans(sessions: Sessions, before: datetime, *, dry_run: bool) -> int:
-    """Plans that failed before a moment; how many."""
-    old = models.Plan.state == "failed", models.Plan.finished_at < before
+    """Plans that failed or were cancelled before a moment; how many."""
+    plan = models.Plan
+    old = plan.state.in_(("failed", "cancelled")), plan.finished_at < before
     if dry_run:
         with reading(sessions) as session:
             return session.scalar(select(func.count(models.Plan.id)).where(*old)) or 0

@@ -1,4 +1,4 @@
 """Plans of whole models: asked for, made by a worker of the target once their jobs have ended.
 
-Face: `ask`, `get`, `head_json`, `plan_json`.
+Face: `asked.ask`, `rows.get`, `documents`.
 """

@@ -16,9 +16,9 @@ from service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions
 from service.errors import PASSING, DamagedError, LeaseLostError, PlanError, ServiceError
 from service.jobs.heartbeat import Heartbeat
 from service.plans import endings, lease, orders
-from service.plans.asked import Json
 from service.plans.lease import PlanLease
 from service.plans.making import Made
+from service.plans.rows import Json
 from service.runs.patience import patiently
 from service.settings import Settings
 from service.telemetry.logs import bind, configure_logs
@@ -112,7 +112,7 @@ def _end(sessions: Sessions, held: PlanLease, state: str, end: Any) -> None:
             return is_ended
 
     is_ours = patiently(step, f"{held.name}, {state}")
-    log.info("%s", state if is_ours else "it was taken over meanwhile")
+    log.info("%s", state if is_ours else "it was cancelled or taken over meanwhile")
 
 
 def _load(path: str) -> Any:

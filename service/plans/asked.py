@@ -1,13 +1,10 @@
-"""Plans that were asked for: their jobs, what each of their problems has come to, lists of them."""
+"""Plans that are asked for, or called off: what is wanted, and the plan that comes of it."""
 
-import hashlib
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, undefer
 
 from kernels.mlir.frontend.graph import Graph
@@ -16,18 +13,14 @@ from kernels.system.typed_json import to_json
 from search.networks.variants import problems_of
 from search.records import TuneRequest
 from service.db import models
-from service.db.base import damage
-from service.db.models import JobState, PlanLayouts, PlanState
+from service.db.models import PlanLayouts
 from service.db.rows import toolchain_row
-from service.errors import DamagedError, NotFoundError, TooManyJobsError
+from service.errors import ConflictError, ForbiddenError, TooManyJobsError
 from service.jobs import queue
-from service.jobs.queue import ENDED, Submitter
-from service.results.schedules import find_schedules
+from service.jobs.queue import Submitter
+from service.plans import lease, rows
+from service.plans.rows import ACTIVE
 
-Json = dict[str, Any]
-ACTIVE: tuple[PlanState, ...] = ("queued", "running")
-TUNING, WAITING = "tuning", "waiting"
-"""Phases of a plan that no worker has taken: its jobs run, or it could be taken."""
 LEVEL = 1  # of zlib: dense weights in hex shrink to about half at any level
 
 
@@ -60,53 +53,6 @@ class Wanted:
         return tuple(dict.fromkeys((*own, *problems_of(self.graph, self.layouts))))
 
 
-@dataclass(frozen=True)
-class Part:
-    """One problem of a plan, as it is now.
-
-    Attributes:
-        found: the problem, and as the model's also its count and its places, as the row has them.
-        key: of the problem.
-        state: of its job; done where a schedule is stored.
-        job: its number; None where a stored schedule needed none.
-        time_us: of the stored schedule; None before.
-        ended: when its job did; None where there was none, or it goes on.
-    """
-
-    found: Mapping[str, Any]
-    key: str
-    state: JobState
-    job: int | None
-    time_us: float | None
-    ended: datetime | None
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The problems of a plan: those of the model, and those that differ from them in layout."""
-
-    problems: tuple[Part, ...]
-    variants: tuple[Part, ...]
-
-    @property
-    def every(self) -> tuple[Part, ...]:
-        """Both."""
-        return (*self.problems, *self.variants)
-
-    @property
-    def is_tuned(self) -> bool:
-        """Whether all jobs have ended."""
-        return all(part.state in ENDED for part in self.every)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether any job has been more than queued."""
-        return any(part.state != "queued" for part in self.every)
-
-
-NO_PARTS = Parts((), ())
-
-
 def compressed(module: bytes) -> bytes:
     """A module as its row keeps it."""
     return zlib.compress(module, LEVEL)
@@ -124,8 +70,10 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
     Raises:
         TooManyJobsError: a token has as many plans or jobs in flight as it may.
     """
-    same = _active(session, wanted, toolchain)
-    if same is not None:
+    active = _active(wanted, toolchain)
+    # Locked on a server, where its end could come between.
+    same = session.scalar(active.with_for_update(of=models.Plan))
+    if same is not None and not lease.fail_damaged(session, same):
         return same
     _require_room(session, by)
     jobs = {}
@@ -158,15 +106,46 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
         token_id=by.token_id,
         request_id=by.request_id,
     )
-    session.add(made)
-    session.flush()
+    try:
+        with session.begin_nested():
+            session.add(made)
+    except IntegrityError:  # another request for the same plan was first
+        return session.scalars(active).one()
     return made
 
 
-def _active(session: Session, wanted: Wanted, toolchain: str) -> models.Plan | None:
+def cancel(session: Session, number: int, only_of: int | None = None) -> models.Plan:
+    """Call a plan off; who makes it sees that and stops. Twice is as good as once.
+
+    Its jobs go on, as those of a model do: others may have joined them.
+
+    Args:
+        session: a transaction that writes.
+        number: the plan's.
+        only_of: the token that must have asked for it first; None for whoever.
+
+    Raises:
+        NotFoundError, DamagedError: as `rows.get`.
+        ForbiddenError: another token has asked for it.
+        ConflictError: it has ended.
+    """
+    plan = rows.get(session, number, models.Plan.plan, lock=True)
+    if only_of is not None and plan.token_id != only_of:
+        raise ForbiddenError(
+            f"plan {number} was asked for with another token; that one, or one of scope admin, "
+            "may cancel it"
+        )
+    if plan.state in ("done", "failed"):
+        raise ConflictError(f"plan {number} is {plan.state} and cannot be cancelled")
+    if plan.state != "cancelled":
+        lease.call_off(plan)
+    return plan
+
+
+def _active(wanted: Wanted, toolchain: str) -> Select[models.Plan]:
     """The plan that waits or is made and will be what is wanted."""
     plan, request = models.Plan, wanted.request
-    query = (
+    return (
         select(plan)
         .join(plan.toolchain)
         .where(
@@ -180,10 +159,8 @@ def _active(session: Session, wanted: Wanted, toolchain: str) -> models.Plan | N
             plan.cache == request.cache,
             plan.layouts == wanted.layouts,
         )
-        .order_by(plan.id)
         .options(undefer(plan.plan))
     )
-    return next((one for one in session.scalars(query) if fault_of(one) is None), None)
 
 
 def _require_room(session: Session, by: Submitter) -> None:
@@ -198,139 +175,3 @@ def _require_room(session: Session, by: Submitter) -> None:
             f"{by.most_in_flight} plans of this token wait or are made, the most that may; "
             "ask again when one has ended"
         )
-
-
-def get(session: Session, number: int, *columns: Any) -> models.Plan:
-    """A plan by its number.
-
-    Args:
-        session: an open session.
-        number: the plan's.
-        columns: deferred ones that are read too.
-
-    Raises:
-        NotFoundError: there is none.
-        DamagedError: its row cannot be read.
-    """
-    also = [undefer(column) for column in columns]
-    found = session.get(models.Plan, number, options=also, populate_existing=True)
-    if found is None:
-        raise NotFoundError(f"there is no plan {number}")
-    broken = fault_of(found)
-    if broken is not None:
-        raise DamagedError(f"the row of plan {number} in the database is damaged: {broken}")
-    return found
-
-
-def fault_of(plan: models.Plan) -> str | None:
-    """What is wrong with a plan's row; None for a sound one."""
-    broken = damage(plan)
-    if broken is not None:
-        return broken
-    for name, found in (("problems", plan.problems), ("variants", plan.variants)):
-        if not all(_is_part(one) for one in found):
-            return f"{name} are not objects of a problem and a job"
-    return None
-
-
-def newest(
-    session: Session,
-    *,
-    state: PlanState | None = None,
-    before: int | None = None,
-    limit: int = 100,
-) -> list[models.Plan]:
-    """Plans, newest first.
-
-    Args:
-        session: an open session.
-        state: only those in it, as their rows have it.
-        before: only those of a smaller number.
-        limit: most of them.
-    """
-    query = select(models.Plan).order_by(models.Plan.id.desc()).limit(limit)
-    if state is not None:
-        query = query.where(models.Plan.state == state)
-    if before is not None:
-        query = query.where(models.Plan.id < before)
-    return list(session.scalars(query))
-
-
-def parts_of(session: Session, plan: models.Plan) -> Parts:
-    """The problems of a plan as they are now, in its order; two queries."""
-    found = (*plan.problems, *plan.variants)
-    keys = [key_of(one["problem"]) for one in found]
-    numbers = _jobs(found)
-    jobs = {job.id: job for job in session.scalars(
-        select(models.Job).where(models.Job.id.in_(numbers)))}  # fmt: skip
-    toolchain = plan.toolchain.identity
-    stored = find_schedules(session, keys, plan.target, toolchain, plan.cache)
-    fresh = {key: row.time_us for key, row in stored.items() if row.toolchain.identity == toolchain}
-    parts = [
-        _part(one, key, jobs.get(one["job"]), fresh.get(key))
-        for one, key in zip(found, keys, strict=True)
-    ]
-    count = len(plan.problems)
-    return Parts(tuple(parts[:count]), tuple(parts[count:]))
-
-
-def is_tuned(session: Session, plan: models.Plan) -> bool:
-    """Whether all jobs of a plan have ended."""
-    query = select(models.Job.id).where(
-        models.Job.id.in_(_jobs((*plan.problems, *plan.variants))),
-        models.Job.state.not_in(ENDED),
-    )
-    return session.scalar(query.limit(1)) is None
-
-
-def phase_of(plan: models.Plan, parts: Parts) -> str | None:
-    """What is done for a plan now; None once it has ended."""
-    if plan.state == "queued":
-        return WAITING if parts.is_tuned else TUNING
-    return plan.phase if plan.state == "running" else None
-
-
-def state_of(plan: models.Plan, parts: Parts) -> PlanState:
-    """The state of a plan as who asked for it sees it: running once any job has begun."""
-    if plan.state == "queued" and parts.has_begun:
-        return "running"
-    return plan.state
-
-
-def key_of(problem: str) -> str:
-    """The key of a canonical problem, without a look at what it says."""
-    return hashlib.sha256(problem.encode()).hexdigest()
-
-
-def _is_part(found: object) -> bool:
-    return (
-        isinstance(found, dict)
-        and isinstance(found.get("problem"), str)
-        and isinstance(found.get("job"), int | None)
-        and "job" in found
-    )
-
-
-def _jobs(found: Sequence[Json]) -> Collection[int]:
-    return {one["job"] for one in found if one["job"] is not None}
-
-
-def _part(found: Json, key: str, job: models.Job | None, time_us: float | None) -> Part:
-    number = None if job is None else job.id
-    ended = None if job is None else job.finished_at
-    if job is not None and job.state not in ENDED:
-        return Part(found, key, job.state, number, time_us, None)
-    if time_us is not None:
-        return Part(found, key, "done", number, time_us, ended)
-    state: JobState = "failed" if job is None or job.state == "done" else job.state
-    return Part(found, key, state, number, None, ended)
-
-
-def endings(parts: Parts) -> Iterator[tuple[int, Part]]:
-    """The parts that have ended, numbered in the order in which they did.
-
-    Those that a stored schedule answered come first.
-    """
-    ended = [part for part in parts.every if part.state in ENDED]
-    ranked = sorted(ended, key=lambda part: (part.ended is not None, part.ended))
-    return enumerate(ranked)

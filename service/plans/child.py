@@ -11,9 +11,9 @@ from kernels.errors import KernelsError
 from kernels.system.typed_json import from_json, to_json
 from search.errors import SearchError
 from service.errors import PlanError
-from service.plans.asked import Json
 from service.plans.making import make
 from service.plans.orders import Order
+from service.plans.rows import Json
 
 ORDER, MODULE, MADE = "order.json", "module.mlir", "made.json"
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from service.db import models
-from service.plans.asked import Json
+from service.plans.rows import Json
 
 
 def digest(row: models.Plan, plan: Json | None, script: str | None) -> str:

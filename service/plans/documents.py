@@ -1,27 +1,24 @@
 """Plans as JSON: what the API and its events show of them."""
 
-from typing import Any
-
 from sqlalchemy.orm import Session
 
 from service.db import models
-from service.plans import asked
-from service.plans.asked import Part, Parts
+from service.plans.parts import NO_PARTS, Part, Parts, parts_of, phase_of, state_of
+from service.plans.rows import Json
 
-Json = dict[str, Any]
 PATH = "/v1/plans"
 LINKS = {"self": "", "script": "/script", "runner": "/runner", "events": "/events"}
 
 
 def head_json(session: Session, plan: models.Plan) -> Json:
     """A plan without its problems, which are looked at only while their jobs may run."""
-    parts = asked.parts_of(session, plan) if plan.state == "queued" else asked.NO_PARTS
+    parts = parts_of(session, plan) if plan.state == "queued" else NO_PARTS
     return _head(plan, parts)
 
 
 def plan_json(session: Session, plan: models.Plan) -> Json:
     """A plan with its problems, and with the plan itself once it is chosen; its row has both."""
-    parts = asked.parts_of(session, plan)
+    parts = parts_of(session, plan)
     return {
         **_head(plan, parts),
         "problems": [{**part.found, **_told(part)} for part in parts.problems],
@@ -43,8 +40,8 @@ def _told(part: Part) -> Json:
 def _head(plan: models.Plan, parts: Parts) -> Json:
     return {
         "id": plan.id,
-        "state": asked.state_of(plan, parts),
-        "phase": asked.phase_of(plan, parts),
+        "state": state_of(plan, parts),
+        "phase": phase_of(plan, parts),
         "name": plan.name,
         "sha256": plan.sha256,
         "target": plan.target,

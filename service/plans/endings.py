@@ -11,10 +11,10 @@ from service.db import models
 from service.db.session import Sessions, writing
 from service.errors import PASSING, LeaseLostError
 from service.plans import lease
-from service.plans.asked import Json
 from service.plans.digests import digest
 from service.plans.lease import PlanLease
 from service.plans.making import Made
+from service.plans.rows import Json
 from service.results.integrity import refusal
 
 PLAN_AGAIN = "ask for the plan again (POST /v1/plans)"
@@ -42,11 +42,11 @@ def note(sessions: Sessions, held: PlanLease, phase: str, plan: Json | None) -> 
         log.warning("%s: phase %s is not stored: %s", held.name, phase, error)
         return
     if not is_ours:
-        raise LeaseLostError(f"{held.name} was taken over by another process")
+        raise LeaseLostError(f"{held.name} was cancelled, or taken over by another process")
 
 
 def done(session: Session, held: PlanLease, made: Made) -> bool:
-    """End a plan with what was made; False when it was taken over meanwhile."""
+    """End a plan with what was made; False when it was cancelled or taken over meanwhile."""
     row = session.get_one(models.Plan, held.plan_id)
     packed = made.packed
     return lease.end(
@@ -64,7 +64,7 @@ def done(session: Session, held: PlanLease, made: Made) -> bool:
 
 
 def failed(session: Session, held: PlanLease, message: str) -> bool:
-    """End a plan without a result; False when it was taken over meanwhile."""
+    """End a plan without a result; False when it was cancelled or taken over meanwhile."""
     return lease.end(session, held, state="failed", error=message)
 
 

@@ -15,11 +15,12 @@ from sqlalchemy import Update, or_, select, update
 from sqlalchemy.orm import Session
 
 from service.db.base import now
-from service.db.models import Plan, Toolchain
+from service.db.models import Plan, PlanState, Toolchain
 from service.errors import LeaseLostError
 from service.host.process_identity import is_dead
 from service.jobs.lease import LEASE, MOST_CRASHES
-from service.plans.asked import ACTIVE, fault_of, is_tuned
+from service.plans.parts import is_tuned
+from service.plans.rows import ACTIVE, fault_of
 from service.runs.unserved import unserved
 
 _DAMAGED = "its row in the database is damaged: {}; ask again"
@@ -95,7 +96,7 @@ def claim(
         spares_late: whether plans whose owner is silent are left to it, as after an outage.
     """
     for plan in _open_plans(session, targets, toolchain):
-        if plan.id in but or _fail_damaged(session, plan):
+        if plan.id in but or fail_damaged(session, plan):
             continue
         is_left = spares_late and plan.state == "running" and not is_dead(plan.owner or "")
         if is_left or not _is_ready(session, plan):
@@ -113,7 +114,7 @@ def beat(session: Session, held: PlanLease) -> None:
         LeaseLostError: another run has the plan.
     """
     if not _changed(session, _of_run(held).values(heartbeat_at=now())):
-        raise LeaseLostError(f"plan {held.plan_id} was taken over by another process")
+        raise LeaseLostError(f"{held.name} was cancelled, or taken over by another process")
 
 
 def holds(session: Session, held: PlanLease) -> bool:
@@ -237,7 +238,8 @@ def _is_late(plan: Plan) -> bool:
     return plan.heartbeat_at is None or plan.heartbeat_at < now() - LEASE
 
 
-def _fail_damaged(session: Session, plan: Plan) -> bool:
+def fail_damaged(session: Session, plan: Plan) -> bool:
+    """Fail a plan whose row cannot be read, with a message that says so; False for a sound one."""
     broken = fault_of(plan)
     if broken is None:
         return False
@@ -248,10 +250,20 @@ def _fail_damaged(session: Session, plan: Plan) -> bool:
     return True
 
 
+def call_off(plan: Plan) -> None:
+    """Cancel a plan, whoever makes it, in the transaction that has read it."""
+    _end_outside(plan, "cancelled", None)
+
+
 def _fail(plan: Plan, error: str) -> None:
     """Fail a plan from outside its run, in the transaction that has read it."""
+    _end_outside(plan, "failed", error)
+
+
+def _end_outside(plan: Plan, state: PlanState, error: str | None) -> None:
     plan.owner = plan.heartbeat_at = plan.phase = plan.module = plan.graph = None
-    plan.state, plan.error, plan.finished_at = "failed", error, now()
+    plan.unserved_since = None
+    plan.state, plan.error, plan.finished_at = state, error, now()
 
 
 def _take(session: Session, plan: Plan, owner: str) -> PlanLease | None:

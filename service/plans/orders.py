@@ -14,12 +14,14 @@ from kernels.mlir.frontend.graph import Graph
 from kernels.schedule import Schedule
 from kernels.system.typed_json import from_json
 from search.networks.costs import RETIMED, Timed, algorithm_of
+from search.networks.fastest import fastest_of_each
 from service.db import models
 from service.db.models import PlanLayouts
 from service.errors import DamagedError, TamperedError
 from service.faults import tell_once
-from service.plans import asked
+from service.plans import rows
 from service.plans.digests import digest
+from service.plans.parts import key_of
 from service.results import integrity
 from service.results.schedules import find_fresh
 
@@ -59,7 +61,7 @@ def read(session: Session, number: int) -> tuple[Order, bytes]:
         DamagedError: its row, its graph or its module cannot be read.
     """
     of_run = models.Plan.graph, models.Plan.module, models.Plan.plan
-    row = asked.get(session, number, *of_run)
+    row = rows.get(session, number, *of_run)
     try:
         graph = from_json(Graph, row.graph)
         module = zlib.decompress(row.module or b"")
@@ -84,7 +86,7 @@ def _chosen(row: models.Plan) -> dict[str, Any] | None:
 
 def _stored(session: Session, plan: models.Plan, problem: str) -> tuple[Timed, ...]:
     """The stored best of a problem, and the fastest trials of each algorithm."""
-    key = asked.key_of(problem)
+    key = key_of(problem)
     best = find_fresh(session, key, plan.target, plan.toolchain.identity, plan.cache)
     if best is None:
         return ()
@@ -93,13 +95,7 @@ def _stored(session: Session, plan: models.Plan, problem: str) -> tuple[Timed, .
     except TamperedError:  # it was logged; nothing is planned on it
         return ()
     first = _timed(best.hash, best.steps, best.time_us)
-    fastest = {first.algorithm: {first.hash: first}}
-    for timed in _trials(session, best):
-        alike = fastest.setdefault(timed.algorithm, {})
-        if len(alike) < RETIMED:
-            alike.setdefault(timed.hash, timed)
-    every = (one for alike in fastest.values() for one in alike.values())
-    return tuple(sorted(every, key=lambda one: one.time_us))
+    return fastest_of_each(first, _trials(session, best), RETIMED)
 
 
 def _trials(session: Session, best: models.Schedule) -> Iterator[Timed]:

@@ -18,7 +18,7 @@ from service.host.machine import MachineInfo, examine_here
 from service.host.process_identity import me
 from service.jobs import lease, queue
 from service.jobs.queue import Submitter
-from service.plans import asked
+from service.plans import asked, rows
 from service.runs.sql import SqlKeeper
 from service.settings import Settings
 from service.workers.job_run import JobOutcome, run_job
@@ -186,7 +186,7 @@ def look(sessions: Sessions) -> Callable[[int], models.Plan]:
     def read(number: int) -> models.Plan:
         of_run = models.Plan.plan, models.Plan.module, models.Plan.graph, models.Plan.script
         with reading(sessions) as session:
-            return asked.get(session, number, *of_run)
+            return rows.get(session, number, *of_run)
 
     return read
 

@@ -51,6 +51,10 @@ class Modules:
         """One plan, with the state of each of its problems, and what was chosen once it is."""
         return self._carrier.run(plans.plan(self._calls.url, plan_id))
 
+    def cancel_plan(self, plan_id: int) -> ModelPlan:
+        """Call a plan off; its jobs go on, and `cancel` calls each of them off."""
+        return self._carrier.run(plans.cancel(self._calls.url, plan_id))
+
     def plans(self, state: str | None = None) -> Iterator[ModelPlan]:
         """Every plan, or those of a state, newest first, without their problems."""
         first = first_page("plans", PATH, state=state)
@@ -110,6 +114,10 @@ class AsyncModules:
     async def plan(self, plan_id: int) -> ModelPlan:
         """One plan, with the state of each of its problems, and what was chosen once it is."""
         return await self._carrier.run(plans.plan(self._calls.url, plan_id))
+
+    async def cancel_plan(self, plan_id: int) -> ModelPlan:
+        """Call a plan off; its jobs go on, and `cancel` calls each of them off."""
+        return await self._carrier.run(plans.cancel(self._calls.url, plan_id))
 
     async def plans(self, state: str | None = None) -> AsyncIterator[ModelPlan]:
         """Every plan, or those of a state, newest first, without their problems."""

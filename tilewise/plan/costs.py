@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from kernels.schedule import Schedule
 from search.networks.copies import conversion_us
 from search.networks.costs import Timed, algorithm_of
+from search.networks.fastest import fastest_of_each
 from search.networks.layouts import Layout
 from search.records import CacheMode
 from tilewise.backends.base import Backend, Json
@@ -56,15 +57,8 @@ class StoredCosts:
             return ()
         if found["stale"]:
             return ()
-        best = _timed(found["best"])
-        fastest = {best.algorithm: {best.hash: best}}
-        for trial in sorted(filter(self._counts(found), trials), key=_time):
-            timed = _timed(trial)
-            alike = fastest.setdefault(timed.algorithm, {})
-            if len(alike) < self.most:
-                alike.setdefault(timed.hash, timed)
-        every = (one for alike in fastest.values() for one in alike.values())
-        return tuple(sorted(every, key=lambda one: one.time_us))
+        others = map(_timed, sorted(filter(self._counts(found), trials), key=_time))
+        return fastest_of_each(_timed(found["best"]), others, self.most)
 
     def _counts(self, found: Json) -> Callable[[Json], bool]:
         """Whether a trial was timed as the stored best was."""

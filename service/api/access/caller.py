@@ -28,6 +28,11 @@ class Caller:
         """A name that is stored with what belongs to this caller alone."""
         return "" if self.token_id is None else f"token:{self.token_id}"
 
+    @property
+    def only_of(self) -> int | None:
+        """The token whose jobs and plans this caller may call off; None for all."""
+        return None if self.scope == "admin" else self.token_id
+
 
 ANYONE = Caller(None, "submit")
 """Whoever reaches a service that asks for no tokens; to manage tokens takes one nevertheless."""

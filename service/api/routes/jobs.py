@@ -106,8 +106,7 @@ def cancel_job(job_id: JobId, request: Request, services: ServicesDep) -> dict[s
 
     A token of scope submit may call off the jobs that were asked for with it, admin any.
     """
-    caller = caller_of(request)
-    only_of = None if caller.scope == "admin" else caller.token_id
+    only_of = caller_of(request).only_of
     with services.writing() as session:
         answer = job_json(session, queue.cancel(session, job_id, only_of))
     services.wake()

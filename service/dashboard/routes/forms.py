@@ -102,10 +102,8 @@ async def check(
 @in_lane("writes")
 def cancel(job_id: JobId, request: Request, services: ServicesDep) -> Response:
     """Call a job off, as `DELETE /v1/jobs/{id}` does."""
-    caller = caller_of(request)
-    only_of = None if caller.scope == "admin" else caller.token_id
     with services.writing() as session:
-        queue.cancel(session, job_id, only_of)
+        queue.cancel(session, job_id, caller_of(request).only_of)
     services.wake()
     return RedirectResponse(f"/jobs/{job_id}", SEE_OTHER)
 

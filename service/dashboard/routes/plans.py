@@ -4,7 +4,9 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import RedirectResponse
 
+from service.api.access import caller_of
 from service.api.lanes import in_lane
 from service.api.routes.jobs import LARGEST_ID
 from service.api.routes.plans.asking import PlanId
@@ -12,8 +14,9 @@ from service.api.schemas import PartView, PlanHeadView, VariantView
 from service.api.services import ServicesDep
 from service.dashboard import plans, stored
 from service.dashboard.rendering import PageRoute, page
+from service.dashboard.routes.forms import SEE_OTHER
 from service.db import models
-from service.plans import asked, endings
+from service.plans import asked, endings, rows
 from service.plans.documents import head_json, plan_json
 from service.results.readable import listed
 
@@ -29,7 +32,7 @@ def every_plan(
 ) -> Response:
     """Plans, newest first."""
     with services.reading() as session:
-        found = asked.newest(session, before=before, limit=stored.PAGE + 1)
+        found = rows.newest(session, before=before, limit=stored.PAGE + 1)
         page_of = found[: stored.PAGE]
         shown = listed("plans", page_of, partial(head_json, session), PlanHeadView)
         more = page_of[-1].id if len(found) > stored.PAGE else None
@@ -41,7 +44,7 @@ def every_plan(
 def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
     """A plan: how far its problems are, then its times, its graph and its nodes."""
     with services.reading() as session:
-        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        row = rows.get(session, plan_id, models.Plan.plan, models.Plan.script)
         if row.state == "done":
             endings.check(row)
         found = plans.sound(plan_json(session, row))
@@ -57,3 +60,13 @@ def one_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> Respon
         ended=sum(one.state not in ("queued", "running") for one in problems),
         goes_on=found.state in ("queued", "running"),
     )
+
+
+@router.post("/plans/{plan_id}/cancel")
+@in_lane("writes")
+def cancel(plan_id: PlanId, request: Request, services: ServicesDep) -> Response:
+    """Call a plan off, as `DELETE /v1/plans/{id}` does."""
+    with services.writing() as session:
+        asked.cancel(session, plan_id, caller_of(request).only_of)
+    services.wake()
+    return RedirectResponse(f"/plans/{plan_id}", SEE_OTHER)

@@ -3,7 +3,7 @@ import { tell, watch } from "./page.js";
 
 const facts = document.querySelector("#plan");
 const progress = document.querySelector("#progress");
-let last = Number(progress.value) - 1;
+let last = -1; // which problems the page shows as ended has nothing to do with their order
 
 function field(name) {
   return document.querySelector(`[data-field=${name}]`);

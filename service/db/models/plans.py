@@ -3,14 +3,25 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, LargeBinary, String, Text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from search.records import CacheMode
 from service.db.base import Base, now
+from service.db.models.asked import ACTIVE
 from service.db.models.places import Toolchain
 
-PlanState = Literal["queued", "running", "done", "failed"]
+PlanState = Literal["queued", "running", "done", "failed", "cancelled"]
 PlanLayouts = Literal["model", "all"]
 
 
@@ -46,8 +57,25 @@ class Plan(Base):
 
     __tablename__ = "plans"
     __table_args__ = (
-        CheckConstraint("state IN ('queued', 'running', 'done', 'failed')", name="state"),
+        CheckConstraint(
+            "state IN ('queued', 'running', 'done', 'failed', 'cancelled')", name="state"
+        ),
         CheckConstraint("state <> 'running' OR owner IS NOT NULL", name="running_has_owner"),
+        # The same plan is never made twice at once, whoever races.
+        Index(
+            "uq_plans_active",
+            "sha256",
+            "name",
+            "target",
+            "toolchain_id",
+            "trials",
+            "seed",
+            "cache",
+            "layouts",
+            unique=True,
+            sqlite_where=text(ACTIVE),
+            postgresql_where=text(ACTIVE),
+        ),
         Index("ix_plans_state", "state", "target"),
     )
 
@@ -86,3 +114,21 @@ class Plan(Base):
     finished_at: Mapped[datetime | None]
 
     toolchain: Mapped[Toolchain] = relationship(lazy="joined", innerjoin=True)
+
+
+class PlanEnding(Base):
+    """A problem of a plan has ended, as the plan's events tell it.
+
+    Attributes:
+        plan_id: the plan.
+        number: of the event, from 0 without gaps.
+        part: the problem's place: among `problems`, then among `variants`.
+    """
+
+    __tablename__ = "plan_endings"
+    __table_args__ = (UniqueConstraint("plan_id", "number"), UniqueConstraint("plan_id", "part"))
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    plan_id: Mapped[int] = mapped_column(ForeignKey("plans.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    part: Mapped[int]

@@ -166,7 +166,10 @@ def fill_whole(sessions: Sessions) -> None:
         session.add(models.Offer(job_id=running, owner=job.owner, epoch=job.epoch, **offered))
         put_out = {"epoch": job.epoch, "number": 2, "asked": "{}", "taken_by": "1" * 64}
         session.add(models.Candidate(job_id=running, **put_out))
-        session.add(_plan(session, running))
+        plan = _plan(session, running)
+        session.add(plan)
+        session.flush()
+        session.add(models.PlanEnding(plan_id=plan.id, number=0, part=0))
 
 
 SECRETS = ("alice", "request-of-alice", "key-of-alice", "process-of-alice")

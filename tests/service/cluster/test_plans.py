@@ -7,12 +7,13 @@ from sqlalchemy import text
 
 from kernels.errors import ScheduleError
 from kernels.system.typed_json import from_json, to_json
+from service.cluster.plans import giving
 from service.cluster.plans.giving import MOST_MISSED
 from service.db import models, writing
 from service.db.base import now
 from service.errors import UnreachableError
 from service.jobs.lease import LEASE
-from service.plans import lease, orders
+from service.plans import asked, lease, orders
 from service.plans.making import Made, Packed
 from service.plans.orders import Order
 from tests.service.cluster.conftest import FIRST, FOREIGN, SECOND
@@ -111,6 +112,21 @@ def test_a_worker_that_leaves_and_a_driver_that_stops_give_plans_back(
     assert len(cluster.plans) == 2
     made.run(stopped)
     assert cluster.plans[1].is_cancelled and look(ready).state == "queued"
+
+
+def test_a_plan_that_is_cancelled_is_taken_from_its_worker(
+    driver, cluster, ready, sessions, look, monkeypatch
+):
+    monkeypatch.setattr(giving, "BEAT_S", 0.0)
+    made = driver()
+    cluster.join(FIRST)
+    made.tick()
+    with writing(sessions) as session:
+        asked.cancel(session, ready)
+    made.tick()
+    (task,) = cluster.plans
+    assert task.is_cancelled and not made._plans.busy
+    assert look(ready).state == "cancelled"
 
 
 def test_of_two_drivers_one_makes_a_plan(driver, cluster, ready, sessions, look):

@@ -101,6 +101,22 @@ def test_a_plan_whose_problems_are_tuned_shows_how_far_they_are(
     assert "model.mlir" in listed and "running tuning" in listed
 
 
+def test_a_plan_is_called_off_on_its_page(client: TestClient, sessions: Sessions) -> None:
+    going = store_plan(sessions, None, state="queued", finished_at=None)
+    ended = store_plan(sessions, block())
+    action = f'action="/plans/{going}/cancel"'
+    assert action in client.get(f"/plans/{going}").text
+    assert "/cancel" not in client.get(f"/plans/{ended}").text
+    sent = client.post(
+        f"/plans/{going}/cancel", headers={"Origin": "http://testserver"}, follow_redirects=False
+    )
+    assert (sent.status_code, sent.headers["location"]) == (303, f"/plans/{going}")
+    page = client.get(f"/plans/{going}").text
+    assert 'data-state="cancelled"' in page and "/cancel" not in page and "plan.js" not in page
+    refused = client.post(f"/plans/{ended}/cancel", headers={"Origin": "http://testserver"})
+    assert refused.status_code == 409 and "cannot be cancelled" in refused.text
+
+
 def test_a_plan_is_shown_while_its_script_is_proven(client: TestClient, sessions: Sessions) -> None:
     number = store_plan(
         sessions, block(), state="running", phase="proving", owner="host/1/1", proof=None,
@@ -206,7 +222,7 @@ DAMAGES = [
 
 def test_a_damaged_row_costs_no_more_than_itself(client: TestClient, sessions: Sessions) -> None:
     running = {"state": "running", "phase": "proving", "owner": "host/1/1"}
-    numbers = [store_plan(sessions, block(), **running) for _ in DAMAGES]
+    numbers = [store_plan(sessions, block(f"{i}.mlir"), **running) for i in range(len(DAMAGES))]
     sound = store_plan(sessions, block())
     for number, damage in zip(numbers, DAMAGES, strict=True):
         with writing(sessions) as session:

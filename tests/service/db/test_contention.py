@@ -176,3 +176,32 @@ def test_two_requests_of_one_key_are_one_plan(client, sessions, monkeypatch):
     with reading(sessions) as session:
         assert session.query(models.Plan).count() == 1
         assert session.query(models.IdempotencyKey).count() == 1
+
+
+def test_two_equal_requests_without_a_key_are_one_plan(client, sessions, monkeypatch):
+    """Both have found no plan to join when they begin to queue its jobs."""
+    monkeypatch.setattr(modules, "read_graph", lambda *_: GRAPH)
+    begins, create, numbers = threading.Barrier(2, timeout=30), queue.create_or_join, []
+
+    def meet(*given):
+        numbers.append(1)
+        if len(numbers) <= 2:
+            begins.wait()
+        return create(*given)
+
+    monkeypatch.setattr(queue, "create_or_join", meet)
+    answers = []
+
+    def post():
+        headers = {"Content-Type": "text/x-mlir"}
+        answers.append(client.post("/v1/plans?trials=2", content="module {}", headers=headers))
+
+    threads = [threading.Thread(target=post) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    with reading(sessions) as session:
+        assert session.query(models.Plan).count() == 1

@@ -16,13 +16,14 @@ from migrations.views.replacing import replaced
 from service.db import make_engine, models, reading, schema, writing
 from service.db.base import Base
 from service.db.session import write_connection
+from service.plans import asked
 from tests.service import fakes
 from tests.service.db.test_database import file_of
 
 OTHER = "matmul:m=8,n=8,k=8,dtype=f32"
-# Tables that revisions 0008, 0010, 0012 to 0015 brought.
+# Tables that revisions 0008, 0010, 0012 to 0016 brought.
 LATER = {"tokens", "workers", "idempotency_keys", "suite_reports", "networks", "offers",
-         "candidates", "plans"}  # fmt: skip
+         "candidates", "plans", "plan_endings"}  # fmt: skip
 TABLES = sorted(set(Base.metadata.tables) - LATER)
 WORK = ("jobs", "schedules")
 SAME = object()
@@ -269,6 +270,35 @@ def test_a_database_of_0010_gets_views_with_the_seconds_of_their_moments(url, tu
     with make_engine(url).begin() as connection:
         found = connection.exec_driver_sql("SELECT hour_unix, created_unix FROM trial_history")
         assert set(found.all()) == {(1769860800, 1769864399.999653)}
+
+
+def test_of_equal_plans_that_wait_an_upgrade_keeps_the_first(url, plan, look):
+    """A server made two where two asked at one moment, before 0016."""
+    first, done = plan(), plan(name="done.mlir")
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        command.downgrade(schema.alembic_config(connection), "0015")
+        names = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(plans)")]
+        same = ", ".join(name for name in names if name != "id")
+        connection.exec_driver_sql(f"UPDATE plans SET state = 'done' WHERE id = {done}")
+        for _twice in range(2):
+            connection.exec_driver_sql(f"INSERT INTO plans ({same}) SELECT {same} FROM plans")
+    schema.upgrade(url)
+    assert look(first).state == "queued" and look(first).module
+    assert [look(number).state for number in (2, 4, 6, 8)] == ["done"] * 4
+    for number in (3, 5, 7):
+        row = look(number)
+        assert row.state == "failed" and "same moment" in row.error and row.finished_at
+        assert row.module is row.graph is None
+
+
+def test_a_cancelled_plan_is_a_failed_one_to_older_code(url, sessions, plan, look):
+    number = plan()
+    with writing(sessions) as session:
+        asked.cancel(session, number)
+    with write_connection(make_engine(url, foreign_keys=False)) as connection:
+        command.downgrade(schema.alembic_config(connection), "0015")
+    schema.upgrade(url)
+    assert (look(number).state, look(number).error) == ("failed", "it was cancelled")
 
 
 def test_upgrading_twice_keeps_the_data(url, sessions, tuned):

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from search.records import TuneRequest
 from service.db import models, reading, writing
 from service.db.base import now
-from service.errors import LeaseLostError, NotFoundError, TamperedError
+from service.errors import ConflictError, LeaseLostError, NotFoundError, TamperedError
 from service.faults import tell_once
 from service.host.process_identity import me
 from service.jobs import queue
@@ -22,6 +22,7 @@ from service.jobs.retention import prune
 from service.plans import asked, endings, lease, orders
 from service.plans.lease import PlanLease
 from service.plans.making import Made, Packed
+from service.plans.parts import parts_of
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plan_rows import wanted
 from tests.service.plans.makers import LOG, PLAN, PROOF, SCRIPT
@@ -49,7 +50,7 @@ def test_a_plan_waits_for_its_jobs_and_is_made_once(start, plan, look, sessions,
     assert row.owner is row.module is row.graph is row.phase is row.error is None
     assert made(number) == 1 and claim(sessions, machine) is None
     with reading(sessions) as session:
-        (part,) = asked.parts_of(session, row).problems
+        (part,) = parts_of(session, row).problems
         assert (part.state, part.time_us) == ("done", 1e3 / 13.0)
         assert queue.get(session, 1).state == "done"
 
@@ -188,13 +189,63 @@ def test_a_choice_that_was_changed_is_not_continued_from(sessions, machine, read
 def test_failed_plans_are_forgotten_in_time(sessions, machine, ready, plan, look):
     with writing(sessions) as session:
         assert endings.failed(session, lease.claim(session, me(), machine.targets, TOOLCHAIN), "x")
+    called_off = plan(name="another.mlir")
+    with writing(sessions) as session:
+        asked.cancel(session, called_off)
     other = plan()
     assert prune(sessions, timedelta(days=1), 5).plans == 0
-    assert prune(sessions, timedelta(0), 5, dry_run=True).plans == 1
-    assert prune(sessions, timedelta(0), 5).plans == 1
+    assert prune(sessions, timedelta(0), 5, dry_run=True).plans == 2
+    assert prune(sessions, timedelta(0), 5).plans == 2
     assert look(other).state == "queued"
     with pytest.raises(NotFoundError):
         look(ready)
+
+
+@pytest.mark.sqlite_only  # children are slow to start
+def test_a_plan_that_is_cancelled_is_made_no_further(start, ready, plan, look, sessions):
+    pool = start("hang")
+    wait_until(lambda: look(ready).phase == "choosing")
+    (child,) = pool._children.values()
+    with writing(sessions) as session:
+        assert asked.cancel(session, ready).state == "cancelled"
+    pool.wake()
+    wait_until(lambda: not pool._children)
+    assert child.poll() is not None
+    row = look(ready)
+    assert (row.state, row.crashes, row.error) == ("cancelled", 0, None) and row.finished_at
+    assert row.owner is row.module is row.graph is row.phase is None
+    assert plan() != ready and look(ready).state == "cancelled"
+
+
+def test_a_run_whose_plan_was_cancelled_writes_nothing(sessions, machine, ready, look):
+    held = claim(sessions, machine)
+    endings.note(sessions, held, "proving", PLAN)
+    with writing(sessions) as session:
+        asked.cancel(session, ready)
+        asked.cancel(session, ready)
+        assert not lease.holds(session, held)
+        with pytest.raises(LeaseLostError, match="plan 1 was cancelled"):
+            lease.beat(session, held)
+    with pytest.raises(LeaseLostError):
+        endings.note(sessions, held, "proving", None)
+    with writing(sessions) as session:
+        assert not endings.done(session, held, Made(PLAN, Packed(SCRIPT, PROOF)))
+        assert not endings.failed(session, held, "late") and not lease.release(session, held)
+        lease.crash(session, held, "late")
+    assert look(ready).state == "cancelled" and look(ready).plan == PLAN
+    assert claim(sessions, machine) is None
+    with pytest.raises(ConflictError, match="plan 1 is done"), writing(sessions) as session:
+        session.get_one(models.Plan, ready).state = "done"
+        asked.cancel(session, ready)
+
+
+def test_jobs_of_a_cancelled_plan_go_on(sessions, plan, look):
+    number = plan()
+    with writing(sessions) as session:
+        asked.cancel(session, number)
+        assert queue.get(session, 1).state == "queued"
+    again = plan()
+    assert again != number and look(again).problems[0]["job"] == 1
 
 
 def test_a_request_for_the_same_joins_the_active_plan_alone(sessions, machine, plan, look):
@@ -204,6 +255,8 @@ def test_a_request_for_the_same_joins_the_active_plan_alone(sessions, machine, p
     with writing(sessions) as session:
         session.execute(text("UPDATE plans SET problems = '[1]' WHERE id = 2"))
     assert plan(name="other.mlir") == 4, "a damaged one will not be made"
+    with reading(sessions) as session:
+        assert "damaged" in (session.get_one(models.Plan, 2).error or "")
     with writing(sessions) as session:
         session.execute(text("UPDATE plans SET state = 'done' WHERE id = 1"))
     assert plan() == 5 and look(5).state == "queued"

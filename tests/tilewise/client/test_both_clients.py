@@ -111,6 +111,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("model", (1,), {}),
     ("submit_plan", ("module {}",), {"layouts": "model"}),
     ("plan", (1,), {}),
+    ("cancel_plan", (1,), {}),
     ("plans", (), {"state": "done"}),
     ("plan_events", (1,), {}),
     ("plan_script", (1,), {}),

@@ -1,5 +1,5 @@
 """Plans of whole models, as a service has them.
 
 Face: `ModelPlan`, `PlanVariant`, `PlanTotals`, `PlanEvent`, `PartEnded`, `PlanEnded`, `submit`,
-`plan`, `plan_of`.
+`plan`, `cancel`, `plan_of`.
 """

@@ -44,6 +44,11 @@ def plan(url: str, plan_id: int) -> Exchange[ModelPlan]:
     return plan_of(json_of((yield from ask(Ask("GET", f"{PATH}/{plan_id}"), url)), url))
 
 
+def cancel(url: str, plan_id: int) -> Exchange[ModelPlan]:
+    """Call a plan off, which twice is as good as once."""
+    return plan_of(json_of((yield from ask(Ask("DELETE", f"{PATH}/{plan_id}"), url)), url))
+
+
 def plan_of(source: Json) -> ModelPlan:
     """One of `/v1/plans`."""
     return read(ModelPlan, source)

@@ -45,7 +45,7 @@ class ModelPlan(Reply):
     """A plan of a model.
 
     Attributes:
-        state: queued, running, done or failed.
+        state: queued, running, done, failed or cancelled.
         phase: what is done now: `tuning`, `waiting`, `choosing`, `proving`; None once it has ended.
         name: what the model is called.
         sha256: of its module.

@@ -28,7 +28,7 @@ from service.errors import UndoneError
 from service.jobs import idempotency
 from service.jobs.idempotency import RequestKey
 from service.jobs.queue import Submitter
-from service.plans import asked, endings
+from service.plans import asked, endings, rows
 from service.plans.asked import Wanted
 from service.plans.documents import PATH, head_json, plan_json
 from service.results.readable import listed
@@ -109,7 +109,7 @@ def list_plans(
     A plan whose jobs run is `queued` to this filter: no worker has it yet.
     """
     with services.reading() as session:
-        found = asked.newest(session, state=state, before=cursor, limit=limit + 1)
+        found = rows.newest(session, state=state, before=cursor, limit=limit + 1)
         page = found[:limit]
         more = page[-1].id if len(found) > limit else None
         return {
@@ -123,10 +123,28 @@ def list_plans(
 def get_plan(plan_id: PlanId, services: ServicesDep) -> dict[str, Any]:
     """A plan: its state, that of each of its problems, and what was chosen."""
     with services.reading() as session:
-        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        row = rows.get(session, plan_id, models.Plan.plan, models.Plan.script)
         if row.state == "done":
             endings.check(row)
         return plan_json(session, row)
+
+
+@router.delete(
+    "/{plan_id}",
+    response_model=PlanView,
+    responses=responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+@in_lane("writes")
+def cancel_plan(plan_id: PlanId, request: Request, services: ServicesDep) -> dict[str, Any]:
+    """Call a plan off; its jobs go on, and each can be called off by its number.
+
+    A token of scope submit may call off the plans that were asked for with it, admin any.
+    """
+    only_of = caller_of(request).only_of
+    with services.writing() as session:
+        answer = plan_json(session, asked.cancel(session, plan_id, only_of))
+    services.wake()
+    return answer
 
 
 @dataclass(frozen=True)
@@ -175,7 +193,7 @@ def _answered(session: Session, wanted: Wanted, sender: _Sender) -> models.Plan 
     """The plan that answered this request before."""
     key = _key(wanted, sender)
     found = None if key is None else idempotency.answered_plan(session, key)
-    return None if found is None else asked.get(session, found.id, models.Plan.plan)
+    return None if found is None else rows.get(session, found.id, models.Plan.plan)
 
 
 def _key(wanted: Wanted, sender: _Sender) -> RequestKey | None:

@@ -12,7 +12,7 @@ from service.api.routes.events import HEADERS
 from service.api.routes.jobs import LARGEST_ID
 from service.api.routes.plans.asking import PlanId
 from service.api.services import Services, ServicesDep
-from service.plans import asked
+from service.plans import rows
 from service.plans.documents import PATH
 
 router = APIRouter(prefix=PATH, tags=["plans"])
@@ -24,7 +24,7 @@ EVENT = {
     "properties": {
         "event": {"enum": ["phase", "part", "end"]},
         "data": {"type": "string"},
-        "id": {"type": "string", "description": "how many problems had ended before"},
+        "id": {"type": "string", "description": "the problem's number among those that have ended"},
         "retry": {"type": "integer", "description": "milliseconds"},
     },
 }
@@ -52,6 +52,8 @@ async def get_events(
 ) -> Response:
     """Server-sent events of a plan: each problem once its job has ended, phases, and its end.
 
+    Problems come in one order for all who follow, whatever clocks say.
+
     A stream that is broken off goes on after the problem that `Last-Event-ID` names, or `after`
     where there is no such header. After `end` the stream closes. A stream is closed after an
     hour, and when the service stops: whoever has seen no `end` opens another.
@@ -64,4 +66,4 @@ async def get_events(
 
 def _require_plan(services: Services, plan_id: int) -> None:
     with services.reading() as session:
-        asked.get(session, plan_id)
+        rows.get(session, plan_id)

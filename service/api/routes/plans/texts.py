@@ -14,7 +14,7 @@ from service.api.routes.plans.asking import PlanId
 from service.api.services import Services, ServicesDep
 from service.db import models
 from service.errors import ConflictError, NotFoundError
-from service.plans import asked, endings
+from service.plans import endings, rows
 from service.plans.documents import PATH
 
 router = APIRouter(prefix=PATH, tags=["plans"])
@@ -40,8 +40,8 @@ async def get_script(
 ) -> Response:
     """The transform script that packs the whole module, with its proof in its header.
 
-    409 while the plan is not done; 404 where it has failed, or the module cannot be packed: the
-    detail says why.
+    409 while the plan is not done; 404 where it has failed or was cancelled, or the module cannot
+    be packed: the detail says why.
     """
     text = await services.lanes.reads.run(partial(_script, services, plan_id))
     return _answer(text, MLIR, if_none_match)
@@ -57,7 +57,7 @@ async def get_runner(
     """A Python module whose `load` gives the planned network of the module that was planned.
 
     It needs Tilewise where it is imported, on a machine of the plan's target. 409 while the plan
-    is not done; 404 where it has failed.
+    is not done; 404 where it has failed or was cancelled.
     """
     text = await services.lanes.reads.run(partial(_runner, services, plan_id))
     return _answer(text, PYTHON, if_none_match)
@@ -80,14 +80,16 @@ def _done(services: Services, plan_id: int, what: str) -> models.Plan:
     """A plan that is done, as it was stored.
 
     Raises:
-        NotFoundError: there is no such plan, or it has failed.
+        NotFoundError: there is no such plan, or it has failed or was cancelled.
         ConflictError: it goes on.
         TamperedError: it is not what was stored.
     """
     with services.reading() as session:
-        row = asked.get(session, plan_id, models.Plan.plan, models.Plan.script)
+        row = rows.get(session, plan_id, models.Plan.plan, models.Plan.script)
         if row.state == "failed":
             raise NotFoundError(f"plan {plan_id} has no {what}, since it failed: {row.error}")
+        if row.state == "cancelled":
+            raise NotFoundError(f"plan {plan_id} has no {what}, since it was cancelled")
         if row.state != "done":
             raise ConflictError(f"plan {plan_id} is not done; its {what} is there once it is")
         endings.check(row)

@@ -13,6 +13,7 @@ from service.api.access.gate import needed
 from service.api.routes import modules
 from service.app import create_app
 from service.db import Sessions, tokens, writing
+from service.db.models import Scope
 from service.host.machine import MachineInfo
 from service.host.process_identity import me
 from service.plans import endings, lease
@@ -125,6 +126,57 @@ def test_a_token_has_so_many_plans_in_flight(
         assert ask(client, "?trials=3&name=5", **keys[1]).status_code == 202
 
 
+def test_a_plan_is_called_off_and_its_jobs_go_on(client: TestClient) -> None:
+    told = ask(client, **{"Idempotency-Key": "one"}).json()
+    jobs = [one["job"] for one in (*told["problems"], *told["variants"])]
+    for _twice in range(2):
+        answer = client.delete(f"{ADDRESS}/1")
+        assert answer.status_code == 200, answer.text
+        shown = answer.json()
+        assert (shown["state"], shown["phase"], shown["error"]) == ("cancelled", None, None)
+        assert shown["finished"] and client.get(f"{ADDRESS}/1").json() == shown
+    assert {client.get(f"/v1/jobs/{job}").json()["state"] for job in jobs} == {"queued"}
+    assert [one["id"] for one in client.get(f"{ADDRESS}?state=cancelled").json()["plans"]] == [1]
+    assert events(client, 1, "end") == ["end"]
+    for what in ("script", "runner"):
+        gone = client.get(f"{ADDRESS}/1/{what}")
+        assert gone.status_code == 404 and gone.json()["detail"].endswith("it was cancelled")
+    assert ask(client, **{"Idempotency-Key": "one"}).json()["id"] == 1, "as those of jobs"
+    assert ask(client).json()["id"] == 2
+    assert client.delete(f"{ADDRESS}/9").status_code == 404
+
+
+def test_a_plan_that_has_ended_cannot_be_called_off(
+    client: TestClient, sessions: Sessions, ready: int
+) -> None:
+    with writing(sessions) as session:
+        session.execute(text("UPDATE plans SET state = 'failed'"))
+    refused = client.delete(f"{ADDRESS}/{ready}")
+    assert refused.status_code == 409
+    assert refused.json()["detail"] == f"plan {ready} is failed and cannot be cancelled"
+
+
+def test_who_may_call_off_a_plan(url: str, machine: MachineInfo, sessions: Sessions) -> None:
+    app = create_app(
+        settings_for(url, require_tokens=True), 0, machine=machine, toolchain=TOOLCHAIN
+    )
+    scopes: tuple[tuple[str, Scope], ...] = (
+        ("mine", "submit"), ("other", "submit"), ("reader", "read"), ("admin", "admin")
+    )  # fmt: skip
+    with writing(sessions) as session:
+        made = {name: tokens.create(session, name, scope, None) for name, scope in scopes}
+    keys = {name: {"Authorization": f"Bearer {token}"} for name, token in made.items()}
+    with TestClient(app) as client:
+        for name in ("one", "two"):
+            ask(client, f"?trials=3&name={name}", **keys["mine"])
+        for name in ("other", "reader"):
+            refused = client.delete(f"{ADDRESS}/1", headers=keys[name])
+            assert refused.status_code == 403, refused.text
+        assert client.get(f"{ADDRESS}/1", headers=keys["mine"]).json()["state"] == "queued"
+        assert client.delete(f"{ADDRESS}/1", headers=keys["mine"]).json()["state"] == "cancelled"
+        assert client.delete(f"{ADDRESS}/2", headers=keys["admin"]).json()["state"] == "cancelled"
+
+
 def test_a_plan_runs_once_a_job_has_begun_and_waits_once_all_have_ended(
     client: TestClient,
 ) -> None:
@@ -205,5 +257,6 @@ def test_events_tell_a_phase_while_jobs_run(client: TestClient, plan: Any) -> No
 
 def test_it_takes_a_token_that_may_submit_to_ask_for_a_plan_and_any_to_look() -> None:
     assert needed("POST", ADDRESS) == "submit"
+    assert needed("DELETE", f"{ADDRESS}/1") == "submit"
     for path in ("", "/1", "/1/script", "/1/runner", "/1/events"):
         assert needed("GET", f"{ADDRESS}{path}") == "read"

@@ -1,0 +1,109 @@
+"""Numbers of problems that have ended: one order for all, whatever the clocks of hosts say."""
+
+import asyncio
+import json
+import re
+from datetime import timedelta
+
+import pytest
+
+from service.api.events.encoding import Told
+from service.api.events.plans import PlanNewsReader
+from service.api.lanes import Lane
+from service.db import models, reading, writing
+from service.db.base import now
+from service.errors import DamagedError
+from service.plans import asked, numbering, rows
+from service.plans.parts import parts_of
+from tests.service.conftest import PROBLEM
+
+OTHERS = [f"matmul:m={m},n=48,k=32,dtype=f32" for m in (65, 66, 67)]
+YEAR = timedelta(days=365)
+
+
+@pytest.fixture
+def wide(plan, submit, sessions) -> int:
+    """The number of a plan of four problems, whose jobs are 1 to 4."""
+    number = plan()
+    jobs = {problem: submit(problem) for problem in OTHERS}
+    with writing(sessions) as session:
+        row = session.get_one(models.Plan, number)
+        row.variants = [{"problem": problem, "job": job} for problem, job in jobs.items()]
+    return number
+
+
+@pytest.fixture
+def end(sessions):
+    """Ends a job, as a host whose clock is wrong by so much."""
+
+    def of(job_id, wrong_by=timedelta(0)):
+        with writing(sessions) as session:
+            job = session.get_one(models.Job, job_id)
+            job.state, job.finished_at = "cancelled", now() + wrong_by
+
+    return of
+
+
+@pytest.fixture
+def told(sessions):
+    """The problems that a plan tells after a number, each with its number; of a new process."""
+
+    def of(number, after=-1):
+        reader = PlanNewsReader(Lane("reads", 1), sessions)
+        (news,) = asyncio.run(reader.every({number: after})).values()
+        assert isinstance(news, Told) and news.is_settled
+        found = [json.loads(re.findall(rb"data: (.*)", event)[0]) for _, event in news.trials]
+        assert [one["done"] - 1 for one in found] == [number for number, _ in news.trials]
+        assert all(one["total"] == 4 for one in found)
+        return [
+            (number, one["problem"]) for (number, _), one in zip(news.trials, found, strict=True)
+        ]
+
+    return of
+
+
+def test_what_ends_later_has_a_later_number_whatever_its_clock_says(wide, end, told):
+    assert told(wide) == []
+    end(3, YEAR)
+    assert told(wide) == [(0, OTHERS[1])]
+    end(2, -YEAR)
+    first = [(0, OTHERS[1]), (1, OTHERS[0])]
+    assert told(wide) == first
+    end(4, -2 * YEAR)
+    end(1)
+    assert told(wide, 1) == [(2, PROBLEM), (3, OTHERS[2])], "told at once: in the plan's order"
+    assert told(wide) == [*first, (2, PROBLEM), (3, OTHERS[2])]
+
+
+def test_numbers_outlive_a_cancellation_and_go_with_their_plan(wide, end, told, sessions):
+    end(4)
+    with writing(sessions) as session:
+        asked.cancel(session, wide)
+    assert told(wide) == [(0, OTHERS[2])]
+    end(2)
+    assert told(wide) == [(0, OTHERS[2]), (1, OTHERS[0])]
+    with writing(sessions) as session:
+        session.delete(session.get_one(models.Plan, wide))
+    with reading(sessions) as session:
+        assert session.query(models.PlanEnding).count() == 0
+
+
+def test_of_two_processes_one_numbers(wide, end, told, sessions, monkeypatch):
+    end(2)
+    with writing(sessions) as session:
+        numbering.number(session, wide)
+    end(3)
+    with monkeypatch.context() as patch:  # a process that has not seen the other's number
+        patch.setattr(numbering, "_places", lambda *_: {})
+        with writing(sessions) as session:
+            numbering.number(session, wide)
+    assert told(wide) == [(0, OTHERS[0]), (1, OTHERS[1])]
+
+
+def test_numbers_that_name_nothing_are_damage(wide, sessions):
+    with writing(sessions) as session:
+        session.add(models.PlanEnding(plan_id=wide, number=0, part=4))
+    with reading(sessions) as session:
+        parts = parts_of(session, rows.get(session, wide))
+        with pytest.raises(DamagedError, match="plan 1"):
+            numbering.numbered(session, wide, parts)
