@@ -91,13 +91,29 @@ class PlannedConversion:
 
 
 @dataclass(frozen=True)
+class PlannedPass:
+    """What is no contraction, as the runner does it: one pass over memory for a node or several.
+
+    Attributes:
+        nodes: their numbers; what they hand each other alone is in no memory.
+        label: what is done.
+        time_us: of the pass.
+    """
+
+    nodes: tuple[int, ...]
+    label: str
+    time_us: float
+
+
+@dataclass(frozen=True)
 class Totals:
-    """Times of all nodes that are tuned, with the conversions that they need, in microseconds.
+    """Times of all nodes that are tuned, with conversions and passes, in microseconds.
 
     Attributes:
         chosen_us: as planned.
         plain_us: each node by the fastest schedule for the layouts that the model has.
-        alone_us: each node by its fastest schedule of all, whatever the conversions cost.
+        alone_us: each node by its fastest schedule of all, whatever the conversions cost; passes
+            as they cost the least between.
     """
 
     chosen_us: float
@@ -120,6 +136,7 @@ class Plan:
         tensors: by number.
         conversions: copies that are needed.
         totals: what it comes to.
+        passes: what is timed besides, in order; none where nobody has timed passes.
     """
 
     schema: str
@@ -131,6 +148,7 @@ class Plan:
     tensors: tuple[PlannedTensor, ...]
     conversions: tuple[PlannedConversion, ...]
     totals: Totals
+    passes: tuple[PlannedPass, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The object that `tilewise plan --json` prints."""
@@ -146,4 +164,4 @@ class Plan:
         given = source.get("schema") if isinstance(source, dict) else None
         if given != SCHEMA:
             raise ValueError(f"schema={given!r} is not {SCHEMA}; make the plan again")
-        return from_json(cls, source)
+        return from_json(cls, source, tolerant=True)

@@ -1,31 +1,35 @@
 """From a graph and times to a plan: variants by algorithms, the choice, and what it is worth."""
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Protocol
 
-from kernels.mlir.frontend.graph import Graph, Node, Size, Tensor, Use
+from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
+from kernels.mlir.frontend.program import Action
 from search.errors import ChoiceError
-from search.networks.choice import Alternative, Chosen, Flow, Step, choose, conversions, priced
-from search.networks.costs import Costs, Timed
+from search.networks.choice import Alternative, Flow, Step, choose, conversions
+from search.networks.costs import Costs
 from search.networks.layouts import Layout, plain
+from search.networks.offers import Way, offer_orders
 from search.networks.plan import (
     SCHEMA,
     Plan,
     PlannedConversion,
     PlannedNode,
+    PlannedPass,
     PlannedTensor,
     PlannedUse,
     Totals,
 )
 from search.networks.variants import (
     Layouts,
-    Variant,
     as_it_is,
-    in_order,
     needs_copy,
     variants,
 )
 
+Conversion = Callable[[int, Hashable, Hashable], float]
 LEAST_GAIN = 0.01  # of the time in the model's layouts: times of layers vary by as much
 UNKNOWN = "no schedule of it is stored"
 COPIED = "an operand lies in an order that a view hides; its copy is not priced"
@@ -46,81 +50,156 @@ class Named:
     cache: str
 
 
+class Passes(Protocol):
+    """Times of what is no contraction (`search.networks.passes.PassTimes`)."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What each node does."""
+        ...
+
+    def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
+        """The passes of a plan, whatever it says of conversions, without those nobody runs."""
+        ...
+
+
 @dataclass(frozen=True)
-class _Way:
-    """A variant with the schedule that computes it."""
+class _Choice:
+    """What is chosen from.
 
-    variant: Variant
-    timed: Timed | None
+    Attributes:
+        graph, named: as of `planned`.
+        ways: of each node.
+        passes: None where nobody times them.
+    """
+
+    graph: Graph
+    named: Named
+    ways: list[list[Way]]
+    passes: Passes | None
+
+    def plan(self, picks: Sequence[int], conversion: Conversion) -> Plan:
+        """The plan of a way for each node, with no totals."""
+        taken = [some[pick] for some, pick in zip(self.ways, picks, strict=True)]
+        made, flow = _made(self.graph, taken), _flow(self.graph, self.ways, conversion)
+        copies = tuple(
+            PlannedConversion(tensor, _layout(wanted), conversion(tensor, at, wanted))
+            for tensor, at, wanted in conversions(flow, picks)
+        )
+        plan = Plan(
+            SCHEMA, self.named.model, self.named.target, self.named.cache, True,
+            tuple(map(_node, self.graph.nodes, repeat(self.graph), taken)),
+            tuple(_tensor(one, made[i]) for i, one in enumerate(self.graph.tensors)),
+            copies, Totals(0.0, 0.0, 0.0),
+        )  # fmt: skip
+        return plan if self.passes is None else replace(plan, passes=self.passes.of(plan))
 
 
-def planned(graph: Graph, costs: Costs, named: Named, layouts: Layouts = "all") -> Plan:
+def planned(
+    graph: Graph, costs: Costs, named: Named, layouts: Layouts = "all",
+    passes: Passes | None = None,
+) -> Plan:  # fmt: skip
     """The plan of the least time; where it gains less than `LEAST_GAIN`, the model's layouts.
 
-    Nodes that are no problem, or that nobody has tuned, have their tensors as the model does. They
-    take part in no total.
+    Nodes that are no problem and no pass, or that nobody has tuned, have their tensors as the
+    model does. They take part in no total.
 
     Args:
         graph: of the model.
         costs: times of schedules and of conversions.
         named: what the plan is of.
         layouts: which are tried.
+        passes: times of passes; without them they are in no total, and are chosen as if they took
+            none.
     """
     ways = [list(_ways(node, graph, costs, layouts)) for node in graph.nodes]
-    _offer_orders(graph, ways)
-    flow = _flow(graph, costs, ways)
+    offer_orders(graph, ways, () if passes is None else passes.actions)
     own = [_fastest(some, [way for way in some if _is_own(way, some[0])]) for some in ways]
+    choice, conversion = _Choice(graph, named, ways, passes), _conversion(graph, costs)
+    if passes is not None:
+        kept = _kept(choice, _with_times(choice, own))
+        conversion = _but_inside(conversion, kept)
+    flow = _flow(graph, ways, conversion)
+    plain_plan = choice.plan(own, conversion)
     try:
-        picks, is_exact = _worth_it(flow, choose(flow), tuple(own)), True
+        best, is_exact = choice.plan(choose(flow).picks, conversion), True
     except ChoiceError:
-        picks, is_exact = tuple(own), False
-    totals = Totals(
-        priced(flow, picks), priced(flow, own), priced(flow, [_fastest(w, w) for w in ways])
-    )
-    taken = [some[pick] for some, pick in zip(ways, picks, strict=True)]
-    made = _made(graph, taken)
-    copies = tuple(
-        PlannedConversion(tensor, _layout(wanted), flow.conversion(tensor, at, wanted))
-        for tensor, at, wanted in conversions(flow, picks)
-    )
-    return Plan(
-        SCHEMA, named.model, named.target, named.cache, is_exact,
-        tuple(_node(node, graph, way) for node, way in zip(graph.nodes, taken, strict=True)),
-        tuple(_tensor(one, made[i]) for i, one in enumerate(graph.tensors)),
-        copies, totals,
-    )  # fmt: skip
+        best, is_exact = plain_plan, False
+    plain_us, best_us = _total_us(plain_plan), _total_us(best)
+    if not best_us < (1 - LEAST_GAIN) * plain_us:
+        best, best_us = plain_plan, plain_us
+    alone_us = _total_us(choice.plan(_alone(flow, ways), conversion))
+    return replace(best, is_exact=is_exact, totals=Totals(best_us, plain_us, alone_us))
 
 
-def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[_Way]:
+def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[Way]:
     """Each variant by each algorithm; the first of them has the layouts of the model."""
     if node.found is None or not costs.schedules(node.found.problem):
-        yield _Way(as_it_is(node, graph), None)
+        yield Way(as_it_is(node, graph))
         return
     for variant in variants(node, graph, layouts):
         assert variant.problem is not None
         for timed in costs.schedules(variant.problem):
-            yield _Way(variant, timed)
+            yield Way(variant, timed)
 
 
-def _offer_orders(graph: Graph, ways: list[list[_Way]]) -> None:
-    """Let elementwise nodes follow the orders that contractions offer for tensors of one shape."""
-    orders: dict[tuple[Size, ...], dict[Layout, None]] = {}
-    for node, some in zip(graph.nodes, ways, strict=True):
-        for way in some if node.found is not None else ():
-            layouts = (*way.variant.reads, *way.variant.makes)
-            for use, layout in zip((*node.reads, *node.makes), layouts, strict=True):
-                is_whole = use.shape == graph.tensors[use.tensor].shape  # else of other axes
-                if is_whole and not layout.halo:
-                    orders.setdefault(use.shape, {})[layout] = None
-    for node, some in zip(graph.nodes, ways, strict=True):
-        if node.kind == "elementwise":
-            for layout in orders.get(node.makes[0].shape, {}):
-                variant = in_order(node, graph, layout)
-                if variant is not None and variant != some[0].variant:
-                    some.append(_Way(variant, None))
+def _with_times(choice: _Choice, own: list[int]) -> tuple[PlannedPass, ...]:
+    """Give the ways of passes their times: in each order as where all that can have it do.
+
+    Returns:
+        The passes in the model's layouts.
+    """
+    ways, nothing = choice.ways, lambda _tensor, _made, _wanted: 0.0
+    found = choice.plan(own, nothing).passes
+    known = {number for one in found for number in one.nodes}
+    orders = dict.fromkeys(way.order for some in ways for way in some)
+    for order in orders:
+        picks = [_of_order(some, order, pick) for some, pick in zip(ways, own, strict=True)]
+        made = found if order is None else choice.plan(picks, nothing).passes
+        times = {number: 0.0 for one in made for number in one.nodes}
+        times |= {one.nodes[-1]: one.time_us for one in made}
+        for number in known:
+            if order is None or picks[number] != own[number]:
+                way = ways[number][picks[number]]
+                time_us = times.get(number, float("inf"))
+                ways[number][picks[number]] = replace(way, pass_us=time_us)
+    return found
 
 
-def _flow(graph: Graph, costs: Costs, ways: list[list[_Way]]) -> Flow:
+def _of_order(some: list[Way], order: Layout | None, own: int) -> int:
+    return next((i for i, way in enumerate(some) if order is not None and way.order == order), own)
+
+
+def _kept(choice: _Choice, passes: Iterable[PlannedPass]) -> dict[int, set[Hashable]]:
+    """Of each tensor that one pass makes and reads alone, the layouts that all its readers offer.
+
+    What is made in one of them is read in it: the time of the pass is that of its last node, and
+    with a copy between there would be two.
+    """
+    graph, found = choice.graph, dict[int, set[Hashable]]()
+    for one in passes:
+        for tensor in (use.tensor for number in one.nodes for use in graph.nodes[number].makes):
+            readers = graph.readers_of(tensor)
+            if readers and set(readers) <= set(one.nodes) and not graph.tensors[tensor].is_result:
+                asked = [
+                    {way.variant.reads[i] for way in choice.ways[reader]}
+                    for reader in readers
+                    for i, use in enumerate(graph.nodes[reader].reads) if use.tensor == tensor
+                ]  # fmt: skip
+                found[tensor] = set.intersection(*map(set[Hashable], asked))
+    return found
+
+
+def _but_inside(conversion: Conversion, kept: dict[int, set[Hashable]]) -> Conversion:
+    def dearer(tensor: int, made: Hashable, wanted: Hashable) -> float:
+        if made in kept.get(tensor, ()):
+            return float("inf")
+        return conversion(tensor, made, wanted)
+
+    return dearer
+
+
+def _conversion(graph: Graph, costs: Costs) -> Conversion:
     def conversion(tensor: int, made: Hashable, wanted: Hashable) -> float:
         one, at, to = graph.tensors[tensor], _layout(made), _layout(wanted)
         shape = tuple(size for size in one.shape if size is not None)
@@ -128,6 +207,10 @@ def _flow(graph: Graph, costs: Costs, ways: list[list[_Way]]) -> Flow:
             return float("inf")  # nobody copies what has no size, or out of a halo
         return costs.conversion_us(shape, one.dtype, at, to)
 
+    return conversion
+
+
+def _flow(graph: Graph, ways: list[list[Way]], conversion: Conversion) -> Flow:
     outside = {i: plain(tensor.shape) for i, tensor in enumerate(graph.tensors)}
     steps = tuple(
         Step(_numbers(node.reads), _numbers(node.makes), tuple(map(_alternative, some)))
@@ -141,14 +224,29 @@ def _flow(graph: Graph, costs: Costs, ways: list[list[_Way]]) -> Flow:
     )
 
 
-def _worth_it(flow: Flow, chosen: Chosen, own: tuple[int, ...]) -> tuple[int, ...]:
-    """The picks of a choice; those for the model's layouts where it gains too little over them."""
-    plain_us = priced(flow, own)
-    return chosen.picks if chosen.cost < (1 - LEAST_GAIN) * plain_us else own
+def _alone(flow: Flow, ways: list[list[Way]]) -> list[int]:
+    """The fastest way of each contraction, and of others the one that costs the least between."""
+    fastest = [_fastest(some, some) for some in ways]
+    steps = tuple(
+        step if some[0].timed is None else replace(step, alternatives=(step.alternatives[pick],))
+        for step, some, pick in zip(flow.steps, ways, fastest, strict=True)
+    )
+    try:
+        picks = choose(replace(flow, steps=steps)).picks
+    except ChoiceError:
+        return [pick if some[0].timed else 0 for some, pick in zip(ways, fastest, strict=True)]
+    return [fast if some[0].timed else pick
+            for some, fast, pick in zip(ways, fastest, picks, strict=True)]  # fmt: skip
 
 
-def _alternative(way: _Way) -> Alternative:
-    time_us = 0.0 if way.timed is None else way.timed.time_us
+def _total_us(plan: Plan) -> float:
+    layers = sum(node.schedule.time_us for node in plan.nodes if node.schedule is not None)
+    copies = sum(one.time_us for one in plan.conversions)
+    return layers + copies + sum(one.time_us for one in plan.passes)
+
+
+def _alternative(way: Way) -> Alternative:
+    time_us = way.pass_us if way.timed is None else way.timed.time_us
     return Alternative(time_us, way.variant.reads, way.variant.makes)
 
 
@@ -161,15 +259,15 @@ def _layout(value: Hashable) -> Layout:
     return value
 
 
-def _is_own(way: _Way, first: _Way) -> bool:
+def _is_own(way: Way, first: Way) -> bool:
     return way.variant == first.variant
 
 
-def _fastest(some: list[_Way], among: list[_Way]) -> int:
+def _fastest(some: list[Way], among: list[Way]) -> int:
     return min((_alternative(way).cost, i) for i, way in enumerate(some) if way in among)[1]
 
 
-def _made(graph: Graph, taken: list[_Way]) -> dict[int, Layout]:
+def _made(graph: Graph, taken: list[Way]) -> dict[int, Layout]:
     """The layout in which each tensor is made."""
     made = {i: plain(tensor.shape) for i, tensor in enumerate(graph.tensors) if tensor.is_given}
     for node, way in zip(graph.nodes, taken, strict=True):
@@ -177,7 +275,7 @@ def _made(graph: Graph, taken: list[_Way]) -> dict[int, Layout]:
     return made
 
 
-def _node(node: Node, graph: Graph, way: _Way) -> PlannedNode:
+def _node(node: Node, graph: Graph, way: Way) -> PlannedNode:
     reads, makes = (
         tuple(
             PlannedUse(use.tensor, use.shape, use.role, layout)
@@ -193,7 +291,7 @@ def _node(node: Node, graph: Graph, way: _Way) -> PlannedNode:
     )  # fmt: skip
 
 
-def _reason(node: Node, graph: Graph, way: _Way) -> str:
+def _reason(node: Node, graph: Graph, way: Way) -> str:
     if node.found is None:
         return node.reason
     if way.timed is None:

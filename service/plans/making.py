@@ -3,10 +3,11 @@
 It loads compilers, and MLIR in children of its own; so it runs in a child of a worker.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels.errors import CompilerAbsentError, ModuleError, ProofError
 from kernels.mlir.frontend.read import Limits
@@ -17,6 +18,10 @@ from search.networks.layouts import Layout
 from service.errors import PlanError
 from service.plans.orders import Order
 
+if TYPE_CHECKING:
+    from search.networks.passes import PassTimes
+
+log = logging.getLogger(__name__)
 Json = dict[str, Any]
 LIMITS = Limits(seconds=600.0, memory_bytes=8 << 30)
 """Of the child that packs a module, and of the one that runs it."""
@@ -63,13 +68,13 @@ def make(order: Order, module: bytes, tell: Tell) -> Made:
     if plan is None:
         tell(CHOOSING, None)
         with timing_alone(order.target):
-            plan = chosen(order)
+            plan = chosen(order, module)
     tell(PROVING, plan)
     return Made(plan, packed(order.target, module))
 
 
-def chosen(order: Order) -> Json:
-    """The plan of the least time: layers are timed here again, and copies on one thread.
+def chosen(order: Order, module: bytes) -> Json:
+    """The plan of the least time: layers are timed here again, passes, and copies on one thread.
 
     Raises:
         PlanError: no layer has a schedule.
@@ -84,10 +89,25 @@ def chosen(order: Order) -> Json:
         )
     named = Named(order.name, order.target, order.cache)
     costs = Retimed(_Costs(order), resolve(order.target), weights_bytes(order.graph))
-    plan = planned(order.graph, costs, named, order.layouts).to_json()
+    plan = planned(order.graph, costs, named, order.layouts, _passes(order, module)).to_json()
     if not all(map(isfinite, plan["totals"].values())):
         raise PlanError("a copy between layouts cannot be made; ask with layouts=model")
     return plan
+
+
+def _passes(order: Order, module: bytes) -> "PassTimes | None":
+    """Times of passes, where the module is one that runs here."""
+    from kernels.mlir.frontend.weights import read_outline
+    from search.networks.passes import PassTimes
+
+    try:
+        outline = read_outline(module, LIMITS)
+    except ModuleError as error:  # it was read once: this host has less memory, or is slower
+        log.warning("plan %d: its passes are not timed: %s", order.plan_id, one_line(str(error)))
+        return None
+    if outline is None or outline.graph != order.graph:  # another version has read it
+        return None
+    return PassTimes(outline, resolve(order.target))
 
 
 def packed(target: str, module: bytes) -> Packed:

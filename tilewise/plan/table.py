@@ -3,14 +3,15 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from search.networks.plan import Plan, PlannedNode, PlannedUse
+from search.networks.plan import Plan, PlannedNode, PlannedPass, PlannedUse
 
 _HEAD = ("node", "problem", "algorithm", "reads", "makes", "time", "share")
 
 
 def plan_text(plan: Plan) -> str:
-    """Each layer, each copy, what it comes to, and what is planned around."""
-    lines = [*_aligned([_HEAD, *_layers(plan), *_copies(plan)]), "", *_totals(plan), ""]
+    """Each layer, pass and copy, what it comes to, and what is planned around."""
+    parts = sorted([*_layers(plan), *_passes(plan)], key=lambda row: int(row[0]))
+    lines = [*_aligned([_HEAD, *parts, *_copies(plan)]), "", *_totals(plan), ""]
     lines += [*_around(plan), *_untimed(plan), f"{plan.target}, {plan.cache}: {plan.model}"]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
@@ -20,6 +21,23 @@ def _layers(plan: Plan) -> Iterator[tuple[str, ...]]:
         if node.schedule is not None and node.problem is not None:
             yield (str(number), node.problem, node.schedule.algorithm, _layouts(node.reads),
                    _layouts(node.makes), *_time(node.schedule.time_us, plan))  # fmt: skip
+
+
+def _passes(plan: Plan) -> Iterator[tuple[str, ...]]:
+    for one in plan.passes:
+        node = plan.nodes[one.nodes[-1]]
+        others = len(one.nodes) - 1
+        told = f"{one.label}, with {others} before" if others else one.label
+        reads = ", ".join(dict.fromkeys(use.layout.name for use in _read(plan, one)))
+        makes = ", ".join(use.layout.name for use in node.makes)
+        yield str(one.nodes[-1]), told, "pass", reads, makes, *_time(one.time_us, plan)
+
+
+def _read(plan: Plan, one: PlannedPass) -> list[PlannedUse]:
+    """What a pass reads that it has not made."""
+    made = {use.tensor for number in one.nodes for use in plan.nodes[number].makes}
+    uses = [use for number in one.nodes for use in plan.nodes[number].reads]
+    return [use for use in uses if use.tensor not in made]
 
 
 def _copies(plan: Plan) -> Iterator[tuple[str, ...]]:
@@ -56,7 +74,7 @@ def _us(time_us: float) -> str:
 
 def _totals(plan: Plan) -> Iterator[str]:
     totals = plan.totals
-    if not totals.chosen_us:
+    if not any(node.schedule for node in plan.nodes):
         yield "no layer has a stored schedule; give more --trials"
         return
     yield f"planned                 {_us(totals.chosen_us)}"
@@ -77,7 +95,9 @@ def _around(plan: Plan) -> Iterator[str]:
 
 
 def _untimed(plan: Plan) -> Iterator[str]:
-    others = Counter(node.op for node in plan.nodes if node.found is None)
+    timed = {number for one in plan.passes for number in one.nodes}
+    others = Counter(node.op for number, node in enumerate(plan.nodes)
+                     if node.found is None and number not in timed)  # fmt: skip
     if others:
         told = ", ".join(f"{count} {op}" for op, count in others.items())
         yield f"not timed, in layouts of the model or those around them: {told}"

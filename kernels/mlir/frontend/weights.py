@@ -1,4 +1,4 @@
-"""Reading a module with the values of its weights: from pieces that the child has written."""
+"""Reading a module as something to run: its weights come in pieces that the child has written."""
 
 from math import prod
 from pathlib import Path
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernels.errors import ModuleError
 from kernels.mlir.frontend.program import WEIGHT_TYPES, Constant, Outline, Program
-from kernels.mlir.frontend.read import Limits, ask_of_file, on_disk
+from kernels.mlir.frontend.read import Limits, ask_of_file, ask_of_module, on_disk
 from kernels.quoting import one_line
 from kernels.system.typed_json import from_json
 
@@ -30,6 +30,18 @@ def read_program(module: bytes, limits: Limits = WITH_WEIGHTS) -> Program:
         outline = from_json(Outline, reply)
         weights = {(one.node, one.role): _joined(one, path.parent) for one in outline.constants}
     return Program(outline, weights)
+
+
+def read_outline(module: bytes, limits: Limits = WITH_WEIGHTS) -> Outline | None:
+    """What a module with one function does, without weights; None if it is none that runs here.
+
+    Constants of passes are there without pieces, those of contractions are not.
+
+    Raises:
+        ModuleError: as of `read_module`.
+    """
+    reply = ask_of_module(module, limits, {"outline": ""})
+    return None if "refused" in reply else from_json(Outline, reply)
 
 
 def _joined(constant: Constant, folder: Path) -> NDArray[Any]:

@@ -96,6 +96,8 @@ def _names_bound(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.Assign):
         parts = [part for target in node.targets for part in ast.walk(target)]
         return {part.id for part in parts if isinstance(part, ast.Name)}
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return {node.target.id}
     return set()
 
 

@@ -6,7 +6,7 @@ in a loop and one wake-up (some 50 us) after a pause.
 """
 
 import ctypes
-import functools
+import os
 import threading
 from collections.abc import Sequence
 from itertools import cycle, islice
@@ -17,6 +17,7 @@ from numba import njit
 from kernels.native.language.barrier import (
     BARRIER_WORDS,
     LINE_WORDS,
+    PHASE,
     pause,
     read_shared,
     write_shared,
@@ -57,21 +58,19 @@ class Crew:
 
     The barrier at the end of what they run is the crew's, and lives as long: a helper that
     lost its processor there still looks at it when the caller has long returned.
+
+    Helpers start with the first run. A process that is forked off has none of them, and starts
+    its own. An exception, as of Ctrl-C, may cut a run off wherever the caller is in Python, and
+    helpers then wait for its part; two words that all threads share tell whether that is so.
     """
 
     def __init__(self, processors: Sequence[int]) -> None:
-        self._home = {processors[0]}
+        self._home, *self._others = processors
         self._barrier = empty_aligned((BARRIER_WORDS,), np.int64)
-        self._barrier[:] = 0
         self._board = empty_aligned((PARTS + len(processors),), np.int64)
-        self._board[:] = 0
-        self._generation = 0
-        self._one_at_a_time = threading.Lock()
-        self._wake = [threading.Semaphore(0) for _ in processors[1:]]
-        self._asleep = [False for _ in processors[1:]]
-        for helper, processor in enumerate(processors[1:]):
-            arguments = (helper, processor)
-            threading.Thread(target=self._help, args=arguments, daemon=True).start()
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
 
     @property
     def barrier(self) -> int:
@@ -83,22 +82,62 @@ class Crew:
         """Call the function at address `entry` with each of `parts`, at the same time.
 
         There is a part for every member. The function has to end with the crew's barrier:
-        this returns when the caller's own part does, and nobody reads the board then.
+        this returns when the caller's own part does, and nobody reads the board then. Calls from
+        several threads wait for each other.
         """
-        mine, *others = parts
-        function = Entry(entry)
         with self._one_at_a_time:
-            before = pin(self._home)
+            self._run(entry, *parts)
+
+    def _run(self, entry: int, mine: int, *others: int) -> None:
+        function = Entry(entry)
+        before = pin({self._home})
+        try:
+            self._catch_up()
+            self._start()
+            self._board[FUNCTION] = entry
+            self._board[PARTS : PARTS + len(others)] = others
+            generation = int(self._board[GENERATION]) + 1
+            self._begun = generation, int(self._barrier[PHASE]), entry, mine
+            publish(self._board.ctypes.data, generation)
+            self._rouse()
+            function(mine)
+        except BaseException:
+            self._catch_up()
+            raise
+        finally:
+            if before is not None:
+                pin(before)
+
+    def _forget(self) -> None:
+        """Begin without helpers and with no run, whatever went on where this process is from."""
+        self._one_at_a_time = threading.Lock()
+        self._barrier[:] = 0
+        self._board[:] = 0
+        self._begun = 0, 0, 0, 0
+        self._started = 0
+        self._wake = [threading.Semaphore(0) for _ in self._others]
+        self._asleep = [False for _ in self._others]
+
+    def _start(self) -> None:
+        """Start the helpers that are not there."""
+        while self._started < len(self._others):
+            helper = self._started
+            arguments = helper, self._others[helper], self._board[GENERATION]
+            thread = threading.Thread(target=self._help, args=arguments, daemon=True)
+            self._started += 1
             try:
-                self._board[FUNCTION] = entry
-                self._board[PARTS : PARTS + len(others)] = others
-                self._generation += 1
-                publish(self._board.ctypes.data, self._generation)
-                self._rouse()
-                function(mine)
-            finally:
-                if before is not None:
-                    pin(before)
+                thread.start()
+            except RuntimeError:  # the system has no more threads
+                self._started -= 1
+                raise
+
+    def _catch_up(self) -> None:
+        """End a run that helpers were told of and the caller did no part of."""
+        generation, phase, entry, mine = self._begun
+        if entry and (generation, phase) == (self._board[GENERATION], self._barrier[PHASE]):
+            for wake in self._wake:  # one that has nothing to do sleeps again
+                wake.release()
+            Entry(entry)(mine)
 
     def _rouse(self) -> None:
         for helper, asleep in enumerate(self._asleep):
@@ -106,20 +145,25 @@ class Crew:
                 self._asleep[helper] = False
                 self._wake[helper].release()
 
-    def _help(self, helper: int, processor: int) -> None:
+    def _help(self, helper: int, processor: int, seen: int) -> None:
         pin({processor})
-        board, seen = self._board.ctypes.data, 0
+        board = self._board.ctypes.data
         while True:
             seen = serve(board, helper, seen, SPINS)
             # Said before the last look, so that a caller sees one or the helper the other.
             self._asleep[helper] = True
-            if self._generation == seen:
+            if self._board[GENERATION] == seen:
                 self._wake[helper].acquire()
             else:
                 self._asleep[helper] = False
 
 
-@functools.cache
+_CREWS: dict[int, Crew] = {}
+
+
 def crew(threads: int) -> Crew:
     """The crew of this process with `threads` members; they share where processors are few."""
-    return Crew(list(islice(cycle(usable_processors()), threads)))
+    if threads not in _CREWS:
+        made = Crew(list(islice(cycle(usable_processors()), threads)))
+        _CREWS.setdefault(threads, made)  # another thread may have been faster
+    return _CREWS[threads]

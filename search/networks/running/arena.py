@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from search.networks.running.placing import LINE
 
 Array = NDArray[Any]
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+"""What is shared is also no memory of which Linux makes huge pages, unless it is told to."""
 
 
 class Arena:
-    """Zeroed memory, of which parts are arrays.
+    """Zeroed memory, of which parts are arrays; a process that is forked off has a copy.
 
     Args:
         size: in bytes.
@@ -21,7 +23,7 @@ class Arena:
     """
 
     def __init__(self, size: int, *, has_huge_pages: bool = True) -> None:
-        self._map = mmap.mmap(-1, max(size, 1))
+        self._map = mmap.mmap(-1, max(size, 1), **_PRIVATE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # of a system that is built without them
                 self._map.madvise(mmap.MADV_HUGEPAGE if has_huge_pages else mmap.MADV_NOHUGEPAGE)

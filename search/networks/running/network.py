@@ -86,7 +86,7 @@ class Network:
         self._works = works
         self._inputs = [self._array(one, None) for one in program.outline.arguments]
         self._results = [self._array(one.tensor, one.shape) for one in program.outline.results]
-        self._chains = _Chains(works, self.memory)
+        self._chains = Chains(works, self.memory)
 
     @classmethod
     def load(cls, plan: Plan, module: bytes) -> "Network":
@@ -231,7 +231,7 @@ def _placed(works: Sequence[Work], buffers: Buffers, results: Sequence[int]) -> 
     ])  # fmt: skip
 
 
-class _Chains:
+class Chains:
     """The calls of a network as tables, one for each thread, and the ways to run them.
 
     Args:

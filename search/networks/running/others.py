@@ -73,11 +73,12 @@ class Others:
         return Work(label, node, (source,), (target,), calls)
 
     def _one_of_each(self, node: PlannedNode) -> tuple[PlannedUse, PlannedUse]:
-        """What a node reads and makes, as the model has it."""
+        """What a node reads and makes, its axes in whatever order."""
         if len(node.reads) != 1 or len(node.makes) != 1:
             raise refused(node, f"reads {len(node.reads)} tensors; one is run here")
-        if not (node.reads[0].layout.is_plain and node.makes[0].layout.is_plain):
-            raise refused(node, "has a layout that is not the model's")
+        layouts = node.reads[0].layout, node.makes[0].layout
+        if any(layout != Layout(layout.order) for layout in layouts):
+            raise refused(node, "has a layout that is more than an order of axes")
         return node.reads[0], node.makes[0]
 
     def _uses(self, number: int) -> tuple[tuple[int, ...], int]:
@@ -121,9 +122,10 @@ class Others:
         return Work("transposition", number, (source,), (target,), calls)
 
     def _pad(self, number: int, pad: Pad, read: PlannedUse, made: PlannedUse) -> Work:
-        shape, wide = _sizes(read), _sizes(made)
+        order = _order(read)
+        shape, wide, low = (_moved(one, order) for one in (_sizes(read), _sizes(made), pad.low))
         (source,), target = self._uses(number)
-        moves = _moves_of_pad(shape, wide, pad.low)
+        moves = _moves_of_pad(shape, wide, low)
 
         def calls(memory: Memory) -> list[Call]:
             ends = (memory.address(target),) * 2
@@ -133,7 +135,7 @@ class Others:
         return Work("tensor.pad", number, (source,), (target,), calls)
 
     def _window(self, number: int, window: Window, read: PlannedUse, made: PlannedUse) -> Work:
-        node, before = self.plan.nodes[number], self._pad_before(number)
+        node, before = self.plan.nodes[number], self.pad_before(number)
         shape, above = _sizes(read), (0,) * len(window.size)
         if before is not None:
             padded, pad = self.plan.nodes[before], self.program.outline.actions[before].pad
@@ -143,7 +145,9 @@ class Others:
         else:
             source = self.buffers.of(read.tensor, read.layout)
         target = self.buffers.of(made.tensor, made.layout)
-        sizes = _geometry(window, shape, _sizes(made), above)
+        order = _order(read)
+        shape, above, to = (_moved(one, order) for one in (shape, above, _sizes(made)))
+        sizes = _geometry(_window_moved(window, order), shape, to, above)
         if sizes is None:
             raise refused(node, "moves its window over axes that are not neighbours")
         outer, height, numbers = sizes
@@ -156,7 +160,8 @@ class Others:
         return Work(f"{node.op}", number, (source,), (target,), calls)
 
     def _sum(self, number: int, axes: tuple[int, ...], read: PlannedUse, made: PlannedUse) -> Work:
-        node, shape = self.plan.nodes[number], _sizes(read)
+        node, order = self.plan.nodes[number], _order(read)
+        shape, axes = _moved(_sizes(read), order), tuple(sorted(map(order.index, axes)))
         if not axes or axes != tuple(range(axes[0], axes[-1] + 1)):
             raise refused(node, "sums over axes that are not neighbours")
         outer, many, inner = (
@@ -177,9 +182,9 @@ class Others:
         tensor = self.plan.nodes[number].makes[0].tensor
         behind = [i for i, node in enumerate(self.plan.nodes)
                   if any(use.tensor == tensor for use in node.reads)]  # fmt: skip
-        return len(behind) == 1 and self._pad_before(behind[0]) == number
+        return len(behind) == 1 and self.pad_before(behind[0]) == number
 
-    def _pad_before(self, number: int) -> int | None:
+    def pad_before(self, number: int) -> int | None:
         """The pad whose tensor a pool reads, where nobody else does."""
         window = self.program.outline.actions[number].window
         if window is None:
@@ -193,10 +198,31 @@ class Others:
         action: Action = self.program.outline.actions[made[0]]
         if action.pad is None or not self.plan.nodes[made[0]].reads:
             return None
-        if uses[0].shape != self.plan.tensors[tensor].shape:
+        held = self.plan.tensors[tensor]
+        if (uses[0].shape, uses[0].layout) != (held.shape, held.layout):
             return None
         matters = action.pad.value > _LOWEST if window.kind == "max" else action.pad.value != 0
         return None if matters or not _is_where_it_moves(window, action.pad) else made[0]
+
+
+def _order(use: PlannedUse) -> Shape:
+    """All axes of a tensor in the order in which they lie, those of one element first if moved."""
+    axes = tuple(range(len(use.shape)))
+    if use.layout.is_plain:
+        return axes
+    return (*(axis for axis in axes if axis not in use.layout.order), *use.layout.order)
+
+
+def _moved(values: Sequence[int], order: Shape) -> Shape:
+    """What is told of each axis, in an order of axes."""
+    return tuple(values[axis] for axis in order)
+
+
+def _window_moved(window: Window, order: Shape) -> Window:
+    size, strides, dilations = (
+        _moved(one, order) for one in (window.size, window.strides, window.dilations)
+    )
+    return Window(window.kind, size, strides, dilations)
 
 
 def _is_where_it_moves(window: Window, pad: Pad) -> bool:

@@ -57,8 +57,8 @@ def bars(picture: Picture, totals: Totals) -> list[Bar]:
 
 def kind_of(box: Box) -> str:
     """By which a part of a bar is coloured."""
-    if box.kind == "copy":
-        return "copy"
+    if box.kind != "layer":
+        return "copy" if box.kind == "copy" else "pass"
     return "direct" if box.algorithm == DIRECT else "other-algorithm"
 
 

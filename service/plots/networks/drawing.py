@@ -94,7 +94,7 @@ def _size(box: Box) -> tuple[float, float]:
 
 def _aside(box: Box) -> str:
     """What stands right in a small box."""
-    return told_us(box.time_us) if box.kind == "copy" else box.detail
+    return told_us(box.time_us) or box.detail
 
 
 def _chips(box: Box) -> list[_Chip]:

@@ -9,7 +9,7 @@ from search.networks.plan import Plan, PlannedNode
 from service.plots.networks.words import extents, title, told_fused, told_shape
 
 BoxKind = Literal["layer", "op", "around", "copy", "end"]
-"""A tuned layer, an op that nobody times, one that is planned around, a copy, what callers have."""
+"""A tuned layer, any other op, one that is planned around, a copy, what callers have."""
 LayoutKind = Literal["plain", "order", "halo"]
 
 
@@ -22,9 +22,10 @@ class Box:
         node: its number in the plan; None for copies and ends.
         title: what it does.
         detail: on how much.
-        algorithm: of a layer: `direct`, `winograd F4`.
-        fused: what a layer takes in.
+        algorithm: of a layer: `direct`, `winograd F4`; `pass` of an op that is timed.
+        fused: what a layer takes in, or what a pass of several ops does.
         time_us: of one run; None where nobody has timed it.
+        ends: of an op the node at which the pass ends that does it, and which has its time.
         reason: why it is planned around; else empty.
         op: as the module spells it; empty for copies and ends.
         where: function and place in the module.
@@ -39,6 +40,7 @@ class Box:
     algorithm: str = ""
     fused: tuple[str, ...] = ()
     time_us: float | None = None
+    ends: int | None = None
     reason: str = ""
     op: str = ""
     where: str = ""
@@ -187,7 +189,7 @@ def _box(number: int, node: PlannedNode, plan: Plan) -> Box:
     }  # fmt: skip
     if node.found is None:
         shapes = [told_shape(use.shape, plan.tensors[use.tensor].dtype) for use in node.makes]
-        return Box(kind, number, node.op, ", ".join(shapes), **known)
+        return Box(kind, number, node.op, ", ".join(shapes), **known, **_passed(number, plan))
     problem = parse_problem(node.problem or node.found.problem)
     known |= {"fused": told_fused(node.found.fused), "problem": problem.canonical}
     if node.schedule is not None:
@@ -196,8 +198,25 @@ def _box(number: int, node: PlannedNode, plan: Plan) -> Box:
     return Box(kind, number, title(problem), extents(problem), **known)
 
 
+def _passed(number: int, plan: Plan) -> dict[str, Any]:
+    """What is known of an op by the pass that does it."""
+    found = next((one for one in plan.passes if number in one.nodes), None)
+    if found is None:
+        return {}
+    known: dict[str, Any] = {"algorithm": "pass", "ends": found.nodes[-1]}
+    if number == found.nodes[-1]:
+        known |= {"time_us": found.time_us}
+        known |= {"fused": (found.label,)} if len(found.nodes) > 1 else {}
+    return known
+
+
 def _check(plan: Plan) -> None:
     named = {use.tensor for node in plan.nodes for use in (*node.reads, *node.makes)}
     named |= {one.tensor for one in plan.conversions}
     if wrong := sorted(named - set(range(len(plan.tensors)))):
         raise ValueError(f"the plan has {len(plan.tensors)} tensors, and no tensor {wrong[0]}")
+    passed = {number for one in plan.passes for number in one.nodes}
+    if wrong := sorted(passed - set(range(len(plan.nodes)))):
+        raise ValueError(f"the plan has {len(plan.nodes)} nodes, and no node {wrong[0]}")
+    if any(not one.nodes for one in plan.passes):
+        raise ValueError("the plan has a pass of no node")

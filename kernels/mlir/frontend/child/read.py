@@ -28,7 +28,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         path,
         lambda parsed: _asked(parsed, request),
         keeps_weights=is_run,
-        keeps_functions=is_run or "graph" in request,
+        keeps_functions=is_run or "graph" in request or "outline" in request,
     )
 
 
@@ -90,7 +90,7 @@ def _without_weights(source: bytes, *, keeps_weights: bool) -> bytes:
 
 def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     """All problems of a module on linalg, its graph, what runs, or an op, as a request says."""
-    if "pieces" in request:
+    if "pieces" in request or "outline" in request:
         return _outline(module, request)
     if "graph" in request:
         from kernels.mlir.frontend.child.dataflow.graph import graph_of
@@ -100,11 +100,16 @@ def _asked(module: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outline(module: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """What a module does, with its weights in files; or why it is not run here."""
+    """What a module does, with its weights in files if asked for; or why it is not run here."""
     from kernels.mlir.frontend.child.program.outline import outline
     from kernels.mlir.frontend.nest import RefusedError
 
     stage("reading weights")
+    if "outline" in request:
+        try:
+            return asdict(outline(module))
+        except RefusedError as refusal:
+            return {"refused": str(refusal)}
     source = Path(request["path"]).read_bytes()
     has_text = not (is_bytecode(source) or is_onnx(source))
     text = source if has_text else module.operation.get_asm().encode()

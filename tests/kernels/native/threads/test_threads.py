@@ -11,7 +11,7 @@ from kernels.errors import ScheduleError, TargetError
 from kernels.loopnest import build
 from kernels.native import lower
 from kernels.native.microbench import bandwidth_gbs, peak_gflops
-from kernels.native.threads.crew import SPINS, crew
+from kernels.native.threads.crew import _CREWS, SPINS, crew
 from kernels.native.threads.pinning import pin, usable_processors
 from kernels.oracle.operands import make_operands, poison
 from kernels.oracle.reference import reference
@@ -78,14 +78,14 @@ def test_any_number_of_threads_on_any_number_of_processors(threads: int, host: T
 def test_a_helper_that_is_late_at_the_barrier_finds_it_as_it_was(host: Target) -> None:
     """Calls come and go while threads share one processor, where a helper is always late."""
     before = pin({min(usable_processors())})
-    crew.cache_clear()
+    _CREWS.clear()
     try:
         for threads in (2, 3):
             schedule = Schedule((Parallel("n", threads), *GOTO))
             for _ in range(20):
                 run_and_compare(schedule, host)
     finally:
-        crew.cache_clear()
+        _CREWS.clear()
         if before is not None:
             pin(before)
 

@@ -15,7 +15,7 @@ from kernels.target import Target, detect
 from search.networks.costs import Timed, algorithm_of
 from search.networks.layouts import Layout
 from search.networks.plan import Plan
-from search.networks.planning import Named, planned
+from search.networks.planning import Named, Passes, planned
 from search.networks.running.network import Network
 from search.space.space import Space
 
@@ -58,12 +58,15 @@ def program_of(graph: Graph, spelling: str) -> Program:
     return read_program(spelled(graph, spelling).encode())
 
 
-def plan_of(program: Program, seed: int, threads: int = 1, copy_us: float = 0.5) -> Plan:
+def plan_of(
+    program: Program, seed: int, threads: int = 1, copy_us: float = 0.5,
+    passes: Passes | None = None,
+) -> Plan:  # fmt: skip
     """A plan by times at random."""
     target = detect().with_threads(threads)
     costs = Drawn(target, Random(seed), copy_us)
     named = Named("drawn", target.canonical, "hot")
-    return planned(program.outline.graph, costs, named)
+    return planned(program.outline.graph, costs, named, passes=passes)
 
 
 def computed(network: Network, graph: Graph, spelling: str, argument: Array) -> Array:

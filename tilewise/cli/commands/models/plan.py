@@ -21,7 +21,9 @@ from tilewise.requirements import needed, require
 
 if TYPE_CHECKING:
     from kernels.mlir.frontend.graph import Graph
+    from kernels.mlir.frontend.program import Outline
     from search.networks.costs import Costs
+    from search.networks.passes import PassTimes
     from search.networks.plan import Plan
     from tilewise.backends.base import Backend
     from tilewise.plan.running import Ran
@@ -46,17 +48,17 @@ def plan(options: argparse.Namespace) -> None:
     alone = _folder_alone(options.module) if options.module else None
     name = Path(options.file).name
     target = resolve(options.target).canonical  # what a service takes `host` for is elsewhere
-    graph = _graph(name, module)
+    graph, outline = _graph(name, module)
     request = TuneRequest(options.trials, seed=options.seed, cache=options.cache)
     problems = list(map(parse_problem, problems_of(graph, options.layouts)))
     with backend_of(options) as backend:
         lacking = missing(backend, problems, target, options.cache)
         tune_missing(backend, lacking, target, request)
         costs = _costs(options, backend, target, graph)
-        named = Named(name, target, options.cache)
+        named, passes = Named(name, target, options.cache), _passes(outline, target)
         with timing_alone(target):
-            made = planned(graph, costs, named, options.layouts)
-            own = planned(graph, costs, named, "model") if options.executes else made
+            made = planned(graph, costs, named, options.layouts, passes)
+            own = planned(graph, costs, named, "model", passes) if options.executes else made
     run = _ran(made, own, options) if options.executes else None
     if run is not None and run.kept:
         made = own
@@ -93,6 +95,13 @@ def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: 
         return StoredCosts(backend, target, options.cache)
     stored = StoredCosts(backend, target, options.cache, most=RETIMED)
     return Retimed(stored, resolve(target), weights_bytes(graph))
+
+
+def _passes(outline: "Outline | None", target: str) -> "PassTimes | None":
+    """Times of passes, of a model that runs here."""
+    from search.networks.passes import PassTimes
+
+    return None if outline is None else PassTimes(outline, resolve(target))
 
 
 def _ran(made: "Plan", own: "Plan", options: argparse.Namespace) -> "Ran":
@@ -142,16 +151,19 @@ def _tell(run: "Ran", made: "Plan", told: dict[str, object], texts: list[str]) -
     texts.append(run_text(run, allowed(made)))
 
 
-def _graph(name: str, module: bytes) -> "Graph":
+def _graph(name: str, module: bytes) -> "tuple[Graph, Outline | None]":
+    """A model's graph, and what its nodes do, where it has one function that runs here."""
     from kernels.mlir.frontend.read import read_graph
+    from kernels.mlir.frontend.weights import read_outline
 
     try:
-        found = read_graph(module)
+        outline = read_outline(module)
+        found = read_graph(module) if outline is None else outline.graph
     except ModuleError as error:
         raise BadInputError(f"{name}: {error}") from error
     if not found.layers:
         raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know")
-    return found
+    return found, outline
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

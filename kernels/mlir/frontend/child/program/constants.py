@@ -32,10 +32,11 @@ class Constants:
     """The values of a module's constants.
 
     Args:
-        text: of the module, with its resources.
+        text: of the module, with its resources; None where they are cut out: zeros stand for them.
     """
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes | None) -> None:
+        self._is_cut, text = text is None, text or b""
         begin = text.rfind(b"{-#")
         found = () if begin < 0 else _ENTRY.finditer(text, begin)
         self._text = text
@@ -69,6 +70,8 @@ class Constants:
             return _of_dense(attribute, shape, dtype)
         named = _RESOURCE.fullmatch(str(attribute))
         span = None if named is None else self._resources.get(named[1] or named[2])
+        if span is None and self._is_cut:
+            return np.zeros(shape, dtype)
         if span is None:
             raise RefusedError("reads a weight whose bytes are not in the module")
         raw = bytes.fromhex(self._text[slice(*span)].decode())[_ALIGNMENT_BYTES:]

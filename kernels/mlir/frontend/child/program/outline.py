@@ -33,13 +33,14 @@ PIECE = 32 << 20  # bytes of a file: a child may not write larger ones
 Array = NDArray[Any]
 
 
-def outline(module: Any, text: bytes, folder: Path) -> Outline:
+def outline(module: Any, text: bytes | None = None, folder: Path | None = None) -> Outline:
     """What a module on linalg does, whose weights become files in a folder.
 
     Args:
         module: on linalg, with one function.
-        text: of the module, with its resources.
-        folder: where each constant becomes pieces, `NAME.0`, `NAME.1`, ...
+        text: of the module, with its resources; None where they are cut out.
+        folder: where each constant becomes pieces, `NAME.0`, `NAME.1`, ...; None for no constants
+            of contractions, and no pieces of the others.
 
     Raises:
         RefusedError: its functions, arguments, results or weights are none that are run here.
@@ -50,7 +51,9 @@ def outline(module: Any, text: bytes, folder: Path) -> Outline:
     constants = Constants(text)
     reads = [_read(source, seen, constants) for source in seen.sources]
     actions = tuple(map(_acted, seen.sources, reads))
-    held = [*_constants(seen, constants, folder), *_of_loops(reads, folder)]
+    held = [*_of_loops(reads, folder)]
+    if folder is not None:
+        held = [*_constants(seen, constants, folder), *held]
     return Outline(seen.graph, actions, tuple(held), tuple(_arguments(seen)), tuple(_results(seen)))
 
 
@@ -75,13 +78,14 @@ def _acted(source: Any, read: Read | str) -> Action:
     return replace(action, refused=read) if is_of_loops else action
 
 
-def _of_loops(reads: list[Read | str], folder: Path) -> Iterator[Constant]:
+def _of_loops(reads: list[Read | str], folder: Path | None) -> Iterator[Constant]:
     for number, read in enumerate(reads):
         for role, array in read.constants.items() if isinstance(read, Read) else ():
             assert isinstance(read, Read)
             (dtype,) = {one.dtype for one in read.loops.accesses if one.constant == role}
             name = f"{number}.{role.replace(' ', '_')}"
-            yield Constant(number, role, dtype, array.shape, name, _write(array, folder / name))
+            pieces = 0 if folder is None else _write(array, folder / name)
+            yield Constant(number, role, dtype, array.shape, name, pieces)
 
 
 def _arguments(seen: Traced) -> Iterator[int]:

@@ -1,0 +1,137 @@
+"""A crew runs on in a process that is forked off, and after an exception wherever it came."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kernels.native.threads import crew as crews
+
+BOUND = """
+import os, sys, time
+import numpy as np
+from kernels.native import lower
+from kernels.native.threads.crew import crew
+from kernels.oracle.operands import make_operands, poison
+from kernels.problem import parse_problem
+from kernels.schedule import Parallel, Register, Schedule
+from kernels.target import detect
+
+problem = parse_problem("matmul:m=70,n=150,k=50,dtype=i32")
+operands = make_operands(problem, 1)
+expected = operands["A"] @ operands["B"]
+schedule = Schedule((Parallel("n", 2), Register(4, 32)))
+call = lower(problem, schedule, detect()).bind(operands)
+
+def is_right():
+    poison(operands["C"])
+    call()
+    return np.array_equal(operands["C"], expected)
+
+assert is_right()
+one = crew(2)
+"""
+FORKED = (
+    BOUND
+    + """
+one._one_at_a_time.acquire()  # as a thread that runs something at the time of the fork has it
+one._barrier[0] = 1  # and as a helper that has arrived
+child = os.fork()
+if not child:
+    os._exit(0 if all(is_right() for _ in range(20)) else 7)
+one._barrier[0] = 0
+one._one_at_a_time.release()
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+assert is_right()
+"""
+)
+CUT_OFF = (
+    BOUND
+    + """
+class Stopped(BaseException):
+    pass
+
+code, count = type(one)._run.__code__, 0
+for line in sorted({line for _, _, line in code.co_lines() if line} - {code.co_firstlineno}):
+    def trace(frame, event, argument):
+        global count
+        if frame.f_code is not code:
+            return None
+        if event == "line" and frame.f_lineno == line:
+            sys.settrace(None)
+            count += 1
+            raise Stopped
+        return trace
+    poison(operands["C"])
+    time.sleep(0.02)  # in which a helper falls asleep
+    sys.settrace(trace)
+    try:
+        call()
+    except Stopped:
+        time.sleep(0.02)  # in which a helper begins what it was told of
+    finally:
+        sys.settrace(None)
+    assert is_right(), line
+    assert is_right(), line
+assert count > 10, count
+"""
+)
+INTERRUPTED = (
+    BOUND
+    + """
+import random, signal, threading
+
+def interrupt():
+    time.sleep(random.uniform(0, 0.003))
+    os.kill(os.getpid(), signal.SIGINT)
+
+random.seed(1)
+for _ in range(40):
+    thread = threading.Thread(target=interrupt)
+    try:
+        thread.start()
+        while True:
+            call()
+    except KeyboardInterrupt:
+        pass
+    thread.join()
+    assert is_right()
+"""
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize(
+    "text", [FORKED, CUT_OFF, INTERRUPTED], ids=["forked", "cut off", "interrupted"]
+)
+def test_a_crew_runs_right_after(text: str) -> None:
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=280)
+
+
+def test_all_who_ask_have_one_crew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where two threads ask at once, of which each finds none."""
+    monkeypatch.setattr(crews, "_CREWS", {})
+    made = crews.Crew
+
+    def slow(processors: list[int]) -> crews.Crew:
+        monkeypatch.setattr(crews, "Crew", made)
+        other.append(crews.crew(2))  # the other thread, in between
+        return made(processors)
+
+    other: list[crews.Crew] = []
+    monkeypatch.setattr(crews, "Crew", slow)
+    assert crews.crew(2) is other[0] is crews.crew(2)
+
+
+def test_a_helper_that_cannot_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = crews.Crew([0, 0])
+    monkeypatch.setattr(crews.threading.Thread, "start", _refuse)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            one.run(0, (0, 0))
+
+
+def _refuse(_thread: object) -> None:
+    raise RuntimeError("can't start new thread")
