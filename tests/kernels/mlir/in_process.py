@@ -1,19 +1,49 @@
-"""Proofs of these tests time a script briefly: how fast it is they do not ask."""
+"""What children do, asked of this process: each start of one takes 0.3 s and more.
 
+That children are started, watched and ended, and what becomes of those that die, have tests of
+their own, which start them; so have commands and services.
+"""
+
+import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 import pytest
 
-REPEAT_S = 0.02
+from kernels.system.limited_child import Ended, check_limits, run_limited
+
+ANSWERS = {
+    "kernels.dispatches.cutting.child": "answer",
+    "kernels.mlir.air.child": "prove_here",
+    "kernels.mlir.frontend.child.read": "answer",
+    "kernels.mlir.normalised.child": "prove_here",
+    "kernels.mlir.proof.child.prove": "prove_here",
+    "kernels.mlir.proof.child.verify": "verify_here",
+}
 
 
-@pytest.fixture(scope="session", autouse=True)
-def timed_briefly() -> Iterator[None]:
-    """Hand it to the children of proofs; those of specs, which are compared by time, stay long."""
-    from kernels.mlir.normalised import prove as normalised
-    from kernels.mlir.proof import prove, verify
+def answered_here(request: dict[str, Any], module: str) -> Ended:
+    """What a fresh child that runs `module` would answer, by the same function."""
+    if module not in ANSWERS:
+        return run_limited(request, module)
+    from kernels.mlir.proof.found import Found
+    from kernels.system.typed_json import to_json
+
+    check_limits(request["seconds"], request["memory_bytes"])
+    reply = getattr(import_module(module), ANSWERS[module])(json.loads(json.dumps(request)))
+    return Ended(json.loads(json.dumps(to_json(reply) if isinstance(reply, Found) else reply)))
+
+
+@contextmanager
+def without_children() -> Iterator[None]:
+    """Answer here what is read of modules, cut out of them, and proven of scripts."""
+    from kernels.dispatches.cutting import cut
+    from kernels.mlir.frontend import read
+    from kernels.mlir.proof import run_child
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (prove, verify, normalised):
-            patch.setattr(module, "REPEAT_SECONDS", REPEAT_S)
+        for module in (cut, read, run_child):
+            patch.setattr(module, "run_limited", answered_here)
         yield
