@@ -1,7 +1,9 @@
 # `make run` and `make test` each set up everything they need; nothing comes first.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles what it imports, once: all of what is installed would take half a minute.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+  -c constraints.txt
 
 APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends
 

@@ -5,11 +5,12 @@ time limit: beside busy neighbours any of them may be slow.
 """
 
 import contextlib
+import gc
 import itertools
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,17 @@ NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("no clock", NO_CLOCK)
 settings.register_profile("fuzz", NO_CLOCK, max_examples=3000)
 settings.load_profile("no clock")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay for ever: nothing of them is looked through for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

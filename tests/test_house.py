@@ -1,6 +1,7 @@
 """Rooms stay small enough to be seen at once, and so do functions and classes."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 from statistics import median
@@ -16,22 +17,38 @@ def sources() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A file as a tree, which tests only look at."""
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def definitions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+    """Each definition with its place."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return [
+        (f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node)
+        for path in sources()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, kinds)
+    ]
+
+
 def lengths(*kinds: type[ast.AST]) -> dict[str, int]:
     """Lines of each definition, by its place."""
-    found = {}
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, kinds):
-                place = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-                found[place] = node.end_lineno - node.lineno + 1
-    return found
+    return {
+        place: node.end_lineno - node.lineno + 1
+        for place, node in definitions()
+        if isinstance(node, kinds)
+    }
 
 
 def test_a_room_is_not_crowded_and_says_what_it_is() -> None:
     for folder in sorted({path.parent for path in sources()}):
         files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
         assert len(files) <= MOST_FILES, f"{folder.relative_to(ROOT)} has {len(files)} files"
-        idea = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+        idea = ast.get_docstring(parsed(folder / "__init__.py"))
         assert idea, f"{folder.relative_to(ROOT)} does not say what it is for"
 
 
@@ -41,7 +58,7 @@ def defined(folder: Path) -> set[str]:
         path.parent.name for path in folder.rglob("*.py")
     }
     for path in folder.rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 names.add(node.name)
             elif isinstance(node, ast.Assign):
@@ -52,7 +69,7 @@ def defined(folder: Path) -> set[str]:
 def test_a_rooms_face_is_there() -> None:
     told = 0
     for path in sources():
-        idea = ast.get_docstring(ast.parse(path.read_text())) or ""
+        idea = ast.get_docstring(parsed(path)) or ""
         face = idea.partition("Face: ")[2]
         if path.name != "__init__.py" or not face:
             continue

@@ -1,6 +1,11 @@
 """The command line as users meet it: arguments in; exit code, stdout and stderr out."""
 
+import contextlib
+import functools
 import logging
+import os
+import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,8 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
+from search.finals import plan as finals
 from search.records import TuneRequest
 from service.app import create_app
+from service.db import schema
 from service.listening import listen
 from service.server import Server
 from service.settings import Settings
@@ -42,6 +49,35 @@ def logs_as_they_were() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def absent_databases_are_made_by_copying(
+    migrated_sqlite: Callable[[Path], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """The migrations take longer than most commands; `tests.service.db` runs them from nothing."""
+    made = tmp_path_factory.mktemp("made") / "empty.db"
+    migrated_sqlite(made)
+    migrate = schema.upgrade
+
+    def upgrade(url: str) -> None:
+        file = Path(url.removeprefix("sqlite:///"))
+        if schema.is_absent(url) and os.access(file.parent, os.W_OK):
+            shutil.copyfile(made, file)
+        else:
+            migrate(url)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schema, "upgrade", upgrade)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_finals() -> Iterator[None]:
+    """Commands that search for real ask what is found, not how surely it is the fastest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finals, "FINALS_S", 0.3)
+        yield
 
 
 @pytest.fixture
@@ -80,6 +116,39 @@ def tuned(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(local_search, "run_job", run)
     local.LocalBackend(database).tune(PROBLEM, "host", TuneRequest(4), lambda *_: None)
     return database
+
+
+Stored = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Searches for real for problems once, two trials each; the SQLite file with what was found."""
+    folder = tmp_path_factory.mktemp("searched")
+
+    @functools.cache
+    def search(*problems: str) -> Path:
+        file = folder / f"{search.cache_info().currsize}.db"
+        for problem in problems:
+            assert main(("tune", problem, "--trials", "2", "--db", f"sqlite:///{file}")) == 0
+        return file
+
+    return search
+
+
+@pytest.fixture
+def store(searched: Callable[..., Path], database: str) -> Stored:
+    """Puts real results of problems into the test's database."""
+
+    def put(*problems: str) -> None:
+        of, into = (
+            sqlite3.connect(file)
+            for file in (searched(*problems), database.removeprefix("sqlite:///"))
+        )
+        with contextlib.closing(of), contextlib.closing(into):
+            of.backup(into)
+
+    return put
 
 
 @pytest.fixture

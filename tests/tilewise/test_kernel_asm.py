@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from service.app import create_app
 from service.settings import Settings
-from tests.tilewise.conftest import Cli
+from tests.tilewise.conftest import Cli, Stored
 from tilewise import Client
 from tilewise.backends import remote as remote_module
 
@@ -21,9 +21,8 @@ PROBLEM = "matmul:m=40,n=50,k=30,dtype=f32,bias,epilogue=relu"
 
 
 @pytest.fixture
-def stored(cli: Cli) -> None:
-    tuned = cli("tune", PROBLEM, "--trials", "2", "--json")
-    assert tuned.code == 0, tuned.err
+def stored(store: Stored) -> None:
+    store(PROBLEM)
 
 
 @pytest.fixture

@@ -20,6 +20,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     stage("loading MLIR")
     from iree.compiler import ir
 
+    from kernels.mlir.dialects import without_definitions
+
+    without_definitions()
     from kernels.dispatches.cutting.trace import cut_out
     from kernels.mlir.frontend.child.operations import operations, where
 

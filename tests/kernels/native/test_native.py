@@ -55,8 +55,11 @@ def inner_products(target: Target, dtype: str, rows: int, cols: int, vectors: in
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
-@pytest.mark.parametrize("vectors", [1, 8])
-@pytest.mark.parametrize("k", [1, 31, 128, 523])
+@pytest.mark.parametrize(
+    # Part of the vectors, all of them, and some times all with a part; one element is a part.
+    ("k", "vectors"),
+    [(1, 1), (31, 1), (128, 1), (523, 1), (31, 8), (128, 8), (523, 8)],
+)
 def test_matrix_times_vector(dtype: str, k: int, vectors: int, target: Target) -> None:
     problem = parse_problem(f"matmul:m=19,n=1,k={k},dtype={dtype},bias,epilogue=relu")
     check(problem, inner_products(target, dtype, 8, 1, vectors), target, 4)

@@ -48,12 +48,13 @@ class Place:
 
 @pytest.fixture(params=["service", "database"])
 def place(
-    request: pytest.FixtureRequest, cli: Cli, tuned: str, served: str, tmp_path: Path,
+    request: pytest.FixtureRequest, cli: Cli, tuned: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Place:  # fmt: skip
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "cache"))
-    where = ("--server", served) if request.param == "service" else ("--db", tuned)
-    return Place(cli, tmp_path, where)
+    if request.param == "service":
+        return Place(cli, tmp_path, ("--server", request.getfixturevalue("served")))
+    return Place(cli, tmp_path, ("--db", tuned))
 
 
 def test_scripts_are_fetched_and_locked(place: Place, cli: Cli) -> None:

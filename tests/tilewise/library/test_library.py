@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tilewise.conftest import Cli
+from tests.tilewise.conftest import Cli, Stored
 from tests.tilewise.test_kernel_asm import server
 
 __all__ = ["server"]  # a fixture
@@ -21,10 +21,9 @@ NAMES = ["libtilewise.a", "manifest.json", "tilewise.h"]
 
 
 @pytest.fixture
-def listed(cli: Cli, tmp_path: Path) -> str:
+def listed(store: Stored, tmp_path: Path) -> str:
     """A list of problems, both of which are stored."""
-    for problem in PROBLEMS:
-        assert cli("tune", problem, "--trials", "2").code == 0
+    store(*PROBLEMS)
     path = tmp_path / "problems.txt"
     path.write_text(f"# mine\n{PROBLEMS[0]}  # the first\n\n{PROBLEMS[1]}\n{PROBLEMS[0]}\n")
     return str(path)

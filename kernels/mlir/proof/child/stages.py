@@ -64,8 +64,10 @@ def establish(steps: Callable[[Finding, Any], None]) -> Found:
     stage("import")
     from iree.compiler import ir
 
+    from kernels.mlir.dialects import without_definitions
     from kernels.mlir.lowering.apply import Diagnostics, StageError
 
+    without_definitions()
     finding = Finding()
     try:
         with ir.Context() as context, ir.Location.unknown():

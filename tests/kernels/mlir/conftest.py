@@ -1,0 +1,32 @@
+"""Proofs and reads without children and long timings, but where tests are of these."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kernels.mlir.in_process import without_children
+
+REPEAT_S = 0.02
+OF_CHILDREN = ("test_children", "test_failures", "test_hostile", "test_verify")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def timed_briefly() -> Iterator[None]:
+    """Proofs time a script briefly: how fast it is these tests do not ask, but of specs."""
+    from kernels.mlir.normalised import prove as normalised
+    from kernels.mlir.proof import prove, verify
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (prove, verify, normalised):
+            patch.setattr(module, "REPEAT_SECONDS", REPEAT_S)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def answered_here(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In all modules but those whose tests are of children."""
+    if request.module.__name__.endswith(OF_CHILDREN):
+        yield
+        return
+    with without_children():
+        yield

@@ -1,0 +1,49 @@
+"""What children do, asked of this process: each start of one takes 0.3 s and more.
+
+That children are started, watched and ended, and what becomes of those that die, have tests of
+their own, which start them; so have commands and services.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from kernels.system.limited_child import Ended, check_limits, run_limited
+
+ANSWERS = {
+    "kernels.dispatches.cutting.child": "answer",
+    "kernels.mlir.air.child": "prove_here",
+    "kernels.mlir.frontend.child.read": "answer",
+    "kernels.mlir.normalised.child": "prove_here",
+    "kernels.mlir.proof.child.prove": "prove_here",
+    "kernels.mlir.proof.child.verify": "verify_here",
+}
+
+
+def answered_here(request: dict[str, Any], module: str) -> Ended:
+    """What a fresh child that runs `module` would answer, by the same function."""
+    if module not in ANSWERS:
+        return run_limited(request, module)
+    from kernels.mlir.proof.found import Found
+    from kernels.system.typed_json import to_json
+
+    check_limits(request["seconds"], request["memory_bytes"])
+    reply = getattr(import_module(module), ANSWERS[module])(json.loads(json.dumps(request)))
+    return Ended(json.loads(json.dumps(to_json(reply) if isinstance(reply, Found) else reply)))
+
+
+@contextmanager
+def without_children() -> Iterator[None]:
+    """Answer here what is read of modules, cut out of them, and proven of scripts."""
+    from kernels.dispatches.cutting import cut
+    from kernels.mlir.frontend import read
+    from kernels.mlir.proof import run_child
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cut, read, run_child):
+            patch.setattr(module, "run_limited", answered_here)
+        yield
