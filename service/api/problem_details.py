@@ -14,6 +14,7 @@ from starlette.routing import Match
 
 from kernels.errors import (
     ModuleError,
+    PlaceError,
     ProblemError,
     ScheduleError,
     TargetError,
@@ -114,7 +115,7 @@ def install(app: FastAPI, as_page: AsPage) -> None:
     """Answer every error of `app` with a problem document, or with a page to who asks for one."""
     for known in _STATUS:
         app.add_exception_handler(known, _service_error)
-    for bad in (ProblemError, UnsupportedError, ModuleError, BudgetError, *_FIELD):
+    for bad in (ProblemError, UnsupportedError, ModuleError, PlaceError, BudgetError, *_FIELD):
         app.add_exception_handler(bad, _bad_value)
     app.add_exception_handler(UnfinishedError, _unfinished)
     app.add_exception_handler(RequestValidationError, _invalid_request)

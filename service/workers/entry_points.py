@@ -56,9 +56,12 @@ class Prover(Protocol):
     """`service.workers.prover.prove`."""
 
     def __call__(
-        self, problem: Problem, schedule: Schedule, *, seed: int, seconds: float
+        self, problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int
     ) -> "Proof":
-        """Write the schedule's script, apply it, run it and time it, within so many seconds."""
+        """Write the schedule's script, apply it, run it and time it, within so many seconds.
+
+        `threads` are those of the target. Scripts of our own run on one whatever it says.
+        """
         ...
 
 

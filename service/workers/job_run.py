@@ -188,7 +188,13 @@ class _Run:
 
     def _attempt(self, prove: Prover, schedule: Schedule, seconds: float) -> Attempt:
         try:
-            proof = prove(self.problem, schedule, seed=self._order.request.seed, seconds=seconds)
+            proof = prove(
+                self.problem,
+                schedule,
+                seed=self._order.request.seed,
+                seconds=seconds,
+                threads=self.target.threads,
+            )
             return Attempt(schedule, proof)
         except KernelsError as error:
             return Attempt(schedule, None, str(error))

@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     from kernels.mlir.proof.proof import Proof
 
 
-def prove(problem: Problem, schedule: Schedule, *, seed: int, seconds: float) -> "Proof":
-    """Write the schedule's script and prove it; raises what the prover does."""
+def prove(
+    problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int
+) -> "Proof":
+    """Write the schedule's script and prove it; raises what the prover does.
+
+    A spec is proven on the threads of its target, since IREE runs it on them. The loops of our own
+    scripts are for one thread.
+    """
     if schedule.is_for_iree:
         from kernels.mlir.tuning_spec.prove import prove as prove_spec
 
-        return prove_spec(problem, schedule, seed=seed, seconds=seconds)
+        return prove_spec(problem, schedule, threads=threads, seed=seed, seconds=seconds)
     from kernels.mlir.proof.prove import prove as prove_script
 
     return prove_script(problem, schedule, seed=seed, seconds=seconds)

@@ -162,11 +162,15 @@ class FakeProof:
     script: str | None = "module {}"
 
 
-def prove(problem: Problem, schedule: Schedule, *, seed: int, seconds: float = 60.0) -> FakeProof:
+def prove(
+    problem: Problem, schedule: Schedule, *, seed: int, seconds: float = 60.0, threads: int = 1
+) -> FakeProof:
     return FakeProof(script=f"// {schedule.hash}\nmodule {{}}\n")
 
 
-def prove_wrong(problem: Problem, schedule: Schedule, *, seed: int, seconds: float) -> FakeProof:
+def prove_wrong(
+    problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int
+) -> FakeProof:
     proof = prove(problem, schedule, seed=seed)
     return replace(
         proof, ok=False, gflops=900.0, max_error=inf, failure="wrong", message="off by inf"
@@ -174,7 +178,7 @@ def prove_wrong(problem: Problem, schedule: Schedule, *, seed: int, seconds: flo
 
 
 def prove_unapplied(
-    problem: Problem, schedule: Schedule, *, seed: int, seconds: float
+    problem: Problem, schedule: Schedule, *, seed: int, seconds: float, threads: int
 ) -> FakeProof:
     return FakeProof(
         applied=False,

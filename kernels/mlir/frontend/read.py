@@ -102,7 +102,15 @@ def ask_of_file(
                "memory_bytes": limits.memory_bytes, **more}  # fmt: skip
     ended = run_limited(request, child)
     if ended.reply is None:
-        raise ModuleError(f"the module was not read: {one_line(ended.message)[:LONGEST]}")
+        told = one_line(_without_traceback(ended.message))[:LONGEST]
+        raise ModuleError(f"the module was not read: {told}")
     if "error" in ended.reply:
         raise ModuleError(f"the module was not read: {one_line(ended.reply['error'])[:LONGEST]}")
     return ended.reply
+
+
+def _without_traceback(message: str) -> str:
+    """What became of a child: the first line, and of a traceback the last one."""
+    lines = message.rstrip().splitlines()
+    has_traceback = any(line.startswith('  File "') for line in lines)
+    return f"{lines[0]} {lines[-1]}" if has_traceback else message

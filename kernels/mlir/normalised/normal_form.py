@@ -16,6 +16,7 @@ from kernels.mlir.frontend.lone import LoneOp
 from kernels.mlir.frontend.nest import Dims, Nest
 from kernels.mlir.normalised.packing import Packing, packing
 from kernels.mlir.normalised.parts import Parts, convolution_parts, product_parts
+from kernels.mlir.payload.contraction import contraction
 from kernels.mlir.payload.form import Form
 from kernels.problem import Conv2d, Problem, parse_problem
 from kernels.problem.iteration import IterationSpace, has_few_in_a_group
@@ -59,13 +60,25 @@ def schedulable(lone: LoneOp) -> Problem:
     if not isinstance(problem, Conv2d):
         return problem
     pixels_first = replace(problem, layout=PIXELS_FIRST)
-    if has_few_in_a_group(pixels_first):
+    if has_few_in_a_group(pixels_first) and not is_of_problem(lone):
         raise UnsupportedError(
             f"{lone.found.where}: groups of {problem.ci // problem.groups} channels have no script "
             f"on an op of a module; tilewise script {problem} has one on an op of its own",
             "place",
         )
     return pixels_first
+
+
+def is_of_problem(lone: LoneOp) -> bool:
+    """Whether a convolution with few channels in a group is the op that Tilewise writes for it.
+
+    Its script is that of the problem: it tiles what stores the op's result, and the op inside. An
+    op with a name says by it how its operands are indexed.
+    """
+    problem = parse_problem(lone.found.problem)
+    if not isinstance(problem, Conv2d) or not has_few_in_a_group(problem):
+        return False
+    return not (op := contraction(problem)).is_generic and lone.found.op == op.op
 
 
 def normal_form(lone: LoneOp, schedule: Schedule) -> NormalForm:

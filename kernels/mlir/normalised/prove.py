@@ -6,12 +6,18 @@ from typing import Any
 from kernels.errors import ProofError
 from kernels.mlir.cpu.register_tile import vector_lanes
 from kernels.mlir.frontend.lone import LoneOp
-from kernels.mlir.normalised.normal_form import NormalForm, normal_form
+from kernels.mlir.normalised.normal_form import (
+    NormalForm,
+    is_of_problem,
+    normal_form,
+    schedulable,
+)
 from kernels.mlir.normalised.script import emit_normalised
+from kernels.mlir.payload.function import payload
 from kernels.mlir.proof.annotation import annotated
 from kernels.mlir.proof.found import Found
 from kernels.mlir.proof.proof import Proof
-from kernels.mlir.proof.prove import REPEAT_SECONDS
+from kernels.mlir.proof.prove import REPEAT_SECONDS, prove
 from kernels.mlir.proof.run_child import run_child
 from kernels.mlir.transform.module import mlir_version, with_function
 from kernels.schedule import Schedule
@@ -42,7 +48,9 @@ def prove_lone(
 
     Args:
         lone: the op; the script is applied to its payload, and the result compared with the
-            reference of the problem, on operands that lie as the op's do.
+            reference of the problem, on operands that lie as the op's do. A convolution with few
+            channels in a group is proven in the problem's payload, where another op stores what
+            it gives.
         schedule: of the problem that the op is by itself.
         seed: of the random operands.
         limits: of the child.
@@ -53,6 +61,14 @@ def prove_lone(
         ScheduleError: the schedule cannot be applied to the problem.
         LoweringError: it can, but not to this op.
     """
+    if is_of_problem(lone):
+        return prove(
+            schedulable(lone),
+            schedule,
+            seed=seed,
+            seconds=limits.seconds,
+            memory_bytes=limits.memory_bytes,
+        )
     normal = normal_form(lone, schedule)
     script = emit_normalised(normal, schedule)
     found = _asked(lone, normal, schedule, script, limits, seed=seed, apply_only=False)
@@ -62,7 +78,8 @@ def prove_lone(
 
 def with_op(lone: LoneOp, script: str) -> str:
     """A script's module with the op's function in front of it, for `--transform-interpreter`."""
-    return with_function(lone.payload, script)
+    function = payload(schedulable(lone)) if is_of_problem(lone) else lone.payload
+    return with_function(function, script)
 
 
 def transform_lone(lone: LoneOp, schedule: Schedule, limits: Limits = Limits()) -> str:

@@ -36,8 +36,9 @@ def run_here(request: dict[str, Any]) -> Found:
     operands = make_operands(problem, request["seed"])
     expected = reference(problem, operands)
     stage("run")
-    folder = Path(request["folder"])
-    runs = {n: _bound(problem, operands, folder / f"{n}.vmfb") for n in request["modules"]}
+    folder, threads = Path(request["folder"]), request["threads"]
+    paths = {name: folder / f"{name}.vmfb" for name in request["modules"]}
+    runs = {name: _bound(problem, operands, path, threads) for name, path in paths.items()}
     poison(operands["C"])
     runs[SPEC](1)
     error, tolerance = compare(problem, operands["C"], expected)
@@ -76,13 +77,13 @@ def _beside(name: str, seconds: float, own_s: float, flops: int) -> str:
     return f"{flops / seconds / 1e9:.1f} GFLOP/s by IREE's {name}: gain {seconds / own_s:.2f}"
 
 
-def _bound(problem: Any, operands: Any, path: Path) -> Callable[[int], None]:
+def _bound(problem: Any, operands: Any, path: Path, threads: int) -> Callable[[int], None]:
     from kernels.mlir.iree.module_text import ENTRY, SCOPE, argument_names
     from kernels.mlir.iree.runtime import LoadedModule, Parameters, open_device
     from kernels.oracle.operands import operand_type
 
     weights = Parameters(SCOPE, {"B": operands["B"]}) if problem.has_constant_weights else None
-    module = LoadedModule(path.read_bytes(), open_device(1), weights)
+    module = LoadedModule(path.read_bytes(), open_device(threads), weights)
     names = [*argument_names(problem), "C"]
     return module.bind(ENTRY, [(operands[name], operand_type(problem, name)) for name in names])
 

@@ -31,6 +31,7 @@ def prove(
     problem: Problem,
     schedule: Schedule,
     *,
+    threads: int = 1,
     seed: int = 0,
     seconds: float = 60.0,
     memory_bytes: int = 4 << 30,
@@ -40,6 +41,7 @@ def prove(
     Args:
         problem: what is computed.
         schedule: the sizes that the spec gives.
+        threads: that run it and IREE's modes, those of the target.
         seed: of the random operands.
         seconds: that all of it may take.
         memory_bytes: the process that runs the code is killed beyond this much memory.
@@ -66,6 +68,7 @@ def prove(
             "problem": problem.canonical,
             "folder": folder,
             "modules": list(modules),
+            "threads": threads,
             "seed": seed,
             "seconds": max(1.0, until - time.monotonic()),
             "memory_bytes": memory_bytes,
@@ -75,7 +78,7 @@ def prove(
     # What the child says of the modes' speeds stands in `outline`, a line each.
     proof = Proof.of(replace(found, applied=True, compile_s=known.compile_s),
                      mlir=known.mlir, script=script)  # fmt: skip
-    return replace(proof, script=_told(problem, schedule, proof, found.outline))
+    return replace(proof, script=_told(problem, schedule, threads, proof, found.outline))
 
 
 def _modes(problem: Problem, until: float) -> dict[str, bytes]:
@@ -92,15 +95,17 @@ def _modes(problem: Problem, until: float) -> dict[str, bytes]:
     return found
 
 
-def _told(problem: Problem, schedule: Schedule, proof: Proof, modes: tuple[str, ...]) -> str:
+def _told(
+    problem: Problem, schedule: Schedule, threads: int, proof: Proof, modes: tuple[str, ...]
+) -> str:
     """The spec with what was found in its header."""
     found = found_lines(proof, modes)
     if proof.ok and proof.interval is not None:
         found.append(f"steps:    {json.dumps(schedule.to_json())}")
-    told = [f"problem:  {problem.canonical}", *found, f"target:   {_target()}",
+    told = [f"problem:  {problem.canonical}", *found, f"target:   {_target(threads)}",
             f"mlir:     {proof.mlir}"]  # fmt: skip
     return spec_text([Entry(problem, schedule)], told)
 
 
-def _target() -> str:
-    return replace(detect(), kind="iree").canonical
+def _target(threads: int) -> str:
+    return replace(detect(), kind="iree", threads=threads).canonical

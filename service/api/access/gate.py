@@ -32,7 +32,7 @@ OPEN_PAGES = (SIGN_IN, "/sign-out", "/assets/")
 """What a browser needs before anybody has signed in; nothing there is of the database."""
 
 ADMINISTRATION = "/v1/tokens"
-READING_POSTS = ("/v1/schedules/lookup", "/v1/problems/parse")
+READING_POSTS = ("/v1/schedules/lookup", "/v1/problems/parse", "/v1/problems/script")
 SCOPES: tuple[TokenScope, ...] = ("read", "submit", "admin")
 RUNS = "/v1/runs/"
 """What workers say of the jobs that they were given: with tokens of those alone."""

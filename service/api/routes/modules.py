@@ -1,4 +1,4 @@
-"""`/v1/problems`: the problems of an MLIR module.
+"""`/v1/problems`: the problems of an MLIR module, and scripts of its ops.
 
 Whatever a module does to MLIR it does to a child process within limits; the rest of the service
 waits for nothing. The same module, asked for again within a minute, is not read again.
@@ -9,27 +9,34 @@ import json
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 
-from kernels.errors import CompilerAbsentError, ModuleError
+from kernels.errors import CompilerAbsentError, ModuleError, PlaceError
 from kernels.mlir.frontend.graph import Graph
 from kernels.mlir.frontend.imported import Imported
-from kernels.mlir.frontend.read import Limits, read_graph, read_module
+from kernels.mlir.frontend.lone import LoneOp
+from kernels.mlir.frontend.read import Limits, read_graph, read_module, read_op
 from service.api.problem_details import responses
-from service.api.schemas import ImportedView, UnfinishedView
+from service.api.schemas import ImportedView, OpScriptView, UnfinishedView
 from service.api.services import Services, ServicesDep
 from service.errors import ConflictError
+from service.results.kernels import op_scripts
+from service.results.kernels.modules import kept_module, kernel_module
+from service.results.nearest import Asked, Match
 
 Found = TypeVar("Found")
 
 PARSE = "/v1/problems/parse"
-PATHS = (PARSE, "/v1/models", "/v1/plans")
+SCRIPT = "/v1/problems/script"
+PATHS = (PARSE, SCRIPT, "/v1/models", "/v1/plans")
 """Where a body may be as large as a module."""
 
 LIMITS = Limits(seconds=20.0, memory_bytes=2 << 30)
 JSON_TYPE = "application/json"
+PlaceText = Annotated[str, Query(max_length=300, examples=["@scores 8:8", "1"])]
+TargetText = Annotated[str, Query(examples=["host", "cpu:znver5,threads=2"])]
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"])
 _TEXT = {"schema": {"type": "string"}}
@@ -69,6 +76,65 @@ async def parse_module(request: Request, services: ServicesDep) -> dict[str, Any
     return (await imported_of(services, key, module)).to_json()
 
 
+@router.post(
+    "/script",
+    response_model=OpScriptView,
+    responses={
+        HTTPStatus.ACCEPTED.value: {
+            "model": UnfinishedView,
+            "description": "It is being made; post the module again after `Retry-After` seconds",
+        },
+        **responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+    },
+    openapi_extra=BODY,
+)
+async def script_of_op(
+    request: Request,
+    services: ServicesDep,
+    place: PlaceText = "",
+    target: TargetText = "host",
+    match: Match = "exact",
+    with_payload: bool = False,
+) -> dict[str, Any]:
+    """The transform script of one op of a module, proven on the op as the module has it.
+
+    `place` is what `/v1/problems/parse` says of the op, or its number among the module's problems,
+    from 1; a module with one problem needs none. The schedule is the fastest stored one that proves
+    on the op, in some seconds: where that takes longer than a request waits, the answer is 202, and
+    the same request finds the script soon. `with_payload` puts the op in front of the script, in a
+    function of its own.
+    """
+    body, kind = await request.body(), request.headers.get("content-type", "")
+    key, module = await services.lanes.reads.run(partial(given, body, kind))
+    lone: LoneOp | ModuleError | PlaceError = await services.modules.make(
+        ("op", key, place), partial(_read, partial(_read_op, place), module)
+    )
+    if not isinstance(lone, LoneOp):
+        raise lone
+    canonical = services.machine.canonical_target(target)
+    asked = Asked(canonical, services.toolchain, match=match)
+    source = await services.lanes.reads.run(
+        partial(_op_source, services, lone, asked, with_payload=with_payload)
+    )
+    tag = op_scripts.op_tag(source, services.toolchain)
+    found = await services.lanes.reads.run(partial(kept_module, tag))
+    if found is None:
+        making = partial(kernel_module, tag, source, op_scripts.op_document)
+        found = await services.proofs.make(("op", tag), making)
+    return op_scripts.script_of(found)
+
+
+def _read_op(place: str, module: bytes, limits: Limits) -> LoneOp:
+    return read_op(module, place or None, limits)
+
+
+def _op_source(services: Services, lone: LoneOp, asked: Asked, *, with_payload: bool) -> str:
+    with services.reading() as session:
+        return op_scripts.op_source(
+            session, lone, asked, services.machine, with_payload=with_payload
+        )
+
+
 async def imported_of(services: Services, key: str, module: bytes) -> Imported:
     """What a module holds, read once for all who ask within a minute.
 
@@ -76,10 +142,10 @@ async def imported_of(services: Services, key: str, module: bytes) -> Imported:
         ModuleError: it cannot be read.
         UnfinishedError: it is being read.
     """
-    found: Imported | ModuleError = await services.modules.make(
+    found: Imported | ModuleError | PlaceError = await services.modules.make(
         key, partial(_read, read_module, module)
     )
-    if isinstance(found, ModuleError):
+    if isinstance(found, ModuleError | PlaceError):
         raise found
     return found
 
@@ -91,10 +157,10 @@ async def graph_of(services: Services, key: str, module: bytes) -> Graph:
         ModuleError: it cannot be read.
         UnfinishedError: it is being read.
     """
-    found: Graph | ModuleError = await services.modules.make(
+    found: Graph | ModuleError | PlaceError = await services.modules.make(
         ("graph", key), partial(_read, read_graph, module)
     )
-    if isinstance(found, ModuleError):
+    if isinstance(found, ModuleError | PlaceError):
         raise found
     return found
 
@@ -117,11 +183,13 @@ def _of_json(body: bytes) -> bytes:
     return found["module"].encode(errors="replace")
 
 
-def _read(read: Callable[[bytes, Limits], Found], module: bytes) -> Found | ModuleError:
+def _read(
+    read: Callable[[bytes, Limits], Found], module: bytes
+) -> Found | ModuleError | PlaceError:
     """What the module holds; an error is a result too, which need not be found out again."""
     try:
         return read(module, LIMITS)
-    except ModuleError as error:
+    except (ModuleError, PlaceError) as error:
         return error
     except CompilerAbsentError as error:
         raise ConflictError(f"modules cannot be read here: {error}") from error

@@ -19,7 +19,14 @@ from service.api.schemas.jobs import (
     TrialPage,
     TrialView,
 )
-from service.api.schemas.modules import FoundProblemView, ImportedView, SkippedOpView
+from service.api.schemas.modules import (
+    FoundProblemView,
+    ImportedView,
+    OpScriptView,
+    ProofOfOpView,
+    ScheduleOfOpView,
+    SkippedOpView,
+)
 from service.api.schemas.networks import NetworkView, PartView
 from service.api.schemas.plans import (
     PackProofView,
@@ -85,6 +92,7 @@ __all__ = [
     "NewTokenView",
     "ObjectProofView",
     "ObjectView",
+    "OpScriptView",
     "PackProofView",
     "Page",
     "PartView",
@@ -95,10 +103,12 @@ __all__ = [
     "PlanView",
     "ProblemDetails",
     "ProblemKey",
+    "ProofOfOpView",
     "ProofView",
     "ReadyView",
     "RefusedView",
     "ResultView",
+    "ScheduleOfOpView",
     "SkippedOpView",
     "SpaceView",
     "StatusView",

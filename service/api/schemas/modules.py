@@ -1,5 +1,7 @@
 """The HTTP API's responses, as OpenAPI shows them: what a module holds."""
 
+from typing import Any
+
 from pydantic import BaseModel
 
 
@@ -24,3 +26,30 @@ class ImportedView(BaseModel):
 
     problems: list[FoundProblemView]
     skipped: list[SkippedOpView]
+
+
+class ScheduleOfOpView(BaseModel):
+    """The schedule that a script spells."""
+
+    hash: str
+    steps: list[dict[str, Any]]
+
+
+class ProofOfOpView(BaseModel):
+    """What a proof on an op established: the largest error, what is allowed, and the speed."""
+
+    max_error: float | None
+    tolerance: float | None
+    gflops: float | None
+    mlir: str
+
+
+class OpScriptView(BaseModel):
+    """The script of an op of a module; `problem` is what the op is by itself."""
+
+    problem: str
+    place: str
+    flavor: str
+    schedule: ScheduleOfOpView
+    proof: ProofOfOpView
+    script: str

@@ -130,7 +130,7 @@ def test_the_fastest_proven_script_is_served(client, submit, run):
     best, second, third = (fakes.schedule(n) for n in (3, 2, 1))
     speeds = {best.hash: (900.0, False), second.hash: (30.0, True), third.hash: (20.0, True)}
 
-    def prove(problem, schedule, *, seed, seconds):
+    def prove(problem, schedule, *, seed, seconds, threads):
         gflops, ok = speeds[schedule.hash]
         proof = fakes.prove(problem, schedule, seed=seed)
         return fakes.replace(proof, gflops=gflops, ok=ok)
@@ -148,7 +148,7 @@ def test_a_proven_script_outlives_a_later_failure(client, submit, run, tuned):
 
 
 def test_a_fault_of_the_prover_does_not_lose_the_search(client, submit, run):
-    def prove(problem, schedule, *, seed, seconds):
+    def prove(problem, schedule, *, seed, seconds, threads):
         raise RuntimeError("no such dialect")
 
     assert run(submit(), prover=prove).state == "done"

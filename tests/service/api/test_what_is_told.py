@@ -8,6 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from kernels.problem import parse_problem
+from kernels.target import detect
 from search.records import TuneRequest
 from search.store import MemoryStore
 from service.api.documents import result_json
@@ -15,6 +16,7 @@ from service.app import create_app
 from service.db import reading
 from service.jobs.trial_store import SqlTrialStore
 from service.results import schedules, scripts
+from service.workers import job_run
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN, settings_for
 
@@ -36,13 +38,25 @@ def test_a_search_gets_what_was_asked_for(submit, run):
         given.append(request)
         return fakes.tune(problem, target, request, store, **hooks)
 
-    def prove(problem, schedule, *, seed, seconds):
+    def prove(problem, schedule, *, seed, seconds, threads):
         seeds.add(seed)
         return fakes.prove(problem, schedule, seed=seed)
 
     run(submit(trials=3, seed=7, sampler="random", peers=True, cache="cold"), tuner=tune,
         prover=prove)  # fmt: skip
     assert (given, seeds) == ([request], {7})
+
+
+def test_a_proof_is_told_the_threads_of_the_target(submit, run, monkeypatch):
+    monkeypatch.setattr(job_run, "resolve", lambda _: replace(detect(), threads=2))
+    told = []
+
+    def prove(problem, schedule, *, seed, seconds, threads):
+        told.append(threads)
+        return fakes.prove(problem, schedule, seed=seed)
+
+    assert run(submit(), prover=prove).state == "done"
+    assert set(told) == {2}
 
 
 def test_seconds_that_passed_before_the_run_count(submit, run):
@@ -61,7 +75,7 @@ def test_a_script_is_the_fastest_wherever_it_stood_among_the_proofs(
 ):
     speeds = {fakes.schedule(n).hash: gflops for n, gflops in ((3, 20.0), (2, 40.0), (1, 30.0))}
 
-    def prove(problem, schedule, *, seed, seconds):
+    def prove(problem, schedule, *, seed, seconds, threads):
         proof = fakes.prove(problem, schedule, seed=seed)
         return replace(proof, gflops=speeds[schedule.hash])
 
@@ -76,8 +90,8 @@ def test_of_scripts_that_failed_the_latest_one_is_told_of(sessions, machine, sub
     """Numbers that JSON has no text for are left out."""
     messages = iter(("first", "second", "third"))
 
-    def prove(problem, schedule, *, seed, seconds):
-        proof = fakes.prove_wrong(problem, schedule, seed=seed, seconds=seconds)
+    def prove(problem, schedule, *, seed, seconds, threads):
+        proof = fakes.prove_wrong(problem, schedule, seed=seed, seconds=seconds, threads=threads)
         return replace(proof, gflops=None, message=next(messages))
 
     run(submit(), prover=prove)

@@ -78,7 +78,7 @@ def test_of_all_proofs_the_fastest_is_served(new_store, tmp_path):
     """The script of the slower schedule can be the faster script."""
 
     def prove(speed):
-        def proving(problem, schedule, *, seed, seconds=60.0):
+        def proving(problem, schedule, *, seed, seconds=60.0, threads=1):
             made = fakes.prove(problem, schedule, seed=seed)
             return replace(made, gflops=speed, script=f"{made.script}// {speed}\n")
 

@@ -267,7 +267,7 @@ def test_an_edited_script_of_another_flavor_is_replaced_too(
     ],
 )
 def test_every_value_of_a_proof_comes_back_as_it_was(client, submit, run, values):
-    def prove(problem, schedule, *, seed, seconds):
+    def prove(problem, schedule, *, seed, seconds, threads):
         return fakes.replace(fakes.prove(problem, schedule, seed=seed), **values)
 
     assert run(submit(), prover=prove).state == "done"

@@ -303,7 +303,7 @@ def test_a_script_is_sought_beyond_finalists_that_have_none(submit, run):
 
     proven = []
 
-    def prove(problem, schedule, *, seed, seconds):
+    def prove(problem, schedule, *, seed, seconds, threads):
         proven.append(schedule)
         return fakes.prove(problem, schedule, seed=seed)
 

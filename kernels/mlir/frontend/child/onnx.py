@@ -5,7 +5,7 @@ since a model can be anything.
 """
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def _converted(onnx: Any, proto: Any) -> Any:
 
 def _require_whole(onnx: Any, proto: Any) -> None:
     """Refuse a model whose weights lie in other files, before anything looks for those."""
-    for tensor in _tensors(proto.graph):
+    for tensor in _tensors(proto):
         if onnx.external_data_helper.uses_external_data(tensor):
             raise OnnxError(
                 f"the ONNX model has {tensor.name or 'a tensor'} in another file; make one file "
@@ -99,20 +99,18 @@ def _require_whole(onnx: Any, proto: Any) -> None:
             )
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
-    """The constants of a graph, and of those inside its nodes."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            yield from _of_attribute(attribute)
+def _tensors(message: Any) -> Iterator[Any]:
+    """Every tensor in a message, whatever holds it: graphs, their nodes, functions, sparse ones.
 
-
-def _of_attribute(attribute: Any) -> Iterable[Any]:
-    if attribute.HasField("t"):
-        yield attribute.t
-    yield from attribute.tensors
-    for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-        yield from _tensors(graph)
+    Messages are as deep as their parser lets them be, at most 100.
+    """
+    if message.DESCRIPTOR.name == "TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for one in (value,) if hasattr(value, "ListFields") else value:
+                yield from _tensors(one)
 
 
 def _told(error: Exception) -> str:

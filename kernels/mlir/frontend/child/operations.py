@@ -29,9 +29,15 @@ def operations(top: Any) -> Iterator[tuple[Any, str, int]]:
         numbers[function] = numbers.get(function, -1) + 1
         yield op, function, numbers[function]
         if op.name in FUNCTIONS and "sym_name" in op.attributes:
-            function = op.attributes["sym_name"].value
+            function = _symbol(op.attributes["sym_name"])
         if not op.name.startswith("linalg.") and len(op.regions):
             waiting.append((_inner(op), function))
+
+
+def _symbol(name: Any) -> str:
+    """A symbol as one line shows it; of bytes that are no text, or no print, their numbers."""
+    text = name.value_bytes.decode(errors="backslashreplace")
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _inner(op: Any) -> Iterator[Any]:

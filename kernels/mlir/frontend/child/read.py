@@ -15,6 +15,8 @@ from kernels.mlir.frontend.imported import Imported, Occurrence, Skipped
 from kernels.mlir.frontend.source import is_bytecode, is_onnx, without_weights
 from kernels.system.limited_child import reply_to_request, stage
 
+NO_TEXT = "MLIR refuses it, and quotes bytes that are no text"
+
 
 def main() -> None:
     """Serve one request."""
@@ -80,6 +82,8 @@ def looked_at(
             to_linalg(parsed, keeps_functions=keeps_functions)
         except (ir.MLIRError, ValueError) as error:
             return {"error": _first_error(error, said)}
+        except RuntimeError:  # of the bindings: MLIR's message quotes bytes that are no text
+            return {"error": said[0] if said else NO_TEXT}
         stage("looking for problems")
         return look(parsed)
 

@@ -87,7 +87,7 @@ def static_shape(value: Any) -> tuple[int, ...]:
     """The shape of a tensor; of a scalar none.
 
     Raises:
-        RefusedError: it is not static, without elements, or of a buffer.
+        RefusedError: it is not static, without elements, laid out by an encoding, or of a buffer.
     """
     kind = value.type
     if isinstance(kind, ir.RankedTensorType):
@@ -95,6 +95,8 @@ def static_shape(value: Any) -> tuple[int, ...]:
             raise RefusedError("has dynamic shapes; give the model static ones")
         if 0 in kind.shape:
             raise RefusedError("has an axis without elements")
+        if kind.encoding is not None:
+            raise RefusedError("has a tensor with an encoding; give the model with plain tensors")
         return tuple(kind.shape)
     if isinstance(kind, ir.ShapedType):
         raise RefusedError("works on buffers; give the model before bufferization, on tensors")

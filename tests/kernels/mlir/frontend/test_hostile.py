@@ -6,7 +6,7 @@ import random
 import pytest
 
 from kernels.errors import LimitError, ModuleError
-from kernels.mlir.frontend.read import Limits, read_module
+from kernels.mlir.frontend.read import Limits, read_module, read_op
 
 ir = pytest.importorskip("iree.compiler.ir", reason="iree-base-compiler is not installed")
 
@@ -46,6 +46,7 @@ def broken() -> dict[str, bytes]:
         "truncated": code[: len(code) // 2],
         "overwritten": code[:60] + noise + code[60 + len(noise) :],
         "cut off": GOOD[:200],
+        "bytes in an error": b'func.func @f() { func.call @"\\FF"() : () -> ()\n return }',
         "an ONNX model": b"\x08\x08\x12\x07pytorch",
     }
 
@@ -68,6 +69,7 @@ def test_a_broken_module_is_refused(name: str) -> None:
         read_module(broken()[name], LIMITS)
     told = str(refused.value)
     assert told.startswith("the module was not read: ") and told.isprintable() and len(told) < 400
+    assert "Traceback" not in told
 
 
 @pytest.mark.parametrize("name", odd())
@@ -93,6 +95,26 @@ def test_a_size_or_a_type_that_no_problem_has(old: bytes, new: bytes, reason: st
     imported = read_module(GOOD.replace(old, new))
     assert not imported.occurrences
     assert [reason in one.reason for one in imported.skipped] == [True]
+
+
+def test_a_tensor_with_an_encoding_is_no_plain_one() -> None:
+    encoded = GOOD.replace(b"%a: tensor<4x5xf32>", b'%a: tensor<4x5xf32, "blocks">').replace(
+        b": tensor<4x5xf32>, tensor<5x6", b': tensor<4x5xf32, "blocks">, tensor<5x6'
+    )
+    imported = read_module(encoded)
+    assert not imported.occurrences
+    assert ["encoding" in one.reason for one in imported.skipped] == [True]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [(rb"a\1B[2J\0Ab", r"@a\x1b[2J\nb"), (rb"\FF x", r"@\xff x"), (b"caf\xc3\xa9", "@caf\xe9")],
+)
+def test_names_are_told_on_one_line_that_is_text(name: bytes, told: str) -> None:
+    module = GOOD.replace(b"@f", b'@"' + name + b'"')
+    (found,) = read_module(module).occurrences
+    assert found.where == f"{told} 3:8 linalg.matmul"
+    assert read_op(module, found.where).found == found
 
 
 def test_products_of_buffers_are_named() -> None:

@@ -96,6 +96,22 @@ def test_weights_in_other_files_are_refused_and_not_looked_for(onnx: Any) -> Non
             read(proto.SerializeToString())
 
 
+@pytest.mark.parametrize("within", ["a sparse tensor", "a function"])
+def test_other_files_are_not_looked_for_from_inside_of_a_model(onnx: Any, within: str) -> None:
+    proto = layer(onnx, layer_weights())
+    if within == "a sparse tensor":
+        sparse = proto.graph.sparse_initializer.add(dims=[5])
+        tensor = sparse.values
+    else:
+        node = proto.functions.add(name="g", domain="own").node.add(op_type="Constant")
+        tensor = node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t
+    tensor.name, tensor.data_type = "inner", onnx.TensorProto.FLOAT
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="hostname")
+    with pytest.raises(ModuleError, match=r"has inner in another file; make one file"):
+        read_module(proto.SerializeToString())
+
+
 @pytest.mark.parametrize("broken", ["cut", "garbage", "an unknown operator", "a cycle"])
 def test_a_broken_model_is_refused(onnx: Any, broken: str) -> None:
     proto = layer(onnx, layer_weights())

@@ -6,6 +6,7 @@ import pytest
 
 from kernels.errors import PlaceError, UnsupportedError
 from kernels.loopnest import build
+from kernels.mlir.frontend.lone import LoneOp
 from kernels.mlir.frontend.read import read_op
 from kernels.mlir.normalised.normal_form import normal_form, schedulable
 from kernels.mlir.normalised.prove import prove_lone, transform_lone, with_op
@@ -103,23 +104,38 @@ func.func @f(%x: tensor<1x8x9x9xf32>, %w: tensor<16x8x3x3xf32>, %c: tensor<1x16x
         normal_form(lone, Schedule((Register(1, 1), Split("ci", 8))))
 
 
-def test_groups_of_few_channels_are_refused() -> None:
-    depthwise = """
-func.func @f(%x: tensor<1x9x9x8xf32>, %w: tensor<3x3x8xf32>, %c: tensor<1x7x7x8xf32>)
-    -> tensor<1x7x7x8xf32> {
-  %r = linalg.depthwise_conv_2d_nhwc_hwc ins(%x, %w : tensor<1x9x9x8xf32>, tensor<3x3x8xf32>)
-      outs(%c : tensor<1x7x7x8xf32>) -> tensor<1x7x7x8xf32>
-  return %r : tensor<1x7x7x8xf32>
-}
-"""
-    zero = depthwise.replace(
-        "  %r =",
-        "  %z = arith.constant 0.0 : f32\n  %s = linalg.fill ins(%z : f32)"
-        " outs(%c : tensor<1x7x7x8xf32>) -> tensor<1x7x7x8xf32>\n  %r =",
-    ).replace("outs(%c : tensor<1x7x7x8xf32>) -> tensor<1x7x7x8xf32>\n  return",
-              "outs(%s : tensor<1x7x7x8xf32>) -> tensor<1x7x7x8xf32>\n  return")  # fmt: skip
+def depthwise(name: str, image: str, filters: str, result: str) -> LoneOp:
+    """A named op that starts from zeros."""
+    x, w, c = (f"tensor<{shape}xf32>" for shape in (image, filters, result))
+    return read_op(
+        f"""
+func.func @f(%x: {x}, %w: {w}) -> {c} {{
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : {c}
+  %s = linalg.fill ins(%z : f32) outs(%e : {c}) -> {c}
+  %r = linalg.{name} {{strides = dense<2> : tensor<2xi64>}} ins(%x, %w : {x}, {w})
+      outs(%s : {c}) -> {c}
+  return %r : {c}
+}}
+""".encode()
+    )
+
+
+def test_a_depthwise_op_in_the_order_of_its_problem_proves() -> None:
+    lone = depthwise("depthwise_conv_2d_nhwc_hwc", "1x9x8x32", "3x3x32", "1x4x3x32")
+    assert schedulable(lone).canonical.endswith("stride=2,groups=32,dtype=f32")
+    schedule = Schedule((Register(3, 16),))
+    proof = prove_lone(lone, schedule)
+    assert proof.ok, proof.message
+    whole = with_op(lone, proof.script)
+    assert whole.count("linalg.depthwise_conv_2d_nhwc_hwc ") == 1
+    assert whole.index("func.func @kernel") < whole.index("@__transform_main")
+
+
+def test_groups_of_few_channels_in_another_order_are_refused() -> None:
+    lone = depthwise("depthwise_conv_2d_nchw_chw", "1x24x9x9", "24x3x3", "1x24x4x4")
     with pytest.raises(UnsupportedError, match="groups of 1 channels"):
-        schedulable(read_op(zero.encode()))
+        schedulable(lone)
 
 
 def test_a_wrong_result_is_no_proof() -> None:

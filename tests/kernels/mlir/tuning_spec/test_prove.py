@@ -1,10 +1,14 @@
 """Proofs of specs: what is served was run, compared, and is faster than IREE alone."""
 
 import re
+from typing import Any
 
 import pytest
 
+from kernels.mlir.iree.runtime import open_device
+from kernels.mlir.proof.found import Found
 from kernels.mlir.proof.proof import Proof
+from kernels.mlir.tuning_spec import child
 from kernels.mlir.tuning_spec import prove as proving
 from kernels.mlir.tuning_spec.collection import entry_of, joined
 from kernels.mlir.tuning_spec.prove import prove
@@ -33,6 +37,26 @@ def test_a_proof_ran_compared_and_timed_beside_iree_alone() -> None:
     else:
         assert all(float(gain) >= 0.99 for gain in re.findall(r"gain ([\d.]+)", proof.script))
         assert entry_of(proof.script).schedule == plain(PROBLEM)
+
+
+def test_a_proof_runs_on_the_threads_of_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IREE's modes beside it do too."""
+    opened: list[int] = []
+
+    def opening(threads: int) -> Any:
+        opened.append(threads)
+        return open_device(threads)
+
+    def here(request: dict[str, Any], _module: str) -> Found:
+        assert len(request["modules"]) == 3
+        with monkeypatch.context() as patch:
+            patch.setattr("kernels.mlir.iree.runtime.open_device", opening)
+            return child.run_here(request | {"repeat_s": 0.01})
+
+    monkeypatch.setattr(proving, "run_child", here)
+    proof = prove(PROBLEM, plain(PROBLEM), threads=2)
+    assert proof.executed and opened == [2, 2, 2]
+    assert re.search(r"// target: +iree:\w+,threads=2\n", proof.script)
 
 
 def test_constant_weights_are_given_to_the_module() -> None:

@@ -2,12 +2,10 @@
 
 import argparse
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
 
-from kernels.errors import KernelsError, UnsupportedError
-from kernels.problem import Problem, parse_problem
-from kernels.problem.iteration import iteration_space
+from kernels.errors import ProofError, UnsupportedError
+from kernels.problem import Problem
 from kernels.schedule import Schedule
 from tilewise.backends.base import Backend
 from tilewise.cli.files import read_module_bytes
@@ -15,13 +13,6 @@ from tilewise.cli.options import backend_of
 from tilewise.errors import BadInputError, MissingError, TilewiseError
 from tilewise.iree.models import ENDINGS
 from tilewise.requirements import require
-
-if TYPE_CHECKING:  # they load MLIR's child processes
-    from kernels.mlir.frontend.lone import LoneOp
-    from kernels.mlir.proof.proof import Proof
-
-MOST_PROOFS = 8
-"""Schedules that are tried, fastest first, before a script is said not to prove."""
 
 
 def is_of_op(options: argparse.Namespace) -> bool:
@@ -49,51 +40,28 @@ def make_of_op(options: argparse.Namespace) -> str:
     module = read_module_bytes(options.problems[0])
     require("iree.compiler", "a script of an op here", "kernels")
     from kernels.mlir.frontend.read import read_op
-    from kernels.mlir.normalised.normal_form import schedulable
+    from kernels.mlir.normalised.choice import first_proven, problems_of
     from kernels.mlir.normalised.prove import with_op
 
     lone = read_op(module, options.place)
     try:
-        problem = schedulable(lone)
+        problems = problems_of(lone)
     except UnsupportedError as error:
         raise MissingError(str(error)) from error
     with backend_of(options) as backend:
-        schedule, proof = _proven(backend, lone, problem, options.target)
-    text = with_op(lone, proof.script) if options.with_payload else proof.script
-    if not options.json:
-        return text
-    told = _described(lone, problem, schedule, proof)
-    return json.dumps({**told, "script": text}, indent=2) + "\n"
-
-
-def _proven(
-    backend: Backend, lone: "LoneOp", problem: Problem, target: str
-) -> tuple[Schedule, "Proof"]:
-    """The first proof that holds, of the stored schedules with the fastest first."""
-    from kernels.mlir.normalised.prove import prove_lone
-
-    why = ""
-    for count, schedule in enumerate(_schedules(backend, lone, problem, target)):
-        if count == MOST_PROOFS:
-            break
         try:
-            proof = prove_lone(lone, schedule)
-        except KernelsError as error:
-            why = str(error)
-            continue
-        if proof.ok:
-            return schedule, proof
-        why = f"{proof.failure}: {proof.message}"
-    raise TilewiseError(f"{lone.found.where}: no script proved; the last one: {why}")
+            found = first_proven(lone, _schedules(backend, problems, options.target))
+        except ProofError as error:
+            raise TilewiseError(str(error)) from error
+    script = found.proof.script
+    text = with_op(lone, script) if options.with_payload else script
+    return json.dumps(found.to_json(text), indent=2) + "\n" if options.json else text
 
 
-def _schedules(
-    backend: Backend, lone: "LoneOp", problem: Problem, target: str
-) -> Iterator[Schedule]:
-    """Schedules of the problem that the op is in its module, then of the op's by itself."""
-    wished = dict.fromkeys((*_within(lone, problem), problem))
+def _schedules(backend: Backend, problems: Sequence[Problem], target: str) -> Iterator[Schedule]:
+    """The stored schedules of each problem in turn, fastest first."""
     missing = []
-    for one in wished:
+    for one in problems:
         try:
             best = backend.show(one.canonical, target)["best"]
         except MissingError:
@@ -108,35 +76,7 @@ def _schedules(
         timed.sort(key=lambda trial: -trial["gflops"])
         for trial in timed:
             yield Schedule.from_json(trial["steps"])
-    if len(missing) == len(wished):
+    if len(missing) == len(problems):
         raise MissingError(
             f"no schedule of {' or '.join(missing)} is stored; tilewise tune makes one"
         )
-
-
-def _within(lone: "LoneOp", problem: Problem) -> Iterator[Problem]:
-    """The problem that the op is with what is around it, where a schedule speaks of the same loops.
-
-    Weights that are constants, a bias, relu and padding are no matter of loops.
-    """
-    around = parse_problem(lone.within.problem)
-    spaces = iteration_space(around), iteration_space(problem)
-    if around.op == problem.op and spaces[0].extents == spaces[1].extents:
-        yield around
-
-
-def _described(
-    lone: "LoneOp", problem: Problem, schedule: Schedule, proof: "Proof"
-) -> dict[str, Any]:
-    return {
-        "problem": problem.canonical,
-        "place": lone.found.where,
-        "flavor": "cpu",
-        "schedule": {"hash": schedule.hash, "steps": schedule.to_json()},
-        "proof": {
-            "max_error": proof.max_error,
-            "tolerance": proof.tolerance,
-            "gflops": proof.gflops,
-            "mlir": proof.mlir,
-        },
-    }

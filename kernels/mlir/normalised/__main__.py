@@ -1,0 +1,38 @@
+"""Prints the proven script of an op: `python -m kernels.mlir.normalised` reads it on stdin.
+
+One JSON object comes in: the op (`LoneOp`), the steps of some schedules, fastest first, and whether
+the op's function is wanted in front. One goes out: what is told of the script, or `reason`.
+"""
+
+import json
+import sys
+
+from kernels.errors import ProofError
+from kernels.mlir.frontend.lone import LoneOp
+from kernels.mlir.normalised.choice import first_proven
+from kernels.mlir.normalised.prove import Limits, with_op
+from kernels.schedule import Schedule
+from kernels.system.children import private_output
+from kernels.system.typed_json import from_json
+
+SECONDS, LIMITS = 30.0, Limits(20.0, 4 << 30)
+
+
+def main() -> None:
+    """Answer one request."""
+    asked = json.load(sys.stdin)
+    out = private_output()
+    lone = from_json(LoneOp, asked["op"])
+    schedules = (Schedule.from_json(steps) for steps in asked["schedules"])
+    try:
+        found = first_proven(lone, schedules, seconds=SECONDS, limits=LIMITS)
+        script = found.proof.script
+        answer = found.to_json(with_op(lone, script) if asked["with_payload"] else script)
+    except ProofError as error:
+        answer = {"reason": " ".join(str(error).split())}
+    with out:
+        out.write(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Of stored schedules the first whose script proves on an op of a module."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from kernels.errors import KernelsError, ProofError
+from kernels.mlir.frontend.lone import LoneOp
+from kernels.mlir.normalised.normal_form import schedulable
+from kernels.mlir.normalised.prove import Limits, prove_lone
+from kernels.mlir.proof.proof import Proof
+from kernels.problem import Problem, parse_problem
+from kernels.problem.iteration import iteration_space
+from kernels.schedule import Schedule
+
+MOST_PROOFS = 8
+"""Schedules that are tried before a script is said not to prove."""
+
+OF_ONE = Limits()
+
+
+@dataclass(frozen=True)
+class ProvenOp:
+    """The script of an op.
+
+    Attributes:
+        problem: canonical; that the op is by itself, whose schedule it has.
+        place: the op's.
+        schedule: that was proven.
+        proof: with the script.
+    """
+
+    problem: str
+    place: str
+    schedule: Schedule
+    proof: Proof
+
+    def to_json(self, script: str) -> dict[str, Any]:
+        """What is told of the script, which may have the op in front of it."""
+        return {
+            "problem": self.problem,
+            "place": self.place,
+            "flavor": "cpu",
+            "schedule": {"hash": self.schedule.hash, "steps": self.schedule.to_json()},
+            "proof": {
+                "max_error": self.proof.max_error,
+                "tolerance": self.proof.tolerance,
+                "gflops": self.proof.gflops,
+                "mlir": self.proof.mlir,
+            },
+            "script": script,
+        }
+
+
+def problems_of(lone: LoneOp) -> tuple[Problem, ...]:
+    """The problems whose schedules may be an op's: as its module has it, and by itself.
+
+    Weights that are constants, a bias, relu and padding are no matter of loops, so that a schedule
+    of the first speaks of the op's loops unless there are others.
+
+    Raises:
+        UnsupportedError: no script can be of the op.
+    """
+    problem, around = schedulable(lone), parse_problem(lone.within.problem)
+    spaces = iteration_space(around), iteration_space(problem)
+    is_alike = around.op == problem.op and spaces[0].extents == spaces[1].extents
+    return tuple(dict.fromkeys((around, problem) if is_alike else (problem,)))
+
+
+def first_proven(
+    lone: LoneOp, schedules: Iterable[Schedule], *, seconds: float = inf, limits: Limits = OF_ONE
+) -> ProvenOp:
+    """The first of some schedules whose script proves.
+
+    Args:
+        lone: the op.
+        schedules: fastest first; no more than `MOST_PROOFS` are tried.
+        seconds: after which no other one is tried.
+        limits: of each proof.
+
+    Raises:
+        ProofError: none does; the message has what became of the last one.
+    """
+    why, until = "no schedule was given", time.monotonic() + seconds
+    for count, schedule in enumerate(schedules):
+        if count == MOST_PROOFS or time.monotonic() >= until:
+            break
+        try:
+            proof = prove_lone(lone, schedule, limits=limits)
+        except KernelsError as error:
+            why = str(error)
+            continue
+        if proof.ok:
+            return ProvenOp(schedulable(lone).canonical, lone.found.where, schedule, proof)
+        why = f"{proof.failure}: {proof.message}"
+    raise ProofError(f"{lone.found.where}: no script proved; the last one: {why}")
