@@ -11,6 +11,7 @@ from kernels.dispatches.patterns.pattern import Pattern, patterns
 from kernels.dispatches.patterns.relu import Limit, limits_of
 from kernels.dispatches.replacement import (
     LEAVE,
+    given_names,
     leave_text,
     matcher_text,
     relu_text,
@@ -163,7 +164,9 @@ class _Use:
         """As `transform.foreach_match` takes them: the first that fits is the one."""
         matcher = f"@{self.name}_is{self.number}"
         use = f"{matcher} -> @{self.name}_use{self.suffix}"
-        return (use,) if self.pattern.added is None else (f"{matcher}_given -> @{LEAVE}", use)
+        if self.pattern.added is None:
+            return (use,)
+        return (*(f"{one} -> @{LEAVE}" for one in given_names(matcher)), use)
 
 
 def _uses(kernel: Compiled, name: str, cuts: Cuts) -> list[_Use]:

@@ -6,12 +6,14 @@ from textwrap import indent
 from kernels.dispatches.entry import Compiled
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.dispatches.patterns.relu import Limit
-from kernels.mlir.frontend.imported import ARGUMENT
+from kernels.mlir.frontend.imported import ARGUMENT, SAME_BYTES
 
 CONSTANTS = '"arith.constant", "util.global.load", "flow.tensor.constant"'
 """What makes a value that is the same in every run; a global that changes is a rare one."""
 
 LEAVE = "tilewise_leave"
+MOST_RESHAPES = 2
+"""Between an argument and an op: canonicalisation leaves no longer chain."""
 
 _HANDLE = "!transform.any_op"
 _VALUES = "!transform.any_value"
@@ -20,8 +22,8 @@ _VALUES = "!transform.any_value"
 def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     """Finds, by a name, the ops of one pattern, where nobody else reads what lies between them.
 
-    Where the pattern adds a tensor, a second sequence finds those of which it is an argument of
-    the program: the kernel would write over what belongs to the caller.
+    Where the pattern adds a tensor, further sequences find those of which it is an argument of
+    the program, in some shape: the kernel would write over what belongs to the caller.
     """
     checks = [_used_once(path, i) for i, path in enumerate(pattern.once)]
     if kernel.found.has_constant_weights:
@@ -29,7 +31,16 @@ def matcher_text(kernel: Compiled, name: str, pattern: Pattern) -> str:
     found = _matcher(name, pattern, checks)
     if pattern.added is None:
         return found
-    return found + _matcher(f"{name}_given", pattern, [_is_given(pattern.added)])
+    given = (
+        _matcher(one, pattern, [_is_given(pattern.added, reshapes)])
+        for reshapes, one in enumerate(given_names(name))
+    )
+    return "".join([found, *given])
+
+
+def given_names(matcher: str) -> list[str]:
+    """The sequences that find a matcher's ops where they add an argument of the program."""
+    return [f"{matcher}_given{reshapes}" for reshapes in range(MOST_RESHAPES + 1)]
 
 
 def leave_text() -> str:
@@ -127,6 +138,12 @@ def _is_constant(pattern: Pattern) -> str:
     return f"{lines}\n    transform.match.operation_name {op} [{names}] : {_HANDLE}"
 
 
-def _is_given(path: tuple[int, ...]) -> str:
-    lines, op = _walk(path, "given")
-    return f'{lines}\n    transform.match.operation_name {op} ["{ARGUMENT}"] : {_HANDLE}'
+def _is_given(path: tuple[int, ...], reshapes: int) -> str:
+    """Whether the value at the end of a path is an argument behind so many reshapes."""
+    lines, op = _walk((*path, *[0] * reshapes), "given")
+    names = ", ".join(f'"{name}"' for name in SAME_BYTES)
+    between = "".join(
+        f"\n    transform.match.operation_name %given_{at} [{names}] : {_HANDLE}"
+        for at in range(len(path) - 1, len(path) + reshapes - 1)
+    )
+    return f'{lines}{between}\n    transform.match.operation_name {op} ["{ARGUMENT}"] : {_HANDLE}'

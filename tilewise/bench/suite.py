@@ -51,7 +51,7 @@ def read_suite(path: Path) -> Suite:
         SuiteError: missing, not JSON, of another shape, or with a bad problem.
     """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SuiteError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -18,10 +18,13 @@ _OF_THE_PATH = frozenset(
 
 
 def read_text(path: str) -> str:
-    """The text of a file; BadInputError when it cannot be read, never ends, or is no text."""
+    """The text of a file; BadInputError when it cannot be read, never ends, or is no text.
+
+    The mark that some editors put in front of UTF-8 is no part of it.
+    """
     require_file(path)
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise BadInputError(f"cannot read {_shown(path)}: {error.strerror}") from error
     except UnicodeDecodeError as error:

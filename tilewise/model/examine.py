@@ -69,7 +69,8 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
         found = [_timed(op, best, target, tell) for op, best in found]
     kernels: dict[str, Compiled] = {}
     found = [_with_kernel(op, best, target, kernels) for op, best in found]
-    tell(f"compiles with {len(kernels)} kernels and without")
+    counted = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
+    tell(f"compiles with {counted} and without")
     cuts = _cuts(model.source)
     text = text_of(list(kernels.values()), target, _notes(found), patterns_of(cuts))
     (model.folder / LIBRARY).write_text(text, encoding="utf-8")

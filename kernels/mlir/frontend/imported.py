@@ -5,6 +5,9 @@ from typing import Any
 
 ARGUMENT = "hal.tensor.import"
 """The op that gives an argument of the program, once IREE has taken a module in."""
+SAME_BYTES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.reshape",
+              "tensor.bitcast", "flow.tensor.reshape")  # fmt: skip
+"""Ops whose result has the bytes of what they read, so that IREE copies nothing."""
 
 
 @dataclass(frozen=True)

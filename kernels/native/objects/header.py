@@ -133,9 +133,9 @@ def _declared(one: Argument) -> str:
 
 
 def _sizes(interface: Interface) -> str:
-    numbers = {"SCRATCH_BYTES": f"((size_t){interface.scratch_bytes})"}
+    numbers = {"SCRATCH_BYTES": f"{interface.scratch_bytes}UL"}  # a size_t here, also of `#if`
     if interface.weights:
-        numbers["PACKED_BYTES"] = f"((size_t){interface.packed_bytes})"
+        numbers["PACKED_BYTES"] = f"{interface.packed_bytes}UL"
     numbers["ALIGNMENT"] = f"{LINE_BYTES}  /* of those addresses, in bytes */"
     numbers["PARTS"] = str(interface.parts)
     return "\n".join(f"#define {interface.name}_{name} {value}" for name, value in numbers.items())

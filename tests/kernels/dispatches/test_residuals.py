@@ -160,6 +160,28 @@ def test_what_belongs_to_the_caller_is_not_written_over(sides: tuple[str, str]) 
     assert cut.problem == BIASED
 
 
+@pytest.mark.parametrize("shape", ["5x7x16", "5x1x1x7x16"])
+def test_what_belongs_to_the_caller_stays_so_in_another_shape(shape: str) -> None:
+    """One reshape or two: none of them copies."""
+    line, short = "tensor<5x7x16xf32>", f"tensor<{shape}xf32>"
+    flat = (
+        ""
+        if short == line
+        else f"""
+  %flat = tensor.collapse_shape %short [[0, 1, 2], [3], [4]] : {short} into {line}"""
+    )
+    grown = f"""{flat}
+  %grown = tensor.expand_shape {"%flat" if flat else "%short"} [[0, 1], [2], [3]]
+    output_shape [1, 5, 7, 16] : {line} into {RESULT}"""
+    text = module(grown, ONE, added("%y", "%grown")).replace(
+        f"%short: {RESULT}", f"%short: {short}"
+    )
+    assert problems_of(text) == [BIASED]
+    assert found_in(text, library_of(FUSED, BIASED)) == {"kernel": [name_of(BIASED)]}
+    (cut,) = cut_module(text.encode())
+    assert cut.problem == BIASED
+
+
 def test_a_product_leaves_its_residual_to_others() -> None:
     matmul = """
     func.func @f(%a: tensor<6x8xf32>, %b: tensor<8x32xf32>, %c: tensor<6x32xf32>)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.problem import parse_problem
+from tilewise.cli.files import read_text
 from tilewise.errors import BadInputError
 from tilewise.fetch.lock import Entry, Lock
 from tilewise.fetch.names import file_name
@@ -44,6 +45,15 @@ def test_a_suite_is_a_list(tmp_path: Path):
     path.write_text(json.dumps({"name": "s", "problems": [as_object, TWO, ONE]}))
     found = read_problems(str(path), path.read_text())
     assert [problem.canonical for problem in found] == [ONE, parse_problem(TWO).canonical]
+
+
+@pytest.mark.parametrize("ending", ["txt", "json"])
+def test_a_list_of_an_editor_that_marks_utf_8_is_read(ending: str, tmp_path: Path):
+    path = tmp_path / f"list.{ending}"
+    text = f"{ONE}\r\n" if ending == "txt" else json.dumps({"problems": [ONE]})
+    path.write_bytes(text.encode("utf-8-sig"))
+    found = read_problems(str(path), read_text(str(path)))
+    assert [problem.canonical for problem in found] == [ONE]
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
 from kernels.mlir.frontend.child.endings import Ending, ending_of, following_transpose
 from kernels.mlir.frontend.child.producers import befores, transposed_source, zeros_around
 from kernels.mlir.frontend.child.structured import Structured, element, extents, rank
-from kernels.mlir.frontend.child.values import is_constant, owner, splat, varies_along
+from kernels.mlir.frontend.child.values import is_argument, is_constant, owner, splat, varies_along
 from kernels.mlir.frontend.contraction import is_contraction, matmul_layout
 from kernels.mlir.frontend.convolution import convolution_layout
-from kernels.mlir.frontend.imported import ARGUMENT, Arrangement, Occurrence
+from kernels.mlir.frontend.imported import Arrangement, Occurrence
 from kernels.mlir.frontend.nest import Layout, Nest, RefusedError, moves
 from kernels.problem import DTYPES, Conv2d, Matmul, Problem
 
@@ -173,8 +173,7 @@ def _may_add(op: Structured, value: Any) -> bool:
 
     An argument belongs to the caller, and is not written over.
     """
-    maker = owner(value)
-    return value not in op.inputs and maker is not None and maker.name != ARGUMENT
+    return value not in op.inputs and not is_argument(value)
 
 
 def _never(_value: Any) -> bool:

@@ -6,10 +6,10 @@ from typing import Any
 from iree.compiler import ir
 
 from kernels.mlir.frontend.child.structured import rank, structured
+from kernels.mlir.frontend.imported import ARGUMENT, SAME_BYTES
 
 MOST_STEPS = 64
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
-_SAME = (*RESHAPES, "tensor.cast", "tensor.reshape", "tensor.bitcast", "flow.tensor.reshape")
 _CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.unfoldable_constant",
               "ml_program.global_load_const", "torch.vtensor.literal", "tosa.const",
               "stablehlo.constant")  # fmt: skip
@@ -23,6 +23,18 @@ def owner(value: Any) -> Any | None:
     return (
         None if isinstance(found, ir.Block) else found.operation
     )  # some views have another `name`
+
+
+def is_argument(value: Any) -> bool:
+    """Whether a value is an argument of the program, in whatever shape; its bytes are not ours."""
+    for _ in range(MOST_STEPS):
+        op = owner(value)
+        if op is None or op.name == ARGUMENT:
+            return True
+        if op.name not in SAME_BYTES:
+            return False
+        value = op.operands[0]
+    return True
 
 
 def only_user(value: Any) -> Any | None:
@@ -49,7 +61,7 @@ def splat(value: Any) -> Number | None:
             return None
         if op.name == "arith.constant":
             return _number(op.attributes["value"])
-        if op.name in ("linalg.fill", "tensor.splat", *_SAME) or is_copy(op):
+        if op.name in ("linalg.fill", "tensor.splat", *SAME_BYTES) or is_copy(op):
             value = op.operands[0]
         else:
             return None
@@ -75,7 +87,7 @@ def is_constant(value: Any) -> bool:
             return True
         if op.name in _LOADS:
             return _is_immutable(op)
-        if op.name in ("linalg.fill", "tensor.splat", "tensor.pad", *_SAME) or _is_of_one(op):
+        if op.name in ("linalg.fill", "tensor.splat", "tensor.pad", *SAME_BYTES) or _is_of_one(op):
             value = op.operands[0]
         else:
             return False

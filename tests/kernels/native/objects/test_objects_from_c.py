@@ -200,12 +200,19 @@ def test_kernels_of_one_problem_link_together(host: Target, tmp_path: Path) -> N
 def test_the_header_is_c99_and_cxx(host: Target, tmp_path: Path) -> None:
     assert CC is not None and CXX is not None
     problem = parse_problem("matmul:m=8,n=16,k=4,dtype=f16,bias,weights=constant")
-    header = make_object(problem, Schedule((*PACKS, Register(2, 16))), host).header
-    (tmp_path / "kernel.h").write_text(header)
+    made = make_object(problem, Schedule((*PACKS, Register(2, 16))), host)
+    sizes = [f"{made.interface.alias}_{name}_BYTES" for name in ("SCRATCH", "PACKED")]
+    (tmp_path / "kernel.h").write_text(made.header)
+    (tmp_path / "user").write_text(
+        f'#include "kernel.h"\n#if {sizes[0]} < 64 || {sizes[1]} < 64\n#error too few\n#endif\n'
+        f"static const size_t sizes[] = {{{', '.join(sizes)}}};\n"
+        "int main(void) { return sizes[0] < sizes[1]; }\n"
+    )
     for compiler, language in ((CC, "-std=c99"), (CXX, "-std=c++11")):
         kind = "c" if language.endswith("99") else "c++"
-        flags = ["-x", kind, language, "-Wall", "-Wextra", "-Werror", "-pedantic"]
-        done = run(tmp_path, compiler, *flags, "-fsyntax-only", "kernel.h")
+        flags = ["-x", kind, language, "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion"]
+        flags += ["-Wold-style-cast"] if kind == "c++" else []
+        done = run(tmp_path, compiler, *flags, "-fsyntax-only", "user")
         assert done.returncode == 0, done.stderr
 
 
