@@ -122,8 +122,9 @@ def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
     """The amounts of a swept tile: for every chunk C is visited once, and B for each tile of rows.
 
     A visit of B loads its rows and joins them to words, and loads A's words for every vector of the
-    tile's width. Prefetchers follow a row to its end, and miss where the next begins; of streams
-    that a chunk has one row each of, the next begins where the last one ended.
+    tile's width. Words of whole vectors are joined once, stored, and loaded for each tile.
+    Prefetchers follow a row to its end, and miss where the next begins; of streams that a chunk has
+    one row each of, the next begins where the last one ended.
     """
     dims, extents, out = workload.dims, workload.extents, dict.fromkeys(AMOUNTS, 0.0)
     vectors, chunks = (
@@ -132,11 +133,16 @@ def _swept_amounts(workload: Workload, shape: TileShape) -> dict[str, float]:
     )
     rows, deep = extents[dims.row], workload.swept_arithmetic.depth
     words, tiles = shape.swept / deep, ceil(rows / shape.rows)
-    loads = tiles * (shape.swept + shape.rows * words / shape.width)
-    joins = tiles * words * (deep - 1) * (1 if shape.width % deep == 0 else JOINS_ALONE)
+    in_whole_vectors = shape.width % deep == 0
+    is_shared = in_whole_vectors and deep > 1 and tiles > 1 and shape.streams == 1
+    visits = 1 if is_shared else tiles
+    loads = visits * shape.swept + tiles * shape.rows * words / shape.width
+    if is_shared:
+        loads += (1 + tiles) * words
+    joins = visits * words * (deep - 1) * (1 if in_whole_vectors else JOINS_ALONE)
     visit = rows * (words / FMA_UNITS + 1) + loads / LOADS_PER_CYCLE + joins / SHUFFLES_PER_CYCLE
     out["multiply_adds"] = chunks * vectors * visit
     out["calls"] = float(chunks)
     if shape.swept > shape.streams and workload.has_far_b:
-        out["b_rows_from_l3"] = float(tiles * extents[dims.stream] * MISSED_AT_BEGIN)
+        out["b_rows_from_l3"] = float(visits * extents[dims.stream] * MISSED_AT_BEGIN)
     return out

@@ -95,9 +95,10 @@ def test_streams_of_several_rows_batches_and_threads(dtype: str, host: Target) -
     check(problem, Schedule(divided), host.with_threads(2), 2)
 
 
-def test_blocks_of_rows_and_threads_along_them(host: Target) -> None:
-    problem = Matmul(m=19, n=70, k=33, dtype="bf16")
-    tail = (Stream("k", 4), Prefetch("B"), Tile("m", 8), Register(4, 32, "rows"), Sweep("n"))
+@pytest.mark.parametrize(("dtype", "cols"), [("bf16", 32), ("i8", 64), ("i8", 128)])
+def test_blocks_of_rows_and_threads_along_them(dtype: str, cols: int, host: Target) -> None:
+    problem = Matmul(m=19, n=210, k=33, dtype=dtype)
+    tail = (Stream("k", 4), Prefetch("B"), Tile("m", 8), Register(4, cols, "rows"), Sweep("n"))
     check(problem, Schedule(tail), host, 1)
     check(problem, Schedule((Parallel("m", 2), *tail)), host.with_threads(2), 2)
 

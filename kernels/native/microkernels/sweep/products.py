@@ -1,6 +1,6 @@
 """The products of a chunk of B's rows with its words of A, added to the sums of some columns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop
@@ -28,6 +28,7 @@ class Products:
         how, lanes = spec.how, spec.lanes
         self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
         self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
+        self.words = Vectors(builder, ELEMENTS[how.word], lanes, spec.fma)
 
     def joins(self, vectors: int) -> bool:
         """Whether whole vectors of rows are joined to words, which gives them an order."""
@@ -57,43 +58,63 @@ class Products:
         if mask is None and self.spec.fetches_ahead:
             self._fetch_ahead(b_at, col, vectors)
         for word in range(self.spec.words):
-            if mask is None and self.joins(vectors):
-                sums = self._joined_word(sums, b_at, word, vectors)
-            else:
-                sums = self._word(sums, b_at, word, vectors, mask)
+            for first, joined in self._words_of_b(b_at, word, vectors, mask):
+                sums = self._added(sums, word, vectors, first, joined)
         return sums
 
-    def _joined_word(self, sums: list[Value], b_at: Value, word: int, vectors: int) -> list[Value]:
-        """The same as `_word` for sums in the order of words."""
-        spec, out = self.spec, list(sums)
-        deep = spec.how.depth
-        wide = Vectors(self.builder, self.stored.element, deep * spec.lanes, fma=False)
-        first = word * deep
-        for group in range(0, vectors, deep):
-            places = [self._row(first + d) + group * spec.lanes for d in range(deep)]
-            rows = [wide.load(wide.at(b_at, place)) for place in places]
-            if spec.how.offset:
-                rows = [add_offset(self.builder, row) for row in rows]
-            for j, joined in enumerate(interleaved(self.builder, rows)):
-                for i in range(spec.rows):
-                    at, a = i * vectors + group + j, self.a.word(i, word)
-                    out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
+    def of_words_put(self, sums: list[Value], at: Value, vectors: int) -> list[Value]:
+        """The sums plus the products of a whole chunk whose words `put_words` has put at `at`."""
+        for word in range(self.spec.words):
+            row = word * vectors * self.spec.lanes
+            joined = [
+                self.words.load(self.words.at(at, row + j * self.spec.lanes))
+                for j in range(vectors)
+            ]
+            sums = self._added(sums, word, vectors, 0, joined)
+        return sums
+
+    def put_words(self, at: Value, col: Value, vectors: int) -> None:
+        """Join a whole chunk of B in some columns to words, and store them."""
+        b_at = self.stored.offset(self.arg.b, col)
+        if self.spec.fetches_ahead:
+            self._fetch_ahead(b_at, col, vectors)
+        for word in range(self.spec.words):
+            for first, joined in self._words_of_b(b_at, word, vectors, None):
+                for j, value in enumerate(joined, start=word * vectors + first):
+                    self.words.store(value, self.words.at(at, j * self.spec.lanes))
+
+    def _added(
+        self, sums: list[Value], word: int, vectors: int, first: int, joined: list[Value]
+    ) -> list[Value]:
+        """The sums plus the products of a word of each row of A with neighbouring vectors."""
+        out = list(sums)
+        for j, value in enumerate(joined, start=first):
+            for i in range(self.spec.rows):
+                at, a = i * vectors + j, self.a.word(i, word)
+                out[at] = multiply_add(self.v, self.spec.how, value, a, out[at])
         return out
 
-    def _word(
-        self, sums: list[Value], b_at: Value, word: int, vectors: int, mask: Value | None
-    ) -> list[Value]:
-        """The sums plus the products of one word of each row of A."""
-        spec, out = self.spec, list(sums)
-        first = word * spec.how.depth
-        for j in range(vectors):
-            places = [self._row(first + d) + j * spec.lanes for d in range(spec.how.depth)]
-            rows = [self.stored.load(self.stored.at(b_at, place), mask) for place in places]
-            joined = self._joined(rows)
-            for i in range(spec.rows):
-                at, a = i * vectors + j, self.a.word(i, word)
-                out[at] = multiply_add(self.v, spec.how, joined, a, out[at])
-        return out
+    def _words_of_b(
+        self, b_at: Value, word: int, vectors: int, mask: Value | None
+    ) -> Iterator[tuple[int, list[Value]]]:
+        """Vectors of one word, so many as come at a time, each time with the first one's number.
+
+        Where whole vectors of rows are joined, they are in the order of words.
+        """
+        spec, deep = self.spec, self.spec.how.depth
+        rows = [self._row(word * deep + d) for d in range(deep)]
+        if mask is not None or not self.joins(vectors):
+            for j in range(vectors):
+                places = [row + j * spec.lanes for row in rows]
+                parts = [self.stored.load(self.stored.at(b_at, at), mask) for at in places]
+                yield j, [self._joined(parts)]
+            return
+        wide = Vectors(self.builder, self.stored.element, deep * spec.lanes, fma=False)
+        for group in range(0, vectors, deep):
+            parts = [wide.load(wide.at(b_at, row + group * spec.lanes)) for row in rows]
+            if spec.how.offset:
+                parts = [add_offset(self.builder, part) for part in parts]
+            yield group, interleaved(self.builder, parts)
 
     def _row(self, place: int) -> int:
         """Elements of B from the chunk's first row to the one at a place of it."""

@@ -1,6 +1,7 @@
 """A register tile of rows: its walk over all columns of a chunk."""
 
 from collections.abc import Sequence
+from typing import Self
 
 from kernels.native.ir.builder import Builder
 from kernels.native.ir.control import Loop, Transform, branch, when
@@ -18,14 +19,15 @@ from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
 from kernels.native.microkernels.sweep.products import Products
 from kernels.native.microkernels.sweep.spec import SweepSpec
 
-_BETWEEN = LOAD_C | FROM_WORDS | TO_WORDS  # flags of a chunk with whole ones before and behind it
+BETWEEN = LOAD_C | FROM_WORDS | TO_WORDS  # flags of a chunk with whole ones before and behind it
 
 
 class RowTile:
     """One emission of the walk over all columns, for a register tile of rows from `row` on.
 
     Chunks between the first and the last whole one only add to sums in C, and leave them in the
-    order of words; most of the time goes there, and their walk has nothing else in it.
+    order of words; most of the time goes there, and their walk has nothing else in it. Words of
+    whole groups of columns come from `words_at` where several tiles share them.
     """
 
     def __init__(
@@ -35,18 +37,26 @@ class RowTile:
         arg: SweepArguments[Value],
         row: Value,
         is_whole: bool,
+        words_at: Value | None = None,
     ) -> None:
         self.builder, self.spec, self.arg, self.is_whole = builder, spec, arg, is_whole
+        self.words_at = words_at
         how, lanes = spec.how, spec.lanes
         self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
         self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
         a = self.stored.offset(arg.a, builder.mul(row, const(spec.a_row)))
         self.c = self.v.offset(arg.c, builder.mul(row, arg.c_row))
         self.a = ChunkOfA(builder, spec, a, arg.depth)
-        if is_whole and spec.holds_a:
-            self.a.hold()
         self.products = Products(builder, spec, arg, self.a)
-        self.corrections = self._corrections() if how.offset else []
+        self.corrections: list[Value] = []
+
+    def prepare(self) -> Self:
+        """Before the walk: load what registers hold of A, and compute the corrections."""
+        if self.is_whole and self.spec.holds_a:
+            self.a.hold()
+        if self.spec.how.offset:
+            self.corrections = self._corrections()
+        return self
 
     def _corrections(self) -> list[Value]:
         """What the sums of each row start from besides; of whole chunks the first has it all."""
@@ -61,21 +71,26 @@ class RowTile:
     def emit(self) -> None:
         """Groups of columns, single vectors, and what is left of one."""
         b, spec, cols = self.builder, self.spec, self.arg.cols
-        rest = b.srem(cols, const(spec.lanes))
-        full = b.sub(cols, rest)
         whole = b.sub(cols, b.srem(cols, const(spec.cols)))
         if self.is_whole:
-            is_between = b.icmp_signed("==", self.arg.flags, const(_BETWEEN))
+            is_between = b.icmp_signed("==", self.arg.flags, const(BETWEEN))
             between, other = (self._walk_of_groups(whole, is_so) for is_so in (True, False))
             branch(b, is_between, between, [], other)
         else:
             self._walk(const(0), whole, spec.vectors)
+        self.emit_from(whole)
+
+    def emit_from(self, whole: Value) -> None:
+        """What is left behind the groups of columns."""
+        b, spec, cols = self.builder, self.spec, self.arg.cols
+        rest = b.srem(cols, const(spec.lanes))
+        full = b.sub(cols, rest)
         if spec.vectors > 1:
             self._walk(whole, full, 1)
         mask = self.v.first_lanes(rest, 0)
 
         def last(nothing: list[Value]) -> list[Value]:
-            self._columns(full, 1, mask)
+            self.columns(full, 1, mask)
             return nothing
 
         branch(b, b.icmp_signed(">", rest, const(0)), last, [])
@@ -94,13 +109,13 @@ class RowTile:
 
         def body(nothing: list[Value]) -> list[Value]:
             loop = Loop(b, (), f"columns.by{vectors}")
-            self._columns(b.add(first, loop.index), vectors, None, is_between)
+            self.columns(b.add(first, loop.index), vectors, None, is_between)
             loop.close((), count, vectors * self.spec.lanes)
             return nothing
 
         branch(b, b.icmp_signed(">", count, const(0)), body, [])
 
-    def _columns(
+    def columns(
         self, col: Value, vectors: int, mask: Value | None, is_between: bool = False
     ) -> None:
         """All rows of the tile in some columns."""
@@ -112,11 +127,19 @@ class RowTile:
         places = [self.v.at(row, j * self.spec.lanes) for row in rows for j in range(vectors)]
         if is_between:
             sums = [self.v.load(at) for at in places]
-            done = self.products.of_chunk(sums, col, vectors, None)
+            done = self._of_chunk(sums, col, vectors, None)
         else:
             done = self._first_or_last(places, col, vectors, mask)
         for value, at in zip(done, places, strict=True):
             self.v.store(value, at, mask)
+
+    def _of_chunk(
+        self, sums: list[Value], col: Value, vectors: int, mask: Value | None
+    ) -> list[Value]:
+        """The sums plus the products of a whole chunk."""
+        if self.words_at is not None:
+            return self.products.of_words_put(sums, self.words_at, vectors)
+        return self.products.of_chunk(sums, col, vectors, mask)
 
     def _first_or_last(
         self, places: Sequence[Value], col: Value, vectors: int, mask: Value | None
@@ -128,7 +151,7 @@ class RowTile:
             if takes_words:
                 in_words = self.products.in_order_of_words
                 sums = branch(self.builder, self._lacks(FROM_WORDS), in_words, sums)
-            sums = self.products.of_chunk(sums, col, vectors, mask)
+            sums = self._of_chunk(sums, col, vectors, mask)
             if takes_words:
                 in_columns = self.products.in_order_of_columns
                 sums = branch(self.builder, self._lacks(TO_WORDS), in_columns, sums)

@@ -57,6 +57,20 @@ class SweepSpec:
         return self.depth // self.how.depth
 
     @property
+    def joins(self) -> bool:
+        """Whether whole vectors of rows are joined to words, which gives them an order."""
+        return self.how.depth > 1 and self.vectors % self.how.depth == 0
+
+    @property
+    def shares_words(self) -> bool:
+        """Whether words are joined once for all register tiles of a group of columns.
+
+        Their sums are visited group by group then. What is joined anew for each tile lets registers
+        hold A, which words gathered from several streams need.
+        """
+        return self.joins and self.all_rows > self.rows and self.streams == 1
+
+    @property
     def holds_a(self) -> bool:
         """Whether registers hold A's chunk beside the sums."""
         sums = self.rows * self.vectors

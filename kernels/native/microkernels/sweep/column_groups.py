@@ -1,0 +1,120 @@
+"""The walk over groups of columns of a chunk whose words several register tiles share.
+
+The words of a group are joined once, to the stack, and all tiles of rows come after that: on
+processors with one port for shuffles joining them again for each tile takes as long as the products
+do. A group's words fit the first cache; the rows of B that they come from need not.
+"""
+
+from dataclasses import replace
+
+from llvmlite import ir
+
+from kernels.native.ir.builder import Builder
+from kernels.native.ir.control import Loop, Transform, branch
+from kernels.native.ir.vectors import ELEMENTS, Value, Vectors, const
+from kernels.native.microkernels.abi import FROM_WORDS, SweepArguments
+from kernels.native.microkernels.sweep.chunk_of_a import ChunkOfA
+from kernels.native.microkernels.sweep.products import Products
+from kernels.native.microkernels.sweep.row_tile import BETWEEN, RowTile
+from kernels.native.microkernels.sweep.spec import SweepSpec
+
+
+class ColumnGroups:
+    """Emits the products of a whole chunk, in all whole groups of columns.
+
+    Begin it in the function's first block, which has what lies on the stack.
+    """
+
+    def __init__(self, builder: Builder, spec: SweepSpec, arg: SweepArguments[Value]) -> None:
+        self.builder, self.spec, self.arg = builder, spec, arg
+        self.sums = Vectors(builder, ELEMENTS[spec.how.accumulator], spec.lanes, spec.fma)
+        self.words = self._on_the_stack(spec.words * spec.vectors)
+        self.corrections = self._on_the_stack(spec.all_rows) if spec.how.offset else None
+
+    def _on_the_stack(self, vectors: int) -> Value:
+        place = ir.ArrayType(ir.VectorType(ELEMENTS["i32"].type, self.spec.lanes), vectors)
+        return self.builder.ptrtoint(self.builder.alloca(place))
+
+    def emit(self) -> Value:
+        """All whole groups; how many columns they are."""
+        b, cols = self.builder, self.arg.cols
+        whole = b.sub(cols, b.srem(cols, const(self.spec.cols)))
+        branch(b, b.icmp_signed(">", whole, const(0)), self._walks(whole), [])
+        return whole
+
+    def _walks(self, whole: Value) -> Transform:
+        def walks(nothing: list[Value]) -> list[Value]:
+            b = self.builder
+            if self.corrections is not None:
+                branch(b, self._is_first(), self._put_corrections, [])
+            is_between = b.icmp_signed("==", self.arg.flags, const(BETWEEN))
+            between, other = (self._walk(whole, is_so) for is_so in (True, False))
+            return branch(b, is_between, between, nothing, other)
+
+        return walks
+
+    def _is_first(self) -> Value:
+        """Whether no chunk came before."""
+        flag = self.builder.and_(self.arg.flags, const(FROM_WORDS))
+        return self.builder.icmp_signed("==", flag, const(0))
+
+    def _put_corrections(self, nothing: list[Value]) -> list[Value]:
+        """For each row what makes up for bytes of B that were made unsigned."""
+        assert self.corrections is not None
+        alone, b = replace(self.spec, rows=1), self.builder
+        loop = Loop(b, (), "corrections")
+        row_bytes = self.spec.a_row * ELEMENTS[self.spec.how.stored].bytes
+        at = b.add(self.arg.a, b.mul(loop.index, const(row_bytes)))
+        (total,) = ChunkOfA(b, alone, at, self.arg.depth).corrections_of_all()
+        self.sums.store(total, self._correction(loop.index))
+        loop.close((), self.arg.rows, 1)
+        return nothing
+
+    def _correction(self, row: Value) -> Value:
+        return self.sums.offset(self.corrections, self.builder.mul(row, const(self.spec.lanes)))
+
+    def _walk(self, whole: Value, is_between: bool) -> Transform:
+        def walk(nothing: list[Value]) -> list[Value]:
+            b, spec = self.builder, self.spec
+            loop = Loop(b, (), "groups")
+            nowhere = ChunkOfA(b, spec, self.arg.a, self.arg.depth)
+            Products(b, spec, self.arg, nowhere).put_words(self.words, loop.index, spec.vectors)
+            self._tiles(loop.index, is_between)
+            loop.close((), whole, spec.cols)
+            return nothing
+
+        return walk
+
+    def _tiles(self, col: Value, is_between: bool) -> None:
+        """All rows of a group; the last tile may be cut off."""
+        b, rows = self.builder, self.arg.rows
+        rest = b.srem(rows, const(self.spec.rows))
+        whole = b.sub(rows, rest)
+
+        def tiles(nothing: list[Value]) -> list[Value]:
+            loop = Loop(b, (), "tiles")
+            self._tile(self.spec, loop.index, col, is_between)
+            loop.close((), whole, self.spec.rows)
+            return nothing
+
+        def last(nothing: list[Value]) -> list[Value]:
+            cut = replace(self.spec, rows=self.spec.all_rows % self.spec.rows)
+            self._tile(cut, whole, col, is_between)
+            return nothing
+
+        branch(b, b.icmp_signed(">", whole, const(0)), tiles, [])
+        if self.spec.all_rows % self.spec.rows:
+            branch(b, b.icmp_signed(">", rest, const(0)), last, [])
+
+    def _tile(self, spec: SweepSpec, row: Value, col: Value, is_between: bool) -> None:
+        tile = RowTile(self.builder, spec, self.arg, row, is_whole=True, words_at=self.words)
+        if self.corrections is not None and not is_between:
+            begin = self._correction(row)
+
+            def load(_zeros: list[Value]) -> list[Value]:
+                places = [self.sums.at(begin, i * spec.lanes) for i in range(spec.rows)]
+                return [self.sums.load(at) for at in places]
+
+            zeros = [self.sums.zero] * spec.rows
+            tile.corrections = branch(self.builder, self._is_first(), load, zeros)
+        tile.columns(col, spec.vectors, None, is_between)
