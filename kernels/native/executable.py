@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernels.channel_blocks import PLAIN, Blocks, shape_in_blocks
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
-from kernels.native.blocks import PLAIN, Blocks, shape_in_blocks
 from kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
 from kernels.native.driver.parameters import (
     COUNT,

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from kernels.channel_blocks import PLAIN, Blocks
 from kernels.loopnest import Nest, build
-from kernels.native.blocks import PLAIN, Blocks
 from kernels.native.driver.printer import DriverSource, print_driver
 from kernels.native.driver.shared_structure import uniform
 from kernels.native.driver.sizes import PanelBytes, driver_sizes, panel_bytes

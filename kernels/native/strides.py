@@ -8,9 +8,10 @@ offset, and a convolution adds taps.
 from dataclasses import dataclass
 
 from kernels.arithmetic import Arithmetic, must_pack, size_of
+from kernels.channel_blocks import PLAIN, Blocks
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
-from kernels.native.blocks import PLAIN, Blocks, check_blocks
+from kernels.native.blocks import check_blocks
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import is_packed_by_rows

@@ -146,4 +146,15 @@ class Plan:
         given = source.get("schema") if isinstance(source, dict) else None
         if given != SCHEMA:
             raise ValueError(f"schema={given!r} is not {SCHEMA}; make the plan again")
-        return from_json(cls, source)
+        return from_json(cls, _of_today(source))
+
+
+def _of_today(part: Any) -> Any:
+    """A plan's parts, with layouts of plans that were made before there were blocks."""
+    if isinstance(part, list):
+        return [_of_today(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if part.keys() == {"order", "halo", "around"}:
+        return {**part, "block": 0}
+    return {name: _of_today(one) for name, one in part.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kernels.mlir.frontend.graph import Graph, Node, Size, Tensor, Use
 from search.errors import ChoiceError
 from search.networks.choice import Alternative, Chosen, Flow, Step, choose, conversions, priced
-from search.networks.costs import Costs, Timed
+from search.networks.costs import Costs, CostsInBlocks, Timed
 from search.networks.layouts import Layout, plain
 from search.networks.plan import (
     SCHEMA,
@@ -21,6 +21,7 @@ from search.networks.variants import (
     Layouts,
     Variant,
     as_it_is,
+    in_channel_blocks,
     in_order,
     needs_copy,
     variants,
@@ -100,6 +101,11 @@ def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[
         assert variant.problem is not None
         for timed in costs.schedules(variant.problem):
             yield _Way(variant, timed)
+    if layouts == "all" and isinstance(costs, CostsInBlocks):
+        for variant in in_channel_blocks(node, graph):
+            assert variant.problem is not None
+            for timed in costs.in_blocks(variant.problem, variant.blocks):
+                yield _Way(variant, timed)
 
 
 def _offer_orders(graph: Graph, ways: list[list[_Way]]) -> None:

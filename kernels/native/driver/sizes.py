@@ -5,8 +5,9 @@ from math import prod
 from typing import Literal
 
 from kernels.arithmetic import Arithmetic, size_of
+from kernels.channel_blocks import PLAIN
 from kernels.loopnest import Copy, Nest
-from kernels.native.blocks import PLAIN, BlockSizes
+from kernels.native.blocks import BlockSizes
 from kernels.native.driver.parameters import (
     STREAMS,
     TRANSFORMED,

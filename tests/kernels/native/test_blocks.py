@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.channel_blocks import Blocks
 from kernels.errors import LoweringError
 from kernels.loopnest import build, count
 from kernels.native import lower
-from kernels.native.blocks import Blocks
 from kernels.native.plan import plan
 from kernels.oracle.filtering import loosened
 from kernels.oracle.operands import Array, make_operands, poison
