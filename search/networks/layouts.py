@@ -30,10 +30,10 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """For people: `plain`, `axes 3,1,2`, `halo 1`, `axis 3 in blocks of 32`."""
+        """For people: `plain`, `axes 3,1,2`, `halo 1`, `blocks of 32`."""
         moved = self.order != tuple(sorted(self.order))
         parts = [f"axes {','.join(map(str, self.order))}"] if moved and not self.block else []
-        parts += [f"axis {self.order[-1]} in blocks of {self.block}"] if self.block else []
+        parts += [f"blocks of {self.block}"] if self.block else []
         parts += [f"halo {self.halo}"] if self.halo else []
         return " ".join(parts) or "plain"
 

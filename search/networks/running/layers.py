@@ -78,7 +78,7 @@ class Layers:
             raise NetworkError(f"{place}: {node.reason or UNKNOWN}; plan it with more --trials")
         if node.reason == COPIED:
             raise refused(node, f"is planned around: {node.reason}")
-        key = node.problem, node.schedule.hash, _blocks(node)
+        key = node.problem, node.schedule.hash, blocks_of(node)
         if key not in self._made:
             schedule = Schedule.from_json(list(node.schedule.steps))
             try:
@@ -146,7 +146,7 @@ class Layers:
         return len(readers) > 1 or bool(outside)
 
 
-def _blocks(node: PlannedNode) -> Blocks:
+def blocks_of(node: PlannedNode) -> Blocks:
     """The blocks of channels in which a node has its image and its result."""
     (makes,) = node.makes
     image = next((use.layout.block for use in node.reads if use.role == "A"), 0)
