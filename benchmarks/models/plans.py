@@ -13,6 +13,7 @@ from statistics import median
 
 import numpy as np
 
+from kernels.channel_blocks import Blocks
 from kernels.native import lower
 from kernels.native.conversion import Conversion, converter
 from kernels.oracle.operands import make_operands
@@ -22,16 +23,18 @@ from kernels.target import resolve
 from kernels.target.model import Target
 from search.networks.copies import conversion_of
 from search.networks.plan import Plan
+from search.networks.retimed import laid_in_blocks
+from search.networks.running.layers import blocks_of
 from search.timing.interleave import interleave
 from search.timing.samples import Run
 
 ROUNDS = 15
 
 
-def layer(problem: str, steps: str, target: Target) -> Run:
+def layer(problem: str, steps: str, blocks: Blocks, target: Target) -> Run:
     found = parse_problem(problem)
-    executable = lower(found, Schedule.from_json(json.loads(steps)), target)
-    return executable.bind(make_operands(found))
+    executable = lower(found, Schedule.from_json(json.loads(steps)), target, blocks)
+    return executable.bind(laid_in_blocks(make_operands(found), blocks))
 
 
 def copy(conversion: Conversion, kind: type[np.unsignedinteger]) -> Run:
@@ -50,7 +53,7 @@ def parts(plan: Plan) -> Counter[tuple]:
     found: Counter[tuple] = Counter()
     for node in plan.nodes:
         if node.problem is not None and node.schedule is not None:
-            found[node.problem, json.dumps(list(node.schedule.steps))] += 1
+            found[node.problem, json.dumps(list(node.schedule.steps)), blocks_of(node)] += 1
     for one in plan.conversions:
         tensor = plan.tensors[one.tensor]
         found[conversion_of(tensor.shape, tensor.dtype, tensor.layout, one.layout)] += 1

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernels.channel_blocks import PLAIN, Blocks, shape_in_blocks
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
 from kernels.native.driver.pack_printer import PACK_A_SHIFT, PACK_B_SHIFT
@@ -64,7 +65,15 @@ class Call:
 
 @dataclass(frozen=True)
 class Executable:
-    """A schedule's native code, for any operands of its problem."""
+    """A schedule's native code, for any operands of its problem.
+
+    Attributes:
+        problem, schedule: what it computes, and how.
+        blocks: of channels, in which its images lie.
+        nest: its loops.
+        kernels, drivers: its code.
+        scratch: memory for panels.
+    """
 
     problem: Problem
     schedule: Schedule
@@ -74,6 +83,11 @@ class Executable:
     scratch: dict[str, Scratch]
     _names: tuple[str, ...]
     _sizes: dict[str, int]
+    blocks: Blocks = PLAIN
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of an operand as it lies; [n, channels / b, h, w, b] in blocks."""
+        return shape_in_blocks(self.problem, name, self.blocks)
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
@@ -162,7 +176,8 @@ class Executable:
         }
 
     def _check(self, operands: Operands) -> None:
-        for name, shape in self.problem.operand_shapes.items():
+        for name in self.problem.operand_shapes:
+            shape = self.shape(name)
             dtype = NUMPY_TYPES[operand_type(self.problem, name)]
             array = operands.get(name)
             if array is None or array.shape != shape or array.dtype != dtype:
@@ -180,9 +195,11 @@ def _crew(threads: int) -> "Crew":
     return crew(threads)
 
 
-def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
+def compile_ahead(
+    problem: Problem, schedule: Schedule, target: Target, blocks: Blocks = PLAIN
+) -> None:
     """Compile what `lower` will load, here or in another process; raises what that raises."""
-    planned = plan(problem, schedule, target)
+    planned = plan(problem, schedule, target, blocks=blocks)
     try:
         for name, piece in planned.kernel.pieces(planned.use).items():
             if name in planned.functions:
@@ -192,14 +209,23 @@ def compile_ahead(problem: Problem, schedule: Schedule, target: Target) -> None:
         raise LoweringError(f"compiling {schedule} failed: {error}") from error
 
 
-def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
+def lower(
+    problem: Problem, schedule: Schedule, target: Target, blocks: Blocks = PLAIN
+) -> Executable:
     """Compile a schedule for this machine.
+
+    Args:
+        problem: what is computed.
+        schedule: how.
+        target: where.
+        blocks: of channels, in which its images lie.
 
     Raises:
         ScheduleError: the schedule cannot be applied to the problem.
-        LoweringError: it asks for what the target has not, or compilation failed.
+        LoweringError: it asks for what the target has not, its loops cut a block, or compilation
+            failed.
     """
-    planned = plan(problem, schedule, target)
+    planned = plan(problem, schedule, target, blocks=blocks)
     kernels = compile_kernels(planned.kernel, planned.functions, planned.use)
     driver = load_driver(planned.source.text)
     return Executable(
@@ -211,4 +237,5 @@ def lower(problem: Problem, schedule: Schedule, target: Target) -> Executable:
         planned.scratch,
         planned.source.parameters,
         planned.sizes | kernels.addresses,
+        blocks,
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kernels.channel_blocks import PLAIN, Blocks
 from kernels.loopnest import Nest, build
 from kernels.native.driver.printer import DriverSource, print_driver
 from kernels.native.driver.shared_structure import uniform
@@ -84,7 +85,12 @@ class Plan:
 
 
 def plan(
-    problem: Problem, schedule: Schedule, target: Target, *, shares_driver: bool = True
+    problem: Problem,
+    schedule: Schedule,
+    target: Target,
+    *,
+    shares_driver: bool = True,
+    blocks: Blocks = PLAIN,
 ) -> Plan:
     """What `lower` compiles; raises what `lower` raises, short of compilation.
 
@@ -95,10 +101,11 @@ def plan(
         shares_driver: whether the driver has loops of one trip, so that it serves schedules
             with other blocks too. One that prefetches the next block of B looks at the loops that
             there are.
+        blocks: of channels of its images.
     """
     nest, kind = build(problem, schedule), kind_of(problem, schedule)
     how = kind.arithmetic(problem, target)
-    strides = strides_of(problem, schedule, nest, how)
+    strides = strides_of(problem, schedule, nest, how, blocks)
     kernel = kind.of(problem, schedule, target, strides)
     looks_on = schedule.prefetches and not is_packed_ahead(problem, "B", nest.space)
     loops = uniform(nest) if shares_driver and not looks_on else nest

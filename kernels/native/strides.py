@@ -8,8 +8,10 @@ offset, and a convolution adds taps.
 from dataclasses import dataclass
 
 from kernels.arithmetic import Arithmetic, must_pack, size_of
+from kernels.channel_blocks import PLAIN, Blocks
 from kernels.errors import LoweringError
 from kernels.loopnest import Nest
+from kernels.native.blocks import check_blocks
 from kernels.native.ir.vectors import LINE_BYTES
 from kernels.problem import Conv2d, Matmul, Problem
 from kernels.problem.iteration import is_packed_by_rows
@@ -73,6 +75,7 @@ class Taps:
         depth_factor: 1, or kw where (kw, ci) are contiguous and fold into one reduction.
         a_row, a_col: what one filter row or column moves the image by, in words.
         b_source: what one tap moves B by in place, in stored elements.
+        has_blocks: whether the columns are blocks of channels of one chunk of the reduction.
     """
 
     rows: int = 1
@@ -81,6 +84,7 @@ class Taps:
     a_row: int = 0
     a_col: int = 0
     b_source: int = 0
+    has_blocks: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,27 +98,31 @@ class Strides:
     packed_a: PackedRows
     words: Words
     taps: Taps = Taps()
+    blocks: Blocks = PLAIN
 
 
-def strides_of(problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic) -> Strides:
-    """The strides for `schedule` on `problem`.
+def strides_of(
+    problem: Problem, schedule: Schedule, nest: Nest, how: Arithmetic, blocks: Blocks = PLAIN
+) -> Strides:
+    """The strides for `schedule` on `problem`, whose images may have their channels in blocks.
 
     Raises:
-        LoweringError: an operand that the arithmetic cannot read in place is not packed, or the
-            reduction is cut where no word ends.
+        LoweringError: an operand that the arithmetic cannot read in place is not packed, the
+            reduction is cut where no word ends, or loops cut a block.
     """
     _check_packs(problem, schedule, how)
     _check_chunks(problem, nest, how)
+    check_blocks(problem, schedule, nest, how, blocks)
     if isinstance(problem, Matmul):
         return _matmul(problem, schedule, nest, how)
     assert isinstance(problem, Conv2d)
     if nest.space.spans_groups:
         return _across_groups(problem)
     if schedule.winograd is not None:
-        return _transformed(problem, nest, how)
+        return _transformed(problem, nest, how, blocks)
     if nest.space.image == "B":
         return _patches(problem, schedule, nest, how)
-    return _conv2d(problem, schedule, nest, how)
+    return _conv2d(problem, schedule, nest, how, blocks)
 
 
 def _check_packs(problem: Problem, schedule: Schedule, how: Arithmetic) -> None:
@@ -194,37 +202,51 @@ def _packed_column(nest: Nest, how: Arithmetic) -> int:
     return _odd_lines(-(-rows // lanes) * lanes, word) * how.depth
 
 
-def _conv2d(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -> Strides:
+def _conv2d(
+    problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic, blocks: Blocks
+) -> Strides:
     depth, co = problem.ci // problem.groups, problem.co // problem.groups
-    line, c_row = problem.w * problem.ci, problem.ow * problem.co
-    stride = problem.stride
-    pixel, width = _image_block(problem, schedule, nest, how)
-    a = {"g": depth, "n": problem.h * line, "oh": stride * line, "ow": stride * problem.ci}
+    stride, ci_side, co_side = problem.stride, blocks.a or problem.ci, blocks.c or problem.co
+    pixel, width = _image_block(problem, schedule, nest, how, blocks)
+    a = {
+        "g": depth,
+        "n": problem.h * problem.w * problem.ci,
+        "oh": stride * problem.w * ci_side,
+        "ow": stride * ci_side,
+    }
+    image, c_row = problem.oh * problem.ow * problem.co, problem.ow * co_side
     return Strides(
-        a=Operand(a, stream=1),
+        a=Operand(a, stream=_plane(problem, blocks)),
         b=Operand({"g": co, "co": 1}, stream=problem.co),
-        c={"g": co, "n": problem.oh * c_row, "oh": c_row, "ow": problem.co, "co": 1},
+        c={"g": co, "n": image, "oh": c_row, "ow": co_side, "co": 1},
         bias={"g": co, "co": 1},
         packed_a=PackedRows({"oh": stride * width * pixel, "ow": stride * pixel}, row=pixel),
         words=_words(problem, schedule, nest, how, (stride * pixel // how.depth, 1), problem.co),
-        taps=_taps(problem, schedule, nest, how),
+        taps=_taps(problem, schedule, nest, how, blocks),
+        blocks=blocks,
     )
 
 
-def _transformed(problem: Conv2d, nest: Nest, how: Arithmetic) -> Strides:
+def _plane(problem: Conv2d, blocks: Blocks) -> int:
+    """What a channel moves the image by, where a chunk begins: with blocks it begins one."""
+    return problem.h * problem.w if blocks.a else 1
+
+
+def _transformed(problem: Conv2d, nest: Nest, how: Arithmetic, blocks: Blocks) -> Strides:
     """Minimal filtering: packed A are transformed tiles, and C are the products of the points."""
     shapes = {copy.operand: copy.shape for copy in nest.copies}
     _, tiles, depth = shapes["A"]
     size, cols = size_of(how.packed), nest.kernel.cols
     row = _odd_lines(depth, size)
     return Strides(
-        a=Operand({"t": 0}, stream=1),
+        a=Operand({"t": 0}, stream=_plane(problem, blocks)),
         b=_filter(problem, _odd_lines(depth * cols, size)),
         c={"t": cols, "point": _odd_lines(tiles * cols, size)},
         bias={"co": 1},
         packed_a=PackedRows({"t": row, "point": _odd_lines(tiles * row, size)}, row),
         words=Words(row, 1, b_row=cols),
         taps=Taps(b_source=problem.ci * problem.co, rows=problem.kh, cols=problem.kw),
+        blocks=blocks,
     )
 
 
@@ -237,18 +259,20 @@ def _filter(problem: Conv2d, point: int) -> Operand:
 
 
 def _image_block(
-    problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic
+    problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic, blocks: Blocks
 ) -> tuple[int, int]:
     """Elements of a pixel of the image that the micro-kernel reads, and pixels of its lines."""
     if not schedule.packs("A"):
-        return problem.ci, problem.w
+        return blocks.a or problem.ci, problem.w
     words = -(-nest.kernel.depth // how.depth)
     return words * how.depth, next(c for c in nest.copies if c.operand == "A").shape[1]
 
 
-def _taps(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -> Taps:
+def _taps(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic, blocks: Blocks) -> Taps:
     depth, dilation = problem.ci // problem.groups, problem.dilation
-    pixel, width = _image_block(problem, schedule, nest, how)
+    if blocks.a and nest.kernel.depth > blocks.a:
+        return _blocks_of_a_chunk(problem, nest, how, blocks)
+    pixel, width = _image_block(problem, schedule, nest, how, blocks)
     is_contiguous = schedule.packs("A") or problem.groups == 1
     folds = nest.kernel.depth == depth and dilation == 1 and is_contiguous
     return Taps(
@@ -258,6 +282,16 @@ def _taps(problem: Conv2d, schedule: Schedule, nest: Nest, how: Arithmetic) -> T
         a_row=dilation * width * pixel // how.depth,
         a_col=dilation * pixel // how.depth,
         b_source=depth * problem.co,
+    )
+
+
+def _blocks_of_a_chunk(problem: Conv2d, nest: Nest, how: Arithmetic, blocks: Blocks) -> Taps:
+    """A filter of one pixel: its blocks of channels are walked as filter columns are."""
+    return Taps(
+        cols=nest.kernel.depth // blocks.a,
+        a_col=problem.h * problem.w * blocks.a // how.depth,
+        b_source=blocks.a * problem.co,
+        has_blocks=True,
     )
 
 

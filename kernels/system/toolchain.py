@@ -13,7 +13,8 @@ import kernels
 
 COMPILERS = ("numba", "llvmlite", "iree-base-compiler")
 _GENERATORS = (
-    *("native", "mlir", "schedule", "loopnest", "arithmetic.py", "minimal_filtering.py"),
+    *("native", "mlir", "schedule", "loopnest"),
+    *("arithmetic.py", "channel_blocks.py", "minimal_filtering.py"),
     *(f"problem/{name}.py" for name in ("base", "dtypes", "iteration", "model", "naming")),
     "target/model.py",
 )

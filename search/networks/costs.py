@@ -1,8 +1,9 @@
 """What a choice has to know of times; who plans says where they come from."""
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from kernels.channel_blocks import Blocks
 from kernels.schedule import Schedule
 from search.networks.layouts import Layout
 
@@ -43,6 +44,20 @@ class Costs(Protocol):
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
         """Microseconds in which a tensor of a shape is copied from one layout to another."""
+        ...
+
+
+@runtime_checkable
+class CostsInBlocks(Costs, Protocol):
+    """Costs that also have times of layers with channels in blocks; no store has those."""
+
+    def in_blocks(self, problem: str, blocks: Blocks) -> tuple[Timed, ...]:
+        """The fastest schedule of each algorithm with images in blocks, the fastest first.
+
+        Args:
+            problem: canonical, nhwc.
+            blocks: of its images.
+        """
         ...
 
 

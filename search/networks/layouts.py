@@ -1,7 +1,7 @@
-"""How a tensor lies in memory: the order of its axes, and room for zeros around it."""
+"""How a tensor lies in memory: the order of its axes, one of them in blocks, zeros around it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernels.mlir.frontend.graph import Size
 
@@ -11,14 +11,17 @@ class Layout:
     """A layout of a tensor.
 
     Attributes:
-        order: its axes that are longer than one, the outermost first.
+        order: its axes that are longer than one, the outermost first. One that is cut in blocks
+            stands twice: where its blocks are, and last, where the elements of a block are.
         halo: zeros on both sides of each of the axes `around`.
         around: axes, in the tensor's order; none without a halo.
+        block: elements of a block; 0 where no axis is cut.
     """
 
     order: tuple[int, ...]
     halo: int = 0
     around: tuple[int, ...] = ()
+    block: int = 0
 
     @property
     def is_plain(self) -> bool:
@@ -27,9 +30,10 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """For people: `plain`, `axes 3,1,2`, `halo 1`."""
+        """For people: `plain`, `axes 3,1,2`, `halo 1`, `blocks of 32`."""
         moved = self.order != tuple(sorted(self.order))
-        parts = [f"axes {','.join(map(str, self.order))}"] if moved else []
+        parts = [f"axes {','.join(map(str, self.order))}"] if moved and not self.block else []
+        parts += [f"blocks of {self.block}"] if self.block else []
         parts += [f"halo {self.halo}"] if self.halo else []
         return " ".join(parts) or "plain"
 
@@ -42,6 +46,20 @@ def ordered(axes: Sequence[int], shape: Sequence[Size]) -> Layout:
         shape: of the tensor.
     """
     return Layout(tuple(axis for axis in axes if shape[axis] != 1))
+
+
+def in_blocks(axes: Sequence[int], shape: Sequence[Size], block: int) -> Layout:
+    """The layout of a tensor whose last stored axis is cut in blocks that lie around the others.
+
+    An image whose axes are stored as `n, h, w, c` lies as `n, c / block, h, w, block`.
+
+    Args:
+        axes: all of them, in the order in which they are stored where nothing is cut.
+        shape: of the tensor.
+        block: elements of a block, which divide the axis.
+    """
+    first, *window, last = axes
+    return replace(ordered((first, last, *window, last), shape), block=block)
 
 
 def plain(shape: Sequence[Size]) -> Layout:

@@ -9,7 +9,7 @@ from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
 from kernels.mlir.frontend.program import Action
 from search.errors import ChoiceError
 from search.networks.choice import Alternative, Flow, Step, choose, conversions
-from search.networks.costs import Costs
+from search.networks.costs import Costs, CostsInBlocks
 from search.networks.layouts import Layout, plain
 from search.networks.offers import Way, offer_orders
 from search.networks.plan import (
@@ -25,6 +25,7 @@ from search.networks.plan import (
 from search.networks.variants import (
     Layouts,
     as_it_is,
+    in_channel_blocks,
     needs_copy,
     variants,
 )
@@ -141,6 +142,11 @@ def _ways(node: Node, graph: Graph, costs: Costs, layouts: Layouts) -> Iterator[
         assert variant.problem is not None
         for timed in costs.schedules(variant.problem):
             yield Way(variant, timed)
+    if layouts == "all" and isinstance(costs, CostsInBlocks):
+        for variant in in_channel_blocks(node, graph):
+            assert variant.problem is not None
+            for timed in costs.in_blocks(variant.problem, variant.blocks):
+                yield Way(variant, timed)
 
 
 def _with_times(choice: _Choice, own: list[int]) -> tuple[PlannedPass, ...]:

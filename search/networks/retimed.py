@@ -15,6 +15,7 @@ from statistics import median
 
 import numpy as np
 
+from kernels.channel_blocks import PLAIN, Blocks
 from kernels.errors import KernelsError
 from kernels.mlir.frontend.graph import Graph
 from kernels.native import Executable, lower
@@ -29,10 +30,11 @@ from kernels.oracle.operands import (
     operand_type,
     poison,
 )
-from kernels.problem import Problem, parse_problem
+from kernels.problem import Conv2d, Problem, parse_problem
 from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Sweep
 from kernels.target.model import Target
-from search.networks.costs import Costs, Timed
+from search.networks.blocked import in_blocks
+from search.networks.costs import Costs, Timed, algorithm_of
 from search.networks.layouts import Layout
 from search.networks.running.arena import Arena, room
 from search.timing.interleave import interleave
@@ -58,13 +60,24 @@ class Retimed:
     costs: Costs
     target: Target
     weights_bytes: int
-    _known: dict[str, tuple[Timed, ...]] = field(default_factory=dict)
+    _known: dict[tuple[str, Blocks], tuple[Timed, ...]] = field(default_factory=dict)
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
         """The fastest of each algorithm, the fastest first."""
-        if problem not in self._known:
-            self._known[problem] = _fastest_of_each(self._timed(problem))
-        return self._known[problem]
+        key = problem, PLAIN
+        if key not in self._known:
+            self._known[key] = _fastest_of_each(self._timed(problem))
+        return self._known[key]
+
+    def in_blocks(self, problem: str, blocks: Blocks) -> tuple[Timed, ...]:
+        """The fastest of each algorithm with channels in blocks; none of a problem not stored.
+
+        The schedules are those of the plain image, changed by `search.networks.blocked`.
+        """
+        key = problem, blocks
+        if key not in self._known:
+            self._known[key] = _fastest_of_each(self._timed_in_blocks(problem, blocks))
+        return self._known[key]
 
     def conversion_us(
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
@@ -76,23 +89,49 @@ class Retimed:
         offered, parsed = self.costs.schedules(problem), parse_problem(problem)
         if not offered or not parsed.has_constant_weights:
             return offered
-        count = -(-self.weights_bytes // _bytes_of_weights(parsed))
-        made: list[tuple[Timed, Run]] = []
         tried, operands = with_prefetch(offered), make_operands(parsed)
         results: dict[str, bytes] = {}
+        right: list[tuple[Timed, Executable]] = []
         for one, twin in tried:
             schedule = Schedule.from_json(list(one.steps))
             with suppress(KernelsError):  # a prefetch of what is not packed ahead, for one
                 executable = lower(parsed, schedule, self.target)
                 result = _result(executable, operands)
                 if results.setdefault(twin, result) == result:
-                    room_of_one = MOST_BYTES // len(tried)
-                    made.append((one, in_turns(executable, operands, count, room_of_one)))
-        samples = interleave([run for _, run in made], ROUNDS, self.target.threads)
+                    right.append((one, executable))
+        return self._taken(right, operands) or offered
+
+    def _timed_in_blocks(self, problem: str, blocks: Blocks) -> Sequence[Timed]:
+        """Those that compute in blocks what they compute on the plain image, bit by bit."""
+        parsed = parse_problem(problem)
+        assert isinstance(parsed, Conv2d)
+        stored = (Schedule.from_json(list(one.steps)) for one in self.schedules(problem))
+        operands = make_operands(parsed)
+        laid = laid_in_blocks(operands, blocks)
+        right: list[tuple[Timed, Executable]] = []
+        for schedule in in_blocks(parsed, stored, blocks, self.target):
+            with suppress(KernelsError):  # tiles that cut a block, for one
+                executable = lower(parsed, schedule, self.target, blocks)
+                if _computes_alike(lower(parsed, schedule, self.target), executable, operands):
+                    steps = tuple(schedule.to_json())
+                    one = Timed(algorithm_of(schedule), schedule.hash, steps, 0.0)
+                    right.append((one, executable))
+        return self._taken(right, laid)
+
+    def _taken(
+        self, some: Sequence[tuple[Timed, Executable]], operands: Operands
+    ) -> Sequence[Timed]:
+        """Schedules of one problem, timed in turn."""
+        if not some:
+            return ()
+        size = _bytes_of_weights(some[0][1].problem)
+        count, room_of_one = -(-self.weights_bytes // size), MOST_BYTES // len(some)
+        runs = [in_turns(executable, operands, count, room_of_one) for _, executable in some]
+        samples = interleave(runs, ROUNDS, self.target.threads)
         return [
             replace(one, time_us=1e6 * median(taken.times))
-            for (one, _), taken in zip(made, samples, strict=True)
-        ] or offered
+            for (one, _), taken in zip(some, samples, strict=True)
+        ]
 
 
 def with_prefetch(offered: Sequence[Timed]) -> tuple[tuple[Timed, str], ...]:
@@ -126,6 +165,31 @@ def _fetched(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         steps = (*steps[:at], Pack("B"), *steps[at:])
     behind = steps.index(Pack("B")) + 1
     return (*steps[:behind], Prefetch("B"), *steps[behind:])
+
+
+def laid_in_blocks(operands: Operands, blocks: Blocks) -> Operands:
+    """Operands of an nhwc convolution in blocks; those that are not cut are shared."""
+    laid = dict(operands)
+    for role, size in (("A", blocks.a), ("C", blocks.c)):
+        if size:
+            n, h, w, c = operands[role].shape
+            apart = operands[role].reshape(n, h, w, c // size, size).transpose(0, 3, 1, 2, 4)
+            laid[role] = empty_aligned(apart.shape, operands[role].dtype.type)
+            laid[role][...] = apart
+    return laid
+
+
+def _computes_alike(plain: Executable, blocked: Executable, operands: Operands) -> bool:
+    """Whether a schedule computes the same bits of the plain image and of one in blocks."""
+    started = operands["C"].copy()
+    if not plain.problem.accumulates:
+        poison(started)
+    there = laid_in_blocks({**operands, "C": started}, blocked.blocks)
+    there["C"] = there["C"].copy()
+    here = {**operands, "C": started}
+    blocked.bind(there)(1)
+    plain.bind(here)(1)
+    return laid_in_blocks(here, blocked.blocks)["C"].tobytes() == there["C"].tobytes()
 
 
 def _result(executable: Executable, operands: Operands) -> bytes:

@@ -45,7 +45,8 @@ def read_plan(path: str, text: str) -> "Plan":
 def chosen(plan: "Plan") -> Chosen:
     """The kernels of a plan, by the problems of the ops that they stand for.
 
-    A library has one kernel for all ops of a problem: the one that the plan has most often.
+    A library has one kernel for all ops of a problem: the one that the plan has most often. A
+    layer in blocks of channels has its schedule's kernel for the plain image: the nest is the same.
     """
     from search.libraries.library import Wanted
 
@@ -58,6 +59,9 @@ def chosen(plan: "Plan") -> Chosen:
         if node.problem is None or node.schedule is None:
             notes.append(f"{node.found.problem}: {node.reason or 'no schedule is planned'}")
             continue
+        if any(use.layout.block for use in (*node.reads, *node.makes)):
+            notes.append(f"{node.found.problem}: the plan has channels in blocks, "
+                         "and IREE has them side by side")  # fmt: skip
         steps[node.schedule.hash] = list(node.schedule.steps)
         counts = of.setdefault(node.found.problem, Counter())
         counts[node.problem, node.schedule.hash] += 1

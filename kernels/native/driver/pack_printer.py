@@ -113,9 +113,11 @@ class PackPrinter:
         """The image's block with halo and zero padding."""
         scope = self.scope
         rows = f"({scope.length('oh')} - 1) * conv_stride + row_reach"
-        source = scope.offset("a", (*self.structure.lead("A"), "n"))
+        source, first = scope.offset("a", (*self.structure.lead("A"), "n")), scope.start["ci"]
+        if self.structure.a_in_blocks:  # of which a chunk is one
+            first += " * a_stream"
         scope.put(
-            f"pack_image(copy_rows, a_panels, a + ({source} + {scope.start['ci']}) * size,"
+            f"pack_image(copy_rows, a_panels, a + ({source} + {first}) * size,"
             f" {scope.start['oh']} * conv_stride - pad, {scope.start['ow']} * conv_stride - pad,"
             f" {rows}, packed_cols, height, width, channels, {depth},"
             " packed_row, size, packed_size, packed_zero)"

@@ -136,7 +136,7 @@ class ImageSizes:
     """An image that is packed with its padding.
 
     Attributes:
-        height, width, channels: of the image.
+        height, width, channels: of the image, or of a block of its channels.
         conv_stride, pad: of the convolution.
         row_reach: image rows that one output row reads.
         packed_cols: pixels of a packed line.

@@ -5,7 +5,9 @@ from math import prod
 from typing import Literal
 
 from kernels.arithmetic import Arithmetic, size_of
+from kernels.channel_blocks import PLAIN
 from kernels.loopnest import Copy, Nest
+from kernels.native.blocks import BlockSizes
 from kernels.native.driver.parameters import (
     STREAMS,
     TRANSFORMED,
@@ -57,7 +59,11 @@ def driver_sizes(
         RegisterTile(nest.kernel.rows, nest.kernel.cols),
     )
     if isinstance(problem, Conv2d):
-        sizes |= values_of(_image_sizes(problem, nest), _patch_sizes(problem, nest, spec.how))
+        sizes |= values_of(
+            _image_sizes(problem, nest, strides), _patch_sizes(problem, nest, spec.how)
+        )
+    if isinstance(problem, Conv2d) and strides.blocks != PLAIN:
+        sizes |= values_of(BlockSizes.of(problem, strides.blocks, spec.how))
     if isinstance(problem, Conv2d) and POINT in nest.space.dims:
         sizes |= values_of(_transform_sizes(problem, nest, strides)) | {TRANSFORMED: 0}
     sizes |= {extent(dim): length for dim, length in nest.space.extents}
@@ -85,7 +91,8 @@ def _transform_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> Transform
     height, width = nest.space.tile
     down, across = tiles_of(problem, nest.space.tile)
     bytes_of_image, _ = _bytes_of_tiles(problem, nest, strides)
-    ci, co, planes = problem.ci, problem.co, problem.has_channels_first
+    planes = problem.has_channels_first
+    ci, co = strides.blocks.a or problem.ci, strides.blocks.c or problem.co
     panels = _panels_of_filter(problem, nest)
     return TransformSizes(
         tile_height=height,
@@ -96,11 +103,11 @@ def _transform_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> Transform
         tiles_across=across,
         out_height=problem.oh,
         out_width=problem.ow,
-        image_size=problem.h * problem.w * ci,
+        image_size=problem.h * problem.w * problem.ci,
         image_line=problem.w * (1 if planes else ci),
         image_pixel=1 if planes else ci,
         image_channel=problem.h * problem.w if planes else 1,
-        result_size=problem.oh * problem.ow * co,
+        result_size=problem.oh * problem.ow * problem.co,
         result_line=problem.ow * (1 if planes else co),
         result_pixel=1 if planes else co,
         result_channel=problem.oh * problem.ow if planes else 1,
@@ -209,12 +216,12 @@ def _steps(nest: Nest) -> dict[str, int]:
     return steps
 
 
-def _image_sizes(problem: Conv2d, nest: Nest) -> ImageSizes:
+def _image_sizes(problem: Conv2d, nest: Nest, strides: Strides) -> ImageSizes:
     packed = next((c.shape for c in nest.copies if c.operand == nest.space.image), (0, 0))
     return ImageSizes(
         height=problem.h,
         width=problem.w,
-        channels=problem.ci,
+        channels=strides.blocks.a or problem.ci,
         conv_stride=problem.stride,
         pad=problem.pad,
         row_reach=problem.dilation * (problem.kh - 1) + 1,

@@ -28,6 +28,8 @@ class Structure:
         joins: whether a word holds several elements.
         corrects: whether panels of B have column sums behind them.
         bias_dims: the dims that move the bias.
+        a_in_blocks, c_in_blocks: whether the channels of the image, of the result are in blocks.
+        walks_blocks: whether a call of the micro-kernel walks several blocks of the image.
     """
 
     nest: Nest
@@ -44,6 +46,9 @@ class Structure:
     joins: bool
     corrects: bool
     bias_dims: tuple[str, ...]
+    a_in_blocks: bool = False
+    c_in_blocks: bool = False
+    walks_blocks: bool = False
 
     @classmethod
     def of(
@@ -66,6 +71,9 @@ class Structure:
             joins=how.depth > 1,
             corrects=how.offset,
             bias_dims=tuple(strides.bias),
+            a_in_blocks=strides.blocks.a > 0,
+            c_in_blocks=strides.blocks.c > 0,
+            walks_blocks=strides.taps.has_blocks,
         )
 
     @property

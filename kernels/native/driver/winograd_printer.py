@@ -56,13 +56,19 @@ class WinogradPrinter:
         return f"{self.scope.start[_COL]}, {self.scope.length(_COL)}"
 
     def _image(self) -> None:
-        self.scope.put(
-            f"transform_tiles(transform_image, a_panels, {stride('ap', TILES)}, image_point,"
-            f" {self._tiles()}, a, image_size, image_line, image_pixel, image_channel,"
+        scope, to, image = self.scope, "a_panels", "a"
+        if self.structure.a_in_blocks:
+            scope.put(f"for channel in range(0, {extent('ci')}, channels):")
+            scope.indent += 1
+            to, image = "a_panels + channel * size", "a + channel * a_stream * size"
+        scope.put(
+            f"transform_tiles(transform_image, {to}, {stride('ap', TILES)}, image_point,"
+            f" {self._tiles()}, {image}, image_size, image_line, image_pixel, image_channel,"
             " lines_down, pixels_across, tiles_down, tiles_across, height, width, channels, pad,"
             " size)"
         )
-        self.scope.count(PACKED["A"])
+        scope.indent -= self.structure.a_in_blocks
+        scope.count(PACKED["A"])
 
     def _filter(self) -> None:
         if self.structure.is_ahead:
@@ -119,8 +125,11 @@ class WinogradPrinter:
     def _result(self, tiles: str, cols: str) -> None:
         scope = self.scope
         first, length = cols.split(", ")
+        at = f"{first} * result_channel"
+        if self.structure.c_in_blocks:
+            at = f"({scope.in_blocks_of_c(first)})"
         scope.put(
-            f"transform_products(transform_result, c + {first} * result_channel * out_size,"
+            f"transform_products(transform_result, c + {at} * out_size,"
             " result_size, result_line, result_pixel, result_channel,"
             f" bias + {first} * out_size, {length}, a_panels + products_at, c_t, product_point,"
             f" {tiles}, {_TILES_OF_AN_IMAGE}, out_height, out_width, out_size)"

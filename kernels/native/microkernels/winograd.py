@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from kernels.arithmetic import Arithmetic, arithmetic_of
+from kernels.errors import LoweringError
 from kernels.native.microkernels.abi import ADD_BIAS, RELU, ceiling_of, epilogue_flags
 from kernels.native.microkernels.outer_product import (
     OuterProduct,
@@ -55,6 +56,10 @@ class WinogradProduct:
         """The one that a schedule asks for; LoweringError for what the target has not."""
         assert isinstance(problem, Conv2d) and schedule.winograd is not None
         spec = outer_product_spec(problem, schedule, target, strides)
+        if strides.blocks.a % spec.lanes or strides.blocks.c % spec.lanes:
+            raise LoweringError(
+                f"{problem}: {strides.blocks} cut vectors of {spec.lanes} lanes; take a multiple"
+            )
         flags = epilogue_flags(problem)
         transforms = TransformSpec(
             element=problem.element.name,

@@ -7,6 +7,7 @@ which it only reads. A word is a number, a place in one of them, or a table of n
 from dataclasses import dataclass
 from typing import Literal
 
+from kernels.channel_blocks import PLAIN, Blocks
 from kernels.native.language.barrier import BARRIER_WORDS
 from kernels.native.passes.rows.program import RowProgram
 from kernels.problem import Problem
@@ -48,10 +49,16 @@ Row = tuple[Word, ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """The driver of a schedule: its words are operands, panels, and where its part lies."""
+    """The driver of a schedule: its words are operands, panels, and where its part lies.
+
+    Attributes:
+        problem, schedule: what it computes, and how.
+        blocks: of channels, in which its images lie.
+    """
 
     problem: Problem
     schedule: Schedule
+    blocks: Blocks = PLAIN
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.channel_blocks import Blocks
 from kernels.errors import KernelsError
 from kernels.native import Executable, lower
 from kernels.native.driver.parameters import Addresses, names_of
@@ -45,7 +46,7 @@ class Layers:
     target: Target
     weights: Mapping[tuple[int, str], Array]
     buffers: Buffers
-    _made: dict[tuple[str, str], Executable] = field(default_factory=dict)
+    _made: dict[tuple[str, str, Blocks], Executable] = field(default_factory=dict)
 
     def work(self, number: int) -> Work:
         """The work of a node.
@@ -77,11 +78,11 @@ class Layers:
             raise NetworkError(f"{place}: {node.reason or UNKNOWN}; plan it with more --trials")
         if node.reason == COPIED:
             raise refused(node, f"is planned around: {node.reason}")
-        key = node.problem, node.schedule.hash
+        key = node.problem, node.schedule.hash, blocks_of(node)
         if key not in self._made:
             schedule = Schedule.from_json(list(node.schedule.steps))
             try:
-                self._made[key] = lower(parse_problem(node.problem), schedule, self.target)
+                self._made[key] = lower(parse_problem(node.problem), schedule, self.target, key[-1])
             except KernelsError as error:
                 raise NetworkError(f"{place}: {error}; make the plan again") from error
         return self._made[key]
@@ -145,6 +146,13 @@ class Layers:
         return len(readers) > 1 or bool(outside)
 
 
+def blocks_of(node: PlannedNode) -> Blocks:
+    """The blocks of channels in which a node has its image and its result."""
+    (makes,) = node.makes
+    image = next((use.layout.block for use in node.reads if use.role == "A"), 0)
+    return Blocks(image, makes.layout.block)
+
+
 def _is_turned(problem: Conv2d, own: Problem) -> bool:
     """Whether a convolution has its axes in another order than the model's own."""
     return isinstance(own, Conv2d) and own.layout != problem.layout
@@ -187,10 +195,11 @@ class _Layer:
         operands: Operands = dict(self.constants)
         operands |= {role: memory.weights.keep(self.constants[role]) for role in self._read()}
         problem = self.executable.problem
-        for role, shape in problem.operand_shapes.items():
+        for role in problem.operand_shapes:
             if role not in operands:
+                memory_of_it = memory.bytes_of(self.buffers[role])
                 kind = NUMPY_TYPES[operand_type(problem, role)]
-                operands[role] = memory.bytes_of(self.buffers[role]).view(kind).reshape(shape)
+                operands[role] = memory_of_it.view(kind).reshape(self.executable.shape(role))
         scratch = {name: memory.bytes_of(buffer) for name, buffer in self.scratch.items()}
         if self._packs_ahead:
             scratch["B"] = memory.weights.take(self.executable.scratch_bytes["B"])
@@ -214,7 +223,8 @@ class _Layer:
                 word_of(memory.place(value)) if value and name in names_of(Addresses) else value
                 for name, value in held.items()
             ))  # fmt: skip
-        return Step(Kernel(self.executable.problem, self.executable.schedule), tuple(rows))
+        does = Kernel(self.executable.problem, self.executable.schedule, self.executable.blocks)
+        return Step(does, tuple(rows))
 
     def _copy(self, memory: Memory, target: Array) -> Call:
         assert self.before is not None

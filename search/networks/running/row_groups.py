@@ -12,6 +12,7 @@ import numpy as np
 
 from kernels.mlir.frontend.loops import Access, Loops
 from kernels.mlir.frontend.program import Program
+from search.networks.layouts import Layout
 from search.networks.plan import Plan, PlannedNode
 from search.networks.running.turning import conversion_of_loops
 from search.networks.running.works import Array
@@ -107,12 +108,29 @@ def _as_stored(node: PlannedNode, loops: Loops) -> Loops | None:
     if any(one.read is not None and one.steps != whole for one in loops.accesses):
         return None
     order = [*(i for i, n in enumerate(loops.extents) if n == 1), *first.order]
+    if first.block:
+        loops, order[-1] = _cut(loops, first), len(loops.extents)
     extents = tuple(loops.extents[i] for i in order)
     return replace(loops, extents=extents, accesses=tuple(
         replace(one, steps=_whole_steps(extents) if one.constant == "" else
                 tuple(one.steps[i] for i in order))
         for one in loops.accesses
     ))  # fmt: skip
+
+
+def _cut(loops: Loops, layout: Layout) -> Loops:
+    """Loops of which one is two, over blocks and, the last of all, over a block's elements."""
+    axis, block = layout.order[-1], layout.block
+    extents = loops.extents
+    return replace(
+        loops,
+        extents=(*extents[:axis], extents[axis] // block, *extents[axis + 1 :], block),
+        accesses=tuple(
+            replace(one, steps=(*one.steps[:axis], one.steps[axis] * block,
+                                *one.steps[axis + 1 :], one.steps[axis]))
+            for one in loops.accesses
+        ),
+    )  # fmt: skip
 
 
 def _whole_steps(extents: tuple[int, ...]) -> tuple[int, ...]:
