@@ -74,6 +74,8 @@ def test_a_plan_is_made_proven_and_run(serving: TestClient, tmp_path: Path) -> N
     assert told["totals"] == told["plan"]["totals"] and told["totals"]["chosen_us"] > 0
     assert [node.problem for node in plan.nodes if node.problem] == PROBLEMS * 2
     assert plan.model == "it's small.mlir"
+    (between,) = plan.passes
+    assert (plan.nodes[between.nodes[-1]].kind, between.time_us > 0) == ("elementwise", True)
 
     script = serving.get(links["script"])
     assert script.status_code == 200, script.text

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from kernels.problem import parse_problem
+from search.networks.plan import PlannedPass
 from service.plots.networks import words
-from service.plots.networks.bars import bars
+from service.plots.networks.bars import bars, kind_of
 from service.plots.networks.picture import Picture, picture_of
-from tests.service.plots.networks.made import LAST, block, use
+from tests.service.plots.networks.made import LAST, block, other, use
 
 
 def ways(picture: Picture) -> set[tuple[str, str, str]]:
@@ -108,3 +109,22 @@ def test_problems_have_short_names(problem: str, title: str, extents: str) -> No
 
 def test_sizes_that_are_not_known_are_told() -> None:
     assert words.told_shape((None, 3), "f32") == "?x3xf32"
+
+
+def test_a_pass_has_its_time_where_it_ends() -> None:
+    """Of two ops that are one pass the table of the first says where that is."""
+    plan = block()
+    first = other((use(0, role="whole"),), use(1, role="whole"))
+    second = other((use(4, LAST, role="whole"),), use(4, LAST, role="whole"))
+    nodes = (first, *plan.nodes[1:], second)
+    passes = (PlannedPass((0, 4), "rows of 10: exp, add", 5.0),)
+    picture = picture_of(replace(plan, nodes=nodes, passes=passes))
+    boxes = {box.node: box for box in picture.boxes if box.node is not None}
+    assert [boxes[i].time_us for i in (0, 4)] == [None, 5.0]
+    assert [boxes[i].ends for i in (0, 3, 4)] == [4, None, 4]
+    assert (boxes[4].kind, boxes[4].algorithm) == ("op", "pass")
+    assert boxes[4].fused == ("rows of 10: exp, add",)
+    assert kind_of(boxes[4]) == "pass"
+    for wrong in ((), (7,)):
+        with pytest.raises(ValueError, match="no node"):
+            picture_of(replace(plan, passes=(PlannedPass(wrong, "rows", 1.0),)))
