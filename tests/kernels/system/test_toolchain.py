@@ -22,6 +22,7 @@ GENERATOR = [
     "schedule/legality.py",
     "loopnest/nest.py",
     "arithmetic.py",
+    "channel_blocks.py",
     "minimal_filtering.py",
     "problem/base.py",
     "problem/dtypes.py",
