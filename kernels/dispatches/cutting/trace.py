@@ -116,8 +116,8 @@ def _turns(
 
 def _bytes(value: Any) -> int:
     """Of a tensor's elements."""
-    bits: int = value.type.element_type.width
-    return prod(value.type.shape) * bits // 8
+    found: int = prod(value.type.shape) * value.type.element_type.width // 8
+    return found
 
 
 def _has_one_sum(op: Structured) -> bool:
