@@ -18,6 +18,7 @@ from tilewise.client.found import (
     Model,
     ModelPart,
     ObjectFiles,
+    OpScript,
     SkippedOp,
     Targets,
     Text,
@@ -47,8 +48,8 @@ from tilewise.client.results import (
 __all__ = [
     "AsyncClient", "Best", "Client", "Difference", "Event", "File", "Found", "FoundProblem",
     "ImportedModule", "Job", "JobEnded", "Machine", "Match", "Model", "ModelPart", "ModelPlan",
-    "NewToken", "ObjectFiles", "PartEnded", "Peer", "Phase", "PhaseReached", "PlanEnded",
-    "PlanEvent", "PlanTotals", "PlanVariant", "Proof", "Readiness", "Result", "SkippedOp",
-    "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts", "TrialEnded",
-    "Worker",
+    "NewToken", "ObjectFiles", "OpScript", "PartEnded", "Peer", "Phase", "PhaseReached",
+    "PlanEnded", "PlanEvent", "PlanTotals", "PlanVariant", "Proof", "Readiness", "Result",
+    "SkippedOp", "StoredTrial", "SuiteReport", "Targets", "Text", "Token", "Trial", "TrialCounts",
+    "TrialEnded", "Worker",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from tilewise.client.found import (
     ImportedModule,
     Model,
     ObjectFiles,
+    OpScript,
     Targets,
     Text,
     read_found,
@@ -65,6 +66,15 @@ class ModelOptions(TypedDict, total=False):
     trials: int
     seed: int
     cache: str
+
+
+class OpOptions(TypedDict, total=False):
+    """The parameters of `POST /v1/problems/script`; those left out have its defaults."""
+
+    place: str
+    target: str
+    match: Match
+    with_payload: bool
 
 
 class Calls:
@@ -173,6 +183,16 @@ class Calls:
         request = Ask("POST", "/v1/problems/parse", content=content, headers=OF_MODULES)
         response = yield from made(request, self.url, on_wait)
         return read(ImportedModule, json_of(response, self.url))
+
+    def op_script(
+        self, module: str | bytes, on_wait: OnWait | None, options: OpOptions
+    ) -> Exchange[OpScript]:
+        """The script of one op of an MLIR module."""
+        content = module.encode() if isinstance(module, str) else module
+        path = "/v1/problems/script"
+        request = Ask("POST", path, {**options}, content=content, headers=OF_MODULES)
+        response = yield from made(request, self.url, on_wait)
+        return read(OpScript, json_of(response, self.url))
 
     def submit_model(
         self, module: str | bytes, on_wait: OnWait | None, options: ModelOptions

@@ -164,6 +164,21 @@ class ImportedModule(Reply):
 
 
 @dataclass(frozen=True)
+class OpScript(Reply):
+    """The script of one op of a module, proven on it.
+
+    Attributes:
+        problem: that the op is by itself.
+        place: where it stands.
+        script: with the op in front, if that was asked for.
+    """
+
+    problem: str
+    place: str
+    script: str
+
+
+@dataclass(frozen=True)
 class ModelPart(FoundProblem):
     """A problem of a model that is tuned.
 

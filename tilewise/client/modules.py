@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Unpack
 
-from tilewise.client.calls import Calls, ModelOptions, OnWait
+from tilewise.client.calls import Calls, ModelOptions, OnWait, OpOptions
 from tilewise.client.carriers import AsyncCarrier, Carrier
-from tilewise.client.found import ImportedModule, Model, Text
+from tilewise.client.found import ImportedModule, Model, OpScript, Text
 from tilewise.client.pages import first_page
 from tilewise.client.plans import calls as plans
 from tilewise.client.plans.calls import PATH, PlanOptions
@@ -23,6 +23,15 @@ class Modules:
     def import_module(self, module: str | bytes, on_wait: OnWait | None = None) -> ImportedModule:
         """The problems of an MLIR module, text or bytecode, waited for as `kernel` is."""
         return self._carrier.run(self._calls.import_module(module, on_wait))
+
+    def op_script(
+        self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[OpOptions]
+    ) -> OpScript:
+        """The script of one op of an MLIR module, proven at the service, waited for as `kernel` is.
+
+        `place` is as `import_module` has it, or the number of the op among the problems.
+        """
+        return self._carrier.run(self._calls.op_script(module, on_wait, options))
 
     def submit_model(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[ModelOptions]
@@ -87,6 +96,15 @@ class AsyncModules:
     ) -> ImportedModule:
         """The problems of an MLIR module, text or bytecode, waited for as `kernel` is."""
         return await self._carrier.run(self._calls.import_module(module, on_wait))
+
+    async def op_script(
+        self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[OpOptions]
+    ) -> OpScript:
+        """The script of one op of an MLIR module, proven at the service, waited for as `kernel` is.
+
+        `place` is as `import_module` has it, or the number of the op among the problems.
+        """
+        return await self._carrier.run(self._calls.op_script(module, on_wait, options))
 
     async def submit_model(
         self, module: str | bytes, on_wait: OnWait | None = None, **options: Unpack[ModelOptions]

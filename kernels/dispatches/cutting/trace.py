@@ -12,15 +12,26 @@ from kernels.dispatches.patterns.graph import Value
 from kernels.dispatches.patterns.pattern import Pattern
 from kernels.mlir.frontend.child.endings import Ending
 from kernels.mlir.frontend.child.recognise import recognised
-from kernels.mlir.frontend.child.structured import Structured, rank, structured
-from kernels.mlir.frontend.child.values import RESHAPES, is_copy, only_user, owner, splat
+from kernels.mlir.frontend.child.structured import Structured, extents, rank, structured
+from kernels.mlir.frontend.child.values import (
+    RESHAPES,
+    is_constant,
+    is_copy,
+    only_user,
+    owner,
+    splat,
+)
+from kernels.mlir.frontend.contraction import contraction_roles
 from kernels.mlir.frontend.imported import Occurrence
-from kernels.mlir.frontend.nest import RefusedError
+from kernels.mlir.frontend.nest import Nest, RefusedError
 from kernels.problem import Problem, parse_problem
 
 PADS = ("tensor.insert_slice", "tensor.pad")
 COPIES = {f"{word}_{of}" for word in ("broadcast", "transpose") for of in "ab"}
 MOST_STEPS = 64
+LEAST_WORK = 80
+"""FLOPs of an op for each byte that is turned at every call, from which the kernel with the turning
+is faster than IREE alone (experiment 0042)."""
 PLAIN = ("arith.constant", "util.global.load", "flow.tensor.constant")
 
 
@@ -69,17 +80,18 @@ def _pattern(op: Structured, occurrence: Occurrence, ending: Ending) -> Pattern:
         weights=(*path, b, *[0] * traced.steps_to_b),
         constant="" if name in PLAIN else name,
         added=None if ending.added is None else _path_to(ending.added, traced.users, path),
-        turns=_turns(op, occurrence, traced, _names(problem)),
+        turns=_turns(op, occurrence, traced, problem),
     )
 
 
 def _turns(
-    op: Structured, occurrence: Occurrence, traced: _Traced, names: Sequence[str]
+    op: Structured, occurrence: Occurrence, traced: _Traced, problem: Problem
 ) -> tuple[tuple[int, ...], ...]:
     """The axes of each operand, and of the result, in the problem's order; empty where they lie so.
 
     Raises:
-        UnseenError: what is around the op lies in an order of its own, too.
+        UnseenError: what is around the op lies in an order of its own, too, or the turning takes
+            longer than what the kernel gains.
     """
     if occurrence.is_plain:
         return ()
@@ -89,13 +101,30 @@ def _turns(
     if result.type.shape != op.result.type.shape:
         raise UnseenError("its result lies in another order, and is reshaped")
     arrangements = {"A": occurrence.a, "B": occurrence.b, "C": occurrence.c}
-    turns = []
-    for name, value in zip((*names, "C"), (*traced.operands, result), strict=True):
+    turns, moved = [], 0
+    for name, value in zip((*_names(problem), "C"), (*traced.operands, result), strict=True):
         if name == "bias" and occurrence.c.moves and len(value.type.shape) > 1:
             raise UnseenError("its result lies in another order, and the bias has several dims")
         one = arrangements.get(name)
         turns.append(one.axes if one is not None and one.moves else ())
+        moved += _bytes(value) if turns[-1] and not is_constant(value) else 0
+    if problem.flops < LEAST_WORK * moved and _has_one_sum(op):
+        raise UnseenError("its operands lie in another order, and to turn them takes longer than "
+                          "IREE alone")  # fmt: skip
     return tuple(turns)
+
+
+def _bytes(value: Any) -> int:
+    """Of a tensor's elements."""
+    found: int = prod(value.type.shape) * value.type.element_type.width // 8
+    return found
+
+
+def _has_one_sum(op: Structured) -> bool:
+    """Whether one loop alone reduces: IREE has vectors for those ops, in any order of axes."""
+    operands = op.operand(0), op.operand(1), op.operand(len(op.inputs))
+    nest = Nest(extents(operands), *operands)
+    return not nest.has_windows and len(contraction_roles(nest)[-1]) <= 1
 
 
 def _names(problem: Problem) -> list[str]:

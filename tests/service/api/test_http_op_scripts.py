@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -20,6 +21,11 @@ SCRIPT = "/v1/problems/script"
 TEXT = {"content-type": "text/x-mlir"}
 OF_FAKES = fakes.schedule(3).hash
 """The fastest of the four schedules that the fake search times."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
 
 
 def asked(client: TestClient, module: str = MODULE, **query: str) -> Response:
@@ -81,7 +87,7 @@ def test_that_none_proves_is_kept(
 
     monkeypatch.setattr(op_scripts, "answer_of", refused)
     for _ in range(2):
-        answer = asked(client, MODULE.replace("@main", "@unproven"), place="1")
+        answer = asked(client, place="1")
         assert_problem(answer, 404)
         assert "the last one: wrong: by 3" in answer.json()["detail"]
     (source,) = given

@@ -74,6 +74,8 @@ class Service:
             return documents.result()
         if path == "/v1/problems/parse":
             return {"problems": [{"problem": PROBLEM, "count": 1, "where": ["@f"]}], "skipped": []}
+        if path == "/v1/problems/script":
+            return {"problem": PROBLEM, "place": "@f", "script": "module {}"}
         if path == "/v1/plans" and method == "GET":
             return {"plans": [documents.plan()], "next": None}
         if path.startswith("/v1/plans"):
@@ -107,6 +109,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("kernel", (PROBLEM,), {}),
     ("object_files", (PROBLEM,), {}),
     ("import_module", ("module {}",), {}),
+    ("op_script", ("module {}",), {"place": "@f 2:8", "with_payload": True}),
     ("submit_model", ("module {}",), {"trials": 3}),
     ("model", (1,), {}),
     ("submit_plan", ("module {}",), {"layouts": "model"}),
