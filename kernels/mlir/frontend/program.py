@@ -101,7 +101,8 @@ class Constant:
 
     Attributes:
         node: its number.
-        role: of a contraction A, B or bias, as the problem has it; else as of the node's loops.
+        role: of a contraction A, B, bias, or C where its sums start from a constant, as the problem
+            has it; else as of the node's loops.
         dtype, shape: of the problem's operand, or of what the loops read.
         name: of its pieces.
         pieces: how many there are.

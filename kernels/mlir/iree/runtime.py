@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.errors import CompilerAbsentError
-from kernels.oracle.operands import Array
+from kernels.oracle.operands import Array, empty_aligned
 
 ELEMENTS = {
     "f32": "FLOAT_32", "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
@@ -98,10 +98,12 @@ class LoadedModule:
     def results(self, entry: str, arguments: Sequence[tuple[Array, str]]) -> list[Array]:
         """What a function gives for arrays with the runtime's names of their types.
 
-        bf16 comes as uint16.
+        bf16 comes as uint16. The function gets copies: the compiler's code may write a result into
+        the memory of an argument, such as one that sums start from.
         """
         rt = runtime()
-        given, taken = self._given(arguments), rt.VmVariantList(1)
+        held = [(_copied(array), element) for array, element in arguments]
+        given, taken = self._given(held), rt.VmVariantList(1)
         self._context.invoke(self._module.lookup_function(entry), given, taken)
         return [
             _taken(rt, self._device, taken.get_as_object(i, rt.HalBufferView))
@@ -114,6 +116,12 @@ class LoadedModule:
         for array, element in arguments:
             given.push_ref(_imported(rt, self._device, array, element))
         return given
+
+
+def _copied(array: Array) -> Array:
+    made = empty_aligned(array.shape, array.dtype.type)
+    made[...] = array
+    return made
 
 
 def runtime() -> Any:

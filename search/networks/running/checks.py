@@ -15,7 +15,8 @@ def check(plan: Plan, program: Program) -> None:
     _check_same(plan, program)
     for node, action in zip(plan.nodes, program.outline.actions, strict=True):
         if action.refused:
-            raise refused(node, action.refused)
+            is_pool = node.kind == "pool"  # whose reason says that it multiplies nothing
+            raise refused(node, action.refused if is_pool else node.reason or action.refused)
     if -1 in program.outline.arguments:
         number = program.outline.arguments.index(-1)
         raise NetworkError(f"argument {number} of the module is not read; leave it out")

@@ -19,16 +19,20 @@ from kernels.problem import Conv2d, Problem, parse_problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 from search.errors import NetworkError
+from search.networks.layouts import plain
 from search.networks.plan import Plan, PlannedNode, PlannedUse
 from search.networks.planning import COPIED, UNKNOWN
 from search.networks.running.arena import room
 from search.networks.running.buffers import Buffers
 from search.networks.running.checks import refused
-from search.networks.running.works import Call, Memory, Work, rows_call, word_of
+from search.networks.running.works import Address, Call, Memory, Work, rows_call, word_of
 
 Array = NDArray[Any]
-_TURNED = {"nchw_fchw": (3, 2, 0, 1), "nhwc_hwcf": (2, 3, 1, 0)}
-"""Axes of a filter of the other layout, in the order of each."""
+_TURNED = {
+    "B": {"nchw_fchw": (3, 2, 0, 1), "nhwc_hwcf": (2, 3, 1, 0)},
+    "C": {"nchw_fchw": (0, 3, 1, 2), "nhwc_hwcf": (0, 2, 3, 1)},
+}
+"""Axes of a filter and of an image of the other layout, in the order of each."""
 
 
 @dataclass
@@ -91,11 +95,12 @@ class Layers:
         found = self.plan.nodes[number].found
         assert found is not None
         own = parse_problem(found.problem)
-        constants = {role: self.weights[number, role] for role in ("A", "B", "bias")
+        constants = {role: self.weights[number, role] for role in ("A", "B", "C", "bias")
                      if (number, role) in self.weights}  # fmt: skip
-        if isinstance(problem, Conv2d) and _is_turned(problem, own) and "B" in constants:
-            turned = constants["B"].transpose(_TURNED[problem.layout])
-            constants["B"] = np.ascontiguousarray(turned)
+        for role in ("B", "C"):
+            if isinstance(problem, Conv2d) and _is_turned(problem, own) and role in constants:
+                turned = constants[role].transpose(_TURNED[role][problem.layout])
+                constants[role] = np.ascontiguousarray(turned)
         return constants
 
     def _check(
@@ -138,12 +143,12 @@ class Layers:
             if i >= number and self.buffers.known(other.tensor, other.layout) == buffer
         ]
         outside = [
-            i
+            self.buffers.known(i, layout)
             for i, tensor in enumerate(self.plan.tensors)
-            if (tensor.is_result or tensor.is_given)
-            and self.buffers.known(i, tensor.layout) == buffer
+            if tensor.is_result or tensor.is_given
+            for layout in (tensor.layout, plain(tensor.shape))
         ]
-        return len(readers) > 1 or bool(outside)
+        return len(readers) > 1 or buffer in outside
 
 
 def blocks_of(node: PlannedNode) -> Blocks:
@@ -187,13 +192,16 @@ class _Layer:
         return room(panels, *(self.constants[role].nbytes for role in self._read()))
 
     def _read(self) -> list[str]:
-        """Roles of the constants that a run reads: B is not, once it is packed."""
+        """Roles of the constants that a run reads or copies: B is not, once it is packed."""
         return [role for role in self.constants if not (role == "B" and self._packs_ahead)]
 
     def calls(self, memory: Memory) -> list[Call]:
         """A copy of what sums start from, if any, and the kernel."""
         operands: Operands = dict(self.constants)
         operands |= {role: memory.weights.keep(self.constants[role]) for role in self._read()}
+        start = None if self.before is None else memory.address(self.before)
+        if "C" in operands:
+            start = memory.place(operands.pop("C").ctypes.data)
         problem = self.executable.problem
         for role in problem.operand_shapes:
             if role not in operands:
@@ -211,7 +219,7 @@ class _Layer:
         # where they are as many.
         meets = 1 < len(bound.addresses) == memory.threads
         call = Call(bound.drivers.entry, bound.addresses, bound, self._step(bound, memory), meets)
-        return [call] if self.before is None else [self._copy(memory, operands["C"]), call]
+        return [call] if start is None else [_copy(memory, start, operands["C"]), call]
 
     def _step(self, bound: Bound, memory: Memory) -> Step:
         """The kernel's call as another process makes it; what was packed is not read there."""
@@ -226,8 +234,8 @@ class _Layer:
         does = Kernel(self.executable.problem, self.executable.schedule, self.executable.blocks)
         return Step(does, tuple(rows))
 
-    def _copy(self, memory: Memory, target: Array) -> Call:
-        assert self.before is not None
-        ends = memory.address(self.before), memory.place(target.ctypes.data)
-        limits = (float("-inf"), float("inf"))
-        return rows_call("clamp", memory, ends, target.nbytes // 4, limits)
+
+def _copy(memory: Memory, source: Address, target: Array) -> Call:
+    """A copy of what sums start from."""
+    ends = source, memory.place(target.ctypes.data)
+    return rows_call("clamp", memory, ends, target.nbytes // 4, (float("-inf"), float("inf")))

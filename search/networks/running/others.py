@@ -201,8 +201,16 @@ class Others:
         held = self.plan.tensors[tensor]
         if (uses[0].shape, uses[0].layout) != (held.shape, held.layout):
             return None
+        if self._is_added_to(self.plan.nodes[made[0]].reads[0].tensor, made[0], number):
+            return None  # sums may be made in its memory before the pool comes
         matters = action.pad.value > _LOWEST if window.kind == "max" else action.pad.value != 0
         return None if matters or not _is_where_it_moves(window, action.pad) else made[0]
+
+    def _is_added_to(self, tensor: int, first: int, last: int) -> bool:
+        """Whether sums of a node between two others start from a tensor."""
+        between = self.plan.nodes[first + 1 : last]
+        return any(use.role == "C" and use.tensor == tensor
+                   for node in between for use in node.reads)  # fmt: skip
 
 
 def _order(use: PlannedUse) -> Shape:
@@ -226,9 +234,9 @@ def _window_moved(window: Window, order: Shape) -> Window:
 
 
 def _is_where_it_moves(window: Window, pad: Pad) -> bool:
-    """Whether a pad widens those axes alone over which a window moves."""
-    axes = zip(pad.low, pad.high, window.size, strict=True)
-    return all(size > 1 or not (low or high) for low, high, size in axes)
+    """Whether a pad widens those axes alone over which a window moves, and never fills one."""
+    axes = zip(pad.low, pad.high, window.size, window.dilations, strict=True)
+    return all(max(low, high) <= (size - 1) * step for low, high, size, step in axes)
 
 
 def _sizes(use: PlannedUse) -> Shape:

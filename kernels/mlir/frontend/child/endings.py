@@ -19,12 +19,14 @@ from kernels.mlir.frontend.child.structured import (
 from kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     RESHAPES,
+    Axes,
     is_copy,
+    long_axes,
     only_user,
+    origins,
     owner,
     reassociation,
     splat,
-    varies_along,
 )
 from kernels.mlir.frontend.nest import RefusedError
 
@@ -41,6 +43,8 @@ class Ending:
         axes: the order in which the result's axes are stored in the end; None where they stay.
         value: the result after all of it.
         added: a tensor of the result's shape that is added before relu, as a residual is.
+        bias: a tensor with an element for each column; None where the bias is a number.
+        repeated: values that only repeat the bias for the op that adds it, or for the sums.
     """
 
     value: Any
@@ -49,14 +53,16 @@ class Ending:
     has_ceiling: bool = False
     axes: tuple[int, ...] | None = None
     added: Any = None
+    bias: Any = None
+    repeated: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
 class _State:
-    """Where the walk stands: `columns` are the axes of its value along which a bias varies."""
+    """Where the walk stands: a bias lies along the axes `columns` of its value, in their order."""
 
     ending: Ending
-    columns: frozenset[int]
+    columns: Axes
     may_add: IsFree
     is_reshaped: bool = False
 
@@ -76,24 +82,16 @@ def following_transpose(value: Any) -> tuple[int, ...] | None:
     return None
 
 
-def ending_of(
-    value: Any,
-    columns: frozenset[int],
-    *,
-    may_add: IsFree,
-    has_bias: bool = False,
-    transposes: bool = False,
-) -> Ending:
+def ending_of(begun: Ending, columns: Axes, *, may_add: IsFree, transposes: bool = False) -> Ending:
     """What may be taken in after a result.
 
     Args:
-        value: the result.
-        columns: its axes along which a bias may vary.
+        begun: the result, with a bias if its sums start from one.
+        columns: its axes along which a bias may lie, longer than one, in the problem's order.
         may_add: which tensors of the result's shape may be added; with a transposition, none.
-        has_bias: whether there is one already.
         transposes: whether a transposition is taken in, too.
     """
-    state = _State(Ending(value, has_bias), columns, may_add)
+    state = _State(begun, columns, may_add)
     for _ in range(MOST_STEPS):
         user = only_user(state.ending.value)
         following = None if user is None else _after(state, user, transposes)
@@ -116,7 +114,7 @@ def _after(state: _State, user: Any, transposes: bool) -> _State | None:
             return None
         ending = replace(state.ending, value=user.results[0], axes=order)
         return replace(
-            state, ending=ending, columns=frozenset(order.index(one) for one in state.columns)
+            state, ending=ending, columns=tuple(order.index(one) for one in state.columns)
         )
     taken = _taken_in(state, user, transposes)
     return None if taken is None else replace(state, ending=taken)
@@ -135,8 +133,10 @@ def _taken_in(state: _State, user: Any, transposes: bool) -> Ending | None:
             ending = replace(ending, has_ceiling=True)
         elif step.name != "add" or ending.has_relu:
             return None
-        elif not ending.has_bias and _varies(user, step, value) <= state.columns:
+        elif not ending.has_bias and step.argument is None:
             ending = replace(ending, has_bias=True)
+        elif not ending.has_bias and (found := _bias(user, step, state)) is not None:
+            ending = replace(ending, has_bias=True, bias=found[0], repeated=found[1])
         else:
             added = None if transposes or state.is_reshaped else _whole(user, step, value)
             if added is None or ending.added is not None or not state.may_add(added):
@@ -227,23 +227,49 @@ def _is_elementwise(op: Structured) -> bool:
     )
 
 
-def _varies(op: Any, step: Step, value: Any) -> frozenset[int]:
-    """The axes of the result along which what is added varies."""
-    if step.argument is None:
-        return frozenset()
+def _bias(op: Any, step: Step, state: _State) -> tuple[Any, tuple[Any, ...]] | None:
+    """What an op adds as a bias, and what only repeats that for it; None if it is no bias."""
+    assert step.argument is not None
     seen = structured(op)
-    if seen is None:
-        return varies_along(op.operands[step.argument])
-    added = (*seen.inputs, seen.init)[step.argument]
-    axes, written = seen.maps[step.argument], seen.maps[-1]
-    if axes is None or written is None:
-        return frozenset(range(rank(value)))
-    inner = varies_along(added)
-    dims = {dim for i in inner for dim, _ in axes[i]}
-    return frozenset(i for i, axis in enumerate(written) if any(dim in dims for dim, _ in axis))
+    operands = op.operands if seen is None else (*seen.inputs, seen.init)
+    added = operands[step.argument]
+    at = long_axes(added) if seen is None else _places(seen, step.argument)
+    return None if at is None else repeated_bias(added, at, state.columns)
 
 
-def _reshaped(op: Any, columns: frozenset[int]) -> frozenset[int] | None:
+def repeated_bias(value: Any, at: list[Axes], columns: Axes) -> tuple[Any, tuple[Any, ...]] | None:
+    """What a value repeats that has an element for each column, and the values in between.
+
+    Args:
+        value: that is added, or that sums start from.
+        at: for each of its axes those of the sums.
+        columns: the axes of the sums along which a bias lies.
+    """
+    passed: list[Any] = []
+    is_alone = True
+    for source, axes in origins(value, at):
+        if axes == columns:
+            return source, tuple(passed)
+        is_alone = is_alone and only_user(source) is not None
+        passed += [source] if is_alone else []
+    return None
+
+
+def _places(op: Structured, number: int) -> list[Axes] | None:
+    """For each axis of an operand that of the result; None where it is read otherwise."""
+    axes, written = op.maps[number], op.maps[-1]
+    operand = (*op.inputs, op.init)[number]
+    if axes is None or written is None or not rank(operand):
+        return None
+    sizes = tuple(operand.type.shape)
+    if any(size != 1 and (len(axis) != 1 or axis not in written)
+           for axis, size in zip(axes, sizes, strict=True)):  # fmt: skip
+        return None
+    return [() if size == 1 else (written.index(axis),)
+            for axis, size in zip(axes, sizes, strict=True)]  # fmt: skip
+
+
+def _reshaped(op: Any, columns: Axes) -> Axes | None:
     """The columns' axes in another shape; None where an axis of them is merged with others."""
     try:
         before, after = static_shape(op.operands[0]), static_shape(op.results[0])
@@ -251,12 +277,14 @@ def _reshaped(op: Any, columns: frozenset[int]) -> frozenset[int] | None:
         return None
     groups = reassociation(op)
     if op.name == "tensor.expand_shape":
-        return frozenset(i for column in columns for i in groups[column] if after[i] > 1)
-    found = set()
+        return tuple(i for column in columns for i in groups[column] if after[i] > 1)
+    found: dict[int, int] = {}
     for i, group in enumerate(groups):
-        kinds = {axis in columns for axis in group if before[axis] > 1}
-        if len(kinds) > 1:
+        long = tuple(axis for axis in group if before[axis] > 1)
+        if not set(long) & set(columns):
+            continue
+        first = columns.index(long[0]) if long[0] in columns else 0
+        if columns[first : first + len(long)] != long:
             return None
-        if kinds == {True}:
-            found.add(i)
-    return frozenset(found)
+        found[first] = i
+    return tuple(found[first] for first in sorted(found))

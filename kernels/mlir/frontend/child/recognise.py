@@ -8,10 +8,22 @@ from typing import Any
 
 from kernels.errors import ProblemError
 from kernels.mlir.frontend.child.bodies import body_of, is_multiply_add
-from kernels.mlir.frontend.child.endings import Ending, ending_of, following_transpose
+from kernels.mlir.frontend.child.endings import (
+    Ending,
+    ending_of,
+    following_transpose,
+    repeated_bias,
+)
 from kernels.mlir.frontend.child.producers import befores, transposed_source, zeros_around
 from kernels.mlir.frontend.child.structured import Structured, element, extents, rank
-from kernels.mlir.frontend.child.values import is_argument, is_constant, owner, splat, varies_along
+from kernels.mlir.frontend.child.values import (
+    Axes,
+    is_argument,
+    is_constant,
+    long_axes,
+    owner,
+    splat,
+)
 from kernels.mlir.frontend.contraction import is_contraction, matmul_layout
 from kernels.mlir.frontend.convolution import convolution_layout
 from kernels.mlir.frontend.imported import Arrangement, Occurrence
@@ -150,21 +162,19 @@ def _way(
 ) -> _Seen | None:
     costs = (0 if is_constant(op.inputs[0]) else 1, 0 if is_constant(op.inputs[1]) else 1, 1)
     layout = (convolution_layout if nest.has_windows else matmul_layout)(nest, costs)
-    columns = layout.columns
+    columns = tuple(i for i in layout.axes[2] if i in layout.columns and nest.c.shape[i] > 1)
     if taken[2] and after is not None:
-        columns = frozenset(after[i] for i in columns)
-    starts = _starts_from(op.init, columns)
-    may_add = partial(_may_add, op) if layout.is_convolution and starts != "tensor" else _never
+        columns = tuple(after[i] for i in columns)
+    begun = _begun(op, columns)
+    may_add = partial(_may_add, op) if layout.is_convolution and begun is not None else _never
     if dict(layout.sizes).get("groups", 1) != 1:
-        if starts == "tensor":
+        if begun is None:
             raise RefusedError("starts from a tensor that is no bias, in several groups")
         may_add = _never
-    ending = ending_of(
-        op.result, columns, may_add=may_add, has_bias=starts == "bias", transposes=taken[2]
-    )
-    if taken[2] and ending.axes is None:
+    ending = ending_of(begun or Ending(op.result), columns, may_add=may_add, transposes=taken[2])
+    if taken[2] and (ending.axes is None or begun is None):  # what sums start from is not moved
         return None
-    accumulates = starts == "tensor" or ending.added is not None
+    accumulates = begun is None or ending.added is not None
     return _Seen(nest, layout, taken, ending, ending.has_bias, accumulates)
 
 
@@ -180,23 +190,23 @@ def _never(_value: Any) -> bool:
     return False
 
 
-def _starts_from(init: Any, columns: frozenset[int]) -> str:
-    """Of what an op's result starts: `zero`, `bias` or `tensor`.
+def _begun(op: Structured, columns: Axes) -> Ending | None:
+    """A result with what its sums start from: zero or a bias; None where that is a tensor.
 
     A constant as output operand is split: into a fill where it is zero, into a bias where it
     varies along the columns alone.
     """
-    if splat(init) == 0:
-        return "zero"
+    init = op.init
+    if (number := splat(init)) is not None:
+        return Ending(op.result, has_bias=bool(number))
     maker = owner(init)
     if maker is not None and maker.name == "tensor.empty":
         raise RefusedError("adds to a tensor that nothing has filled")
-    varies = varies_along(init)
-    shape = tuple(init.type.shape)
-    is_broadcast = varies < frozenset(i for i, size in enumerate(shape) if size > 1)
-    if varies <= columns and (is_broadcast or is_constant(init)):
-        return "bias"
-    return "tensor"
+    is_broadcast = set(columns) < {i for i, size in enumerate(init.type.shape) if size > 1}
+    found = repeated_bias(init, long_axes(init), columns)
+    if found is None or not (is_broadcast or is_constant(init)):
+        return None
+    return Ending(op.result, has_bias=True, bias=found[0], repeated=found[1])
 
 
 def _occurrence(op: Structured, seen: _Seen, dtype: str, where: str) -> Occurrence:

@@ -1,5 +1,6 @@
-"""Where values come from: constants, splats, single uses, and the axes along which they vary."""
+"""Where values come from: constants, splats, single uses, and what they repeat."""
 
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -110,37 +111,69 @@ def _is_immutable(load: Any) -> bool:
     return name in table and "is_mutable" not in table[name].operation.attributes
 
 
-def varies_along(value: Any) -> frozenset[int]:
-    """The axes along which the elements of a tensor may differ."""
-    return _varies(value, MOST_STEPS)
+Axes = tuple[int, ...]
 
 
-def _varies(value: Any, steps: int) -> frozenset[int]:
-    shape = tuple(value.type.shape) if rank(value) else ()
-    long = frozenset(i for i, size in enumerate(shape) if size != 1)
-    op = owner(value)
-    if op is None or not steps:
-        return long
-    if splat(value) is not None:
-        return frozenset()
-    if op.name in RESHAPES:
-        inner = _varies(op.operands[0], steps - 1)
-        groups = reassociation(op)
-        if op.name == "tensor.expand_shape":
-            found = {axis for i, group in enumerate(groups) if i in inner for axis in group}
+def origins(value: Any, at: Sequence[Axes]) -> Iterator[tuple[Any, Axes]]:
+    """A value and all that it repeats or has in another shape, each with where its elements lie.
+
+    Args:
+        value: a tensor.
+        at: for each of its axes those of a result along which it lies; none for one of length 1.
+
+    Yields:
+        What the value is made of, and the axes of the result along which its elements lie, in
+        the order in which they lie in memory.
+    """
+    for _ in range(MOST_STEPS):
+        yield value, tuple(axis for axes in at for axis in axes)
+        op = owner(value)
+        before = None if op is None else _before(op, at)
+        if op is None or before is None:
+            return
+        value, at = op.operands[0], before
+
+
+def _before(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
+    """Where the axes of an op's operand lie, given those of its result; None if in no order."""
+    if op.name == "tensor.cast":
+        return list(at)
+    if op.name == "tensor.expand_shape":
+        return [tuple(axis for i in group for axis in at[i]) for group in reassociation(op)]
+    if op.name == "tensor.collapse_shape":
+        sizes = tuple(op.operands[0].type.shape)
+        found = [Axes()] * len(sizes)
+        for i, group in enumerate(reassociation(op)):
+            long = [axis for axis in group if sizes[axis] != 1]
+            if len(long) > 1:
+                return None
+            for axis in long:
+                found[axis] = at[i]
+        return found
+    return _before_copy(op, at) if is_copy(op) and rank(op.operands[0]) else None
+
+
+def _before_copy(op: Any, at: Sequence[Axes]) -> list[Axes] | None:
+    """The same of a transposition or a repetition."""
+    seen = structured(op)
+    assert seen is not None
+    read, written = seen.maps
+    if read is None or written is None:
+        return None
+    sizes, found = tuple(op.operands[0].type.shape), list[Axes]()
+    for axis, size in zip(read, sizes, strict=True):
+        if size == 1:
+            found.append(())
+        elif axis in written and len(axis) == 1 and read.count(axis) == written.count(axis) == 1:
+            found.append(at[written.index(axis)])
         else:
-            found = {i for i, group in enumerate(groups) if inner & set(group)}
-        return long & found
-    if is_copy(op):
-        seen = structured(op)
-        assert seen is not None
-        read, written = seen.maps
-        if read is None or written is None or not rank(op.operands[0]):
-            return frozenset() if not rank(op.operands[0]) else long
-        inner = _varies(op.operands[0], steps - 1)
-        dims = {dim for i in inner for dim, _ in read[i]}
-        return long & {i for i, axis in enumerate(written) if any(dim in dims for dim, _ in axis)}
-    return long
+            return None
+    return found
+
+
+def long_axes(value: Any) -> list[Axes]:
+    """Each axis of a tensor as its own place, where it is longer than one."""
+    return [(i,) if size != 1 else () for i, size in enumerate(value.type.shape)]
 
 
 def reassociation(op: Any) -> list[list[int]]:

@@ -161,3 +161,45 @@ def test_what_is_not_run_here_says_why() -> None:
         "computes in f16; f32 is run here, and casts of bf16",
         "reduces by something else than a sum",  # its result so far is in both sides
     ]
+
+
+SPREAD = """
+#rows = affine_map<(m, a, b) -> (m, a, b)>
+func.func @main(%x: tensor<5x7xf32>, %w: tensor<7x4x6xf32>, %v: tensor<{shape}xf32>)
+    -> tensor<5x4x6xf32> {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<5x4x6xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<5x4x6xf32>) -> tensor<5x4x6xf32>
+  %y = linalg.generic {{indexing_maps = [affine_map<(m, a, b, k) -> (m, k)>,
+      affine_map<(m, a, b, k) -> (k, a, b)>, affine_map<(m, a, b, k) -> (m, a, b)>],
+      iterator_types = ["parallel", "parallel", "parallel", "reduction"]}}
+      ins(%x, %w : tensor<5x7xf32>, tensor<7x4x6xf32>) outs(%init : tensor<5x4x6xf32>) {{
+    ^bb0(%p: f32, %q: f32, %r: f32):
+      %s = arith.mulf %p, %q : f32
+      %t = arith.addf %r, %s : f32
+      linalg.yield %t : f32
+  }} -> tensor<5x4x6xf32>
+  %u = linalg.generic {{indexing_maps = [#rows, affine_map<(m, a, b) -> ({read})>, #rows],
+      iterator_types = ["parallel", "parallel", "parallel"]}}
+      ins(%y, %v : tensor<5x4x6xf32>, tensor<{shape}xf32>) outs(%empty : tensor<5x4x6xf32>) {{
+    ^bb0(%p: f32, %q: f32, %r: f32):
+      %s = arith.addf %p, %q : f32
+      linalg.yield %s : f32
+  }} -> tensor<5x4x6xf32>
+  return %u : tensor<5x4x6xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "read", "is_bias"),
+    [("4x6", "a, b", True), ("6x4", "b, a", False), ("4", "a", False), ("1x6", "0, b", False)],
+)
+def test_a_bias_has_an_element_for_each_column_in_their_order(
+    shape: str, read: str, is_bias: bool
+) -> None:
+    graph = read_program(SPREAD.format(shape=shape, read=read).encode()).outline.graph
+    found = graph.nodes[0].found
+    assert found is not None
+    assert ("bias" in found.fused) == is_bias
+    assert len(graph.nodes) == (1 if is_bias else 2)

@@ -6,14 +6,13 @@ from typing import Any
 
 from kernels.mlir.frontend.child.dataflow.tensors import VIEWS, root_of, shape_of
 from kernels.mlir.frontend.child.endings import Ending
-from kernels.mlir.frontend.child.structured import Structured, rank
+from kernels.mlir.frontend.child.structured import Structured
 from kernels.mlir.frontend.child.values import (
     MOST_STEPS,
     is_constant,
     is_copy,
     only_user,
     owner,
-    splat,
 )
 from kernels.mlir.frontend.graph import Size
 from kernels.mlir.frontend.imported import Occurrence
@@ -56,12 +55,10 @@ def surroundings(op: Structured, found: Occurrence, ending: Ending) -> Surroundi
         reads.append(("C", ending.added))
     if ending.added is None and "init=accumulate" in found.problem:
         reads.append(("C", op.init))
-    elif rank(op.init) and splat(op.init) is None:
-        reads.append((BIAS, _source(op.init, {"repetition"}, inside)))
+    if ending.bias is not None:
+        reads.append((BIAS, ending.bias))
     after = list(_forward(op.result, ending.value))
-    reads += [
-        (BIAS, value) for value in _beside(after) if ending.added is None or value != ending.added
-    ]
+    inside |= set(ending.repeated)
     result = root_of(ending.value)
     inside = (inside | set(after)) - {result}
     shape = shape_of(_before_views([*after, ending.value]))
@@ -111,13 +108,3 @@ def _forward(value: Any, last: Any) -> Iterator[Any]:
         user = only_user(value)
         assert user is not None
         value = user.results[0]
-
-
-def _beside(passed: list[Any]) -> Iterator[Any]:
-    """The other tensors that ops read which read these values."""
-    for value in passed:
-        user = only_user(value)
-        assert user is not None
-        for other in user.operands:
-            if other != value and rank(other) and splat(other) is None:
-                yield other

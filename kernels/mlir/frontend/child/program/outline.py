@@ -124,7 +124,7 @@ def _operands(
     """Role, element type and values of each constant that a contraction reads."""
     roles = set()
     for role, value in source.reads:
-        if role != "C" and not _is_empty(value):
+        if not _is_empty(value):
             roles.add(role)
             if not seen.tensors.is_activation(value):
                 yield role, element(value), _operand(source, role, constants.value(value))
@@ -170,9 +170,8 @@ def _operand(source: Surroundings, role: str, values: Array) -> Array:
     """A constant as the problem of a node has it."""
     found = source.found
     if role == BIAS:
-        length = parse_problem(found.problem).operand_shapes["bias"]
-        return _along_one_axis(values, length)
-    return _arranged(values, found.a if role == "A" else found.b)
+        return values.reshape(parse_problem(found.problem).operand_shapes[BIAS])
+    return _arranged(values, {"A": found.a, "B": found.b, "C": found.c}[role])
 
 
 def _arranged(values: Array, arrangement: Arrangement) -> Array:
@@ -182,21 +181,6 @@ def _arranged(values: Array, arrangement: Arrangement) -> Array:
     if moved.size != np.prod(arrangement.shape):
         raise RefusedError("reads a weight that is repeated")
     return moved.reshape(arrangement.shape)
-
-
-def _along_one_axis(values: Array, shape: tuple[int, ...]) -> Array:
-    """A bias, which may be repeated along other axes."""
-    if values.size == np.prod(shape):
-        return values.reshape(shape)
-    if values.size == 1:
-        return np.broadcast_to(values.reshape(()), shape)
-    for axis, size in enumerate(values.shape):
-        others = tuple(slice(None) if i == axis else slice(0, 1) for i in range(values.ndim))
-        if (size,) == shape and np.array_equal(
-            np.broadcast_to(values[others], values.shape), values
-        ):
-            return values[others].reshape(shape)
-    raise RefusedError("adds a bias that varies along more than its channels")
 
 
 def _write(array: Array, path: Path) -> int:

@@ -1,0 +1,130 @@
+"""What sums start from is neither lost nor written over while somebody reads it."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kernels.mlir.frontend.weights import read_program
+from search.networks.running.network import Network
+from tests.search.networks.running.drawn import plan_of
+
+pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
+
+Array = NDArray[np.float32]
+RANDOM = np.random.default_rng(0)
+
+
+def drawn(*shape: int) -> Array:
+    """Numbers that are not the same along any axis."""
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def dense(values: Array) -> str:
+    """A constant's attribute."""
+    shape = "x".join(map(str, values.shape))
+    return f'dense<"0x{values.tobytes().hex().upper()}"> : tensor<{shape}xf32>'
+
+
+def run(module: str, seed: int, *arguments: Array) -> tuple[Array, ...]:
+    """The results of a module by a plan at random, in memory that was poisoned before."""
+    program = read_program(module.encode())
+    network = Network(plan_of(program, seed, copy_us=0.01), program)
+    network.poison()
+    network.run(*arguments)
+    return network.run(*arguments)
+
+
+def test_sums_start_from_a_constant() -> None:
+    weights, start, image = drawn(5, 7), drawn(3, 7), drawn(3, 5)
+    module = f"""
+func.func @main(%x: tensor<3x5xf32>) -> tensor<3x7xf32> {{
+  %w = arith.constant {dense(weights)}
+  %c = arith.constant {dense(start)}
+  %y = linalg.matmul ins(%x, %w : tensor<3x5xf32>, tensor<5x7xf32>)
+                     outs(%c : tensor<3x7xf32>) -> tensor<3x7xf32>
+  return %y : tensor<3x7xf32>
+}}"""
+    (found,) = run(module, 0, image)
+    np.testing.assert_allclose(found, image @ weights + start, rtol=1e-5, atol=1e-5)
+
+
+CONVOLVED = """
+  %{y} = linalg.conv_2d_nhwc_hwcf ins(%{x}, %{w} : tensor<1x4x4x6xf32>, tensor<1x1x6x6xf32>)
+         outs(%{c} : tensor<1x4x4x6xf32>) -> tensor<1x4x4x6xf32>"""
+AROUND = """
+func.func @main(%x: tensor<1x4x4x6xf32>) -> (tensor<1x4x4x6xf32>, {type}) {{
+  %w = arith.constant {weights}
+  %none = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<1x4x4x6xf32>
+  %zero = linalg.fill ins(%none : f32) outs(%empty : tensor<1x4x4x6xf32>) -> tensor<1x4x4x6xf32>
+  {first}
+  {between}
+  {second}
+  {after}
+  return %z, %r : tensor<1x4x4x6xf32>, {type}
+}}"""
+PAD = """
+  %least = arith.constant 0xFF800000 : f32
+  %p = tensor.pad %y low[0, 1, 1, 0] high[0, 1, 1, 0] {
+    ^bb0(%i: index, %j: index, %k: index, %l: index):
+      tensor.yield %least : f32
+  } : tensor<1x4x4x6xf32> to tensor<1x6x6x6xf32>"""
+POOL = """
+  %window = tensor.empty() : tensor<3x3xf32>
+  %room = tensor.empty() : tensor<1x4x4x6xf32>
+  %lowest = linalg.fill ins(%least : f32) outs(%room : tensor<1x4x4x6xf32>) -> tensor<1x4x4x6xf32>
+  %r = linalg.pooling_nhwc_max ins(%p, %window : tensor<1x6x6x6xf32>, tensor<3x3xf32>)
+       outs(%lowest : tensor<1x4x4x6xf32>) -> tensor<1x4x4x6xf32>"""
+
+
+def two_sums(between: str, after: str, result: str) -> tuple[str, Array]:
+    """Y = x * w, z = y + x * w; something between the two, and something behind."""
+    weights = drawn(1, 1, 6, 6)
+    first = CONVOLVED.format(y="y", x="x", w="w", c="zero")
+    second = CONVOLVED.format(y="z", x="x", w="w", c="y")
+    module = AROUND.format(type="tensor<1x4x4x6xf32>", weights=dense(weights), first=first,
+                           between=between, second=second, after=after)  # fmt: skip
+    return module.replace("%r :", f"{result} :"), weights[0, 0]
+
+
+def test_a_pool_behind_reads_what_its_pad_has_read() -> None:
+    module, weights = two_sums(PAD, POOL, "%r")
+    image = drawn(1, 4, 4, 6)
+    twice, pooled = run(module, 0, image)
+    once = image @ weights
+    wide = np.pad(once, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    seen = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (1, 2)).max((-1, -2))
+    np.testing.assert_allclose(twice, 2 * once, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(pooled, seen, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1])  # made in one layout, and added to in another
+def test_a_result_stays_where_sums_start_from_it(seed: int) -> None:
+    module, weights = two_sums("", "", "%y")
+    image = drawn(1, 4, 4, 6)
+    twice, once = run(module, seed, image)
+    np.testing.assert_allclose(once, image @ weights, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(twice, 2 * once, rtol=1e-5, atol=1e-5)
+
+
+def test_a_window_that_lies_outside_of_its_image_has_the_number_around_it() -> None:
+    module = """
+func.func @main(%x: tensor<1x3x3x4xf32>) -> tensor<1x7x7x4xf32> {
+  %least = arith.constant -3.40282347E+38 : f32
+  %p = tensor.pad %x low[0, 3, 2, 0] high[0, 2, 3, 0] {
+    ^bb0(%i: index, %j: index, %k: index, %l: index):
+      tensor.yield %least : f32
+  } : tensor<1x3x3x4xf32> to tensor<1x8x8x4xf32>
+  %window = tensor.empty() : tensor<2x2xf32>
+  %room = tensor.empty() : tensor<1x7x7x4xf32>
+  %lowest = linalg.fill ins(%least : f32) outs(%room : tensor<1x7x7x4xf32>) -> tensor<1x7x7x4xf32>
+  %r = linalg.pooling_nhwc_max ins(%p, %window : tensor<1x8x8x4xf32>, tensor<2x2xf32>)
+       outs(%lowest : tensor<1x7x7x4xf32>) -> tensor<1x7x7x4xf32>
+  return %r : tensor<1x7x7x4xf32>
+}"""
+    image = drawn(1, 3, 3, 4)
+    least = np.finfo(np.float32).min
+    wide = np.pad(image, ((0, 0), (3, 2), (2, 3), (0, 0)), constant_values=least)
+    expected = np.lib.stride_tricks.sliding_window_view(wide, (2, 2), (1, 2)).max((-1, -2))
+    (found,) = run(module, 0, image)
+    np.testing.assert_array_equal(found, expected)
