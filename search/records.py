@@ -239,6 +239,7 @@ class TuneResult:
         trials: every finished trial of the job, the resumed ones included.
         elapsed_s: wall time of this call.
         complete: whether the whole budget was spent.
+        finals_failure: the last failure of a finalist; empty where none failed.
     """
 
     best: Best | None
@@ -246,6 +247,7 @@ class TuneResult:
     elapsed_s: float
     complete: bool
     peers: dict[str, Measurement] = field(default_factory=dict)
+    finals_failure: str = ""
 
     def count(self, state: TrialState) -> int:
         """Number of trials that ended in `state`."""

@@ -96,7 +96,7 @@ def tune(
             on_phase=on_phase,
         )
         best, peers = finals.run([t for t in search.ranking() if t.state == "timed"])
-    return TuneResult(best, tuple(search.trials), budget.spent_s, complete, peers)
+    return TuneResult(best, tuple(search.trials), budget.spent_s, complete, peers, finals.failure)
 
 
 def _begun(

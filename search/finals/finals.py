@@ -54,6 +54,7 @@ class Finals:
         evicting_s: that it takes to empty the caches before each sample; 0 where that is not done.
         should_stop: asked before there is more waiting; True ends it.
         on_phase: told of each process that times the finalists.
+        failure: the last one of a finalist; empty where none failed.
     """
 
     problem: Problem
@@ -67,6 +68,7 @@ class Finals:
     evicting_s: float = 0.0
     should_stop: Callable[[], bool] | None = None
     on_phase: OnPhase | None = None
+    failure: str = field(default="", init=False)
     _timed: list[ByRound] = field(default_factory=list, init=False)
     _peak: float = field(default=0.0, init=False)
     _rejected: int = field(default=0, init=False)
@@ -87,6 +89,7 @@ class Finals:
             except CandidateFailureError as failure:
                 # One that passed its trial fails now and then; go on with the others.
                 self._drop(finalists, failure.index)
+                self.failure = f"{failure.kind}: {failure}"
                 continue
             self._timed = [by_round(timed) for timed in reply.finalists]
             self._peak, self._rejected = reply.peak_gflops, reply.rejected

@@ -222,6 +222,11 @@ class _Run:
 
 
 def _nothing_ran(result: TuneResult) -> str:
+    if result.finals_failure:
+        return (
+            f"none of {result.count('timed')} candidates that were timed ran again in the finals; "
+            f"the last: {result.finals_failure}"
+        )
     failures = [trial for trial in result.trials if trial.state == "failed"]
     if not failures:
         return "no candidate was tried"

@@ -379,6 +379,16 @@ def test_a_finalist_that_takes_the_process_down_does_not_take_all_others_along()
     assert runner.met == [CONTENDERS, FINALISTS, FINALISTS]
 
 
+def test_a_search_whose_finalists_all_fail_says_why() -> None:
+    class Failing(FakeRunner):
+        def finals(self, *given):
+            raise CandidateFailureError("timeout", "10.0 s", index=0)
+
+    request = TuneRequest(trials=4)
+    result = tune(SQUARE, TARGET, request, MemoryStore(), make_runner=lambda *_: Failing())
+    assert result.best is None and result.finals_failure == "timeout: 10.0 s"
+
+
 def test_emptying_large_caches_leaves_time_for_few_in_the_semifinal() -> None:
     met = {}
     for l3_bytes in (32 << 20, 480 << 20):

@@ -7,7 +7,7 @@ import pytest
 from kernels.errors import UnsupportedError
 from kernels.problem import parse_problem
 from kernels.schedule import Register, Schedule
-from search.records import TuneRequest
+from search.records import TuneRequest, TuneResult
 from service.api.documents import trial_json
 from service.db import models, reading, writing
 from service.host.process_identity import me
@@ -121,6 +121,19 @@ def test_a_job_of_which_no_candidate_ran_fails_and_says_why(sessions, submit, ru
         error = queue.get(session, job_id).error
     assert error == "none of 1 candidates ran; the first: crash: signal 11"
     assert schedules(sessions) == 0
+
+
+def finals_fail(_problem, _target, _request, store, **_hooks):
+    store.add(fakes.trial(0))
+    return TuneResult(None, store.trials(), 0.1, True, finals_failure="timeout: 10.0 s")
+
+
+def test_a_job_of_which_no_finalist_ran_says_so(sessions, submit, run):
+    job_id = submit()
+    outcome = run(job_id, tuner=finals_fail)
+    assert outcome.state == "failed" and outcome.message == (
+        "none of 1 candidates that were timed ran again in the finals; the last: timeout: 10.0 s"
+    )
 
 
 def test_an_interrupt_gives_the_job_back(sessions, submit, run):
