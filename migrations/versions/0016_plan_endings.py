@@ -1,4 +1,4 @@
-"""Plans that are cancelled, one active plan of a kind, and the order in which problems ended."""
+"""Plans: cancelled ones, one active of a kind, who makes them, in which order problems ended."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -23,6 +23,7 @@ def upgrade() -> None:
     with op.batch_alter_table("plans") as plans:
         plans.drop_constraint(op.f("ck_plans_state"), type_="check")
         plans.create_check_constraint(op.f("ck_plans_state"), STATES.format(", 'cancelled'"))
+        plans.add_column(sa.Column("worker", sa.String(300)))
     op.create_index(
         op.f("uq_plans_active"),
         "plans",
@@ -56,6 +57,7 @@ def downgrade() -> None:
     with op.batch_alter_table("plans") as plans:
         plans.drop_constraint(op.f("ck_plans_state"), type_="check")
         plans.create_check_constraint(op.f("ck_plans_state"), STATES.format(""))
+        plans.drop_column("worker")
 
 
 def _end(error: str, where: str) -> None:

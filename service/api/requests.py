@@ -1,5 +1,6 @@
 """The HTTP API's requests, as OpenAPI shows them."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -14,7 +15,7 @@ from pydantic import (
     field_validator,
 )
 
-from search.records import DEFAULT_SAMPLER, MOST_SPREAD, SAMPLERS, CacheMode
+from search.records import DEFAULT_SAMPLER, MOST_SPREAD, SAMPLERS, CacheMode, TuneRequest
 from service.db.models import Scope
 from service.results.nearest import Match
 
@@ -29,6 +30,25 @@ FileKind = Literal["cpu", "air", "iree", "iree-spec", "kernel"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 Key = Annotated[str, StringConstraints(max_length=64)]
 Tag = Annotated[str, StringConstraints(max_length=128)]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How the problems of a module are tuned, as parameters of the query: a dependency."""
+
+    target: str = "host"
+    trials: int = 64
+    seed: int = 0
+    cache: CacheMode = "hot"
+
+    @property
+    def request(self) -> TuneRequest:
+        """Of each problem.
+
+        Raises:
+            BudgetError: trials or seed are none.
+        """
+        return TuneRequest(trials=self.trials, seed=self.seed, cache=self.cache)
 
 
 def _problem_source(value: object) -> object:

@@ -23,10 +23,10 @@ from service.errors import PASSING
 from service.faults import Faults
 from service.host.process_identity import me
 from service.jobs import lease, registry
+from service.leases.table import GRACE
 from service.plans import lease as plan_lease
 from service.runs import helping, offers
 from service.runs.offers import Offer
-from service.runs.unserved import note_unserved
 
 POLL_S = 0.25
 BEAT_S = 3.0
@@ -160,7 +160,7 @@ class Driver:
             with reading(self._sessions) as session:
                 abandoned = offers.abandoned(session, self._me)
         except PASSING:
-            self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
+            self._spares_until_s = time.monotonic() + GRACE.total_seconds()
             raise
         if time.monotonic() < self._spares_until_s:
             return
@@ -195,11 +195,11 @@ class Driver:
     def _give(self, workers: dict[str, Facts]) -> None:
         """Give each free worker the oldest job that it can run, else one that it can help."""
         with reading(self._sessions) as session:
-            taken = offers.taken(session)
+            taken, makers = offers.taken(session), plan_lease.makers(session).values()
         idle: set[Kind] = set()  # that nothing waits for
         spare: dict[str, Facts] = {}
         for address, facts in workers.items():
-            is_busy = address in taken or address in self._plans.busy
+            is_busy = address in taken or address in self._plans.busy or facts.owner in makers
             if is_busy or self._is_resting(address, self._paused):
                 continue
             kind = kind_of(facts)
@@ -256,7 +256,7 @@ class Driver:
         with writing(self._sessions) as session:
             live = registry.live(session)
             served = {(target, worker.toolchain) for worker in live for target in worker.targets}
-            failed = note_unserved(session, served, self._unserved)
+            failed = lease.note_unserved(session, served, self._unserved)
             failed += plan_lease.note_unserved(session, served, self._unserved)
         if failed:
             log.warning("%d jobs and plans failed, since nobody has served their targets", failed)

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from kernels.system.children import ONE_THREAD, child_command, child_environment
 from service.errors import LeaseLostError, ServiceError, UnreachableError
 from service.runs.calls import PATIENCE_S, RunCalls
+from service.runs.process import UNREACHABLE
 from service.runs.wire.ends import CrashWire, EndedWire
-from service.workers.endings import UNREACHABLE, end, reason_of, sweep
+from service.workers.endings import end, reason_of, sweep
 
 BEAT_S = 0.5
 GRACE_S = 3.0

@@ -19,6 +19,7 @@ from service.db.base import Garbled, is_sound
 from service.errors import NotFoundError
 from service.host.process_identity import Owner
 from service.jobs import queue, registry
+from service.plans import lease
 
 Json = dict[str, Any]
 TrialOrder = Literal["number", "speed", "state", "origin"]
@@ -142,6 +143,7 @@ def live(session: Session) -> Json:
     running = queue.list_jobs(session, state="running", limit=MOST_LIVE)
     queued = queue.list_jobs(session, state="queued", limit=MOST_LIVE)
     jobs = [job_json(session, job) for job in (*running, *queued) if is_sound(job)]
+    makers = lease.makers(session)
     machines = [
         {
             "owner": worker.owner,
@@ -150,6 +152,7 @@ def live(session: Session) -> Json:
             "targets": ", ".join(map(str, worker.targets)),
             "capacity": worker.capacity,
             "jobs": [job.id for job in running if _host(job.owner) == worker.machine.host],
+            "plans": [plan for plan, one in makers.items() if _host(one) == worker.machine.host],
         }
         for worker in registry.live(session)
     ]

@@ -2,29 +2,25 @@
 
 import argparse
 import logging
-import signal
 import sys
-from importlib import import_module
-from types import FrameType
+from functools import partial
 from typing import Any
 
 from kernels.errors import KernelsError
-from kernels.system.children import die_with_parent
 from search.errors import SearchError
 from service.db import schema
 from service.db.session import STATEMENT_S, Sessions, make_engine, make_sessions, reading, writing
-from service.errors import PASSING, DamagedError, LeaseLostError, PlanError, ServiceError
+from service.errors import DamagedError, PlanError
 from service.jobs.heartbeat import Heartbeat
 from service.plans import endings, lease, orders
 from service.plans.lease import PlanLease
 from service.plans.making import Made
 from service.plans.rows import Json
 from service.runs.patience import patiently
+from service.runs.process import load, parser_of, run_process
 from service.settings import Settings
-from service.telemetry.logs import bind, configure_logs
 
 MAKER = "service.plans.making:make"
-UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the database was away for long
 CONNECTIONS = 2  # the run and its heartbeat
 
 log = logging.getLogger(__name__)
@@ -34,32 +30,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Make one plan.
 
     Returns:
-        0 when the end of the run is kept; `UNREACHABLE` when the database was away for long;
-        anything else counts as a crash.
+        As `service.runs.process.run_process`.
     """
     options = _parser().parse_args(arguments)
-    settings = Settings(db=options.db) if options.db else Settings()
-    configure_logs(settings.log_level, settings.log_format)
-    bind(plan=options.plan, epoch=options.epoch)
-    signal.signal(signal.SIGTERM, _exit)
-    if options.parent is not None:
-        die_with_parent(options.parent)
+    return run_process(options, partial(_make, options), plan=options.plan)
+
+
+def _make(options: argparse.Namespace, settings: Settings) -> None:
     held = PlanLease(options.plan, options.owner, options.epoch)
     engine = make_engine(settings.db, connections=CONNECTIONS, statement_s=STATEMENT_S)
     try:
         patiently(lambda _: schema.check(engine), held.name)
-        run(make_sessions(engine), held, _load(options.maker))
-    except LeaseLostError as error:
-        log.info("%s", error)
-    except PASSING as error:
-        log.error("%s", error)
-        return UNREACHABLE
-    except ServiceError as error:
-        log.error("%s", error)
-        return 1
+        run(make_sessions(engine), held, load(options.maker))
     finally:
         engine.dispose()
-    return 0
 
 
 def run(sessions: Sessions, held: PlanLease, make: Any) -> None:
@@ -115,24 +99,10 @@ def _end(sessions: Sessions, held: PlanLease, state: str, end: Any) -> None:
     log.info("%s", state if is_ours else "it was cancelled or taken over meanwhile")
 
 
-def _load(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m service.plans", description=__doc__)
-    parser.add_argument("--db", help="database URL; default TILEWISE_DB")
-    parser.add_argument("--plan", type=int, required=True, help="the plan's number")
-    parser.add_argument("--owner", default="", help="holder of the plan's lease")
-    parser.add_argument("--epoch", type=int, default=0, help="number of this run")
-    parser.add_argument("--parent", type=int, help="pid of the process to end with")
+    parser = parser_of("service.plans", __doc__, "plan")
     parser.add_argument("--maker", default=MAKER, help="module:function that makes plans")
     return parser
-
-
-def _exit(_signal: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

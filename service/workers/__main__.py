@@ -6,27 +6,19 @@ kept in the database, or at a service (`--service URL`), whose token for it stan
 
 import argparse
 import logging
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from types import FrameType
+from functools import partial
 
 from kernels.errors import KernelsError
 from kernels.problem import parse_problem
-from kernels.system.children import die_with_parent
 from kernels.system.toolchain import identity
 from kernels.target import resolve
 from search.errors import SearchError
 from service.db import schema
 from service.db.session import STATEMENT_S, make_engine, make_sessions
-from service.errors import (
-    PASSING,
-    LeaseLostError,
-    ServiceError,
-    UnreachableError,
-    WorkerError,
-)
+from service.errors import WorkerError
 from service.host.process_identity import me
 from service.jobs.lease import Lease
 from service.runs.calls import RunCalls
@@ -34,12 +26,12 @@ from service.runs.http import HttpKeeper
 from service.runs.http_leader import HttpLeader
 from service.runs.keeper import Keeper
 from service.runs.patience import patiently
+from service.runs.process import load, parser_of, run_process
 from service.runs.sql import SqlKeeper
 from service.settings import Settings
-from service.telemetry.logs import bind, configure_logs
+from service.telemetry.logs import bind
 from service.telemetry.traces import start_tracing
-from service.workers.endings import UNREACHABLE
-from service.workers.entry_points import HELPER, PROVER, TUNER, Helper, load
+from service.workers.entry_points import HELPER, PROVER, TUNER, Helper
 from service.workers.job_run import run_job
 
 CONNECTIONS = 4  # the search, the heartbeat, the prover, and one to spare
@@ -51,38 +43,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one job.
 
     Returns:
-        0 when the end of the run is kept; `UNREACHABLE` when the service could not be asked, or
-        the database was away for long; anything else counts as a crash.
+        As `service.runs.process.run_process`.
     """
     options = _parser().parse_args(arguments)
-    settings = Settings(db=options.db) if options.db else Settings()
-    configure_logs(settings.log_level, settings.log_format)
-    bind(job=options.job, epoch=options.epoch)
-    signal.signal(signal.SIGTERM, _exit)
-    if options.parent is not None:
-        die_with_parent(options.parent)
-    try:
-        return _help(options) if options.helps else _run(options, settings)
-    except LeaseLostError as error:
-        log.info("%s", error)
-        return 0
-    except (UnreachableError, *PASSING) as error:
-        log.error("%s", error)
-        return UNREACHABLE
-    except ServiceError as error:
-        log.error("%s", error)
-        return 1
+    work = _help if options.helps else _run
+    return run_process(options, partial(work, options), job=options.job)
 
 
-def _run(options: argparse.Namespace, settings: Settings) -> int:
+def _run(options: argparse.Namespace, settings: Settings) -> None:
     kept = _at_service(options) if options.service else _in_database(options, settings.db)
     with kept as keeper, _traced(options.job, keeper):
         outcome = run_job(keeper, tuner=load(options.tuner), prover=load(options.prover))
     log.info("%s %s", outcome.state, outcome.message)
-    return 0
 
 
-def _help(options: argparse.Namespace) -> int:
+def _help(options: argparse.Namespace, _settings: Settings) -> None:
     """Try candidates of a job whose leader runs elsewhere."""
     with closing(_calls(options)) as calls:
         leader = HttpLeader(calls, me(), options.toolchain or identity(), options.job)
@@ -95,7 +70,6 @@ def _help(options: argparse.Namespace) -> int:
         except (KernelsError, SearchError) as error:
             raise WorkerError(f"this machine cannot help: {error}") from error
     log.info("helped with %d candidates", count)
-    return 0
 
 
 @contextmanager
@@ -142,23 +116,14 @@ def _traced(job_id: int, keeper: Keeper) -> Iterator[None]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m service.workers", description=__doc__)
-    parser.add_argument("--db", help="database URL; default TILEWISE_DB")
-    parser.add_argument("--job", type=int, required=True, help="the job's number")
-    parser.add_argument("--owner", default="", help="holder of the job's lease in the database")
-    parser.add_argument("--epoch", type=int, default=0, help="number of this run, likewise")
+    parser = parser_of("service.workers", __doc__, "job")
     parser.add_argument("--service", help="URL of a service that keeps the job")
     parser.add_argument("--toolchain", help="identity of the compilers; default: it is asked for")
-    parser.add_argument("--parent", type=int, help="pid of the process to end with")
     parser.add_argument("--tuner", default=TUNER, help="module:function that searches")
     parser.add_argument("--prover", default=PROVER, help="module:function that proves a script")
     parser.add_argument("--helps", action="store_true", help="help a run at the service")
     parser.add_argument("--helper", default=HELPER, help="module:function that helps")
     return parser
-
-
-def _exit(_signal: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

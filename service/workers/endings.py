@@ -8,7 +8,6 @@ import subprocess
 from kernels.system.children import signal_name
 
 GRACE_S = 10.0
-UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the service could not be asked, or the database
 
 
 def end(child: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:

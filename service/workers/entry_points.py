@@ -1,8 +1,7 @@
 """What a worker loads by name, for it loads compilers, which the service must not."""
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kernels.problem import Problem
 from kernels.schedule import Schedule
@@ -63,9 +62,3 @@ class Prover(Protocol):
         `threads` are those of the target. Scripts of our own run on one whatever it says.
         """
         ...
-
-
-def load(path: str) -> Any:
-    """The object at `module:name`."""
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)

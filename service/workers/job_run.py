@@ -21,7 +21,8 @@ from service.errors import LeaseLostError, TamperedError
 from service.host.machine import MachineInfo, examine_here
 from service.jobs.outcome import Attempt
 from service.runs.keeper import Keeper, Order
-from service.workers.entry_points import PROVER, TUNER, Prover, Tuner, load
+from service.runs.process import load
+from service.workers.entry_points import PROVER, TUNER, Prover, Tuner
 from service.workers.proving import Proofs
 
 _LEAST_SECONDS = 0.001

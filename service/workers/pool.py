@@ -18,9 +18,11 @@ from service.host.process_identity import me
 from service.jobs import claims, lease
 from service.jobs.lease import Lease
 from service.jobs.registry import Entry
+from service.leases.table import GRACE
 from service.plans import lease as plans
 from service.plans.lease import PlanLease
-from service.workers.endings import UNREACHABLE, end, reason_of, sweep
+from service.runs.process import UNREACHABLE
+from service.workers.endings import end, reason_of, sweep
 from service.workers.presence import Presence
 
 POLL_S = 1.0
@@ -174,7 +176,7 @@ class Pool:
         try:
             claimed = self._plan_first(refused | running)
         except PASSING:
-            self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
+            self._spares_until_s = time.monotonic() + GRACE.total_seconds()
             raise
         if claimed is None:
             return False
@@ -193,7 +195,7 @@ class Pool:
             try:
                 found = self._claim_plan()
             except PASSING:
-                self._spares_until_s = time.monotonic() + lease.GRACE.total_seconds()
+                self._spares_until_s = time.monotonic() + GRACE.total_seconds()
                 raise
             if found is not None:
                 return found

@@ -12,7 +12,8 @@ from kernels.target import Target
 from search.progress import OnPhase, Phase
 from search.records import Best, TrialRecord, TuneResult
 from service.jobs.outcome import Attempt
-from service.workers.entry_points import DIRECT, EMITTER, load
+from service.runs.process import load
+from service.workers.entry_points import DIRECT, EMITTER
 
 MOST_PROOFS = 3
 PROOF_LIMIT_S = 60.0

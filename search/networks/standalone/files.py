@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
+from types import ModuleType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -19,13 +20,14 @@ from kernels.system.toolchain import identity
 from search.errors import NetworkError
 from search.networks.plan import Plan
 from search.networks.running.network import Network
-from search.networks.standalone import runner
+from search.networks.standalone import crew, runner
 
 RUNNER_SCHEMA = runner.SCHEMA
 _PREFIX = "tilewise_network_"
 _LONGEST, _DIGITS = 40, 8  # characters of a model's name, and of a hash, in a symbol
 _TEMPLATES = Path(__file__).with_name("templates")
-_PINNING = "from kernels.native.threads.pinning import", "from .pinning import"
+_MOVED = (pinning.__name__, ".pinning"), (crew.__name__, ".crew")
+"""Modules of ours that become some of the folder's, and their names there."""
 
 
 def runner_files(plan: Plan, module: bytes) -> dict[str, bytes]:
@@ -57,8 +59,9 @@ def files_of(network: Network, module: bytes) -> dict[str, bytes]:
     held = {"network.so": library, "weights.bin": weights}
     about = _about(network, program, code, held)
     return {
-        "__init__.py": _source(runner.__file__).replace(*_PINNING).encode(),
-        "pinning.py": _source(pinning.__file__).encode(),
+        "__init__.py": _source(runner),
+        "crew.py": _source(crew),
+        "pinning.py": _source(pinning),
         "network.json": _json(about),
         "plan.json": _json(network.plan.to_json()),
         "network.h": _header(about).encode(),
@@ -122,9 +125,12 @@ def _json(value: object) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
-def _source(path: str) -> str:
-    """A module of ours, which becomes one of the folder's."""
-    return Path(path).read_text(encoding="utf-8")
+def _source(module: ModuleType) -> bytes:
+    """A module of ours, as it is one of the folder's."""
+    text = Path(str(module.__file__)).read_text(encoding="utf-8")
+    for ours, of_folder in _MOVED:
+        text = text.replace(f"from {ours} import", f"from {of_folder} import")
+    return text.encode()
 
 
 def _header(about: dict[str, Any]) -> str:

@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.native.threads.pinning import pin, usable_processors
+from search.networks.standalone.crew import Crew
 
 SCHEMA = "tilewise/network/1"
-SPINS = 1 << 13  # looks for the next run before a helper sleeps
 _SPELLED = {"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1", "avx512vnni": "avx512_vnni",
             "avx512bf16": "avx512_bf16"}  # fmt: skip
 """Linux' names of extensions, where they are not LLVM's."""
@@ -31,8 +30,6 @@ _FIELDS = {"name": str, "features": list, "threads": int, "activations_bytes": i
            "weights_bytes": int, "barrier": int, "inputs": list, "results": list,
            "sha256": dict}  # fmt: skip
 _ADDRESS = ctypes.c_void_p
-_BARRIER_WORDS, _PHASE = 16, 8
-"""Of 8 bytes; the phase turns whenever all threads have met."""
 
 
 def load(folder: str | Path = Path(__file__).parent, *, mapped: bool = False) -> "Network":
@@ -83,7 +80,7 @@ class Network:
         self._whole = self._code[f"{name}_run"]
         self._whole.argtypes, self._whole.restype = [_ADDRESS] * 2, None
         self._locks: dict[int, threading.Lock] = {}
-        self._crew: _Crew | None = None
+        self._crew: Crew | None = None
 
     def run(self, *arguments: Any) -> tuple[Any, ...]:
         """The results for arguments, in arrays of the caller's.
@@ -121,7 +118,7 @@ class Network:
             self._whole(self._activations.ctypes.data, self._weights.ctypes.data)
             return
         if self._crew is None or not self._crew.is_here:
-            self._crew = _Crew(self._code, self.about, self._activations, self._weights)
+            self._crew = Crew(self._code, self.about, self._activations, self._weights)
             weakref.finalize(self, self._crew.stop)
         self._crew.run()
 
@@ -215,97 +212,3 @@ def _room(size: int) -> Any:
         with suppress(OSError):  # of a system that is built without them
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, np.uint8)[:size]
-
-
-class _Crew:
-    """The caller and helpers, each on a processor of its own; helpers look for work, then sleep.
-
-    It is of one process: a process that is forked off has none of its threads. An exception, as
-    of Ctrl-C, may cut a run off wherever this thread is in Python, and helpers then wait for its
-    part. Two words that all threads share tell whether that is so.
-
-    Args:
-        code: the library.
-        about: what network.json says.
-        activations, weights: a helper that lost its processor while it waited for the others may
-            still look at them when the network has gone, and so they stay.
-    """
-
-    def __init__(
-        self, code: ctypes.CDLL, about: dict[str, Any], activations: Any, weights: Any
-    ) -> None:
-        self._part, self._help, self._tell = (
-            code[f"{about['name']}_{ending}"] for ending in ("part", "help", "tell")
-        )
-        self._part.argtypes, self._part.restype = [_ADDRESS, _ADDRESS, ctypes.c_int64], None
-        self._tell.argtypes, self._tell.restype = [_ADDRESS, ctypes.c_int64], None
-        self._help.argtypes = [_ADDRESS, *[ctypes.c_int64] * 2, *[_ADDRESS] * 2, ctypes.c_int64]
-        self._help.restype = ctypes.c_int64
-        self._kept = activations, weights
-        self._memory = activations.ctypes.data, weights.ctypes.data
-        end = about["barrier"] + 8 * _BARRIER_WORDS
-        self._barrier = activations[about["barrier"] : end].view(np.int64)
-        self._barrier[:] = 0
-        self._board = _room(4096).view(np.int64)
-        self._begun = 0, 0
-        self._process, self._is_over = os.getpid(), False
-        usable = usable_processors()
-        self._home, *others = (usable[i % len(usable)] for i in range(about["threads"]))
-        self._asleep = [False] * len(others)
-        self._wake = [threading.Semaphore(0) for _ in others]
-        for helper, processor in enumerate(others):
-            threading.Thread(target=self._serve, args=(helper, processor), daemon=True).start()
-
-    @property
-    def is_here(self) -> bool:
-        """Whether its threads are of this process."""
-        return self._process == os.getpid()
-
-    def run(self) -> None:
-        """One run of all threads."""
-        before = pin({self._home})
-        try:
-            self._catch_up()
-            generation = int(self._board[0]) + 1
-            self._begun = generation, int(self._barrier[_PHASE])
-            self._tell(self._board.ctypes.data, generation)
-            for helper, asleep in enumerate(self._asleep):
-                if asleep:
-                    self._asleep[helper] = False
-                    self._wake[helper].release()
-            self._part(*self._memory, 0)
-        except BaseException:
-            self._catch_up()
-            raise
-        finally:
-            if before is not None:
-                pin(before)
-
-    def stop(self) -> None:
-        """Let helpers end."""
-        self._is_over = True
-        if self.is_here:
-            self._rouse()
-
-    def _catch_up(self) -> None:
-        """End a run that helpers were told of and this thread did no part of."""
-        if self._begun == (self._board[0], self._barrier[_PHASE]) and self._begun[0]:
-            self._rouse()
-            self._part(*self._memory, 0)
-
-    def _rouse(self) -> None:
-        """Wake all helpers; one that has nothing to do sleeps again."""
-        for wake in self._wake:
-            wake.release()
-
-    def _serve(self, helper: int, processor: int) -> None:
-        pin({processor})
-        seen = 0
-        while not self._is_over:
-            seen = self._help(self._board.ctypes.data, seen, SPINS, *self._memory, helper + 1)
-            # Said before the last look, so that a caller sees one or the helper the other.
-            self._asleep[helper] = True
-            if self._board[0] == seen:
-                self._wake[helper].acquire()
-            else:
-                self._asleep[helper] = False

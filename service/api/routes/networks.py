@@ -4,17 +4,18 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from kernels.errors import ModuleError
 from kernels.mlir.frontend.imported import Imported
 from kernels.problem import parse_problem
-from search.records import CacheMode, TuneRequest
+from search.records import TuneRequest
 from service.api.access import caller_of, request_id_of
 from service.api.lanes import in_lane
 from service.api.problem_details import responses
+from service.api.requests import Tuning
 from service.api.routes.jobs import LARGEST_ID
 from service.api.routes.modules import BODY, given, imported_of
 from service.api.schemas import NetworkView, UnfinishedView
@@ -48,10 +49,7 @@ NetworkId = Annotated[int, Path(ge=1, le=LARGEST_ID)]
 async def post_model(
     request: Request,
     services: ServicesDep,
-    target: str = "host",
-    trials: int = 64,
-    seed: int = 0,
-    cache: CacheMode = "hot",
+    tuning: Annotated[Tuning, Depends()],
 ) -> JSONResponse:
     """Tune all problems of a module: 202 with the model, whose jobs the store did not answer.
 
@@ -61,9 +59,8 @@ async def post_model(
     key, module = await services.lanes.reads.run(partial(given, body, kind))
     imported = await imported_of(services, key, module)
     by = Submitter(caller_of(request).token_id, request_id_of(request), services.jobs_in_flight)
-    tune = TuneRequest(trials=trials, seed=seed, cache=cache)
     answer = await services.lanes.writes.run(
-        partial(_ask, services, (key, imported), target, tune, by)
+        partial(_ask, services, (key, imported), tuning.target, tuning.request, by)
     )
     services.wake()
     return answer

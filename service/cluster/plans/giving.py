@@ -123,10 +123,11 @@ class PlanGiving:
         Plans come before jobs: somebody waits for them, and not for long.
         """
         with reading(self._sessions) as session:
-            taken = offers.taken(session)
+            taken, makers = offers.taken(session), lease.makers(session).values()
         for address, facts in workers.items():
             is_paused = time.monotonic() < self._paused.get(address, 0.0)
-            if address not in self._given and address not in taken and not is_paused:
+            is_busy = address in self._given or address in taken or facts.owner in makers
+            if not is_busy and not is_paused:
                 with self._faults.kept_from("plans that wait"):
                     self._give(address, facts, spares_late=spares_late)
 
@@ -143,7 +144,9 @@ class PlanGiving:
             if not lease.may_claim(session, *work, but=mine):
                 return
         with writing(self._sessions) as session:
-            held = lease.claim(session, self._owner, *work, but=mine, spares_late=spares_late)
+            held = lease.claim(
+                session, self._owner, *work, but=mine, spares_late=spares_late, worker=facts.owner
+            )
         if held is None:
             return
         try:

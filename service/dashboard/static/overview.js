@@ -59,7 +59,10 @@ function machineRow() {
 }
 
 function fillMachine(row, machine) {
-  const work = machine.jobs.length ? `runs job ${machine.jobs.join(", ")}` : "is idle";
+  const does = [["runs job", machine.jobs], ["makes plan", machine.plans]]
+    .filter(([, numbers]) => numbers.length)
+    .map(([what, numbers]) => `${what} ${numbers.join(", ")}`);
+  const work = does.join(", ") || "is idle";
   const told = { ...machine, work: `${work}, room for ${machine.capacity}` };
   for (const field of ["host", "cpu", "work", "targets"]) {
     tell(row.querySelector(`[data-field=${field}]`), told[field]);

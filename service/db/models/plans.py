@@ -43,6 +43,8 @@ class Plan(Base):
             once the plan has ended.
         state: `queued` until a worker has the plan, also while its jobs run.
         owner, heartbeat_at, epoch, crashes: of the run that makes it, as those of a job.
+        worker: process of a cluster that makes it for the owner, as its facts name it; None where
+            the owner itself has it made.
         unserved_since: since when it has waited for a live worker that could make it; None where
             there is one, or its jobs run.
         phase: what that run does.
@@ -95,6 +97,7 @@ class Plan(Base):
     module: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
     state: Mapped[PlanState] = mapped_column(String(16), default="queued")
     owner: Mapped[str | None] = mapped_column(String(300))
+    worker: Mapped[str | None] = mapped_column(String(300))
     heartbeat_at: Mapped[datetime | None]
     epoch: Mapped[int] = mapped_column(default=0)
     crashes: Mapped[int] = mapped_column(default=0)

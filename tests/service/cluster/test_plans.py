@@ -9,10 +9,10 @@ from kernels.errors import ScheduleError
 from kernels.system.typed_json import from_json, to_json
 from service.cluster.plans import giving
 from service.cluster.plans.giving import MOST_MISSED
-from service.db import models, writing
+from service.db import models, reading, writing
 from service.db.base import now
 from service.errors import UnreachableError
-from service.jobs.lease import LEASE
+from service.leases.table import LEASE
 from service.plans import asked, lease, orders
 from service.plans.making import Made, Packed
 from service.plans.orders import Order
@@ -146,6 +146,26 @@ def test_of_two_drivers_one_makes_a_plan(driver, cluster, ready, sessions, look)
     cluster.plans[1].end(MADE)
     second.tick()
     assert (look(ready).state, look(ready).script) == ("done", SCRIPT)
+
+
+def test_a_worker_that_makes_a_plan_gets_nothing_from_another_driver(
+    driver, cluster, ready, submit, sessions
+):
+    first, second = driver("driver-host:1:1"), driver("driver-host:2:2")
+    cluster.join(FIRST)
+    first.tick()
+    (task,) = cluster.plans
+    with reading(sessions) as session:
+        assert lease.makers(session) == {ready: cluster.present[FIRST].owner}
+    submit(f"{PROBLEM},batch=2")
+    second.tick()
+    assert not cluster.tasks
+    task.end(MADE)
+    first._plans.settle()
+    with reading(sessions) as session:
+        assert lease.makers(session) == {}
+    second.tick()
+    assert [one.offer.worker for one in cluster.tasks] == [FIRST]
 
 
 def test_a_plan_that_nobody_can_make_fails_in_the_end(plan, submit, run, sessions, machine, look):

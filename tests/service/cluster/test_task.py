@@ -8,7 +8,7 @@ import pytest
 
 from service.cluster import task
 from service.errors import UnreachableError
-from service.workers.endings import UNREACHABLE
+from service.runs.process import UNREACHABLE
 
 SLEEP = "import time; time.sleep(600)"
 

@@ -43,13 +43,18 @@ def test_two_results_of_one_schedule_have_lines_of_their_own(
     assert len({row["name"] for row in plot["data"]["values"]}) == 2
 
 
-def test_a_machine_says_which_jobs_it_runs() -> None:
+def test_a_machine_says_which_jobs_it_runs_and_plans_it_makes() -> None:
     template = environment().get_template("overview.html")
     one = {"owner": "vm:1:1", "host": "vm", "cpu": "znver4", "targets": "", "capacity": 1}
-    for jobs, said in (([7, 8], "runs job 7, 8, room for 1"), ([], "is idle, room for 1")):
+    for jobs, plans, said in (
+        ([7, 8], [], "runs job 7, 8, room for 1"),
+        ([7], [2], "runs job 7, makes plan 2, room for 1"),
+        ([], [2, 3], ">makes plan 2, 3, room for 1"),
+        ([], [], "is idle, room for 1"),
+    ):
         text = template.render(
-            machines=[{**one, "jobs": jobs}], jobs=[], rows=[], total=0, order="created",
-            contains="", number=1, pages=1, path="/", assets="", may_submit=False,
+            machines=[{**one, "jobs": jobs, "plans": plans}], jobs=[], rows=[], total=0,
+            order="created", contains="", number=1, pages=1, path="/", assets="", may_submit=False,
             is_signed_in=False,
         )  # fmt: skip
         assert said in text

@@ -92,6 +92,7 @@ def test_a_plan_whose_problems_are_tuned_shows_how_far_they_are(
     client.delete(f"/v1/jobs/{jobs[0]}")
     page = client.get(f"/plans/{number}").text
     assert 'max="3" value="1"' in page and 'data-state="running"' in page
+    assert "Its jobs go on" in page
     for job in jobs:
         assert f'href="/jobs/{job}"' in page
     assert "1 of 3 problems have ended." in words(page)
@@ -105,7 +106,8 @@ def test_a_plan_is_called_off_on_its_page(client: TestClient, sessions: Sessions
     going = store_plan(sessions, None, state="queued", finished_at=None)
     ended = store_plan(sessions, block())
     action = f'action="/plans/{going}/cancel"'
-    assert action in client.get(f"/plans/{going}").text
+    page = client.get(f"/plans/{going}").text
+    assert action in page and "Its jobs go on" not in page, "there are none"
     assert "/cancel" not in client.get(f"/plans/{ended}").text
     sent = client.post(
         f"/plans/{going}/cancel", headers={"Origin": "http://testserver"}, follow_redirects=False

@@ -12,6 +12,7 @@ from service.db import make_engine, models, reading, writing
 from service.host.process_identity import is_dead, me
 from service.jobs import claims, lease, queue
 from service.jobs.trial_store import SqlTrialStore
+from service.leases.table import LEASE
 from service.results.schedules import find_schedule
 from tests.service import fakes
 from tests.service.conftest import PROBLEM, TOOLCHAIN
@@ -212,7 +213,7 @@ def test_a_job_of_a_malformed_owner_is_free_when_that_is_silent(sessions, submit
     with writing(sessions) as session:
         lease.claim_one(session, job_id, "nobody")
         assert claims.claim(session, me(), machine.targets, TOOLCHAIN) is None
-        queue.get(session, job_id).heartbeat_at -= 2 * lease.LEASE
+        queue.get(session, job_id).heartbeat_at -= 2 * LEASE
         session.flush()
         assert claims.claim(session, me(), machine.targets, TOOLCHAIN).job_id == job_id
 

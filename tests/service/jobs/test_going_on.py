@@ -7,6 +7,7 @@ from service.db import models, reading, writing
 from service.host.process_identity import me
 from service.jobs import lease, queue
 from service.jobs.trial_store import SqlTrialStore
+from service.leases.table import LEASE
 from tests.service import fakes
 from tests.service.conftest import PROBLEM
 
@@ -99,15 +100,15 @@ def test_a_running_job_shows_the_seconds_of_the_present_run_too(sessions, submit
     with writing(sessions) as session:
         lease.claim_one(session, job_id, me())
         row = queue.get(session, job_id)
-        row.elapsed_s, row.claimed_at = 40.0, row.claimed_at - lease.LEASE
-    assert shown(sessions, job_id)["elapsed_s"] >= 40.0 + lease.LEASE.total_seconds()
+        row.elapsed_s, row.claimed_at = 40.0, row.claimed_at - LEASE
+    assert shown(sessions, job_id)["elapsed_s"] >= 40.0 + LEASE.total_seconds()
 
 
 def test_a_job_that_goes_on_keeps_the_moment_of_its_first_start(sessions, submit):
     job_id = submit()
     with writing(sessions) as session:
         held = lease.claim_one(session, job_id, me())
-        queue.get(session, job_id).started_at -= lease.LEASE
+        queue.get(session, job_id).started_at -= LEASE
         session.flush()
         first = queue.get(session, job_id).started_at
         lease.release(session, held)

@@ -15,6 +15,7 @@ from service.db.session import make_sessions
 from service.errors import LeaseLostError
 from service.host.process_identity import is_dead, me
 from service.jobs import claims, lease, queue
+from service.leases.table import LEASE, MOST_CRASHES
 from tests.service.conftest import PROBLEM, TOOLCHAIN
 
 ELSEWHERE = "another-host:1:1"
@@ -107,7 +108,7 @@ def test_a_job_whose_owner_has_shown_itself_meanwhile_is_not_claimed(sessions, s
     job_id = submit()
     with writing(sessions) as session:
         held = lease.claim_one(session, job_id, ELSEWHERE)
-    age(sessions, job_id, 2 * lease.LEASE)
+    age(sessions, job_id, 2 * LEASE)
     seen = row(sessions, job_id)
     with writing(sessions) as session:
         lease.beat(session, held)
@@ -121,7 +122,7 @@ def test_a_job_of_a_dead_owner_goes_to_one_heir(sessions, submit):
     job_id = submit()
     with writing(sessions) as session:
         assert lease.claim_one(session, job_id, ELSEWHERE)
-    age(sessions, job_id, 2 * lease.LEASE)
+    age(sessions, job_id, 2 * LEASE)
     seen = row(sessions, job_id)
     with writing(sessions) as session:
         assert lease.claim_one(session, job_id, "a-third-host:1:1")
@@ -141,9 +142,9 @@ def test_only_jobs_that_this_machine_can_run_are_claimed(sessions, submit, machi
 def test_a_silent_owner_loses_the_job(claim, submit, sessions):
     job_id = submit()
     lost = claim(ELSEWHERE)
-    age(sessions, job_id, lease.LEASE / 2)
+    age(sessions, job_id, LEASE / 2)
     assert claim(me()) is None
-    age(sessions, job_id, lease.LEASE)
+    age(sessions, job_id, LEASE)
     assert number(claim(me())) == job_id
     with pytest.raises(LeaseLostError), writing(sessions) as session:
         lease.beat(session, lost)
@@ -154,7 +155,7 @@ def test_after_an_outage_a_silent_owner_is_spared_and_a_dead_one_is_not(claim, s
     host, pid, start = me().rsplit(":", 2)
     assert number(claim(ELSEWHERE)) == silent
     assert number(claim(f"{host}:{pid}:{int(start) - 1}")) == dead
-    age(sessions, silent, 2 * lease.LEASE)
+    age(sessions, silent, 2 * LEASE)
     assert [number(claim(me(), spares_late=True)) for _ in range(3)] == [dead, waiting, None]
     assert number(claim(me(), but=(dead, waiting))) == silent
 
@@ -163,7 +164,7 @@ def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, session
     """What froze for longer than its lease meets its own process as the next owner."""
     job_id = submit()
     former = claim(me())
-    age(sessions, job_id, 2 * lease.LEASE)
+    age(sessions, job_id, 2 * LEASE)
     present = claim(me())
     assert (former.epoch, present.epoch) == (1, 2)
     before = row(sessions, job_id)
@@ -184,7 +185,7 @@ def test_each_claim_is_a_run_of_its_own_also_of_one_owner(claim, submit, session
 def test_what_its_owner_runs_already_is_not_claimed_again(claim, submit, sessions):
     first, second = submit(), submit(PROBLEM + ",bias")
     claim(me())
-    age(sessions, first, 2 * lease.LEASE)
+    age(sessions, first, 2 * LEASE)
     assert number(claim(me(), but=(first,))) == second
     assert claim(me(), but=(first, second)) is None
     assert number(claim(me())) == first
@@ -193,7 +194,7 @@ def test_what_its_owner_runs_already_is_not_claimed_again(claim, submit, session
 def test_a_heartbeat_keeps_the_job(claim, submit, sessions):
     job_id = submit()
     held = claim(ELSEWHERE)
-    age(sessions, job_id, 2 * lease.LEASE)
+    age(sessions, job_id, 2 * LEASE)
     with writing(sessions) as session:
         lease.beat(session, held)
     assert claim(me()) is None
@@ -264,7 +265,7 @@ def finish(sessions, job_id, how, held):
             case "cancelled":
                 queue.cancel(session, job_id)
             case "crashed":
-                queue.get(session, job_id).crashes = lease.MOST_CRASHES - 1
+                queue.get(session, job_id).crashes = MOST_CRASHES - 1
                 session.flush()
                 lease.crash(session, held, "signal SIGSEGV")
             case "failed":

@@ -16,9 +16,9 @@ from service.errors import ConflictError, LeaseLostError, NotFoundError, Tampere
 from service.faults import tell_once
 from service.host.process_identity import me
 from service.jobs import queue
-from service.jobs.lease import LEASE
 from service.jobs.queue import Submitter
 from service.jobs.retention import prune
+from service.leases.table import LEASE
 from service.plans import asked, endings, lease, orders
 from service.plans.lease import PlanLease
 from service.plans.making import Made, Packed
@@ -199,6 +199,18 @@ def test_failed_plans_are_forgotten_in_time(sessions, machine, ready, plan, look
     assert look(other).state == "queued"
     with pytest.raises(NotFoundError):
         look(ready)
+
+
+def test_who_makes_a_plan_is_known_until_it_is_silent(sessions, machine, ready):
+    claim(sessions, machine, "elsewhere:1:1")
+    for by, known in ((timedelta(0), {ready: "elsewhere:1:1"}), (2 * LEASE, {})):
+        with writing(sessions) as session:
+            session.get_one(models.Plan, ready).heartbeat_at = now() - by
+        with reading(sessions) as session:
+            assert lease.makers(session) == known
+    claim(sessions, machine, worker="worker-host:2:2")
+    with reading(sessions) as session:
+        assert lease.makers(session) == {ready: "worker-host:2:2"}
 
 
 @pytest.mark.sqlite_only  # children are slow to start

@@ -11,8 +11,9 @@ from search.progress import Phase
 from service.db import reading, writing
 from service.errors import LeaseLostError, ServiceError, UnreachableError
 from service.host.process_identity import me
-from service.jobs import lease, queue
+from service.jobs import queue
 from service.jobs.trial_store import SqlTrialStore
+from service.leases.table import LEASE
 from service.results.schedules import find_schedule
 from service.runs import offers
 from service.runs.calls import RunCalls
@@ -196,9 +197,9 @@ def test_asking_keeps_the_lease(submit, offer, begin, calls, sessions, job):
     given = offer()
     begin(given)
     with writing(sessions) as session:
-        late = queue.get(session, job_id).heartbeat_at = job(job_id).heartbeat_at - lease.LEASE / 2
+        late = queue.get(session, job_id).heartbeat_at = job(job_id).heartbeat_at - LEASE / 2
     assert calls(given).goes_on()
-    assert job(job_id).heartbeat_at > late + lease.LEASE / 3
+    assert job(job_id).heartbeat_at > late + LEASE / 3
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from service.db import models, reading, writing
 from service.host.process_identity import me
 from service.jobs import heartbeat, lease, queue
 from service.jobs.trial_store import SqlTrialStore
+from service.leases.table import LEASE
 from service.results.schedules import find_schedule
 from service.results.scripts import find_script
 from service.results.trials import find_trials
@@ -78,7 +79,7 @@ def test_a_job_that_was_taken_over_is_left_alone(
     def take_over(event):
         if isinstance(event, moment) and not taken:
             with writing(sessions) as session:
-                queue.get(session, job_id).heartbeat_at -= 2 * lease.LEASE
+                queue.get(session, job_id).heartbeat_at -= 2 * LEASE
                 session.flush()
                 taken.append(lease.claim_one(session, job_id, heir))
 

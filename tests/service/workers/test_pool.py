@@ -13,6 +13,7 @@ from service.db import make_engine, models, reading, writing
 from service.errors import DatabaseError, OutageError
 from service.jobs import claims, lease, queue
 from service.jobs.trial_store import SqlTrialStore
+from service.leases.table import LEASE
 from service.plans import lease as plans
 from service.workers.endings import reason_of
 from service.workers.pool import Pool, Work
@@ -121,7 +122,7 @@ def freeze(sessions, pid, job_id):
     with writing(sessions) as session:  # so it does not stop with the write lock in its hands
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-        queue.get(session, job_id).heartbeat_at -= 2 * lease.LEASE
+        queue.get(session, job_id).heartbeat_at -= 2 * LEASE
 
 
 def numbers(sessions, job_id):

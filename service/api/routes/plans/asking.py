@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator
 from sqlalchemy.orm import Session
@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session
 from kernels.errors import ModuleError, TargetError
 from kernels.problem import parse_problem
 from kernels.target import target_kind
-from search.records import CacheMode, TuneRequest
 from service.api.access import caller_of, request_id_of
 from service.api.lanes import in_lane
 from service.api.problem_details import responses
+from service.api.requests import Tuning
 from service.api.routes.jobs import KEY, LARGEST_ID, LONGEST_KEY, Cursor, Limit
 from service.api.routes.modules import BODY, given, graph_of
 from service.api.schemas import PlanHeadView, PlanPage, PlanView, UnfinishedView
@@ -67,10 +67,7 @@ Name = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME), AfterValidat
 async def post_plan(
     request: Request,
     services: ServicesDep,
-    target: str = "host",
-    trials: int = 64,
-    seed: int = 0,
-    cache: CacheMode = "hot",
+    tuning: Annotated[Tuning, Depends()],
     layouts: PlanLayouts = "all",
     name: Name = "model.mlir",
     idempotency_key: Annotated[str | None, Header(pattern=KEY, max_length=LONGEST_KEY)] = None,
@@ -87,8 +84,8 @@ async def post_plan(
     sha256, module = await services.lanes.reads.run(partial(given, body, kind))
     graph = await graph_of(services, sha256, module)
     kept = await services.lanes.reads.run(partial(asked.compressed, module))
-    caller, tune = caller_of(request), TuneRequest(trials=trials, seed=seed, cache=cache)
-    wanted = Wanted(sha256, name, kept, graph, layouts, target, tune)
+    caller = caller_of(request)
+    wanted = Wanted(sha256, name, kept, graph, layouts, tuning.target, tuning.request)
     by = Submitter(caller.token_id, request_id_of(request), services.jobs_in_flight)
     sender = _Sender(by, caller.subject, idempotency_key)
     answer = await services.lanes.writes.run(partial(_ask, services, wanted, sender))

@@ -1,0 +1,78 @@
+"""The frame of a process that makes one claimed thing and ends: its options, its exit code."""
+
+import argparse
+import logging
+import signal
+from collections.abc import Callable
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+from kernels.system.children import die_with_parent
+from service.errors import PASSING, LeaseLostError, ServiceError, UnreachableError
+from service.settings import Settings
+from service.telemetry.logs import bind, configure_logs
+
+UNREACHABLE = 75  # EX_TEMPFAIL of sysexits.h: the service could not be asked, or the database
+
+log = logging.getLogger(__name__)
+
+
+def parser_of(module: str, about: str | None, what: str) -> argparse.ArgumentParser:
+    """A parser with the options of every such process.
+
+    Args:
+        module: that is run.
+        about: its docstring.
+        what: it is given: `job`.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
+    parser.add_argument("--db", help="database URL; default TILEWISE_DB")
+    parser.add_argument(f"--{what}", type=int, required=True, help=f"the {what}'s number")
+    parser.add_argument("--owner", default="", help=f"holder of the {what}'s lease in the database")
+    parser.add_argument("--epoch", type=int, default=0, help="number of this run, likewise")
+    parser.add_argument("--parent", type=int, help="pid of the process to end with")
+    return parser
+
+
+def run_process(
+    options: argparse.Namespace, run: Callable[[Settings], None], **named: object
+) -> int:
+    """Do the work of this process; what it raises becomes a line of the log.
+
+    Args:
+        options: from `parser_of`.
+        run: the work.
+        named: what the lines of the log carry.
+
+    Returns:
+        0 when the end of the run is kept, or it is another's; `UNREACHABLE` when the service could
+        not be asked, or the database was away for long; anything else counts as a crash.
+    """
+    settings = Settings(db=options.db) if options.db else Settings()
+    configure_logs(settings.log_level, settings.log_format)
+    bind(**named, epoch=options.epoch)
+    signal.signal(signal.SIGTERM, _exit)
+    if options.parent is not None:
+        die_with_parent(options.parent)
+    try:
+        run(settings)
+    except LeaseLostError as error:
+        log.info("%s", error)
+    except (UnreachableError, *PASSING) as error:
+        log.error("%s", error)
+        return UNREACHABLE
+    except ServiceError as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+def load(path: str) -> Any:
+    """The object at `module:name`, for it loads compilers, which the service must not."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
