@@ -8,7 +8,7 @@ from kernels.schedule.refusal import refuse
 from kernels.schedule.steps.copies import Pack, Prefetch
 from kernels.schedule.steps.register import Interleave, Sweep
 
-LARGEST_SWEEP = 32  # rows of B side by side; the code has all of them
+LARGEST_SWEEP = 64  # rows of B side by side; the code has all of them
 
 
 def check_sweep(problem: Problem, space: IterationSpace, schedule: Schedule, step: Sweep) -> None:

@@ -31,6 +31,7 @@ SMALL_EXTENT = 8  # rows or columns up to which one tile may cover them all
 SPLIT_MARK = "s"
 SWEPT_MARK, STREAMS_MARK = "w", "i"
 SWEPT_DEPTHS = (4, 8, 16, 32)  # rows of B side by side
+DEEPEST_SWEPT = 64  # and where several tiles share joined words, whose sums are visited less then
 INTERLEAVED = (4, 8)  # streams, each of which has one of the rows side by side
 SWEPT_GROUPS = (1, 2)  # cache lines of each row that are read at once, if registers hold them
 MAX_SWEPT_ROWS = 32  # of the result
@@ -207,8 +208,9 @@ def swept_tiles(workload: Workload) -> tuple[str, ...]:
     swept = tuple(
         f"{rows}x{width}{SWEPT_MARK}{depth}"
         for rows, width in dict.fromkeys(shapes)
-        for depth in SWEPT_DEPTHS
+        for depth in (*SWEPT_DEPTHS, DEEPEST_SWEPT)
         if depth % deep == 0 and depth <= problem.k
+        if depth < DEEPEST_SWEPT or (width % deep == 0 and deep > 1 and rows < problem.m)
     )
     return swept + _interleaved_tiles(workload, problem, list(fewest))
 

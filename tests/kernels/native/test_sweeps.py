@@ -1,6 +1,7 @@
 """Native kernels that sweep: results of few rows, B read in place in whole rows."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -112,7 +113,9 @@ def test_i8_extremes_are_exact(host: Target) -> None:
     problem = Matmul(m=2, n=130, k=1001, dtype="i8")
     between = swept(problem, host, 4, 4)
     apart = Schedule((*between.steps, Interleave("k", 4)))
-    for a, b, schedule in ((-128, -128, between), (127, -128, apart), (-128, 127, apart)):
+    shared = (Stream("k", 64), Register(1, 4 * host.lanes("i8"), "rows"), Sweep("n"))
+    schedules = between, apart, Schedule(shared)
+    for (a, b), schedule in product(((-128, -128), (127, -128), (-128, 127)), schedules):
         operands = make_operands(problem, 0)
         operands["A"][...], operands["B"][...] = a, b
         lower(problem, schedule, host).run(operands)

@@ -1,8 +1,9 @@
 """The walk over groups of columns of a chunk whose words several register tiles share.
 
-The words of a group are joined once, to the stack, and all tiles of rows come after that: on
-processors with one port for shuffles joining them again for each tile takes as long as the products
-do. A group's words fit the first cache; the rows of B that they come from need not.
+The first tile of rows joins the words of a group and puts them on the stack, beside its products;
+the others find them there. On processors with one port for shuffles joining them again for each
+tile would take half as long as the products. A group's words fit the first cache; the rows of B
+that they come from need not.
 """
 
 from dataclasses import replace
@@ -75,26 +76,34 @@ class ColumnGroups:
 
     def _walk(self, whole: Value, is_between: bool) -> Transform:
         def walk(nothing: list[Value]) -> list[Value]:
-            b, spec = self.builder, self.spec
-            loop = Loop(b, (), "groups")
-            nowhere = ChunkOfA(b, spec, self.arg.a, self.arg.depth)
-            Products(b, spec, self.arg, nowhere).put_words(self.words, loop.index, spec.vectors)
+            loop = Loop(self.builder, (), "groups")
             self._tiles(loop.index, is_between)
-            loop.close((), whole, spec.cols)
+            loop.close((), whole, self.spec.cols)
             return nothing
 
         return walk
 
     def _tiles(self, col: Value, is_between: bool) -> None:
-        """All rows of a group; the last tile may be cut off."""
+        """All rows of a group; the first tile joins words, and the last may be cut off."""
         b, rows = self.builder, self.arg.rows
         rest = b.srem(rows, const(self.spec.rows))
         whole = b.sub(rows, rest)
 
-        def tiles(nothing: list[Value]) -> list[Value]:
+        def first(nothing: list[Value]) -> list[Value]:
+            self._tile(self.spec, const(0), col, is_between, puts_words=True)
+            return nothing
+
+        def words_alone(nothing: list[Value]) -> list[Value]:
+            nowhere = ChunkOfA(b, self.spec, self.arg.a, self.arg.depth)
+            products = Products(b, self.spec, self.arg, nowhere)
+            products.put_words(self.words, col, self.spec.vectors)
+            return nothing
+
+        def later(nothing: list[Value]) -> list[Value]:
             loop = Loop(b, (), "tiles")
-            self._tile(self.spec, loop.index, col, is_between)
-            loop.close((), whole, self.spec.rows)
+            row = b.add(loop.index, const(self.spec.rows))
+            self._tile(self.spec, row, col, is_between)
+            loop.close((), b.sub(whole, const(self.spec.rows)), self.spec.rows)
             return nothing
 
         def last(nothing: list[Value]) -> list[Value]:
@@ -102,12 +111,18 @@ class ColumnGroups:
             self._tile(cut, whole, col, is_between)
             return nothing
 
-        branch(b, b.icmp_signed(">", whole, const(0)), tiles, [])
+        branch(b, b.icmp_signed(">", whole, const(0)), first, [], words_alone)
+        branch(b, b.icmp_signed(">", whole, const(self.spec.rows)), later, [])
         if self.spec.all_rows % self.spec.rows:
             branch(b, b.icmp_signed(">", rest, const(0)), last, [])
 
-    def _tile(self, spec: SweepSpec, row: Value, col: Value, is_between: bool) -> None:
-        tile = RowTile(self.builder, spec, self.arg, row, is_whole=True, words_at=self.words)
+    def _tile(
+        self, spec: SweepSpec, row: Value, col: Value, is_between: bool, puts_words: bool = False
+    ) -> None:
+        tile = RowTile(
+            self.builder, spec, self.arg, row, is_whole=True, words_at=self.words,
+            puts_words=puts_words,
+        )  # fmt: skip
         if self.corrections is not None and not is_between:
             begin = self._correction(row)
 

@@ -51,14 +51,24 @@ class Products:
         return [x for group in groups for x in order(self.builder, group)]
 
     def of_chunk(
-        self, sums: list[Value], col: Value, vectors: int, mask: Value | None
+        self,
+        sums: list[Value],
+        col: Value,
+        vectors: int,
+        mask: Value | None,
+        put_at: Value | None = None,
     ) -> list[Value]:
-        """The sums plus the products of a whole chunk; where words are joined, in their order."""
+        """The sums plus the products of a whole chunk; where words are joined, in their order.
+
+        With `put_at` the words are also stored there.
+        """
         b_at = self.stored.offset(self.arg.b, col)
         if mask is None and self.spec.fetches_ahead:
             self._fetch_ahead(b_at, col, vectors)
         for word in range(self.spec.words):
             for first, joined in self._words_of_b(b_at, word, vectors, mask):
+                if put_at is not None:
+                    self._put(joined, put_at, word * vectors + first)
                 sums = self._added(sums, word, vectors, first, joined)
         return sums
 
@@ -80,8 +90,11 @@ class Products:
             self._fetch_ahead(b_at, col, vectors)
         for word in range(self.spec.words):
             for first, joined in self._words_of_b(b_at, word, vectors, None):
-                for j, value in enumerate(joined, start=word * vectors + first):
-                    self.words.store(value, self.words.at(at, j * self.spec.lanes))
+                self._put(joined, at, word * vectors + first)
+
+    def _put(self, joined: list[Value], at: Value, first: int) -> None:
+        for j, value in enumerate(joined, start=first):
+            self.words.store(value, self.words.at(at, j * self.spec.lanes))
 
     def _added(
         self, sums: list[Value], word: int, vectors: int, first: int, joined: list[Value]

@@ -27,7 +27,8 @@ class RowTile:
 
     Chunks between the first and the last whole one only add to sums in C, and leave them in the
     order of words; most of the time goes there, and their walk has nothing else in it. Words of
-    whole groups of columns come from `words_at` where several tiles share them.
+    whole groups of columns come from `words_at` where several tiles share them; one of these puts
+    them there.
     """
 
     def __init__(
@@ -38,9 +39,10 @@ class RowTile:
         row: Value,
         is_whole: bool,
         words_at: Value | None = None,
+        puts_words: bool = False,
     ) -> None:
         self.builder, self.spec, self.arg, self.is_whole = builder, spec, arg, is_whole
-        self.words_at = words_at
+        self.words_at, self.puts_words = words_at, puts_words
         how, lanes = spec.how, spec.lanes
         self.v = Vectors(builder, ELEMENTS[how.accumulator], lanes, spec.fma)
         self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
@@ -137,9 +139,9 @@ class RowTile:
         self, sums: list[Value], col: Value, vectors: int, mask: Value | None
     ) -> list[Value]:
         """The sums plus the products of a whole chunk."""
-        if self.words_at is not None:
+        if self.words_at is not None and not self.puts_words:
             return self.products.of_words_put(sums, self.words_at, vectors)
-        return self.products.of_chunk(sums, col, vectors, mask)
+        return self.products.of_chunk(sums, col, vectors, mask, self.words_at)
 
     def _first_or_last(
         self, places: Sequence[Value], col: Value, vectors: int, mask: Value | None
