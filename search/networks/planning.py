@@ -9,7 +9,7 @@ from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
 from kernels.mlir.frontend.program import Action
 from search.errors import ChoiceError
 from search.networks.choice import Alternative, Flow, Step, choose, conversions
-from search.networks.costs import Costs, CostsInBlocks
+from search.networks.costing.costs import Costs, CostsInBlocks
 from search.networks.layouts import Layout, plain
 from search.networks.offers import Way, offer_orders
 from search.networks.plan import (
@@ -52,7 +52,7 @@ class Named:
 
 
 class Passes(Protocol):
-    """Times of what is no contraction (`search.networks.passes.PassTimes`)."""
+    """Times of what is no contraction (`search.networks.costing.passes.PassTimes`)."""
 
     @property
     def actions(self) -> tuple[Action, ...]:

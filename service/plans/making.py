@@ -13,13 +13,13 @@ from kernels.errors import CompilerAbsentError, ModuleError, ProofError
 from kernels.mlir.frontend.read import Limits
 from kernels.quoting import one_line
 from kernels.target import resolve
-from search.networks.costs import Timed
+from search.networks.costing.costs import Timed
 from search.networks.layouts import Layout
 from service.errors import PlanError
 from service.plans.orders import Order
 
 if TYPE_CHECKING:
-    from search.networks.passes import PassTimes
+    from search.networks.costing.passes import PassTimes
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
@@ -79,8 +79,8 @@ def chosen(order: Order, module: bytes) -> Json:
     Raises:
         PlanError: no layer has a schedule.
     """
+    from search.networks.costing.retimed import Retimed, weights_bytes
     from search.networks.planning import Named, planned
-    from search.networks.retimed import Retimed, weights_bytes
 
     if not any(node.found and node.found.problem in order.schedules for node in order.graph.nodes):
         raise PlanError(
@@ -98,7 +98,7 @@ def chosen(order: Order, module: bytes) -> Json:
 def _passes(order: Order, module: bytes) -> "PassTimes | None":
     """Times of passes, where the module is one that runs here."""
     from kernels.mlir.frontend.weights import read_outline
-    from search.networks.passes import PassTimes
+    from search.networks.costing.passes import PassTimes
 
     try:
         outline = read_outline(module, LIMITS)
@@ -151,7 +151,7 @@ class _Costs:
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
         """Measured when it is asked for first."""
-        from search.networks.copies import conversion_us
+        from search.networks.costing.copies import conversion_us
 
         copy = shape, dtype, made, wanted
         if copy not in self._copies:

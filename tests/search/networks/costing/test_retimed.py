@@ -22,10 +22,10 @@ from kernels.schedule import (
     Winograd,
 )
 from kernels.target import detect
-from search.networks import retimed
-from search.networks.costs import Timed
+from search.networks.costing import retimed
+from search.networks.costing.costs import Timed
+from search.networks.costing.retimed import Retimed, in_turns, weights_bytes, with_prefetch
 from search.networks.layouts import Layout
-from search.networks.retimed import Retimed, in_turns, weights_bytes, with_prefetch
 from tests.search.networks.running.drawn import timed
 
 CONV = "conv2d:n=1,h=8,w=8,ci=8,co=16,kh=3,kw=3,dtype=f32,bias,weights=constant"

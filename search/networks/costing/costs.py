@@ -9,7 +9,7 @@ from search.networks.layouts import Layout
 
 DIRECT = "direct"
 RETIMED = 2
-"""Schedules of each algorithm that are timed again (`search.networks.retimed`)."""
+"""Schedules of each algorithm that are timed again (`search.networks.costing.retimed`)."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from examples.models.spellings import spelled
 from kernels.mlir.frontend.program import Program
 from kernels.mlir.frontend.weights import read_outline
 from kernels.target import detect
-from search.networks import passes
-from search.networks.passes import PassTimes
+from search.networks.costing import passes
+from search.networks.costing.passes import PassTimes
 from search.networks.plan import Plan, PlannedPass
 from search.networks.planning import Named, planned
 from search.networks.running.network import Network
