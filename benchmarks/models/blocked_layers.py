@@ -24,8 +24,8 @@ from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from search.networks.costing.blocked import in_blocks
-from search.networks.costing.costs import RETIMED, Timed
 from search.networks.costing.retimed import Retimed, weights_bytes
+from search.networks.costs import RETIMED, Timed
 from search.networks.layouts import Layout
 from search.networks.plan import Plan
 from search.networks.planning import Named, planned
@@ -41,7 +41,7 @@ ROUNDS = 25
 
 @dataclass
 class WithoutBlocks:
-    """Costs that are asked for no blocks (`search.networks.costing.costs.Costs`)."""
+    """Costs that are asked for no blocks (`search.networks.costs.Costs`)."""
 
     costs: Retimed
 

@@ -21,7 +21,7 @@ from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.model import Target
-from search.networks.costing.copies import conversion_of
+from search.networks.copies import conversion_of
 from search.networks.costing.retimed import laid_in_blocks
 from search.networks.plan import Plan
 from search.networks.running.layers import blocks_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from kernels.mlir.frontend.graph import Graph, Node, Size
 from kernels.mlir.frontend.program import Action
-from search.networks.costing.costs import Timed
+from search.networks.costs import Timed
 from search.networks.layouts import Layout, plain
 from search.networks.variants import Variant, in_order
 

@@ -10,7 +10,7 @@ from typing import Any
 from kernels.mlir.frontend.graph import NodeKind, Size
 from kernels.mlir.frontend.imported import Occurrence
 from kernels.system.typed_json import from_json, to_json
-from search.networks.costing.costs import Timed
+from search.networks.costs import Timed
 from search.networks.layouts import Layout
 
 SCHEMA = "tilewise/plan/1"

@@ -9,7 +9,7 @@ from kernels.mlir.frontend.graph import Graph, Node, Tensor, Use
 from kernels.mlir.frontend.program import Action
 from search.errors import ChoiceError
 from search.networks.choice import Alternative, Flow, Step, choose, conversions
-from search.networks.costing.costs import Costs, CostsInBlocks
+from search.networks.costs import Costs, CostsInBlocks
 from search.networks.layouts import Layout, plain
 from search.networks.offers import Way, offer_orders
 from search.networks.plan import (

@@ -13,7 +13,7 @@ from kernels.errors import CompilerAbsentError, ModuleError, ProofError
 from kernels.mlir.frontend.read import Limits
 from kernels.quoting import one_line
 from kernels.target import resolve
-from search.networks.costing.costs import Timed
+from search.networks.costs import Timed
 from search.networks.layouts import Layout
 from service.errors import PlanError
 from service.plans.orders import Order
@@ -151,7 +151,7 @@ class _Costs:
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
     ) -> float:
         """Measured when it is asked for first."""
-        from search.networks.costing.copies import conversion_us
+        from search.networks.copies import conversion_us
 
         copy = shape, dtype, made, wanted
         if copy not in self._copies:

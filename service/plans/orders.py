@@ -13,8 +13,8 @@ from kernels.errors import KernelsError
 from kernels.mlir.frontend.graph import Graph
 from kernels.schedule import Schedule
 from kernels.system.typed_json import from_json
-from search.networks.costing.costs import RETIMED, Timed, algorithm_of
 from search.networks.costing.fastest import fastest_of_each
+from search.networks.costs import RETIMED, Timed, algorithm_of
 from service.db import models
 from service.db.models import PlanLayouts
 from service.errors import DamagedError, TamperedError

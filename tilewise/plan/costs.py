@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernels.schedule import Schedule
-from search.networks.costing.copies import conversion_us
-from search.networks.costing.costs import Timed, algorithm_of
+from search.networks.copies import conversion_us
 from search.networks.costing.fastest import fastest_of_each
+from search.networks.costs import Timed, algorithm_of
 from search.networks.layouts import Layout
 from search.records import CacheMode
 from tilewise.backends.base import Backend, Json
@@ -17,7 +17,7 @@ Copy = tuple[tuple[int, ...], str, Layout, Layout]
 
 @dataclass
 class StoredCosts:
-    """Costs of this machine (`search.networks.costing.costs.Costs`); each is asked for once.
+    """Costs of this machine (`search.networks.costs.Costs`); each is asked for once.
 
     Attributes:
         backend: where the schedules are.

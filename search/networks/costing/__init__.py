@@ -1,4 +1,4 @@
-"""What a plan is chosen by: times of layers, of copies between layouts, and of passes.
+"""Times that are taken for a plan: of layers as a network runs them, and of what is no layer.
 
-Face: `Costs`, `Timed`; `Retimed` times layers with displaced weights, `PassTimes` what is no layer.
+Face: `Retimed` times layers with displaced weights, in blocks too; `PassTimes` times passes.
 """

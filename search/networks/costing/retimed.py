@@ -34,7 +34,7 @@ from kernels.problem import Conv2d, Problem, parse_problem
 from kernels.schedule import Pack, Prefetch, Register, Schedule, Step, Sweep
 from kernels.target.model import Target
 from search.networks.costing.blocked import in_blocks
-from search.networks.costing.costs import Costs, Timed, algorithm_of
+from search.networks.costs import Costs, Timed, algorithm_of
 from search.networks.layouts import Layout
 from search.networks.running.arena import Arena, room
 from search.timing.interleave import interleave
@@ -47,7 +47,7 @@ MOST_BYTES = 1536 << 20  # of all copies of all schedules of one layer
 
 @dataclass
 class Retimed:
-    """Costs of layers with their weights displaced (`search.networks.costing.costs.Costs`).
+    """Costs of layers with their weights displaced (`search.networks.costs.Costs`).
 
     A problem whose weights vary keeps its times. So does one that cannot be compiled.
 

@@ -11,7 +11,7 @@ from kernels.mlir.frontend.loops import Loops
 from kernels.mlir.frontend.program import Action, Elements, Pad, Program, Window
 from kernels.native.conversion import Conversion, Moves, moves_of
 from search.errors import NetworkError
-from search.networks.costing.copies import conversion_of
+from search.networks.copies import conversion_of
 from search.networks.layouts import Layout
 from search.networks.plan import Plan, PlannedNode, PlannedUse
 from search.networks.running.buffers import Buffers, static, type_of

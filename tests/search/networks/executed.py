@@ -9,7 +9,7 @@ from kernels.native.conversion import converter
 from kernels.oracle.operands import Operands
 from kernels.oracle.reference import reference
 from kernels.problem import Conv2d, Problem, parse_problem
-from search.networks.costing.copies import conversion_of
+from search.networks.copies import conversion_of
 from search.networks.layouts import Layout
 from search.networks.plan import Plan, PlannedNode
 

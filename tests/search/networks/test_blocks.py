@@ -15,10 +15,10 @@ from kernels.native.plan import plan as lowered
 from kernels.problem import Conv2d, parse_problem
 from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Winograd
 from kernels.target import Target, detect
+from search.networks.copies import conversion_of
 from search.networks.costing.blocked import in_blocks as schedules_in_blocks
-from search.networks.costing.copies import conversion_of
-from search.networks.costing.costs import Timed
 from search.networks.costing.retimed import Retimed, laid_in_blocks
+from search.networks.costs import Timed
 from search.networks.layouts import Layout, in_blocks, ordered, plain
 from search.networks.plan import Plan
 from search.networks.planning import Named, planned

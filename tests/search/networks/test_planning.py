@@ -12,7 +12,7 @@ from kernels.mlir.frontend.graph import Graph
 from kernels.mlir.frontend.read import read_graph
 from kernels.problem import parse_problem
 from search.networks import planning
-from search.networks.costing.costs import Timed
+from search.networks.costs import Timed
 from search.networks.layouts import Layout
 from search.networks.plan import Plan
 from search.networks.planning import UNKNOWN, Named, planned

@@ -9,7 +9,8 @@ import pytest
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
 from kernels.system.typed_json import from_json
-from search.networks.costing import copies, passes
+from search.networks import copies
+from search.networks.costing import passes
 from search.networks.plan import SCHEMA, Plan
 from tests.kernels.mlir.frontend.test_graph import AROUND
 from tests.kernels.mlir.frontend.test_onnx import model

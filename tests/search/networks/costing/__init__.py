@@ -1,1 +1,1 @@
-"""Networks as a whole."""
+"""Times of what a plan is chosen from."""

@@ -23,8 +23,8 @@ from kernels.schedule import (
 )
 from kernels.target import detect
 from search.networks.costing import retimed
-from search.networks.costing.costs import Timed
 from search.networks.costing.retimed import Retimed, in_turns, weights_bytes, with_prefetch
+from search.networks.costs import Timed
 from search.networks.layouts import Layout
 from tests.search.networks.running.drawn import timed
 

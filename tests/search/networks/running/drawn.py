@@ -12,7 +12,7 @@ from kernels.oracle.operands import to_bf16
 from kernels.problem import parse_problem
 from kernels.schedule import Schedule
 from kernels.target import Target, detect
-from search.networks.costing.costs import Timed, algorithm_of
+from search.networks.costs import Timed, algorithm_of
 from search.networks.layouts import Layout
 from search.networks.plan import Plan
 from search.networks.planning import Named, Passes, planned
@@ -21,7 +21,7 @@ from search.space.space import Space
 
 
 class Drawn:
-    """Costs at random of schedules at random (`search.networks.costing.costs.Costs`).
+    """Costs at random of schedules at random (`search.networks.costs.Costs`).
 
     Args:
         target: of the schedules.

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kernels.mlir.frontend.imported import Arrangement, Occurrence
-from search.networks.costing.costs import Timed
+from search.networks.costs import Timed
 from search.networks.layouts import Layout, plain
 from search.networks.plan import (
     SCHEMA,

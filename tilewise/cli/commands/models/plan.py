@@ -22,8 +22,8 @@ from tilewise.requirements import needed, require
 if TYPE_CHECKING:
     from kernels.mlir.frontend.graph import Graph
     from kernels.mlir.frontend.program import Outline
-    from search.networks.costing.costs import Costs
     from search.networks.costing.passes import PassTimes
+    from search.networks.costs import Costs
     from search.networks.plan import Plan
     from tilewise.backends.base import Backend
     from tilewise.plan.running import Ran
@@ -87,8 +87,8 @@ def _folder_alone(path: str) -> Path:
 
 def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: "Graph") -> "Costs":
     """Times of layers: as the store has them, or taken here in the order of a network."""
-    from search.networks.costing.costs import RETIMED
     from search.networks.costing.retimed import Retimed, weights_bytes
+    from search.networks.costs import RETIMED
     from tilewise.plan.costs import StoredCosts
 
     if options.times == "stored":

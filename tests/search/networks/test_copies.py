@@ -2,8 +2,8 @@
 
 import pytest
 
-from search.networks.costing import copies
-from search.networks.costing.copies import conversion_us
+from search.networks import copies
+from search.networks.copies import conversion_us
 from search.networks.layouts import Layout, ordered, plain
 
 SHAPE = (1, 24, 24, 32)
