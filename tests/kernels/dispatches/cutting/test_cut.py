@@ -142,7 +142,6 @@ def contraction(kind: str, letters: str, shapes: Sequence[tuple[int, ...]], arou
     ("letters", "around"),
     [
         ("hik,kj->ihj", "%c"),
-        ("hik,kj->ihj", "%z"),
         ("bqhd,bkhd->bhqk", "%z"),
         ("phi,qhj->pqij", "%z"),
         ("kxm,nxk->nm", "%c"),
