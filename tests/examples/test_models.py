@@ -1,5 +1,6 @@
 """The models: all spellings mean the same, and what they hold is read."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from examples.models import MODELS
 from examples.models.spellings import SPELLINGS, spelled
 from kernels.mlir.frontend.read import read_module
 from kernels.mlir.iree.compiler import compile_module
+from tests.kernels.mlir.in_process import without_children
 from tilewise.model.measuring import Limits, measure
 
 CONTRACTIONS = {
@@ -18,6 +20,13 @@ CONTRACTIONS = {
     "mixer": 8,
     "mlp": 3,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_here() -> Iterator[None]:
+    """Spellings are read in this process."""
+    with without_children():
+        yield
 
 
 def test_limits_and_residuals_of_mobilenet_are_read_in_every_spelling() -> None:

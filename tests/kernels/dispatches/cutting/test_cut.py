@@ -151,7 +151,6 @@ def shapes_of(letters: str, sizes: dict[str, int]) -> list[tuple[int, ...]]:
     ("letters", "around"),
     [
         ("hik,kj->ihj", "%c"),
-        ("hik,kj->ihj", "%z"),
         ("bqhd,bkhd->bhqk", "%z"),
         ("phxi,qhxj->pqij", "%z"),
         ("kxm,nxk->nm", "%c"),

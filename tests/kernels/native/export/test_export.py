@@ -314,9 +314,9 @@ def test_parts_run_on_threads_of_the_module(
     text: str, steps: tuple[Step, ...], host: Target, tmp_path: Path
 ) -> None:
     problem = parse_problem(text)
-    source = export(problem, Schedule(steps), host.with_threads(4))
+    module = load(export(problem, Schedule(steps), host.with_threads(4)), tmp_path)
     for _ in range(3):
-        load(source, tmp_path).main()
+        module.main()
 
 
 def test_needs_follow_the_width_of_the_vectors() -> None:

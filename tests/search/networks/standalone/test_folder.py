@@ -18,7 +18,7 @@ from search.networks.running.arena import Arena
 from search.networks.running.network import Network
 from search.networks.standalone import files, runner
 from search.networks.standalone.files import program_of
-from tests.search.networks.running.drawn import computed, plan_of
+from tests.search.networks.running.drawn import apart, computed, plan_of
 from tests.search.networks.running.drawn import program_of as program_from
 from tests.search.networks.standalone.written import MODULE, Drawn, run_alone, written
 
@@ -38,11 +38,16 @@ def test_a_folder_computes_the_same_bits_alone(drawn: Drawn) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "mixer"])
 def test_a_folder_has_passes_that_were_made_for_it(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra `peers` installs torch, which computes it")
+    from examples.models.pytorch import reference
+
     graph = MODELS[name](True)
-    network = Network(plan_of(program_from(graph, "torch"), 2), program_from(graph, "torch"))
+    program = program_from(graph, "torch")
+    network = Network(plan_of(program, 2), program)
     assert any(label.startswith("rows of ") for label in network.labels)
     argument = graph.argument(4)
     expected = computed(network, graph, "torch", argument)
+    assert apart(expected, reference(graph, argument)) < 1e-5
     folder = written(network, tmp_path)
     assert np.array_equal(run_alone(folder, argument), expected)
 
