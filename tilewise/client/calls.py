@@ -43,6 +43,7 @@ OnEvent = Callable[[Event], None]
 OnWait = Callable[[], None]
 
 OF_MODULES = {"Content-Type": "text/x-mlir"}
+PROBLEMS = "/v1/problems"
 MOST_PROBLEMS = 1000  # that the service looks up at once
 
 
@@ -179,28 +180,22 @@ class Calls:
         self, module: str | bytes, on_wait: OnWait | None
     ) -> Exchange[ImportedModule]:
         """What a service finds in an MLIR module."""
-        content = module.encode() if isinstance(module, str) else module
-        request = Ask("POST", "/v1/problems/parse", content=content, headers=OF_MODULES)
-        response = yield from made(request, self.url, on_wait)
-        return read(ImportedModule, json_of(response, self.url))
+        sent = _module(f"{PROBLEMS}/parse", module, {})
+        return read(ImportedModule, json_of((yield from made(sent, self.url, on_wait)), self.url))
 
     def op_script(
         self, module: str | bytes, on_wait: OnWait | None, options: OpOptions
     ) -> Exchange[OpScript]:
         """The script of one op of an MLIR module."""
-        content = module.encode() if isinstance(module, str) else module
-        path = "/v1/problems/script"
-        request = Ask("POST", path, {**options}, content=content, headers=OF_MODULES)
-        response = yield from made(request, self.url, on_wait)
-        return read(OpScript, json_of(response, self.url))
+        sent = _module(f"{PROBLEMS}/script", module, {**options})
+        return read(OpScript, json_of((yield from made(sent, self.url, on_wait)), self.url))
 
     def submit_model(
         self, module: str | bytes, on_wait: OnWait | None, options: ModelOptions
     ) -> Exchange[Model]:
         """Ask for a search of every problem of an MLIR module."""
-        content = module.encode() if isinstance(module, str) else module
-        request = Ask("POST", "/v1/models", {**options}, content=content, headers=OF_MODULES)
-        response = yield from made(request, self.url, on_wait, self._is_being_read)
+        sent = _module("/v1/models", module, {**options})
+        response = yield from made(sent, self.url, on_wait, self._is_being_read)
         return read(Model, json_of(response, self.url))
 
     def _is_being_read(self, response: httpx.Response) -> bool:
@@ -338,3 +333,9 @@ def _key(problem: str) -> str:
         return parse_problem(problem).key
     except KernelsError as error:
         raise BadInputError(str(error)) from error
+
+
+def _module(path: str, module: str | bytes, options: Json) -> Ask:
+    """A request with a module's text or bytecode as its body."""
+    content = module.encode() if isinstance(module, str) else module
+    return Ask("POST", path, options, content=content, headers=OF_MODULES)

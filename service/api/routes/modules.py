@@ -35,7 +35,7 @@ PATHS = (PARSE, SCRIPT, "/v1/models", "/v1/plans")
 
 LIMITS = Limits(seconds=20.0, memory_bytes=2 << 30)
 JSON_TYPE = "application/json"
-PlaceText = Annotated[str, Query(max_length=300, examples=["@scores 8:8", "1"])]
+PlaceText = Annotated[str, Query(max_length=600, examples=["@scores 8:8", "1"])]
 TargetText = Annotated[str, Query(examples=["host", "cpu:znver5,threads=2"])]
 
 router = APIRouter(prefix="/v1/problems", tags=["problems"])
