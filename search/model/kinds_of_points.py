@@ -6,12 +6,14 @@ model.
 
 from collections.abc import Iterator, Sequence
 
-from kernels.problem import Matmul
+from kernels.problem import Conv2d, Matmul
 from search.model.traffic import OWN_SHARE, PAGE_BYTES
+from search.space.methods.winograd import ALGORITHM, DIRECT, WANTED
 from search.space.parameters import Size
 from search.space.points import WHOLE, Point, Value
 from search.space.space import Space
 from search.space.tiles import (
+    MAX_TILE_ROWS,
     SPLIT_TILE_VECTORS,
     SplitTile,
     joins_for_few_rows,
@@ -29,6 +31,8 @@ SHORT_ROWS = 1024  # elements of rows of which a tile reads several
 JOINED_ROWS, JOINED_TILE = 4, "{}x4"  # a line of i8, and two of bf16
 JOINED_COLS, JOINED_DEPTHS = 256, (64, 96)
 STREAMED_VECTORS = (1, 2)  # of tiles of all rows, beside panels that were packed ahead
+LINES_VECTORS = (2, 3)  # of tiles of a line of a small image, beside such panels
+LINES_DEPTH, LINES_UNROLL = 256, 2
 
 
 def split_points(space: Space) -> Iterator[Point]:
@@ -75,17 +79,26 @@ def streamed_points(space: Space) -> list[Point]:
     """Points of tiles of all rows, which read panels that were packed ahead once, end to end.
 
     The narrow ones come first, which have the fewest columns under way; the model thinks that they
-    read A too often.
+    read A too often. Lines of a small image are such rows: their panels are read once for each
+    line, and the first cache has them from the second on where the reduction is cut.
     """
     workload = space.workload
     streams = workload.stored["B"].is_packed_ahead and True in space.values("prefetch")
-    if not streams or not isinstance(space.problem, Matmul):
-        return []
     rows = workload.extents[workload.dims.row]
-    tiles = [f"{rows}x{vectors}" for vectors in STREAMED_VECTORS]
+    if not streams or (isinstance(space.problem, Conv2d) and rows > MAX_TILE_ROWS):
+        return []
     base: Point = {p.name: p.values[0] for p in space.parameters}
-    base |= dict.fromkeys(("depth", "cols", "rows"), WHOLE) | division(space)
-    base |= {"prefetch": True, "pack_a": True, "pack_b": True}
+    base |= {
+        name: WHOLE for name in ("depth", "cols", "rows", "image_rows", WANTED) if name in base
+    }
+    base |= division(space) | {"prefetch": True, "pack_b": True}
+    if isinstance(space.problem, Matmul):
+        vectors, base = STREAMED_VECTORS, base | {"pack_a": True}
+    else:
+        vectors = LINES_VECTORS
+        base |= {"depth": _nearest(space, "depth", LINES_DEPTH), "unroll": LINES_UNROLL}
+        base |= {ALGORITHM: DIRECT} if ALGORITHM in base else {}
+    tiles = [f"{rows}x{width}" for width in vectors]
     return [base | {"tile": tile} for tile in tiles if tile in space.values("tile")]
 
 

@@ -113,7 +113,8 @@ def ranked(model: Model, algorithms: Sequence[str] = (DIRECT,)) -> Iterator[Poin
         yield from in_turn(met, split)
         return
     yield from split
-    yield from streamed_points(space)
+    if DIRECT in algorithms:
+        yield from streamed_points(space)
     swept = swept_points(space)
     whole = at_once(space, swept)
     yield from whole

@@ -38,6 +38,35 @@ def test_panels_packed_ahead_are_streamed_beside_all_rows_first(dtype: str) -> N
 @pytest.mark.parametrize(
     ("text", "is_first"),
     [
+        ("h=7,w=7,ci=2048,co=512,kh=1,kw=1,weights=constant", True),
+        ("h=14,w=14,ci=1024,co=2048,kh=1,kw=1,stride=2,weights=constant", True),
+        ("h=7,w=7,ci=2048,co=512,kh=1,kw=1", False),
+        ("h=7,w=7,ci=64,co=64,kh=1,kw=1,weights=constant", False),  # all in the second cache
+        ("h=28,w=28,ci=512,co=1024,kh=1,kw=1,weights=constant", False),  # lines of many pixels
+        ("h=7,w=7,ci=512,co=512,kh=3,kw=3,pad=1,weights=constant", False),  # filtered
+    ],
+)
+def test_lines_of_small_images_stream_panels_packed_ahead(text: str, is_first: bool) -> None:
+    space = Space(parse_problem(f"conv2d:n=1,{text},dtype=f32"), WIDE)
+    first = prior_points(Model.shipped(space), 1)[0]
+    schedule = space.schedule(first)
+    is_streamed = first["tile"] == "7x2" and schedule.prefetches and schedule.depth == 256
+    assert is_streamed == is_first
+
+
+@pytest.mark.parametrize("tile", ["4x4", "6x4"])
+def test_tiles_that_share_joined_words_take_less(tile: str) -> None:
+    target = replace(WIDE, features=frozenset({"avx512vnni"}))
+    space = Space(parse_problem("matmul:m=16,n=4096,k=4096,dtype=i8"), target)
+    model, base = Model.shipped(space), {p.name: p.values[0] for p in space.parameters}
+    shared, alone = (model.log_time(base | {"tile": swept}) for swept in (f"{tile}w32", "16x1w32"))
+    assert shared < alone
+    assert f"{tile}w64" in space.values("tile") and "16x1w64" not in space.values("tile")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_first"),
+    [
         ("m=16,n=4096,k=4096,dtype=i8", True),
         ("m=13,n=4096,k=4096,dtype=bf16", True),
         ("m=4,n=4096,k=4096,dtype=i8", False),  # swept
