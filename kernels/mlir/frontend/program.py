@@ -137,7 +137,7 @@ class Outline:
         graph: of the module.
         actions: of each node.
         constants: of all nodes.
-        arguments: numbers of the tensors that the caller gives, in order; -1 where nobody reads it.
+        arguments: numbers of the tensors that the caller gives, in order.
         results: in order.
     """
 

@@ -7,19 +7,16 @@ from search.networks.plan import Plan, PlannedNode, PlannedUse
 
 
 def check(plan: Plan, program: Program) -> None:
-    """Refuse a plan of another module, an op that does not run here, an argument that nobody reads.
+    """Refuse a plan of another module, and an op that does not run here.
 
     Raises:
-        NetworkError: names the first node, tensor or argument.
+        NetworkError: names the first node or tensor.
     """
     _check_same(plan, program)
     for node, action in zip(plan.nodes, program.outline.actions, strict=True):
         if action.refused:
             is_pool = node.kind == "pool"  # whose reason says that it multiplies nothing
             raise refused(node, action.refused if is_pool else node.reason or action.refused)
-    if -1 in program.outline.arguments:
-        number = program.outline.arguments.index(-1)
-        raise NetworkError(f"argument {number} of the module is not read; leave it out")
 
 
 def refused(node: PlannedNode, reason: str) -> NetworkError:

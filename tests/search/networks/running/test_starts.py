@@ -1,4 +1,4 @@
-"""What sums start from is neither lost nor written over while somebody reads it."""
+"""What sums start from is neither lost nor written over; what nobody reads may be given."""
 
 import numpy as np
 import pytest
@@ -46,6 +46,16 @@ func.func @main(%x: tensor<3x5xf32>) -> tensor<3x7xf32> {{
 }}"""
     (found,) = run(module, 0, image)
     np.testing.assert_allclose(found, image @ weights + start, rtol=1e-5, atol=1e-5)
+
+
+def test_an_argument_that_nobody_reads_is_taken() -> None:
+    image = drawn(3, 5)
+    module = """
+func.func @main(%none: tensor<2x3xf32>, %x: tensor<3x5xf32>) -> tensor<3x5xf32> {
+  return %x : tensor<3x5xf32>
+}"""
+    (found,) = run(module, 0, drawn(2, 3), image)
+    np.testing.assert_array_equal(found, image)
 
 
 CONVOLVED = """

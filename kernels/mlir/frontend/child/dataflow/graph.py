@@ -81,8 +81,18 @@ def traced(module: Any) -> Traced:
         elif reason or not _is_ahead(op, tensors):
             nodes.append(_other(op, where(op, function, number), tensors, reason))
         sources += [around or op] * (len(nodes) - len(sources))
+    for function in functions:
+        _keep_arguments(function, tensors)
     graph = Graph(tuple(nodes), tensors.all())
     return Traced(graph, tensors, tuple(sources), tuple(left), tuple(functions))
+
+
+def _keep_arguments(function: Any, tensors: Tensors) -> None:
+    """Make tensors of the arguments that nobody reads: the caller gives them all the same."""
+    for block in list(function.regions[0].blocks)[:1] if len(function.regions) else ():
+        for argument in block.arguments:
+            if rank(argument):
+                tensors.read(argument, "")
 
 
 def _contractions(module: Any) -> _Found:

@@ -91,17 +91,19 @@ def _of_loops(reads: list[Read | str], folder: Path | None) -> Iterator[Constant
 def _arguments(seen: Traced) -> Iterator[int]:
     for argument in seen.functions[0].regions[0].blocks[0].arguments:
         if not rank(argument):
-            raise RefusedError(f"takes a {argument.type}; tensors are run here")
+            raise RefusedError(f"takes a {argument.type}; tensors with axes are run here")
         static_shape(argument)
         number = seen.tensors.number_of(argument)
-        yield -1 if number is None else number
+        assert number is not None
+        yield number
 
 
 def _results(seen: Traced) -> Iterator[Leaving]:
-    for value in seen.left:
+    for place, value in enumerate(seen.left):
         number = seen.tensors.number_of(value)
         if number is None:
-            raise RefusedError("returns a value that no op makes")
+            what = "a constant" if rank(value) else f"a {value.type}, which has no axes,"
+            raise RefusedError(f"returns {what} as result {place}; leave it out")
         yield Leaving(number, static_shape(value))
 
 
