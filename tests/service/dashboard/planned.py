@@ -7,7 +7,7 @@ from search.networks.plan import Plan
 from service.db import Sessions, models, writing
 from service.db.rows import toolchain_row
 from service.plans.digests import digest
-from tests.service.conftest import TOOLCHAIN
+from tests.service.conftest import PROBLEM, TOOLCHAIN
 from tests.service.plots.networks.made import attention, block
 
 PROOF = {"max_error": 1e-6, "tolerance": 1e-5, "mlir": "iree-base-compiler 3.13.0",
@@ -42,7 +42,9 @@ def store_plan(
 
 
 def store_plans(sessions: Sessions) -> None:
-    """A small plan, a wide one, and one that failed; the numbers 1 to 3."""
+    """A small plan, a wide one, one that failed, and one that waits; the numbers 1 to 4."""
     store_plan(sessions, block())
     store_plan(sessions, attention())
     store_plan(sessions, None, state="failed", error="a worker has died three times at this plan")
+    tuned = [{"problem": PROBLEM, "count": 2, "where": ["@main 9:3"], "job": 1}]
+    store_plan(sessions, None, state="queued", finished_at=None, problems=tuned)

@@ -12,8 +12,10 @@ import pytest
 from PIL import Image, ImageChops
 from playwright.sync_api import Browser
 
+from service.db import Sessions
 from tests.service.conftest import PROBLEM
 from tests.service.dashboard.conftest import Seen, store_reports, walk
+from tests.service.dashboard.planned import store_plans
 from tests.service.processes import ServiceProcess
 
 LOOKS = Path(__file__).parent / "looks"
@@ -44,14 +46,15 @@ def pages(service: ServiceProcess) -> dict[str, str]:
     return {
         "overview": "/", "jobs": "/jobs", "job": "/jobs/1", "problem": f"/problems/{key}",
         "compare": "/compare?left=1&right=1", "suites": "/suites", "suite": "/suites/3",
-        "submit": "/submit", "sign_in": "/sign-in",
+        "submit": "/submit", "sign_in": "/sign-in", "plans": "/plans", "plan": "/plans/1",
+        "plan_failed": "/plans/3", "plan_going": "/plans/4",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_look_as_they_did(
-    browser: Browser, service: ServiceProcess, ended: int, seen: Seen, scheme: str,
-    request: pytest.FixtureRequest,
+    browser: Browser, service: ServiceProcess, sessions: Sessions, ended: int, seen: Seen,
+    scheme: str, request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     context = browser.new_context(
         base_url=seen.base, color_scheme=scheme, viewport={"width": WIDTH, "height": 900}
@@ -60,6 +63,7 @@ def test_pages_look_as_they_did(
     seen.watch(page)
     LOOKS.mkdir(exist_ok=True)
     store_reports(service.client)
+    store_plans(sessions)
     for name, path in pages(service).items():
         page.goto(path)
         walk(page)
