@@ -106,6 +106,10 @@ def compared(graph: Graph, networks: dict[str, Network], threads: int) -> None:
               f"error {apart(results[name], expected):.2g}", flush=True)  # fmt: skip
     for name in reads:
         print(f"  {name:<24} {times[name]:9.3f} ms")
+    print(
+        f"  {'as planned':<24} {network.plan.totals.chosen_us / 1e3:9.3f} ms, of it "
+        f"{sum(one.time_us for one in network.plan.passes) / 1e3:.3f} in passes"
+    )
     for dtype, (flops, peak) in products(network.plan).items():
         print(f"  {'products at the peak':<24} {flops / peak / 1e6:9.3f} ms  "
               f"{flops / 1e9:.2f} GFLOP of {dtype} at {peak:.0f} GFLOP/s", flush=True)  # fmt: skip

@@ -75,8 +75,9 @@ def main() -> None:
     totals = [sum(medians[part] * count for part, count in some.items()) for some in counted]
     for plan, some, total in zip(plans, counted, totals, strict=True):
         around = sum((spread[part] * count) ** 2 for part, count in some.items()) ** 0.5
+        planned = plan.totals.chosen_us - sum(one.time_us for one in plan.passes)
         print(f"{plan.model}: {total:.1f} us (spread {around:.1f}), planned "
-              f"{plan.totals.chosen_us:.1f}, {len(plan.conversions)} copies, "
+              f"{planned:.1f}, {len(plan.conversions)} copies, "
               f"{total / totals[0]:.3f} of the first")  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from kernels.system.typed_json import from_json
 
 WITH_WEIGHTS = Limits(600.0, 16 << 30)
 """Of a reading that has the weights of a model in memory, several times."""
+WITHOUT_WEIGHTS = Limits()
 
 
 def read_program(module: bytes, limits: Limits = WITH_WEIGHTS) -> Program:
@@ -32,7 +33,7 @@ def read_program(module: bytes, limits: Limits = WITH_WEIGHTS) -> Program:
     return Program(outline, weights)
 
 
-def read_outline(module: bytes, limits: Limits = WITH_WEIGHTS) -> Outline | None:
+def read_outline(module: bytes, limits: Limits = WITHOUT_WEIGHTS) -> Outline | None:
     """What a module with one function does, without weights; None if it is none that runs here.
 
     Constants of passes are there without pieces, those of contractions are not.

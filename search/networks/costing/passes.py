@@ -88,8 +88,10 @@ def _works(
     for number, action in enumerate(program.outline.actions):
         if number in last:
             nodes = tuple(one.number for one in last[number].members)
-        elif action == Action() or action.refused or number in inside:
-            continue  # a contraction, what nobody runs, what is done at the end of its group
+        elif plan.nodes[number].kind == "contraction" or number in inside:
+            continue  # what is inside is done at the end of its group
+        elif action == Action() or action.refused:
+            continue
         else:
             before = others.pad_before(number)
             nodes = (number,) if before is None else (before, number)

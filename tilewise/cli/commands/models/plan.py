@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -156,8 +157,10 @@ def _graph(name: str, module: bytes) -> "tuple[Graph, Outline | None]":
     from kernels.mlir.frontend.read import read_graph
     from kernels.mlir.frontend.weights import read_outline
 
-    try:
+    outline = None
+    with suppress(ModuleError):  # of a module that is none, and of one that only a graph is had of
         outline = read_outline(module)
+    try:
         found = read_graph(module) if outline is None else outline.graph
     except ModuleError as error:
         raise BadInputError(f"{name}: {error}") from error
