@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from kernels.errors import CompilerAbsentError, CompilerError
-from kernels.system.children import child_command, child_environment
+from kernels.system.children import child_command, child_environment, signal_name
 from kernels.target.processor import Processor, this_processor
 
 CPU = "--iree-llvmcpu-target-cpu="
@@ -116,7 +116,7 @@ def _run(flags: tuple[str, ...], source: Path, code: Path, seconds: float) -> No
         named = tuple(flag for flag in flags if not flag.startswith(CPU))
         done = _tried((*named, f"{CPU}{older}"), source, code, seconds)
     if done.returncode:
-        raise CompilerError(f"does not compile: {_first_error(done.stderr)}")
+        raise CompilerError(f"does not compile: {_why(done)}")
 
 
 def older_model(here: Processor) -> str | None:
@@ -148,11 +148,13 @@ def _tried(
         raise CompilerError(f"no code after {seconds:.0f} s") from error
 
 
-def _first_error(said: str) -> str:
-    """The first error; of a compiler that crashed LLVM's, and not the end of its stack."""
-    lines = said.splitlines()
+def _why(done: "subprocess.CompletedProcess[str]") -> str:
+    """The first error; of a compiler that crashed LLVM's or the signal, and not its stack."""
+    lines = done.stderr.splitlines()
     for sign in ERRORS:
         found = next((line for line in lines if sign in line), "")
         if told := found.partition(sign)[2].strip():
             return told
+    if done.returncode < 0:
+        return f"the compiler ended with {signal_name(-done.returncode)}"
     return lines[-1].strip() if lines else "no message"

@@ -1,7 +1,7 @@
 """Scripts of ops of modules: of the stored schedules the first that proves on the op, and kept.
 
 The text depends on the op, the schedules and the toolchain alone. It is written and proven in a
-child process. That none proves is kept too.
+child process. That none proves is not kept: it may be for want of time.
 """
 
 import hashlib
@@ -59,24 +59,17 @@ def op_tag(source: str, toolchain: str) -> str:
 
 
 def op_document(source: str) -> str:
-    """What came of the schedules on the op, found out now, as JSON.
-
-    Raises:
-        ConflictError: this machine or this toolchain cannot make or prove a script.
-    """
-    return answer_of(CHILD, "the script", source)
-
-
-def script_of(document: str) -> dict[str, Any]:
-    """What is told of the script, and the script.
+    """The script and what is told of it, made and proven now, as JSON.
 
     Raises:
         NotFoundError: none proved.
+        ConflictError: this machine or this toolchain cannot make or prove a script.
     """
-    found: dict[str, Any] = json.loads(document)
+    document = answer_of(CHILD, "the script", source)
+    found = json.loads(document)
     if "reason" in found:
         raise NotFoundError(found["reason"])
-    return found
+    return document
 
 
 def _timed(session: Session, row: models.Schedule) -> dict[str, list[Any]]:

@@ -72,7 +72,7 @@ def test_what_is_not_there_is_named(client: TestClient, tuned: int) -> None:
     assert_refused(asked(client, place="1", target="gpu:0"), "target", "")
 
 
-def test_that_none_proves_is_kept(
+def test_that_none_proves_is_found_out_once_in_a_while(
     client: TestClient,
     submit: Callable[..., int],
     run: Callable[..., object],

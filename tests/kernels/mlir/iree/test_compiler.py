@@ -28,18 +28,25 @@ def test_a_module_can_be_had_after_a_phase() -> None:
     assert "!hal.buffer_view" in text
 
 
+@pytest.mark.parametrize(
+    ("said", "signal", "told"),
+    [
+        ("LLVM ERROR: no such operand!", "ABRT", "no such operand!"),
+        ("PLEASE submit a bug report", "SEGV", "the compiler ended with SIGSEGV"),
+    ],
+)
 def test_of_a_compiler_that_crashes_the_error_is_told_and_not_its_stack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, signal: str, told: str
 ) -> None:
     tool = tmp_path / "iree-compile"
     tool.write_text(
-        "#!/bin/sh\necho 'LLVM ERROR: no such operand!' >&2\n"
+        f"#!/bin/sh\necho '{said}' >&2\n"
         "echo 'Stack dump:' >&2\necho ' #0 0x2016ae _start (iree-compile+0x2016ae)' >&2\n"
-        "kill -ABRT $$\n"
+        f"kill -{signal} $$\n"
     )
     tool.chmod(0o755)
     monkeypatch.setattr(compiler, "find_compiler", lambda: str(tool))
-    with pytest.raises(CompilerError, match=r"^does not compile: no such operand!$"):
+    with pytest.raises(CompilerError, match=rf"^does not compile: {told}$"):
         compile_module("func.func @kernel() { return }")
 
 
