@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import Array
+from kernels.oracle.operands import Array, empty_aligned
 from kernels.system.limited_child import reply_to_request, stage
 from kernels.system.typed_json import to_json
 from search.timing.interleave import interleave
@@ -41,8 +41,13 @@ def _measured(request: dict[str, Any]) -> Measured:
     stage("compare")
     results: dict[str, list[Array]] = {}
     for name, module in modules.items():
-        results[name] = module.results(entry, given)
+        results[name] = module.results(entry, _copies(given))
     expected = next(iter(results.values()))
+    if not has_numbers(expected, gives):
+        raise TilewiseError(
+            f"no result of {entry} has a finite number on random inputs, so the forms cannot be "
+            "compared; give a function whose results are finite"
+        )
     deviations = {name: deviation(found, expected, gives) for name, found in results.items()}
     stage("time")
     runs = [module.bind_raw(entry, given, len(gives)) for module in modules.values()]
@@ -53,6 +58,23 @@ def _measured(request: dict[str, Any]) -> Measured:
         for name, taken in zip(modules, samples, strict=True)
     }
     return Measured(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
+
+
+def _copies(given: list[tuple[Array, str]]) -> list[tuple[Array, str]]:
+    """The same values in arrays of their own: a function may write over what it is given."""
+    made = []
+    for array, element in given:
+        copy = empty_aligned(array.shape, array.dtype.type)
+        copy[...] = array
+        made.append((copy, element))
+    return made
+
+
+def has_numbers(results: list[Array], kinds: list[TensorType]) -> bool:
+    """Whether there is anything to compare, if there is any result."""
+    return not any(one.size for one in results) or any(
+        bool(np.isfinite(_wide(one, kind)).any()) for one, kind in zip(results, kinds, strict=True)
+    )
 
 
 def declaration_of(module: LoadedModule, entry: str, others: Mapping[str, str]) -> str:
@@ -99,6 +121,8 @@ def _apart(found: Array, expected: Array, kind: TensorType) -> float:
     one, other = _wide(found, kind), _wide(expected, kind)
     finite = np.isfinite(other)
     if not np.array_equal(finite, np.isfinite(one)):
+        return float("inf")
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return float("inf")
     apart = np.sqrt(np.mean(np.square(one[finite] - other[finite]))) if finite.any() else 0.0
     size = np.sqrt(np.mean(np.square(other[finite]))) if finite.any() else 0.0

@@ -26,7 +26,9 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)*)([a-z]+[0-9]+)>")
 _VALUE = re.compile(r"%(?:input|output)\d+: ([^,)]+(?:<[^>]*>)?)")
 
 
-_ASYNC = re.compile(r"util\.func public @(\S+)\$async\((?:(?!\n  }\n).)*\n  }\n", re.DOTALL)
+_ASYNC = re.compile(
+    r'util\.func public @("[^"\n]*|[^\s"(]*)\$async"?\((?:(?!\n  }\n).)*\n  }\n', re.DOTALL
+)
 _VIEW = re.compile(r"(%\w+): !hal\.buffer_view")
 _IMPORT = re.compile(r"hal\.tensor\.import.*?(%\w+) : !hal\.buffer_view -> (tensor<\S*>)")
 _EXPORT = re.compile(r"(%\w+) = hal\.tensor\.export.*? : (tensor<\S*>) -> !hal\.buffer_view")
@@ -69,7 +71,12 @@ def declarations_in(module: str) -> dict[str, str]:
 
 
 def _stubs(module: str) -> list[tuple[str, str]]:
-    return [(found[1], found[0]) for found in _ASYNC.finditer(module)]
+    return [(plain_name(found[1]), found[0]) for found in _ASYNC.finditer(module)]
+
+
+def plain_name(symbol: str) -> str:
+    """A symbol without the quotes that MLIR writes around names such as `torch-jit-export`."""
+    return symbol.strip('"')
 
 
 def _declaration(name: str, stub: str) -> str:

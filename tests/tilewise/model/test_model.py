@@ -59,6 +59,46 @@ def test_a_function_of_torch_tensors_runs(cli: Cli, tmp_path: Path) -> None:
     assert found["entry"] == "net" and found["right"] and found["ops"][0]["replaced"] == 1
 
 
+def test_a_function_that_writes_over_its_argument_is_compared_on_equal_ones(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """IREE adds to the caller's array; under a name with a hyphen, as ONNX models have."""
+    path, c = tmp_path / "adds.mlir", "tensor<8x96xf32>"
+    path.write_text(
+        f'func.func @"adds-to-c"(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: {c}) -> {c} {{\n'
+        f"  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>) outs(%c : {c}) "
+        f"-> {c}\n  return %r : {c}\n}}\n"
+    )
+    made = ("-o", str(tmp_path / "made"))
+    done = cli("model", str(path), *made, "--trials", "1", "--no-ops", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["entry"] == "adds-to-c" and found["ops"][0]["replaced"] == 1
+    assert max(form["deviation"] for form in found["forms"].values()) <= found["tolerance"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "more", "said"),
+    [
+        ("nope", "", "no function nope; it has one"),
+        ("one", ", %n: i32", "takes or gives i32"),
+        ("one", ", %n: tensor<?xf32>", "takes or gives tensor<?xf32>"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_tuned(
+    entry: str, more: str, said: str, cli: Cli, tmp_path: Path
+) -> None:
+    path, c = tmp_path / "one.mlir", "tensor<8x96xf32>"
+    path.write_text(
+        f"func.func @one(%a: tensor<8x64xf32>, %b: tensor<64x96xf32>, %c: {c}{more}) -> {c} {{\n"
+        f"  %r = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x96xf32>) outs(%c : {c}) "
+        f"-> {c}\n  return %r : {c}\n}}\n"
+    )
+    done = cli("model", str(path), "-o", str(tmp_path / "made"), "--entry", entry)
+    assert done.code == 2 and said in done.err, done.err
+    assert not (tmp_path / "made").exists()
+
+
 def test_what_is_no_model_is_refused(cli: Cli, tmp_path: Path) -> None:
     nothing, garbage = tmp_path / "nothing.mlir", tmp_path / "garbage.mlir"
     nothing.write_text("func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> "

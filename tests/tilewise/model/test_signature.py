@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewise.errors import TilewiseError
+from tilewise.model.entries import functions_in
 from tilewise.model.signature import TensorType, declarations_in, random_array, types_of
 
 
@@ -47,6 +48,33 @@ def test_functions_of_torch_tensors_are_declared_by_what_the_compiler_makes_of_t
     image, numbers = TensorType((1, 8), "f32"), TensorType((4,), "i64")
     assert list(found) == ["net"]
     assert types_of(found["net"]) == ([image, numbers], [numbers, image])
+
+
+def test_names_in_quotes_are_names() -> None:
+    """PyTorch's exporter calls the graph of an ONNX model so."""
+    said = 'iree.reflection = {iree.abi.declaration = "sync func @a b(%input0: i32) -> ()"}'
+    module = """
+  util.func public @"torch-jit-export$async"(%arg0: VIEW, %arg1: !hal.fence) -> VIEW {
+    %0 = hal.tensor.import wait(%arg1) => %arg0 : VIEW -> tensor<3xf32>
+    %1 = hal.tensor.export %0 : tensor<3xf32> -> VIEW
+    util.return %1 : VIEW
+  }
+  util.func public @"torch-jit-export"(%arg0: VIEW) -> VIEW attributes {iree.abi.stub} {
+    util.return %arg0 : VIEW
+  }
+  util.func public @"a b"(%arg0: i32) attributes {SAID} {
+    util.return
+  }
+  util.func private @inner(%arg0: i32) {
+    util.return
+  }
+"""
+    found = functions_in(module.replace("VIEW", "!hal.buffer_view").replace("SAID", said))
+    assert [name for name in found if "$" not in name] == ["torch-jit-export", "a b"]
+    array = TensorType((3,), "f32")
+    assert types_of(found["torch-jit-export"] or "") == ([array], [array])
+    with pytest.raises(TilewiseError, match="i32"):
+        types_of(found["a b"] or "")
 
 
 def test_a_function_without_results_takes_nothing_of_the_next() -> None:

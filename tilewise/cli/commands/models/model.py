@@ -12,7 +12,13 @@ from kernels.target import resolve
 from search.records import TuneRequest
 from tilewise.backends.choose import named_server
 from tilewise.cli.command import Command
-from tilewise.cli.files import make_folder, require_file, write_bytes, write_text
+from tilewise.cli.files import (
+    make_folder,
+    read_module_bytes,
+    require_file,
+    write_bytes,
+    write_text,
+)
 from tilewise.cli.options import add_db, add_server, add_tuning_of_lacking, backend_of
 from tilewise.cli.tuning import missing, tune_missing
 from tilewise.errors import BadInputError, TilewiseError
@@ -30,12 +36,18 @@ def model(options: argparse.Namespace) -> None:
     require("iree.compiler", "model", "kernels")
     require("iree.runtime", "model", "peers")
     source = Path(options.file)
-    folder = make_folder(options.output or f"{source.stem}.tilewise")
     with needed("model", "service"):
+        from tilewise.model.entries import check_entry
         from tilewise.model.examine import Model, examine
         from tilewise.model.table import report_text
-    source = _compilable(source, folder)
-    imported = _imported(source)
+    given = read_module_bytes(options.file)
+    module = _compilable(source.name, given)
+    imported = _imported(source.name, module)
+    check_entry(source.name, module, options.entry)
+    folder = make_folder(options.output or f"{source.stem}.tilewise")
+    if module is not given:
+        source = folder / f"{source.stem}.mlirbc"
+        write_bytes(str(source), module)
     problems = [parse_problem(found.problem) for found in imported.problems]
     counts = {found.problem: found.count for found in imported.problems}
     lines = "".join(f"{one.canonical}  # {counts[one.canonical]}\n" for one in problems)
@@ -57,31 +69,25 @@ def model(options: argparse.Namespace) -> None:
         raise TilewiseError("the forms of the model do not agree; do not use the library")
 
 
-def _compilable(source: Path, folder: Path) -> Path:
-    """The file that IREE compiles: of an ONNX model a module in the folder."""
+def _compilable(name: str, given: bytes) -> bytes:
+    """What IREE compiles: of an ONNX model a module."""
     from kernels.mlir.frontend.onnx import as_module
 
-    given = source.read_bytes()
     try:
-        module = as_module(given)
+        return as_module(given)
     except ModuleError as error:
-        raise BadInputError(f"{source.name}: {error}") from error
-    if module is given:
-        return source
-    path = folder / f"{source.stem}.mlirbc"
-    write_bytes(str(path), module)
-    return path
+        raise BadInputError(f"{name}: {error}") from error
 
 
-def _imported(source: Path) -> "Imported":
+def _imported(name: str, module: bytes) -> "Imported":
     from kernels.mlir.frontend.read import read_module
 
     try:
-        found = read_module(source.read_bytes())
+        found = read_module(module)
     except ModuleError as error:
-        raise BadInputError(f"{source.name}: {error}") from error
+        raise BadInputError(f"{name}: {error}") from error
     if not found.occurrences:
-        raise BadInputError(f"{source.name}: nothing in it multiplies or convolves what we know")
+        raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know")
     return found
 
 
