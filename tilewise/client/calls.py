@@ -139,12 +139,7 @@ class Calls:
         return read(Result, (yield from self._json(Ask("GET", "/v1/schedules", params))))
 
     def script(
-        self,
-        problem: str,
-        target: str,
-        flavor: str,
-        match: Match,
-        on_wait: OnWait | None,
+        self, problem: str, target: str, flavor: str, match: Match, on_wait: OnWait | None
     ) -> Exchange[Text]:
         """The proven transform script of a problem's stored best."""
         params = _given(target=target, flavor=flavor, match=_unusual(match))
@@ -152,11 +147,7 @@ class Calls:
         return (yield from self.text(path, params, None, on_wait))
 
     def kernel(
-        self,
-        problem: str,
-        target: str,
-        match: Match,
-        on_wait: OnWait | None,
+        self, problem: str, target: str, match: Match, on_wait: OnWait | None
     ) -> Exchange[Text]:
         """The kernel of a problem's stored best, as a Python module."""
         params = _given(target=target, match=_unusual(match))
@@ -164,11 +155,7 @@ class Calls:
         return (yield from self.text(path, params, None, on_wait))
 
     def object_files(
-        self,
-        problem: str,
-        target: str,
-        match: Match,
-        on_wait: OnWait | None,
+        self, problem: str, target: str, match: Match, on_wait: OnWait | None
     ) -> Exchange[ObjectFiles]:
         """The kernel of a problem's stored best, as machine code with its C header."""
         params = _given(target=target, format="json", match=_unusual(match))
