@@ -26,6 +26,10 @@ class Blocks:
     a: int = 0
     c: int = 0
 
+    def fit(self, ci: int, co: int) -> bool:
+        """Whether they divide the channels of image and result."""
+        return not (self.a and ci % self.a) and not (self.c and co % self.c)
+
     def __str__(self) -> str:
         told = [f"blocks of {size} in {name}" for name, size in vars(self).items() if size]
         return ", ".join(told) or "no blocks"

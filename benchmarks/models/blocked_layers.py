@@ -1,9 +1,8 @@
 """What channels in blocks gain: `python -m benchmarks.models.blocked_layers MODEL.mlir`.
 
 `tilewise plan MODEL.mlir` tunes the layers first. Each convolution that blocks are offered for is
-timed plain and in blocks, by stored schedules and those that are changed to fit blocks, with
-weights that other layers displace. A changed schedule is also timed on the plain image, since
-another register tile may be what gains. Then the model is planned without blocks and with them,
+timed plain and in blocks, by stored schedules and by those that are changed to fit blocks, with
+weights that other layers displace. Then the model is planned without blocks and with them,
 and both plans run in turn.
 """
 
@@ -20,17 +19,14 @@ from kernels.channel_blocks import PLAIN, Blocks
 from kernels.mlir.frontend.graph import Graph
 from kernels.mlir.frontend.read import read_graph
 from kernels.mlir.frontend.weights import read_program
-from kernels.problem import Conv2d, parse_problem
-from kernels.schedule import Schedule
 from kernels.target import resolve
-from search.networks.costing.blocked import in_blocks
 from search.networks.costing.retimed import Retimed, weights_bytes
 from search.networks.costs import RETIMED, Timed
 from search.networks.layouts import Layout
 from search.networks.plan import Plan
 from search.networks.planning import Named, planned
 from search.networks.running.network import Network
-from search.networks.variants import BLOCK_SIZES, in_channel_blocks
+from search.networks.variants import BLOCKS, in_channel_blocks
 from search.timing.interleave import interleave
 from search.timing.samples import Run
 from tilewise.backends.choose import open_backend
@@ -47,29 +43,6 @@ class WithoutBlocks:
 
     def schedules(self, problem: str) -> tuple[Timed, ...]:
         return self.costs.schedules(problem)
-
-    def conversion_us(
-        self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
-    ) -> float:
-        return self.costs.conversion_us(shape, dtype, made, wanted)
-
-
-@dataclass
-class Changed:
-    """The schedules that blocks ask for, to be timed on the plain image."""
-
-    costs: Retimed
-    blocks: Blocks
-
-    def schedules(self, problem: str) -> tuple[Timed, ...]:
-        parsed = parse_problem(problem)
-        assert isinstance(parsed, Conv2d)
-        stored = [Schedule.from_json(list(one.steps)) for one in self.costs.schedules(problem)]
-        made = in_blocks(parsed, stored, self.blocks, self.costs.target)
-        return tuple(
-            Timed("direct" if one.winograd is None else f"winograd F{one.winograd}", one.hash,
-                  tuple(one.to_json()), 0.0) for one in made
-        )  # fmt: skip
 
     def conversion_us(
         self, shape: tuple[int, ...], dtype: str, made: Layout, wanted: Layout
@@ -96,22 +69,16 @@ def main() -> None:
 
 
 def layers(graph: Graph, costs: Retimed) -> None:
-    """A row for each problem: plain, in blocks on either side, the schedule of blocks plain."""
-    sides = [Blocks(*one) for b in BLOCK_SIZES for one in ((b, b), (0, b), (b, 0))]
-    print(
-        "problem", "plain us", *(f"{one.a}>{one.c}" for one in sides), "changed, plain", sep=" | "
-    )
+    """A row for each problem: plain, and over that in blocks on either side."""
+    print("problem", "plain us", *(f"{one.a}>{one.c}" for one in BLOCKS), sep=" | ")
     for problem, offered in offers(graph).items():
         plain = fastest(costs.schedules(problem))
         if plain is None:
             continue
-        changed = [fastest(Retimed(Changed(costs, one), costs.target, costs.weights_bytes)
-                           .schedules(problem)) for one in sides if one in offered]  # fmt: skip
         times = [fastest(costs.in_blocks(problem, one)) if one in offered else None
-                 for one in sides]  # fmt: skip
+                 for one in BLOCKS]  # fmt: skip
         cells = ("-" if one is None else f"{one / plain:.3f}" for one in times)
-        least = min((one for one in changed if one is not None), default=plain)
-        print(problem, f"{plain:.1f}", *cells, f"{least / plain:.3f}", sep=" | ", flush=True)
+        print(problem, f"{plain:.1f}", *cells, sep=" | ", flush=True)
 
 
 def fastest(some: tuple[Timed, ...]) -> float | None:

@@ -16,8 +16,10 @@ Layouts = Literal["model", "all"]
 _OTHER = {"nhwc_hwcf": "nchw_fchw", "nchw_fchw": "nhwc_hwcf"}
 _MOVED = {"nhwc_hwcf": (0, 3, 1, 2), "nchw_fchw": (0, 2, 3, 1)}
 """Axes of an image of each layout in the order of the other one."""
-BLOCK_SIZES = (32, 64)
-"""Channels of a block: register tiles are 16 to 64 columns wide."""
+BLOCKS = tuple(
+    Blocks(*sides) for size in (32, 64) for sides in ((size, size), (0, size), (size, 0))
+)
+"""Those that are offered: register tiles are 16 to 64 columns wide."""
 _WINDOWS = {"nhwc_hwcf": (1, 2), "nchw_fchw": (2, 3)}
 
 
@@ -168,11 +170,9 @@ def in_channel_blocks(node: Node, graph: Graph) -> Iterator[Variant]:
     if axes.keys() != {"A", "C"} or None in axes.values():
         return
     last = replace(problem, layout="nhwc_hwcf")
-    for size in BLOCK_SIZES:
-        for blocks in (Blocks(size, size), Blocks(0, size), Blocks(size, 0)):
-            is_cut = (problem.ci % size and blocks.a) or (problem.co % size and blocks.c)
-            if not is_cut:
-                yield _laid_in_blocks(node, graph, last, axes, blocks)
+    for blocks in BLOCKS:
+        if blocks.fit(problem.ci, problem.co):
+            yield _laid_in_blocks(node, graph, last, axes, blocks)
 
 
 def _nhwc(

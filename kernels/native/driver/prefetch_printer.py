@@ -54,7 +54,10 @@ class PrefetchPrinter:
             f" + is_left * (fetched % block_rows * b_stream + panel * {stride('b', space.col)})"
             " * size"
         )
-        scope.put("fetched += tap_rows * tap_cols * (words * depth_factor // unroll) * word_depth")
+        steps = "tap_rows * tap_cols * (words * depth_factor // unroll)"
+        if self.structure.walks_blocks:
+            steps = f"words // block_words * ({scope.ensure('block_words')} // unroll)"
+        scope.put(f"fetched += {steps} * word_depth")
 
     def begin_panels(self) -> None:
         """Before the loops: no call has read a panel that was packed ahead."""

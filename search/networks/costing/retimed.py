@@ -7,7 +7,7 @@ few KiB stay in the caches. What it reads and makes besides stays where it is, a
 where the layer before has just made it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -37,6 +37,7 @@ from search.networks.costing.blocked import in_blocks
 from search.networks.costs import Costs, Timed, algorithm_of
 from search.networks.layouts import Layout
 from search.networks.running.arena import Arena, room
+from search.networks.variants import BLOCKS
 from search.timing.interleave import interleave
 from search.timing.samples import Run
 
@@ -89,7 +90,8 @@ class Retimed:
         offered, parsed = self.costs.schedules(problem), parse_problem(problem)
         if not offered or not parsed.has_constant_weights:
             return offered
-        tried, operands = with_prefetch(offered), make_operands(parsed)
+        tried = (*with_prefetch(offered), *self._changed(parsed, offered))
+        operands = make_operands(parsed)
         results: dict[str, bytes] = {}
         right: list[tuple[Timed, Executable]] = []
         for one, twin in tried:
@@ -100,6 +102,23 @@ class Retimed:
                 if results.setdefault(twin, result) == result:
                     right.append((one, executable))
         return self._taken(right, operands) or offered
+
+    def _changed(self, problem: Problem, offered: Sequence[Timed]) -> Iterator[tuple[Timed, str]]:
+        """The schedules that blocks ask for, for the plain image: what is faster by its tiles alone
+        shall not seem so by blocks. Each has the hash of the one that was changed.
+        """
+        if not isinstance(problem, Conv2d) or problem.has_channels_first or problem.groups > 1:
+            return
+        known = {one.hash for one in offered}
+        for one in _fastest_of_each(offered):
+            schedule = Schedule.from_json(list(one.steps))
+            for blocks in BLOCKS:
+                if not blocks.fit(problem.ci, problem.co):
+                    continue
+                for made in in_blocks(problem, [schedule], blocks, self.target):
+                    if made.hash not in known:
+                        known.add(made.hash)
+                        yield replace(one, hash=made.hash, steps=tuple(made.to_json())), one.hash
 
     def _timed_in_blocks(self, problem: str, blocks: Blocks) -> Sequence[Timed]:
         """Those that compute in blocks what they compute on the plain image, bit by bit."""

@@ -177,6 +177,20 @@ def test_the_nest_is_that_of_the_plain_image(host: Target) -> None:
     check(problem, schedule, host, Blocks(64, 64), 8)
 
 
+@pytest.mark.parametrize("weights", ["constant", "variable"])
+def test_what_is_fetched_ahead_counts_the_blocks_of_a_chunk(weights: str, host: Target) -> None:
+    problem = conv(f"{WALKED},dtype=f32,bias,weights={weights}")
+    steps = (
+        Tile("co", 64),
+        Stream("ci", 128),
+        Pack("B"),
+        Prefetch("B"),
+        Register(4, 32),
+        Unroll(4),
+    )
+    check(problem, Schedule(steps), host, Blocks(64, 64), 9)
+
+
 PLAIN_STEPS = (Pack("B"), Register(3, 32))
 
 

@@ -193,3 +193,18 @@ def test_operands_are_laid_in_blocks() -> None:
     assert laid["C"] is image
     assert laid["A"].shape == (1, 2, 2, 3, 2)
     assert laid["A"][0, 1, 1, 2].tolist() == image[0, 1, 2, 2:].tolist()
+
+
+def test_the_plain_image_is_offered_what_blocks_ask_for() -> None:
+    """Else a faster register tile would count as a gain of blocks."""
+    problem = "conv2d:n=1,h=14,w=14,ci=64,co=192,kh=1,kw=1,dtype=f32,weights=constant"
+    wide = Schedule((Pack("B"), Tile("n", 1), Register(rows=7, cols=48)))
+    costs = Retimed(Drawn(detect(), Random(0), 1.0), detect(), 1 << 16)
+    lanes = detect().lanes("f32")
+    if lanes < 16:
+        pytest.skip("48 columns are no register tile of this processor's")
+    changed = list(costs._changed(parse_problem(problem), [timed(wide, 1.0)]))
+    tiles = {Schedule.from_json(list(one.steps)).register.cols for one, _ in changed}
+    assert tiles == {32}
+    assert {twin for _, twin in changed} == {wide.hash}
+    assert list(costs._changed(parse_problem(problem + ",layout=nchw_fchw"), [])) == []
