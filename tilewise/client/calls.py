@@ -41,6 +41,8 @@ Json = dict[str, Any]
 Match = Literal["exact", "nearest"]
 OnEvent = Callable[[Event], None]
 OnWait = Callable[[], None]
+Source = str | bytes
+"""A module's text, or its bytecode."""
 
 OF_MODULES = {"Content-Type": "text/x-mlir"}
 PROBLEMS = "/v1/problems"
@@ -163,22 +165,20 @@ class Calls:
         response = yield from made(request, self.url, on_wait)
         return read(ObjectFiles, json_of(response, self.url))
 
-    def import_module(
-        self, module: str | bytes, on_wait: OnWait | None
-    ) -> Exchange[ImportedModule]:
+    def import_module(self, module: Source, on_wait: OnWait | None) -> Exchange[ImportedModule]:
         """What a service finds in an MLIR module."""
         sent = _module(f"{PROBLEMS}/parse", module, {})
         return read(ImportedModule, json_of((yield from made(sent, self.url, on_wait)), self.url))
 
     def op_script(
-        self, module: str | bytes, on_wait: OnWait | None, options: OpOptions
+        self, module: Source, on_wait: OnWait | None, options: OpOptions
     ) -> Exchange[OpScript]:
         """The script of one op of an MLIR module."""
         sent = _module(f"{PROBLEMS}/script", module, {**options})
         return read(OpScript, json_of((yield from made(sent, self.url, on_wait)), self.url))
 
     def submit_model(
-        self, module: str | bytes, on_wait: OnWait | None, options: ModelOptions
+        self, module: Source, on_wait: OnWait | None, options: ModelOptions
     ) -> Exchange[Model]:
         """Ask for a search of every problem of an MLIR module."""
         sent = _module("/v1/models", module, {**options})
@@ -322,7 +322,7 @@ def _key(problem: str) -> str:
         raise BadInputError(str(error)) from error
 
 
-def _module(path: str, module: str | bytes, options: Json) -> Ask:
+def _module(path: str, module: Source, options: Json) -> Ask:
     """A request with a module's text or bytecode as its body."""
     content = module.encode() if isinstance(module, str) else module
     return Ask("POST", path, options, content=content, headers=OF_MODULES)
