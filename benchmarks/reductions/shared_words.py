@@ -1,0 +1,72 @@
+"""What sweeps of few rows gain by joining words of B once for all register tiles.
+
+    python -m benchmarks.reductions.shared_words [PROBLEM ...] [--rounds 7]
+
+A tile of all rows and one vector joins words by itself, since no other tile needs them; tiles of
+whole lines share them. Beside both, small blocks that are packed while the next is fetched, and
+oneDNN, all in the same rounds on one core. GFLOP/s.
+"""
+
+import argparse
+from statistics import median
+
+from benchmarks.reductions.read_in_place import check
+from kernels.native import lower
+from kernels.native.microbench import peak_gflops
+from kernels.oracle.operands import make_operands
+from kernels.problem import Problem, parse_problem
+from kernels.schedule import Pack, Prefetch, Register, Schedule, Stream, Sweep, Tile, Unroll
+from kernels.target import Target, resolve
+from search.peers import onednn
+from search.timing.interleave import interleave
+from tilewise.bench.machine import processor
+
+LAYERS = [f"matmul:m=16,n={n},k=4096,dtype=i8" for n in (4096, 11008)]
+SHARED = ((4, 4, 32), (6, 4, 32), (3, 8, 32), (4, 4, 64), (6, 4, 64))
+"""Rows and vectors of a tile, and rows of B side by side."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("problems", nargs="*", default=LAYERS)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    print(processor())
+    for text in options.problems:
+        print(table(parse_problem(text), options.rounds), flush=True)
+
+
+def schedules(problem: Problem, target: Target) -> dict[str, Schedule]:
+    """By what the table calls them."""
+    lanes, rows = target.lanes(problem.element.name), problem.operand_shapes["C"][-2]
+    alone = Schedule((Stream("k", 32), Register(rows, lanes), Sweep("n")))
+    block = (Tile("n", 256), Stream("k", 64), Pack("B"), Prefetch("B"), Pack("A"))
+    found = {f"sweep {rows}x1, 32": alone}
+    for tall, wide, depth in SHARED:
+        tile = Register(tall, wide * lanes, "rows")
+        found[f"sweep {tall}x{wide}, {depth}"] = Schedule((Stream("k", depth), tile, Sweep("n")))
+    found["block 256x64, 4x4"] = Schedule((*block, Register(4, 4 * lanes), Unroll(4)))
+    return found
+
+
+def table(problem: Problem, rounds: int) -> str:
+    """All ways of one problem, the fastest of oneDNN's last."""
+    target, operands = resolve("host"), make_operands(problem, 0)
+    named = schedules(problem, target)
+    ways = [lower(problem, schedule, target).bind(operands) for schedule in named.values()]
+    check(problem, operands, ways)
+    peers = [variant.run for variant in onednn.variants(problem, operands, target.threads)]
+    times = [median(samples.times) for samples in interleave([*ways, *peers], rounds)]
+    speeds = [problem.flops / seconds / 1e9 for seconds in times]
+    peer = max(speeds[len(ways) :])
+    rows = [
+        f"  {name:<20} {speed:>7.1f} {speed / peer:>6.2f}"
+        for name, speed in zip(named, speeds, strict=False)
+    ]
+    peak = peak_gflops(target, problem.element.name)
+    head = f"{problem.canonical}, peak {peak:.0f}"
+    return "\n".join([head, *rows, f"  {'oneDNN':<20} {peer:>7.1f}"])
+
+
+if __name__ == "__main__":
+    main()
