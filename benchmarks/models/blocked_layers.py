@@ -30,7 +30,7 @@ from search.networks.variants import BLOCKS, in_channel_blocks
 from search.timing.interleave import interleave
 from search.timing.samples import Run
 from tilewise.backends.choose import open_backend
-from tilewise.plan.costs import StoredCosts
+from tilewise.backends.costs import StoredCosts
 
 ROUNDS = 25
 

@@ -17,8 +17,11 @@ from kernels.target.model import Target
 from search.errors import RunnerError
 from search.libraries.gain import Gain, measured
 from search.libraries.library import Row
+from search.networks.costing.retimed import Retimed, bytes_of_weights
+from search.networks.costs import RETIMED
 from search.records import CacheMode
 from tilewise.backends.base import Backend, Json
+from tilewise.backends.costs import StoredCosts
 from tilewise.bench.machine import processor
 from tilewise.errors import MissingError, TilewiseError
 from tilewise.model.forms import LIBRARY, SECONDS, compile_forms
@@ -64,7 +67,8 @@ def examine(model: Model, backend: Backend, tell: Callable[[str], None]) -> Repo
         TilewiseError: it does not compile, or does not run.
     """
     target = resolve(model.target)
-    found = [_known(backend, model, op) for op in _ops(model.imported)]
+    costs = _costs(model, backend, target)
+    found = [_known(backend, model, op, costs) for op in _ops(model.imported)]
     if model.with_ops:
         found = [_timed(op, best, target, tell) for op, best in found]
     kernels: dict[str, Compiled] = {}
@@ -90,12 +94,26 @@ def _ops(imported: Imported) -> list[Op]:
     return [Op(found.problem, found.count, found.where) for found in imported.problems]
 
 
-def _known(backend: Backend, model: Model, op: Op) -> tuple[Op, Json | None]:
-    """The op with the stored schedule of its problem."""
+def _costs(model: Model, backend: Backend, target: Target) -> Retimed:
+    """Times of schedules as the model runs them: weights of other layers displace a layer's."""
+    stored = StoredCosts(backend, target.canonical, model.cache or "hot", most=RETIMED)
+    problems = (
+        parse_problem(found.problem)
+        for found in model.imported.problems
+        for _ in range(found.count)
+    )
+    return Retimed(stored, target, bytes_of_weights(problems))
+
+
+def _known(backend: Backend, model: Model, op: Op, costs: Retimed) -> tuple[Op, Json | None]:
+    """The op with the stored schedule of its problem that is the fastest in the model."""
     try:
         best = backend.show(op.problem, model.target, model.cache)["best"]
     except MissingError as error:
         return replace(op, reason=str(error)), None
+    fastest = next(iter(costs.schedules(op.problem)), None)
+    if fastest is not None:
+        best = {**best, "hash": fastest.hash, "steps": list(fastest.steps)}
     return replace(op, schedule=best["hash"]), best
 
 

@@ -1,4 +1,4 @@
 """What `tilewise plan` makes of a model: times from a store, and a table.
 
-Face: `StoredCosts`, `plan_text`.
+Face: `plan_text`.
 """

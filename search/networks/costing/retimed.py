@@ -220,7 +220,12 @@ def _result(executable: Executable, operands: Operands) -> bytes:
 
 def weights_bytes(graph: Graph) -> int:
     """Bytes of all constant weights of a model, as its problems have them."""
-    problems = (parse_problem(node.found.problem) for node in graph.nodes if node.found is not None)
+    found = (node.found.problem for node in graph.nodes if node.found is not None)
+    return bytes_of_weights(map(parse_problem, found))
+
+
+def bytes_of_weights(problems: Iterable[Problem]) -> int:
+    """Bytes of the constant weights of problems, each as often as it is named."""
     return sum(_bytes_of_weights(one) for one in problems if one.has_constant_weights)
 
 

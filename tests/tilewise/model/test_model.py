@@ -1,18 +1,23 @@
 """`tilewise model`: a model of two layers, from its text to its report."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from examples.models.graph import Graph, Value
 from examples.models.spellings import spelled
+from kernels.schedule import Pack, Prefetch, Register, Schedule
+from search.networks.costing.retimed import Retimed
+from search.networks.costs import Timed
 from tests.tilewise.conftest import Cli
 
 pytest.importorskip("iree.runtime", reason="IREE's runtime is absent")
 
 FIRST = "matmul:m=8,n=96,k=64,dtype=f32,bias,epilogue=relu,weights=constant"
 SECOND = "matmul:m=8,n=40,k=96,dtype=f32,bias,weights=constant"
+AHEAD = Schedule((Pack("B"), Prefetch("B"), Register(rows=4, cols=16)))
 FILES = {
     *("lib.mlir", "problems.txt", "report.json"),
     *("default.vmfb", "data_tiling.vmfb", "library.vmfb", "library_data_tiling.vmfb"),
@@ -42,6 +47,26 @@ def test_a_model_is_tuned_compiled_and_compared(cli: Cli, source: Path, tmp_path
     assert found["forms"]["default"]["deviation"] == 0
     assert found["forms"]["library"]["deviation"] <= found["tolerance"] < 1e-4
     assert {path.name for path in (tmp_path / "made").iterdir()} == FILES
+
+
+def test_kernels_are_those_that_are_fastest_with_weights_of_other_layers_between(
+    cli: Cli, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, int] = {}
+
+    def schedules(costs: Retimed, problem: str) -> tuple[Timed, ...]:
+        asked[problem] = costs.weights_bytes
+        return (replace(costs.costs.schedules(problem)[0], hash=AHEAD.hash,
+                        steps=tuple(AHEAD.to_json())),)  # fmt: skip
+
+    monkeypatch.setattr(Retimed, "schedules", schedules)
+    made = ("-o", str(tmp_path / "made"))
+    done = cli("model", str(source), *made, "--trials", "1", "--no-ops", "--json")
+    assert done.code == 0, done.err
+    assert asked == dict.fromkeys((FIRST, SECOND), 4 * (64 * 96 + 96 * 40))
+    found = json.loads(done.out)
+    assert [(op["schedule"], op["replaced"]) for op in found["ops"]] == [(AHEAD.hash, 1)] * 2
+    assert found["right"]
 
 
 def test_a_function_of_torch_tensors_runs(cli: Cli, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def _costs(options: argparse.Namespace, backend: "Backend", target: str, graph: 
     """Times of layers: as the store has them, or taken here in the order of a network."""
     from search.networks.costing.retimed import Retimed, weights_bytes
     from search.networks.costs import RETIMED
-    from tilewise.plan.costs import StoredCosts
+    from tilewise.backends.costs import StoredCosts
 
     if options.times == "stored":
         return StoredCosts(backend, target, options.cache)
