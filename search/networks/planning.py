@@ -93,7 +93,17 @@ class _Choice:
             tuple(_tensor(one, made[i]) for i, one in enumerate(self.graph.tensors)),
             copies, Totals(0.0, 0.0, 0.0),
         )  # fmt: skip
-        return plan if self.passes is None else replace(plan, passes=self.passes.of(plan))
+        return plan if self.passes is None else _with_passes(plan, self.passes.of(plan))
+
+
+def _with_passes(plan: Plan, passes: tuple[PlannedPass, ...]) -> Plan:
+    """A plan with its passes; a pool that is one of them is not planned around."""
+    done = {number for one in passes for number in one.nodes}
+    nodes = tuple(
+        replace(node, reason="") if number in done else node
+        for number, node in enumerate(plan.nodes)
+    )
+    return replace(plan, nodes=nodes, passes=passes)
 
 
 def planned(

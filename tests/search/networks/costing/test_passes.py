@@ -86,6 +86,7 @@ def test_a_pool_follows_the_order_in_which_it_is_faster(resnet: Program) -> None
     slow, fast = plan({("pool", False): 99.0}), plan({("pool", True): 99.0})
     for made, is_plain in ((slow, True), (fast, False)):
         pool = next(node for node in made.nodes if node.kind == "pool")
+        assert pool.reason == "", "what is timed is not planned around"
         assert pool.reads[0].layout.is_plain is pool.makes[0].layout.is_plain is is_plain
         parts = [node.schedule.time_us for node in made.nodes if node.schedule]
         parts += [one.time_us for one in (*made.conversions, *made.passes)]
