@@ -3,12 +3,14 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
+from service.api.routes import modules
 from service.results.kernels import op_scripts
 from tests.service import fakes
 from tests.service.api.test_http_errors import assert_problem, assert_refused
@@ -25,7 +27,9 @@ OF_FAKES = fakes.schedule(3).hash
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And a module may be read for longer, on a machine that is busy."""
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(modules, "LIMITS", replace(modules.LIMITS, seconds=100.0))
 
 
 def asked(client: TestClient, module: str = MODULE, **query: str) -> Response:
