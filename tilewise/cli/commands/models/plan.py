@@ -150,7 +150,9 @@ def _graph(name: str, module: bytes) -> "Graph":
     except ModuleError as error:
         raise BadInputError(f"{name}: {error}") from error
     if not found.layers:
-        raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know")
+        why = next((f"; {node.op} at {node.where.rpartition(' ')[0]} {node.reason}"
+                    for node in found.nodes if node.reason and node.kind != "pool"), "")  # fmt: skip
+        raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
     return found
 
 
