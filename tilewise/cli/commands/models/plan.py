@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -150,8 +151,9 @@ def _graph(name: str, module: bytes) -> "Graph":
     except ModuleError as error:
         raise BadInputError(f"{name}: {error}") from error
     if not found.layers:
-        why = next((f"; {node.op} at {node.where.rpartition(' ')[0]} {node.reason}"
-                    for node in found.nodes if node.reason and node.kind != "pool"), "")  # fmt: skip
+        told = (node for node in found.nodes if node.reason and node.kind != "pool")
+        why = "".join(f"; {one.op} at {one.where.rpartition(' ')[0]} {one.reason}"
+                      for one in islice(told, 1))  # fmt: skip
         raise BadInputError(f"{name}: nothing in it multiplies or convolves what we know{why}")
     return found
 
