@@ -40,6 +40,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         function = _only_function(module)
         if function is None:
             return {"error": NO_FUNCTION}
+        if (results := _results(function)) != 1:
+            return {"error": f"packs are of a function that returns one tensor, not {results}"}
         return {"plan": to_json(_plan(module, function, blocks))}
 
     try:
@@ -48,6 +50,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"refused": str(refusal)}
     except StageError as error:
         return {"failed": str(error)}
+
+
+def _results(function: Any) -> int:
+    """How many values a function returns."""
+    from iree.compiler import ir
+
+    return len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results)
 
 
 def _plan(module: Any, function: Any, blocks: Blocks) -> PackPlan:

@@ -163,6 +163,21 @@ def test_what_is_not_run_here_says_why() -> None:
     ]
 
 
+def test_a_part_of_a_weight_is_followed() -> None:
+    text = module(RESOURCE, SHORT, HELD).decode()
+    text = text.replace("tensor<2x4xbf16>)", "tensor<2x2xbf16>)").replace(
+        "ins(%x, %w", "ins(%x, %p"
+    )
+    text = text.replace("  %zero", "  %p = tensor.extract_slice %w[0, 1] [2, 2] [1, 2] : "
+                        "tensor<2x4xbf16> to tensor<2x2xbf16>\n  %zero")  # fmt: skip
+    text = text.replace("3x4xf32", "3x2xf32").replace("%b : tensor<4xf32>", "%c2 : tensor<2xf32>")
+    text = text.replace("  %zero", "  %c2 = tensor.extract_slice %b[0] [2] [1] : "
+                        "tensor<4xf32> to tensor<2xf32>\n  %zero")  # fmt: skip
+    program = read_program(text.encode())
+    assert program.weights[0, "B"].tolist() == [row[1::2] for row in BITS]
+    assert program.weights[0, "bias"].tolist() == [1, 2]
+
+
 SPREAD = """
 #rows = affine_map<(m, a, b) -> (m, a, b)>
 func.func @main(%x: tensor<5x7xf32>, %w: tensor<7x4x6xf32>, %v: tensor<{shape}xf32>)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from kernels.errors import ModuleError
 from kernels.mlir.network.blocks import Blocks
+from kernels.mlir.network.pack import pack_module
 from tests.kernels.mlir.network.here import pack, prove
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -114,3 +116,13 @@ def test_a_product_of_open_shape_is_told_and_those_around_it_are_packed() -> Non
     assert [one.reason for one in plan.left] == ["has dynamic shapes; give the model static ones"]
     assert len(plan.packed) == 2
     assert prove(plan).executed
+
+
+def test_a_function_of_two_results_is_refused_before_it_is_packed() -> None:
+    text = between("\n  %m = tensor.cast %p : tensor<8x24xf32> to tensor<8x24xf32>").replace(
+        b"-> tensor<8x20xf32> {", b"-> (tensor<8x20xf32>, tensor<8x24xf32>) {"
+    )
+    text = text.replace(b"return %q : tensor<8x20xf32>",
+                        b"return %q, %p : tensor<8x20xf32>, tensor<8x24xf32>")  # fmt: skip
+    with pytest.raises(ModuleError, match="a function that returns one tensor, not 2"):
+        pack_module(text, Blocks(16))

@@ -87,9 +87,14 @@ def _proven(
         raise MissingError(f"{named} has no op that can be packed{_why(plan)}")
     proof = prove_packs(plan, limits=limits)
     if not proof.ok:
-        said = proof.message.partition("\n")[0]
-        raise TilewiseError(f"the script did not prove: {proof.failure}: {said}")
+        raise TilewiseError(f"the script did not prove: {proof.failure}: {_told(proof.message)}")
     return plan, proof
+
+
+def _told(message: str) -> str:
+    """The line of a message that has the error; the first one, if none says that it has."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return next((line for line in lines if "error:" in line), lines[0] if lines else "")
 
 
 def _blocks(options: argparse.Namespace) -> "Blocks":

@@ -5,7 +5,7 @@ from typing import Any
 from kernels.mlir.frontend.child.structured import Structured, rank, structured
 from kernels.mlir.frontend.graph import NodeKind
 
-_OF_A_PLACE = ("linalg.index", "tensor.extract")
+OF_A_PLACE = ("linalg.index", "tensor.extract")
 """In a body: what depends on the order of axes beside the elements that are read in place."""
 
 
@@ -36,4 +36,4 @@ def _is_elementwise(op: Structured) -> bool:
     return all(
         axes is not None and all(dim in written for axis in axes for dim, _ in axis)
         for axes in op.maps
-    ) and not any(view.operation.name in _OF_A_PLACE for view in op.body.operations)
+    ) and not any(view.operation.name in OF_A_PLACE for view in op.body.operations)

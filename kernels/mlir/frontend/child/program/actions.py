@@ -10,7 +10,11 @@ from kernels.mlir.frontend.child.bodies import (
     body_of,
     steps_on,
 )
-from kernels.mlir.frontend.child.dataflow.kinds import kind_of, reads_in_place
+from kernels.mlir.frontend.child.dataflow.kinds import (
+    OF_A_PLACE,
+    kind_of,
+    reads_in_place,
+)
 from kernels.mlir.frontend.child.structured import (
     Structured,
     element,
@@ -44,6 +48,9 @@ def _action(op: Any) -> Action:
     seen = structured(op)
     if seen is None:
         raise RefusedError("is no op that is run here")
+    for view in seen.body.operations:
+        if view.operation.name in OF_A_PLACE:
+            raise RefusedError(f"has {view.operation.name} in its body, which is not run here")
     if _moves_window(seen):
         return Action(window=_window(seen))
     return Action(sum=_sum(seen))

@@ -16,7 +16,14 @@ from kernels.mlir.frontend.child.structured import (
     static_shape,
     structured,
 )
-from kernels.mlir.frontend.child.values import MOST_STEPS, Number, is_copy, owner, splat
+from kernels.mlir.frontend.child.values import (
+    MOST_STEPS,
+    Number,
+    integers,
+    is_copy,
+    owner,
+    splat,
+)
 from kernels.mlir.frontend.nest import RefusedError
 from kernels.mlir.frontend.program import WEIGHT_TYPES
 
@@ -58,6 +65,8 @@ class Constants:
             return self._attribute(op.attributes["value"], shape, dtype)
         if op.name in VIEWS:
             return self.value(op.operands[0], steps - 1).reshape(shape)
+        if op.name == "tensor.extract_slice" and len(op.operands) == 1:
+            return _sliced(op, self.value(op.operands[0], steps - 1)).reshape(shape)
         seen = structured(op)
         if seen is not None and is_copy(op):
             return _copied(seen, self.value(op.operands[0], steps - 1), shape)
@@ -123,6 +132,17 @@ def _of_bytes(raw: bytes, shape: tuple[int, ...], dtype: type[Any]) -> Array:
     if len(raw) != size:
         raise RefusedError(f"reads a weight of {len(raw)} bytes that should have {size}")
     return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def _sliced(op: Any, values: Array) -> Array:
+    """A part of an array; its offsets, sizes and steps are static."""
+    offsets, sizes, steps = (
+        integers(op.attributes[f"static_{name}"]) for name in ("offsets", "sizes", "strides")
+    )
+    return values[tuple(
+        slice(first, first + size * step, step)
+        for first, size, step in zip(offsets, sizes, steps, strict=True)
+    )]  # fmt: skip
 
 
 def _copied(op: Structured, values: Array, shape: tuple[int, ...]) -> Array:
