@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.dispatches.library import FLAG
-from kernels.mlir.iree.compiler import SHORT_VALUES, compile_module, compiled_text
+from kernels.mlir.iree.compiler import (
+    COMPILE_LIMIT_S,
+    SHORT_VALUES,
+    compile_module,
+    compiled_text,
+)
 
 _DISPATCH = re.compile(r"flow\.dispatch @(tilewise_\w+)_executable::@run_")
 
@@ -46,10 +51,15 @@ def replaced_in(text: str | bytes, library: str, flags: tuple[str, ...] = ()) ->
     return calls_in(preprocessed(text, library, flags))
 
 
-def preprocessed(text: str | bytes, library: str, flags: tuple[str, ...] = ()) -> str:
+def preprocessed(
+    text: str | bytes,
+    library: str,
+    flags: tuple[str, ...] = (),
+    seconds: float = COMPILE_LIMIT_S,
+) -> str:
     """A module after a library has looked at it, without its weights; errors as above."""
     with _file(library) as given:
-        return compiled_text(text, "preprocessing", (*flags, *SHORT_VALUES, given))
+        return compiled_text(text, "preprocessing", (*flags, *SHORT_VALUES, given), seconds)
 
 
 def calls_in(after: str) -> tuple[str, ...]:

@@ -69,5 +69,5 @@ def compile_forms(source: Path, folder: Path) -> Forms:
         if not codes.keys() & set(needed):
             raise TilewiseError(f"{source.name}, {needed[0]}: {refused[needed[0]]}")
     text = (folder / LIBRARY).read_text(encoding="utf-8")
-    after = preprocessed(source.read_bytes(), text)
+    after = preprocessed(source.read_bytes(), text, (), SECONDS)
     return Forms(codes, refused, calls_in(after), declarations_in(after))
