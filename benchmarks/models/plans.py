@@ -22,8 +22,8 @@ from kernels.schedule import Schedule
 from kernels.target import resolve
 from kernels.target.model import Target
 from search.networks.copies import conversion_of
-from search.networks.costing.retimed import laid_in_blocks
 from search.networks.plan import Plan
+from search.networks.running.blocks import laid_in_blocks
 from search.networks.running.layers import blocks_of
 from search.timing.interleave import interleave
 from search.timing.samples import Run

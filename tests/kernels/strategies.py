@@ -173,7 +173,7 @@ def can_sweep(problem: Problem, target: Target) -> bool:
 def sweeps(draw: st.DrawFn, problem: Matmul, target: Target) -> Schedule:
     """A legal schedule that sweeps."""
     deep = sweep_arithmetic(problem.element.name, target).depth
-    depth = deep * draw(st.integers(1, min(problem.k, LARGEST_SWEEP // 2) // deep))
+    depth = deep * draw(st.integers(1, min(problem.k, LARGEST_SWEEP) // deep))
     cols = target.lanes(problem.element.name) * draw(st.sampled_from([1, 2, 3, 4, 8]))
     steps: list[Step] = [Tile("batch", 1)] if problem.batch > 1 else []
     if draw(st.booleans()):

@@ -124,11 +124,12 @@ class Crew:
             helper = self._started
             arguments = helper, self._others[helper], self._board[GENERATION]
             thread = threading.Thread(target=self._help, args=arguments, daemon=True)
-            self._started += 1
             try:
+                self._started += 1
                 thread.start()
-            except RuntimeError:  # the system has no more threads
-                self._started -= 1
+            except BaseException:
+                if thread.ident is None:  # it did not start, as where the system has no more
+                    self._started = helper
                 raise
 
     def _catch_up(self) -> None:

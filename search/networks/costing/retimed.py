@@ -37,6 +37,7 @@ from search.networks.costing.blocked import in_blocks
 from search.networks.costs import Costs, Timed, algorithm_of
 from search.networks.layouts import Layout
 from search.networks.running.arena import Arena, room
+from search.networks.running.blocks import laid_in_blocks
 from search.networks.variants import BLOCKS
 from search.timing.interleave import interleave
 from search.timing.samples import Run
@@ -184,18 +185,6 @@ def _fetched(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         steps = (*steps[:at], Pack("B"), *steps[at:])
     behind = steps.index(Pack("B")) + 1
     return (*steps[:behind], Prefetch("B"), *steps[behind:])
-
-
-def laid_in_blocks(operands: Operands, blocks: Blocks) -> Operands:
-    """Operands of an nhwc convolution in blocks; those that are not cut are shared."""
-    laid = dict(operands)
-    for role, size in (("A", blocks.a), ("C", blocks.c)):
-        if size:
-            n, h, w, c = operands[role].shape
-            apart = operands[role].reshape(n, h, w, c // size, size).transpose(0, 3, 1, 2, 4)
-            laid[role] = empty_aligned(apart.shape, operands[role].dtype.type)
-            laid[role][...] = apart
-    return laid
 
 
 def _computes_alike(plain: Executable, blocked: Executable, operands: Operands) -> bool:

@@ -23,6 +23,7 @@ from search.networks.layouts import plain
 from search.networks.plan import Plan, PlannedNode, PlannedUse
 from search.networks.planning import COPIED, UNKNOWN
 from search.networks.running.arena import room
+from search.networks.running.blocks import laid_in_blocks
 from search.networks.running.buffers import Buffers
 from search.networks.running.checks import refused
 from search.networks.running.works import Address, Call, Memory, Work, rows_call, word_of
@@ -62,7 +63,7 @@ class Layers:
         node = self.plan.nodes[number]
         executable = self._executable(node)
         problem = executable.problem
-        constants = self._constants(number, problem)
+        constants = self._constants(number, executable)
         uses = {use.role: use for use in (*node.makes, *node.reads)}
         self._check(node, problem, constants, uses)
         reads = {role: self.buffers.of(use.tensor, use.layout) for role, use in uses.items()}
@@ -91,8 +92,9 @@ class Layers:
                 raise NetworkError(f"{place}: {error}; make the plan again") from error
         return self._made[key]
 
-    def _constants(self, number: int, problem: Problem) -> Operands:
-        found = self.plan.nodes[number].found
+    def _constants(self, number: int, executable: Executable) -> Operands:
+        """Constant operands as the kernel reads them."""
+        problem, found = executable.problem, self.plan.nodes[number].found
         assert found is not None
         own = parse_problem(found.problem)
         constants = {role: self.weights[number, role] for role in ("A", "B", "C", "bias")
@@ -101,7 +103,7 @@ class Layers:
             if isinstance(problem, Conv2d) and _is_turned(problem, own) and role in constants:
                 turned = constants[role].transpose(_TURNED[role][problem.layout])
                 constants[role] = np.ascontiguousarray(turned)
-        return constants
+        return laid_in_blocks(constants, executable.blocks)
 
     def _check(
         self, node: PlannedNode, problem: Problem, constants: Operands, uses: dict[str, PlannedUse]

@@ -9,6 +9,7 @@ import pytest
 from kernels.arithmetic import sweep_arithmetic
 from kernels.errors import LoweringError
 from kernels.native import lower
+from kernels.native.microkernels.sweep.spec import MOST_SHARING_ROWS
 from kernels.native.plan import plan
 from kernels.oracle.operands import make_operands, to_bf16
 from kernels.problem import DTYPES, Matmul, parse_problem
@@ -102,6 +103,13 @@ def test_blocks_of_rows_and_threads_along_them(dtype: str, cols: int, host: Targ
     tail = (Stream("k", 4), Prefetch("B"), Tile("m", 8), Register(4, cols, "rows"), Sweep("n"))
     check(problem, Schedule(tail), host, 1)
     check(problem, Schedule((Parallel("m", 2), *tail)), host.with_threads(2), 2)
+
+
+@pytest.mark.parametrize("m", [19, MOST_SHARING_ROWS + 5])  # of so many rows none share words
+def test_long_chunks_for_few_rows_and_for_many(m: int, host: Target) -> None:
+    problem = Matmul(m=m, n=151, k=133, dtype="i8")
+    tail = (Stream("k", 64), Register(8, 4 * host.lanes("i8"), "rows"), Sweep("n"))
+    check(problem, Schedule(tail), host, 1)
 
 
 def test_one_row_of_a_transposed_factor_is_contiguous(host: Target) -> None:

@@ -10,6 +10,7 @@ import pytest
 from examples.models.graph import Graph, Value
 from kernels.channel_blocks import Blocks
 from kernels.mlir.frontend.program import Program
+from kernels.mlir.frontend.weights import read_program
 from kernels.native.conversion import converter
 from kernels.native.plan import plan as lowered
 from kernels.problem import Conv2d, parse_problem
@@ -17,13 +18,15 @@ from kernels.schedule import Pack, Register, Schedule, Step, Stream, Tile, Winog
 from kernels.target import Target, detect
 from search.networks.copies import conversion_of
 from search.networks.costing.blocked import in_blocks as schedules_in_blocks
-from search.networks.costing.retimed import Retimed, laid_in_blocks
+from search.networks.costing.retimed import Retimed
 from search.networks.costs import Timed
 from search.networks.layouts import Layout, in_blocks, ordered, plain
 from search.networks.plan import Plan
 from search.networks.planning import Named, planned
+from search.networks.running.blocks import laid_in_blocks
 from search.networks.running.network import Network
 from tests.search.networks.running.drawn import Drawn, apart, computed, program_of, timed
+from tests.search.networks.running.test_starts import dense
 from tests.search.networks.standalone.written import run_alone, written
 
 SHAPE = (2, 3, 5, 64)
@@ -145,6 +148,31 @@ def test_a_plan_in_blocks_computes_its_model(blocky: tuple[Graph, Program], tmp_
     assert apart(found, reference(graph, argument)) < 1e-5
     given = np.ascontiguousarray(argument.transpose(0, 3, 1, 2))
     assert np.array_equal(run_alone(written(network, tmp_path), given), found)
+
+
+def test_sums_start_from_a_constant_in_blocks() -> None:
+    random = np.random.default_rng(3)
+    weights, start, image = (
+        random.standard_normal(shape).astype(np.float32)
+        for shape in ((1, 1, 64, 64), (1, 5, 7, 64), (1, 5, 7, 64))
+    )
+    module = f"""
+func.func @main(%x: tensor<1x5x7x64xf32>) -> tensor<1x5x7x64xf32> {{
+  %w = arith.constant {dense(weights)}
+  %c = arith.constant {dense(start)}
+  %y = linalg.conv_2d_nhwc_hwcf ins(%x, %w : tensor<1x5x7x64xf32>, tensor<1x1x64x64xf32>)
+                                outs(%c : tensor<1x5x7x64xf32>) -> tensor<1x5x7x64xf32>
+  return %y : tensor<1x5x7x64xf32>
+}}"""
+    program = read_program(module.encode())
+    plan = planned_in_blocks(program, 0)
+    made = plan.nodes[0].makes[0].layout
+    assert made.block in (32, 64), made
+    network = Network(plan, program)
+    network.poison()
+    network.run(image)
+    (found,) = network.run(image)
+    np.testing.assert_allclose(found, image @ weights[0, 0] + start, rtol=1e-4, atol=1e-4)
 
 
 def test_times_of_a_store_offer_no_blocks(blocky: tuple[Graph, Program]) -> None:

@@ -30,11 +30,6 @@ class Products:
         self.stored = Vectors(builder, ELEMENTS[how.stored], lanes, spec.fma)
         self.words = Vectors(builder, ELEMENTS[how.word], lanes, spec.fma)
 
-    def joins(self, vectors: int) -> bool:
-        """Whether whole vectors of rows are joined to words, which gives them an order."""
-        deep = self.spec.how.depth
-        return deep > 1 and vectors % deep == 0
-
     def in_order_of_words(self, sums: list[Value]) -> list[Value]:
         """The sums in the order of the words that are joined."""
         return self._ordered(in_order_of_words, sums)
@@ -116,7 +111,7 @@ class Products:
         """
         spec, deep = self.spec, self.spec.how.depth
         rows = [self._row(word * deep + d) for d in range(deep)]
-        if mask is not None or not self.joins(vectors):
+        if mask is not None or not self.spec.joins(vectors):
             for j in range(vectors):
                 places = [row + j * spec.lanes for row in rows]
                 parts = [self.stored.load(self.stored.at(b_at, at), mask) for at in places]

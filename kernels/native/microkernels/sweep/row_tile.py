@@ -149,7 +149,7 @@ class RowTile:
         """The sums from what they start with to what they end as."""
         sums = self._initial(places, col, vectors, mask)
         if self.is_whole:
-            takes_words = mask is None and self.products.joins(vectors)
+            takes_words = mask is None and self.spec.joins(vectors)
             if takes_words:
                 in_words = self.products.in_order_of_words
                 sums = branch(self.builder, self._lacks(FROM_WORDS), in_words, sums)

@@ -10,6 +10,8 @@ from kernels.problem import Problem
 from kernels.schedule import Schedule
 from kernels.target.model import Target
 
+MOST_SHARING_ROWS = 64
+
 
 @dataclass(frozen=True)
 class SweepSpec:
@@ -56,19 +58,20 @@ class SweepSpec:
         """Words of a chunk."""
         return self.depth // self.how.depth
 
-    @property
-    def joins(self) -> bool:
+    def joins(self, vectors: int) -> bool:
         """Whether whole vectors of rows are joined to words, which gives them an order."""
-        return self.how.depth > 1 and self.vectors % self.how.depth == 0
+        return self.how.depth > 1 and vectors % self.how.depth == 0
 
     @property
     def shares_words(self) -> bool:
         """Whether words are joined once for all register tiles of a group of columns.
 
         Their sums are visited group by group then. What is joined anew for each tile lets registers
-        hold A, which words gathered from several streams need.
+        hold A, which words gathered from several streams need. The stack has a correction of each
+        row, so that there is room for few.
         """
-        return self.joins and self.all_rows > self.rows and self.streams == 1
+        has_room = self.rows < self.all_rows <= MOST_SHARING_ROWS
+        return self.joins(self.vectors) and has_room and self.streams == 1
 
     @property
     def holds_a(self) -> bool:

@@ -100,11 +100,33 @@ for _ in range(40):
     assert is_right()
 """
 )
+LATER = (
+    BOUND
+    + """
+import threading
+one._forget()  # as in a process whose helpers are still to be started
+start = threading.Thread.start
+for error in (RuntimeError("can't start new thread"), KeyboardInterrupt()):
+    def refuse(thread, error=error):
+        raise error
+    threading.Thread.start = refuse
+    try:
+        call()
+        raise AssertionError("a run without its helper")
+    except type(error):
+        pass
+    finally:
+        threading.Thread.start = start
+assert is_right()
+"""
+)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize(
-    "text", [FORKED, CUT_OFF, INTERRUPTED], ids=["forked", "cut off", "interrupted"]
+    "text",
+    [FORKED, CUT_OFF, INTERRUPTED, LATER],
+    ids=["forked", "cut off", "interrupted", "helpers that could not be started"],
 )
 def test_a_crew_runs_right_after(text: str) -> None:
     subprocess.run([sys.executable, "-c", text], check=True, timeout=280)
@@ -123,15 +145,3 @@ def test_all_who_ask_have_one_crew(monkeypatch: pytest.MonkeyPatch) -> None:
     other: list[crews.Crew] = []
     monkeypatch.setattr(crews, "Crew", slow)
     assert crews.crew(2) is other[0] is crews.crew(2)
-
-
-def test_a_helper_that_cannot_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = crews.Crew([0, 0])
-    monkeypatch.setattr(crews.threading.Thread, "start", _refuse)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match="can't start new thread"):
-            one.run(0, (0, 0))
-
-
-def _refuse(_thread: object) -> None:
-    raise RuntimeError("can't start new thread")
