@@ -16,7 +16,7 @@ def without_definitions() -> None:
 
     MLIR's bindings load the Python of a dialect where one of its ops is first looked at. That of
     linalg also defines every named op in a language of its own, from which modules could be
-    built: 0.2 s in each child. What reads ops is loaded in its place.
+    built, at each child's start. What reads ops is loaded in its place.
     """
     if LINALG in sys.modules:
         return

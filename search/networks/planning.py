@@ -60,7 +60,7 @@ class Passes(Protocol):
         ...
 
     def of(self, plan: Plan) -> tuple[PlannedPass, ...]:
-        """The passes of a plan, whatever it says of conversions, without those nobody runs."""
+        """The passes of a plan, with its conversions, without those that nobody runs."""
         ...
 
 

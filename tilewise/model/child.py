@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.mlir.iree.runtime import LoadedModule, open_device
-from kernels.oracle.operands import Array, empty_aligned
+from kernels.oracle.operands import Array
 from kernels.system.limited_child import reply_to_request, stage
 from kernels.system.typed_json import to_json
 from search.timing.interleave import interleave
@@ -41,7 +41,7 @@ def _measured(request: dict[str, Any]) -> Measured:
     stage("compare")
     results: dict[str, list[Array]] = {}
     for name, module in modules.items():
-        results[name] = module.results(entry, _copies(given))
+        results[name] = module.results(entry, given)
     expected = next(iter(results.values()))
     if not has_numbers(expected, gives):
         raise TilewiseError(
@@ -58,16 +58,6 @@ def _measured(request: dict[str, Any]) -> Measured:
         for name, taken in zip(modules, samples, strict=True)
     }
     return Measured(entry, tuple(map(str, takes)), tuple(map(str, gives)), forms)
-
-
-def _copies(given: list[tuple[Array, str]]) -> list[tuple[Array, str]]:
-    """The same values in arrays of their own: a function may write over what it is given."""
-    made = []
-    for array, element in given:
-        copy = empty_aligned(array.shape, array.dtype.type)
-        copy[...] = array
-        made.append((copy, element))
-    return made
 
 
 def has_numbers(results: list[Array], kinds: list[TensorType]) -> bool:

@@ -55,7 +55,8 @@ class PassTimes:
         """The passes of a plan in order, without those that nobody runs here.
 
         Args:
-            plan: of the module; whatever it says of conversions and times is not looked at.
+            plan: of the module. Its conversions say which tensors passes write; times in it
+                do not count.
         """
         program = Program(self.outline, _constants(self.outline))
         buffers = Buffers(plan)
