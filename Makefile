@@ -1,7 +1,7 @@
 # `make run` and `make test` each set up everything they need; nothing comes first.
 PYTHON ?= python3
 BIN := .venv/bin
-# Python compiles what it imports, once: all of what is installed would take half a minute.
+# Python compiles what it imports, once; most of what is installed is never imported.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
   -c constraints.txt
 

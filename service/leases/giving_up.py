@@ -59,7 +59,9 @@ def note_unserved(
     waiting = or_(model.state == "queued", model.unserved_since.is_not(None))
     active = model.state.in_(("queued", "running"))
     failed = 0
-    for row in session.scalars(select(model).join(model.toolchain).where(waiting, active)):
+    query = select(model).join(model.toolchain).where(waiting, active)
+    # One that somebody claims at this moment is locked, and waits no more.
+    for row in session.scalars(query.with_for_update(of=model, skip_locked=True)):
         if table.fault_of(row) is not None:
             continue
         place = row.target, row.toolchain.identity

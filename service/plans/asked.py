@@ -15,7 +15,7 @@ from search.records import TuneRequest
 from service.db import models
 from service.db.models import PlanLayouts
 from service.db.rows import toolchain_row
-from service.errors import ConflictError, ForbiddenError, TooManyJobsError
+from service.errors import ConflictError, ForbiddenError, TooManyJobsError, UndoneError
 from service.jobs import queue
 from service.jobs.queue import Submitter
 from service.plans import lease, rows
@@ -110,7 +110,10 @@ def ask(session: Session, wanted: Wanted, toolchain: str, by: Submitter) -> mode
         with session.begin_nested():
             session.add(made)
     except IntegrityError:  # another request for the same plan was first
-        return session.scalars(active).one()
+        first = session.scalars(active).one_or_none()
+        if first is None:  # and has ended since
+            raise UndoneError("another request for the same plan was first, and ended") from None
+        return first
     return made
 
 

@@ -2,14 +2,11 @@
 
 import logging
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from kernels.errors import KernelsError
 from kernels.mlir.frontend.graph import Graph
 from kernels.schedule import Schedule
 from kernels.system.typed_json import from_json
@@ -18,12 +15,12 @@ from search.networks.costs import RETIMED, Timed, algorithm_of
 from service.db import models
 from service.db.models import PlanLayouts
 from service.errors import DamagedError, TamperedError
-from service.faults import tell_once
 from service.plans import rows
 from service.plans.digests import digest
 from service.plans.parts import key_of
 from service.results import integrity
 from service.results.schedules import find_fresh
+from service.results.trials import trials_beside
 
 log = logging.getLogger(__name__)
 
@@ -94,37 +91,12 @@ def _stored(session: Session, plan: models.Plan, problem: str) -> tuple[Timed, .
         integrity.check_schedule(best)
     except TamperedError:  # it was logged; nothing is planned on it
         return ()
-    first = _timed(best.hash, best.steps, best.time_us)
-    return fastest_of_each(first, _trials(session, best), RETIMED)
+    first = _timed(best.hash, Schedule.from_json(best.steps), best.time_us)
+    # Those count, too, whose timing was cut short because others were faster: they are timed again.
+    others = trials_beside(session, best, ("timed", "pruned"))
+    more = (_timed(one.hash, one.schedule, one.time_us) for one in others)
+    return fastest_of_each(first, more, RETIMED)
 
 
-def _trials(session: Session, best: models.Schedule) -> Iterator[Timed]:
-    """The trials for the same work that were timed, the fastest first.
-
-    Those count, too, whose timing was cut short because others were faster: a worker times again.
-    """
-    trial, job = models.Trial, models.Job
-    query = (
-        select(trial.hash, trial.steps, trial.time_us)
-        .join(job, job.id == trial.job_id)
-        .where(
-            job.problem_id == best.problem_id,
-            job.target == best.target,
-            job.toolchain_id == best.toolchain_id,
-            job.cache == best.cache,
-            trial.state.in_(("timed", "pruned")),
-            trial.time_us.is_not(None),
-        )
-        .order_by(trial.time_us)
-    )
-    for hashed, steps, time_us in session.execute(query):
-        if not isinstance(steps, list) or not isinstance(time_us, float):
-            continue
-        try:
-            yield _timed(hashed, steps, time_us)
-        except KernelsError as error:
-            tell_once(log, f"trial {hashed} of {best.problem.canonical} is damaged: {error}")
-
-
-def _timed(hashed: str, steps: list[Any], time_us: float) -> Timed:
-    return Timed(algorithm_of(Schedule.from_json(steps)), hashed, tuple(steps), time_us)
+def _timed(hashed: str, schedule: Schedule, time_us: float) -> Timed:
+    return Timed(algorithm_of(schedule), hashed, tuple(schedule.to_json()), time_us)

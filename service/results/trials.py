@@ -1,17 +1,69 @@
 """Trials of all jobs, counted and listed."""
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
+from kernels.errors import KernelsError
 from kernels.problem import Problem
+from kernels.schedule import Schedule
 from search.records import CacheMode
 from service.db import models
+from service.faults import tell_once
 from service.results.schedules import key_of
 from service.results.stored import among, in_parts
 
 TrialOfJob = tuple[models.Trial, models.Job]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A schedule that a search has timed.
+
+    Attributes:
+        hash: of the schedule.
+        schedule: itself.
+        time_us: of one run, the median.
+    """
+
+    hash: str
+    schedule: Schedule
+    time_us: float
+
+
+def trials_beside(
+    session: Session, best: models.Schedule, states: Collection[str]
+) -> Iterator[Tried]:
+    """The trials for the same work as a stored result, in some states, the fastest first.
+
+    Those that cannot be read are left out.
+    """
+    trial, job = models.Trial, models.Job
+    query = (
+        select(trial.hash, trial.steps, trial.time_us)
+        .join(job, job.id == trial.job_id)
+        .where(
+            job.problem_id == best.problem_id,
+            job.target == best.target,
+            job.toolchain_id == best.toolchain_id,
+            job.cache == best.cache,
+            trial.state.in_(states),
+            trial.time_us.is_not(None),
+        )
+        .order_by(trial.time_us)
+    )
+    for hashed, steps, time_us in session.execute(query):
+        if not isinstance(steps, list) or not isinstance(time_us, float):
+            continue
+        try:
+            yield Tried(hashed, Schedule.from_json(steps), time_us)
+        except KernelsError as error:
+            tell_once(log, f"trial {hashed} of {best.problem.canonical} is damaged: {error}")
 
 
 def trial_counts(session: Session, job_ids: Collection[int]) -> dict[int, dict[str, int]]:

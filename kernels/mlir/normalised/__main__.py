@@ -6,8 +6,11 @@ the op's function is wanted in front. One goes out: what is told of the script, 
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
-from kernels.errors import ProofError
+from kernels.errors import ProofError, ScheduleError
 from kernels.mlir.frontend.lone import LoneOp
 from kernels.mlir.normalised.choice import first_proven
 from kernels.mlir.normalised.prove import Limits, with_op
@@ -23,7 +26,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     out = private_output()
     lone = from_json(LoneOp, asked["op"])
-    schedules = (Schedule.from_json(steps) for steps in asked["schedules"])
+    schedules = _readable(asked["schedules"])
     try:
         found = first_proven(lone, schedules, seconds=SECONDS, limits=LIMITS)
         script = found.proof.script
@@ -32,6 +35,13 @@ def main() -> None:
         answer = {"reason": " ".join(str(error).split())}
     with out:
         out.write(json.dumps(answer).encode())
+
+
+def _readable(found: list[Any]) -> Iterator[Schedule]:
+    """Schedules, without those that have steps of another version."""
+    for steps in found:
+        with suppress(ScheduleError):
+            yield Schedule.from_json(steps)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from service.api.events.encoding import Told, encoded
 from service.api.events.reading import NewsReader, Read
 from service.api.schemas import PhaseView, PlanHeadView, PlanPartView
 from service.db import models
-from service.db.session import writing
-from service.errors import DamagedError, NotFoundError, ServiceError
+from service.db.checked import writing
+from service.errors import DamagedError, DatabaseError, NotFoundError, ServiceError
 from service.jobs.queue import ENDED
 from service.plans import numbering, rows
 from service.plans.documents import head_json, part_json
@@ -58,7 +58,9 @@ class PlanNewsReader(NewsReader):
         answers = super()._every(jobs)
         unsettled = [one for one, told in answers.items() if not _is_settled(told)]
         for plan_id in unsettled:
-            with suppress(NotFoundError, DamagedError), writing(self.sessions) as session:
+            # One that cannot be written now stays unsettled, and is tried again.
+            passing = suppress(NotFoundError, DamagedError, DatabaseError)
+            with passing, writing(self.sessions) as session:
                 numbering.number(session, plan_id)
         return answers | super()._every({plan_id: jobs[plan_id] for plan_id in unsettled})
 

@@ -113,7 +113,7 @@ async def script_of_op(
         raise lone
     canonical = services.machine.canonical_target(target)
     asked = Asked(canonical, services.toolchain, match=match)
-    source = await services.lanes.reads.run(
+    source, origins = await services.lanes.reads.run(
         partial(_op_source, services, lone, asked, with_payload=with_payload)
     )
     tag = op_scripts.op_tag(source, services.toolchain)
@@ -122,14 +122,16 @@ async def script_of_op(
         making = partial(kernel_module, tag, source, op_scripts.op_document)
         found = await services.proofs.make(("op", tag), making)
     told: dict[str, Any] = json.loads(found)
-    return told
+    return told | origins[told["schedule"]["hash"]]
 
 
 def _read_op(place: str, module: bytes, limits: Limits) -> LoneOp:
     return read_op(module, place or None, limits)
 
 
-def _op_source(services: Services, lone: LoneOp, asked: Asked, *, with_payload: bool) -> str:
+def _op_source(
+    services: Services, lone: LoneOp, asked: Asked, *, with_payload: bool
+) -> tuple[str, op_scripts.Origins]:
     with services.reading() as session:
         return op_scripts.op_source(
             session, lone, asked, services.machine, with_payload=with_payload

@@ -1,6 +1,6 @@
 """The HTTP API's responses, as OpenAPI shows them: what a module holds."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -45,11 +45,19 @@ class ProofOfOpView(BaseModel):
 
 
 class OpScriptView(BaseModel):
-    """The script of an op of a module; `problem` is what the op is by itself."""
+    """The script of an op of a module; `problem` is what the op is by itself.
+
+    `match` says how near the schedule is to what was asked for, as `Tilewise-Match` does elsewhere;
+    `stale` that another toolchain than the present one has timed it.
+    """
 
     problem: str
     place: str
     flavor: str
     schedule: ScheduleOfOpView
+    target: str
+    toolchain: str
+    match: Literal["exact", "toolchain", "processor"]
+    stale: bool
     proof: ProofOfOpView
     script: str

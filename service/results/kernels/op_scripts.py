@@ -6,9 +6,9 @@ child process. That none proves is not kept: it may be for want of time.
 
 import hashlib
 import json
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from kernels.errors import UnsupportedError
@@ -18,39 +18,63 @@ from kernels.system.typed_json import to_json
 from service.db import models
 from service.errors import NotFoundError
 from service.host.machine import MachineInfo
-from service.results import nearest
+from service.results import integrity, nearest
 from service.results.child import answer_of
 from service.results.nearest import Asked
+from service.results.trials import trials_beside
 
 CHILD = "kernels.mlir.normalised"
+
+Origins = dict[str, dict[str, Any]]
 
 
 def op_source(
     session: Session, lone: LoneOp, asked: Asked, here: MachineInfo, *, with_payload: bool
-) -> str:
-    """What a script depends on: the op and the schedules that are tried, as canonical JSON.
+) -> tuple[str, Origins]:
+    """What a script depends on, as canonical JSON: the op and the schedules that are tried.
+
+    The best of each problem is tried first, then the fastest others.
+
+    Returns:
+        That, and of each schedule by its hash how near it is to what was asked for.
 
     Raises:
         NotFoundError: no schedule of the op's problem is stored, or no script can be of the op.
+        TamperedError: a stored result is not as it was stored.
     """
     try:
         problems = problems_of(lone)
     except UnsupportedError as error:
         raise NotFoundError(str(error)) from error
     found = nearest.find(session, [one.key for one in problems], asked, here)
-    steps: dict[str, list[Any]] = {}
-    for problem in problems:
-        if (row := found.get(problem.key)) is not None:
-            steps = {**steps, row.hash: row.steps, **_timed(session, row)}
-    if not steps:
+    rows = [found[one.key] for one in problems if one.key in found]
+    for row in rows:
+        integrity.check_schedule(row)
+    tried = {row.hash: (row, row.steps) for row in rows}
+    for row in rows:
+        for one in islice(trials_beside(session, row, ("timed",)), MOST_PROOFS):
+            tried.setdefault(one.hash, (row, one.schedule.to_json()))
+    if not tried:
         told = " or ".join(one.canonical for one in problems)
         raise NotFoundError(f"no schedule of {told} is stored for {asked.target}; tune it first")
+    first = dict(islice(tried.items(), MOST_PROOFS))
     source = {
         "op": to_json(lone),
-        "schedules": list(steps.values())[:MOST_PROOFS],
+        "schedules": [steps for _, steps in first.values()],
         "with_payload": with_payload,
     }
-    return json.dumps(source, sort_keys=True)
+    origins = {hashed: _origin(row, asked) for hashed, (row, _) in first.items()}
+    return json.dumps(source, sort_keys=True), origins
+
+
+def _origin(row: models.Schedule, asked: Asked) -> dict[str, Any]:
+    toolchain = row.toolchain.identity
+    return {
+        "target": row.target,
+        "toolchain": toolchain,
+        "match": nearest.kind_of(row.target, toolchain, asked),
+        "stale": toolchain != asked.toolchain,
+    }
 
 
 def op_tag(source: str, toolchain: str) -> str:
@@ -70,16 +94,3 @@ def op_document(source: str) -> str:
     if "reason" in found:
         raise NotFoundError(found["reason"])
     return document
-
-
-def _timed(session: Session, row: models.Schedule) -> dict[str, list[Any]]:
-    """The fastest schedules that searches of a result's problem timed, by their hashes."""
-    query = (
-        select(models.Trial.hash, models.Trial.steps)
-        .join(models.Job, models.Job.id == models.Trial.job_id)
-        .where(models.Job.problem_id == row.problem_id, models.Job.target == row.target)
-        .where(models.Trial.state == "timed")
-        .order_by(models.Trial.gflops.desc())
-        .limit(MOST_PROOFS)
-    )
-    return {row.hash: row.steps for row in session.execute(query)}

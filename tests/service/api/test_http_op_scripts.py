@@ -16,6 +16,7 @@ from tests.service import fakes
 from tests.service.api.test_http_errors import assert_problem, assert_refused
 from tests.service.api.test_http_networks import MODULE, OTHER
 from tests.service.conftest import PROBLEM
+from tests.service.results.test_tampering import edit
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
 
@@ -53,6 +54,8 @@ def test_a_stored_schedule_is_proven_on_the_op(
     assert (told["problem"], told["place"], told["flavor"]) == (PROBLEM, place, "cpu")
     assert told["schedule"]["hash"] == OF_FAKES
     assert told["schedule"]["steps"] == fakes.schedule(3).to_json()
+    assert (told["match"], told["stale"]) == ("exact", False)
+    assert told["target"] == client.get(f"/v1/schedules?problem={PROBLEM}").json()["target"]
     assert 0 < told["proof"]["max_error"] <= told["proof"]["tolerance"]
     assert f"// schedule: {OF_FAKES}" in told["script"]
     assert "func.func" not in told["script"].split("transform.named_sequence")[0]
@@ -98,3 +101,29 @@ def test_that_none_proves_is_found_out_once_in_a_while(
     hashes = [fakes.schedule(n).hash for n in (3, 2, 1, 0)]
     steps = {one.hash: one.to_json() for one in map(fakes.schedule, range(4))}
     assert source["schedules"] == [steps[one] for one in hashes], "the fastest first"
+
+
+def test_of_a_row_that_was_edited_no_script_is_made(
+    client: TestClient, tuned: int, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(op_scripts, "answer_of", lambda *_: pytest.fail("it was asked for"))
+    edit(url, "UPDATE schedules SET steps = '[]'")
+    answer = asked(client, place="1")
+    assert answer.status_code == 500
+    assert answer.json()["type"] == "urn:tilewise:tampered-row"
+
+
+def test_trials_that_cannot_be_read_are_left_out(
+    client: TestClient, tuned: int, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[object]] = []
+
+    def refused(_module: str, _what: str, source: str) -> str:
+        given.append(json.loads(source)["schedules"])
+        return json.dumps({"reason": "no script proved"})
+
+    monkeypatch.setattr(op_scripts, "answer_of", refused)
+    edit(url, ("UPDATE trials SET steps = '[' WHERE number = 1",
+               """UPDATE trials SET steps = '[{"step": "later"}]' WHERE number = 2"""))  # fmt: skip
+    assert_problem(asked(client, place="1"), 404)
+    assert given == [[fakes.schedule(n).to_json() for n in (3, 0)]]
