@@ -119,10 +119,7 @@ def _moved(node: Node, graph: Graph) -> Iterator[Variant]:
     """A convolution's variants: with the halo in place, channels elsewhere, and both."""
     assert node.found is not None
     found, problem = node.found, parse_problem(node.found.problem)
-    image, result = (_image_use(node, role) for role in ("A", "C"))
-    if not isinstance(problem, Conv2d) or image is None or result is None:
-        return
-    if not _is_image(image, graph, found.a) or not _is_image(result, graph, found.c):
+    if not isinstance(problem, Conv2d) or not _has_images(node, graph):
         return
     ways = [(problem, found)]
     if problem.has_constant_weights:  # else the filter would be transposed in each run
@@ -163,11 +160,13 @@ def in_channel_blocks(node: Node, graph: Graph) -> Iterator[Variant]:
     found, problem = node.found, parse_problem(node.found.problem)
     if not isinstance(problem, Conv2d) or not problem.has_constant_weights or problem.groups > 1:
         return
+    if not _has_images(node, graph):
+        return
     axes = {role: _nhwc(use, graph, problem, arrangement)
             for use in (*node.reads, *node.makes)
             for role, arrangement in (("A", found.a), ("C", found.c))
             if use.role == role}  # fmt: skip
-    if axes.keys() != {"A", "C"} or None in axes.values():
+    if None in axes.values():
         return
     last = replace(problem, layout="nhwc_hwcf")
     for blocks in BLOCKS:
@@ -203,10 +202,18 @@ def _laid_in_blocks(
                    tuple(map(layout, node.makes)), blocks)  # fmt: skip
 
 
-def _image_use(node: Node, role: str) -> Use | None:
-    """The use of an image: what is read as A, what is made as C."""
-    uses = node.reads if role == "A" else node.makes
-    return next((use for use in uses if use.role == role), None)
+def _has_images(node: Node, graph: Graph) -> bool:
+    """Whether what a convolution reads and makes as images are tensors of their own.
+
+    So is what its sums start from. A view of another tensor has no layout of its own.
+    """
+    assert node.found is not None
+    of_role = {"A": node.found.a, "C": node.found.c}
+    read, made = ({use.role for use in uses} for uses in (node.reads, node.makes))
+    return "A" in read and "C" in made and all(
+        _is_image(use, graph, of_role[use.role])
+        for use in (*node.reads, *node.makes) if use.role in of_role
+    )  # fmt: skip
 
 
 def _is_image(use: Use, graph: Graph, arrangement: Arrangement) -> bool:

@@ -204,7 +204,8 @@ class Others:
         if self._is_added_to(self.plan.nodes[made[0]].reads[0].tensor, made[0], number):
             return None  # sums may be made in its memory before the pool comes
         matters = action.pad.value > _LOWEST if window.kind == "max" else action.pad.value != 0
-        return None if matters or not _is_where_it_moves(window, action.pad) else made[0]
+        image = _sizes(self.plan.nodes[made[0]].reads[0])
+        return None if matters or not _fills_none(action.pad, window, image) else made[0]
 
     def _is_added_to(self, tensor: int, first: int, last: int) -> bool:
         """Whether sums of a node between two others start from a tensor."""
@@ -233,10 +234,16 @@ def _window_moved(window: Window, order: Shape) -> Window:
     return Window(window.kind, size, strides, dilations)
 
 
-def _is_where_it_moves(window: Window, pad: Pad) -> bool:
-    """Whether a pad widens those axes alone over which a window moves, and never fills one."""
-    axes = zip(pad.low, pad.high, window.size, window.dilations, strict=True)
-    return all(max(low, high) <= (size - 1) * step for low, high, size, step in axes)
+def _fills_none(pad: Pad, window: Window, image: Shape) -> bool:
+    """Whether a pad widens those axes alone over which a window moves, and fills no window.
+
+    Of a window that begins or ends in an image of at least its dilation some element lies in that.
+    """
+    axes = zip(pad.low, pad.high, window.size, window.dilations, image, strict=True)
+    return all(
+        max(low, high) <= (size - 1) * step and (size == 1 or extent >= step)
+        for low, high, size, step, extent in axes
+    )
 
 
 def _sizes(use: PlannedUse) -> Shape:

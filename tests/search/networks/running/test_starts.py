@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from kernels.mlir.frontend.weights import read_program
 from search.networks.running.network import Network
+from search.networks.variants import in_channel_blocks, variants
 from tests.search.networks.running.drawn import plan_of
 
 pytest.importorskip("iree.compiler", reason="iree-base-compiler is not installed")
@@ -138,3 +139,63 @@ func.func @main(%x: tensor<1x3x3x4xf32>) -> tensor<1x7x7x4xf32> {
     expected = np.lib.stride_tricks.sliding_window_view(wide, (2, 2), (1, 2)).max((-1, -2))
     (found,) = run(module, 0, image)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("dilation", "pad"), [(2, 1), (3, 2)])
+def test_a_window_around_a_smaller_image_has_the_number_beside_it(dilation: int, pad: int) -> None:
+    wide, made = 1 + 2 * pad, 1 + 2 * pad - dilation
+    module = f"""
+func.func @main(%x: tensor<1x1x1x4xf32>) -> tensor<1x{made}x1x4xf32> {{
+  %least = arith.constant -3.40282347E+38 : f32
+  %none = arith.constant 0xFF800000 : f32
+  %p = tensor.pad %x low[0, {pad}, 0, 0] high[0, {pad}, 0, 0] {{
+    ^bb0(%i: index, %j: index, %k: index, %l: index):
+      tensor.yield %least : f32
+  }} : tensor<1x1x1x4xf32> to tensor<1x{wide}x1x4xf32>
+  %window = tensor.empty() : tensor<2x1xf32>
+  %room = tensor.empty() : tensor<1x{made}x1x4xf32>
+  %lowest = linalg.fill ins(%none : f32) outs(%room : tensor<1x{made}x1x4xf32>)
+            -> tensor<1x{made}x1x4xf32>
+  %r = linalg.pooling_nhwc_max {{dilations = dense<[{dilation}, 1]> : tensor<2xi64>}}
+       ins(%p, %window : tensor<1x{wide}x1x4xf32>, tensor<2x1xf32>)
+       outs(%lowest : tensor<1x{made}x1x4xf32>) -> tensor<1x{made}x1x4xf32>
+  return %r : tensor<1x{made}x1x4xf32>
+}}"""
+    image = drawn(1, 1, 1, 4)
+    around = np.pad(image, ((0, 0), (pad, pad), (0, 0), (0, 0)),
+                    constant_values=np.finfo(np.float32).min)  # fmt: skip
+    (found,) = run(module, 0, image)
+    np.testing.assert_array_equal(found, np.maximum(around[:, :made], around[:, dilation:]))
+
+
+STARTED = """
+func.func @main(%x: tensor<1x4x4x64xf32>, %s: tensor<16x64xf32>) -> tensor<1x4x4x64xf32> {{
+  %w = arith.constant {weights}
+  %f = arith.constant {factor}
+  %none = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<16x64xf32>
+  %zero = linalg.fill ins(%none : f32) outs(%empty : tensor<16x64xf32>) -> tensor<16x64xf32>
+  %m = linalg.matmul ins(%s, %f : tensor<16x64xf32>, tensor<64x64xf32>)
+                     outs(%zero : tensor<16x64xf32>) -> tensor<16x64xf32>
+  %v = tensor.expand_shape %m [[0, 1, 2], [3]] output_shape [1, 4, 4, 64]
+       : tensor<16x64xf32> into tensor<1x4x4x64xf32>
+  %y = linalg.conv_2d_nhwc_hwcf
+       ins(%x, %w : tensor<1x4x4x64xf32>, tensor<1x1x64x64xf32>)
+       outs(%v : tensor<1x4x4x64xf32>) -> tensor<1x4x4x64xf32>
+  return %y : tensor<1x4x4x64xf32>
+}}"""
+
+
+def test_sums_start_from_a_view_in_the_order_that_it_has() -> None:
+    weights, factor = drawn(1, 1, 64, 64), drawn(64, 64)
+    image, other = drawn(1, 4, 4, 64), drawn(16, 64)
+    module = STARTED.format(weights=dense(weights), factor=dense(factor))
+    graph = read_program(module.encode()).outline.graph
+    for node in graph.nodes:
+        if node.found is not None and node.found.problem.startswith("conv2d"):
+            own, *others = variants(node, graph, "all")
+            assert not others and not list(in_channel_blocks(node, graph)), own
+    expected = image @ weights[0, 0] + (other @ factor).reshape(image.shape)
+    for seed in (1, 2):
+        (found,) = run(module, seed, image, other)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
